@@ -1,9 +1,9 @@
-//! The other servers of the job, seen from the one that coordinates.
+//! The other servers of the job, as the coordinator sees them.
 //!
-//! Each has the same model at other keys and follows every decision that is made here, in order
-//! ([`Decision`]). A push is decided once every server has its part of it, so that whatever is
-//! decided can be followed by all. Decisions are kept until all have followed them: a server that
-//! was cut off goes on where it was.
+//! Each of them holds the same model at other keys and follows, in order, every [`Decision`] that
+//! the coordinator makes. The coordinator decides a push once every server has its part, so that
+//! every server can follow every decision. It keeps a decision until all servers have followed it:
+//! a server that was cut off continues where it was.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -30,74 +30,74 @@ use pstrain_wire::holders::Holders;
 use pstrain_wire::worker::Push;
 use pstrain_wire::{Message, ServerStatus, Successor};
 
-/// The other servers, and what they have to follow.
+/// The other servers, and the decisions that they have to follow.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Group {
-    /// Who has which keys.
+    /// The key range of each server.
     pub(super) map: KeyMap,
-    /// Those that have keys, and those that want some.
+    /// Servers that hold keys, and servers that wait for some.
     pub(super) others: Vec<Other>,
-    /// Servers that there have been, this one with them: none has the number of another.
+    /// Servers of this run so far, with this one: a number is never used twice.
     numbered: u32,
-    /// Those that had keys and went.
+    /// Servers that held keys and gave them away to leave.
     pub(super) gone: BTreeSet<ServerId>,
-    /// Who wants to come or to go, and what is being done about the first of them.
+    /// Requests of servers to join or to leave, and the rebalance for the first of them.
     pub(super) changes: Changes,
-    /// The number of the first decision that is kept.
+    /// The number of the oldest decision that is kept.
     pub(super) first: u64,
     decisions: VecDeque<Decision>,
-    /// Decisions that have been sent to all who are there.
+    /// Decisions before this number have been sent to every server that follows and is connected.
     pub(super) sent: u64,
-    /// Parameters that are to be evaluated, as far as they have come.
+    /// Parameters that are being collected from all servers, for an evaluation or for clients.
     pub(super) shown: BTreeMap<Version, Shown>,
-    /// All parameters of the last version that was put together.
+    /// All parameters of the last version that was collected.
     whole: Option<Kept>,
 }
 
-/// A server that does not coordinate.
+/// A server other than the coordinator.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Other {
     pub(super) server: ServerId,
-    /// Whether it follows; one that has no keys does not at first.
+    /// The server follows decisions. A joining server does not until its first rebalance begins.
     pub(super) begun: bool,
     pub(super) peer: Option<PeerId>,
-    /// Where workers reach it; empty until it has come.
+    /// Where workers reach it; empty until it has connected for the first time.
     pub(super) address: String,
     pub(super) heard: Time,
-    /// Since when it has not been there.
+    /// Since when the server has been disconnected, if it is.
     pub(super) away_since: Option<Time>,
     pub(super) followed: u64,
-    /// Where its standby is, if it says that it has one.
+    /// The address of its standby, if it has announced one.
     pub(super) standby: Option<String>,
-    /// What was promised to those who want to lead it, where it has a standby.
+    /// This server's vote in elections of its primary, if it has a standby.
     pub(super) vote: Vote,
 }
 
-/// Parameters that the servers are sending, to be evaluated or for a client.
+/// Parameters that the servers are sending, for an evaluation or for a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shown {
     point: ExactPoint,
-    /// Whether they are to be evaluated; if not, a client wants them.
+    /// True if they are for an evaluation; otherwise a client wants them.
     evaluates: bool,
-    /// Their keys: all, if they are to be evaluated.
+    /// Their keys: all keys for an evaluation.
     keys: KeyRange,
     #[serde(skip)]
     values: Vec<f32>,
     came: BTreeSet<ServerId>,
 }
 
-/// Parameters that have come from all servers.
+/// Parameters that have arrived from all servers.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) version: Version,
     pub(super) keys: KeyRange,
     pub(super) parameters: Arc<Vec<f32>>,
-    /// What they are to be evaluated for, if they are.
+    /// The point of the evaluation that they are for, if any.
     pub(super) evaluates: Option<Point>,
 }
 
 impl Group {
-    /// Saves or restores everything, where the model has so many keys.
+    /// Saves or restores the group; `keys` is the number of keys of the model.
     pub(super) fn archive(
         &mut self,
         archive: &mut Archive<'_>,
@@ -112,17 +112,17 @@ impl Group {
         whole.iter_mut().try_for_each(|kept| archive.shared_of("whole", &mut kept.parameters, keys))
     }
 
-    /// Parameters that are to be evaluated and have not come from all servers.
+    /// Returns the number of versions that are being collected.
     pub(super) fn shown(&self) -> usize {
         self.shown.len()
     }
 
-    /// The connections of the others.
+    /// The connections of the other servers.
     pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.others.iter().filter_map(|other| other.peer)
     }
 
-    /// Those that have keys by `map`, of which the first is this one.
+    /// Creates the group of the servers in `map`, of which the first is this one.
     pub(super) fn new(map: KeyMap) -> Self {
         let others = map.shares().iter().skip(1).map(|&(server, _)| Other {
             server,
@@ -139,22 +139,22 @@ impl Group {
         Self { numbered: others.len() as u32 + 1, others, map, ..Self::default() }
     }
 
-    /// Whether this server has all keys.
+    /// True if this server holds all keys.
     pub(super) fn is_alone(&self) -> bool {
         self.map.shares().len() == 1
     }
 
-    /// How many others have keys.
+    /// The number of other servers that hold keys.
     pub(super) fn others(&self) -> usize {
         self.map.shares().len() - 1
     }
 
-    /// Those of the others that have keys.
+    /// The other servers that hold keys.
     fn holders(&self) -> impl Iterator<Item = &Other> {
         self.others.iter().filter(|other| self.map.keys_of(other.server).is_some())
     }
 
-    /// Which server has which keys, and where they are.
+    /// Returns the key range and the address of each server.
     pub(super) fn table(&self) -> Holders {
         let address = |&(server, _): &(ServerId, KeyRange)| {
             self.get(server).map(|other| other.address.clone()).unwrap_or_default()
@@ -163,7 +163,8 @@ impl Group {
         Holders { map: self.map.clone(), addresses }
     }
 
-    /// The servers and their keys, if this one is not alone. The job began with `first` of them.
+    /// Returns the status of all servers, or nothing if this one is alone. The job began with
+    /// `first` servers.
     pub(super) fn status(
         &self,
         now: Time,
@@ -196,40 +197,40 @@ impl Group {
         first.into_iter().chain(others).collect()
     }
 
-    /// The first server that never came.
+    /// The first server that has never connected.
     pub(super) fn missing(&self) -> Option<ServerId> {
         self.holders().find(|other| other.address.is_empty()).map(|other| other.server)
     }
 
-    /// The servers that have keys and are not there.
+    /// The servers that hold keys and are disconnected.
     pub(super) fn away(&self) -> impl Iterator<Item = ServerId> {
         self.holders().filter(|other| other.away_since.is_some()).map(|other| other.server)
     }
 
-    /// The first server that is not there, and since when.
+    /// The first server that is disconnected, and since when.
     pub(super) fn first_away(&self) -> Option<(ServerId, Time)> {
         self.holders().find_map(|other| Some((other.server, other.away_since?)))
     }
 
-    /// All parameters of `version`, if they were put together.
+    /// All parameters of `version`, if they have been collected.
     pub(super) fn whole(&self, version: Version) -> Option<&Arc<Vec<f32>>> {
         self.whole.as_ref().filter(|kept| kept.version == version).map(|kept| &kept.parameters)
     }
 
-    /// Adds a decision for the others to follow, if there are any.
+    /// Records a decision for the other servers, if any of them follows.
     pub(super) fn tell(&mut self, decision: impl FnOnce() -> Decision) {
         if self.others.iter().any(|other| other.begun) {
             self.decisions.push_back(decision());
         }
     }
 
-    /// What has been decided since the decision with this number.
+    /// Returns the decisions after the one with this number.
     pub(super) fn since(&self, number: u64) -> Vec<Decision> {
         let known = (number + 1).saturating_sub(self.first) as usize;
         self.decisions.iter().skip(known).cloned().collect()
     }
 
-    /// The number of the next decision.
+    /// Returns the number of the next decision.
     pub(super) fn next(&self) -> u64 {
         self.first + self.decisions.len() as u64
     }
@@ -252,7 +253,7 @@ impl Group {
         self.others.iter_mut().find(|other| other.server == server)
     }
 
-    /// Takes a server in that wants keys; gives its number.
+    /// Adds a server that wants keys, and returns its number.
     pub(super) fn add(
         &mut self,
         now: Time,
@@ -275,7 +276,7 @@ impl Group {
         server
     }
 
-    /// Counts on a server from the next decision on; the number of that.
+    /// Makes a server follow from the next decision on, and returns the number of that decision.
     pub(super) fn begin(&mut self, server: ServerId) -> Option<u64> {
         let next = self.next();
         let other = self.other(server).filter(|other| !other.begun)?;
@@ -283,7 +284,7 @@ impl Group {
         Some(next)
     }
 
-    /// The keys of a server are elsewhere: it follows no more.
+    /// Stops a server from following: it has given its keys away.
     pub(super) fn let_go(&mut self, server: ServerId) {
         self.gone.insert(server);
         self.changes.forget(server);
@@ -293,7 +294,7 @@ impl Group {
         self.prune();
     }
 
-    /// Forgets a server that has no keys (any more); gives its connection.
+    /// Removes a server that holds no keys (any more), and returns its connection.
     pub(super) fn remove(&mut self, server: ServerId) -> Option<PeerId> {
         let place = self.others.iter().position(|other| other.server == server)?;
         let other = self.others.remove(place);
@@ -302,27 +303,30 @@ impl Group {
         other.peer
     }
 
-    /// A server whose keys are elsewhere now and that was not told that it can go, with its
-    /// connection.
+    /// A server that has given its keys away and has not been dismissed, with its connection.
     pub(super) fn first_gone(&self) -> Option<(ServerId, Option<PeerId>)> {
         let gone = self.others.iter().find(|other| self.gone.contains(&other.server))?;
         Some((gone.server, gone.peer))
     }
 
-    /// Sends what has been decided since the last time.
+    /// Sends the decisions since the last call to every connected server that follows.
     pub(super) fn flush(&mut self, out: &mut Outbox) {
         let next = self.next();
         if self.sent == next {
             return;
         }
+        // A server that does not follow yet must not see these: `begin` counts it in from a later
+        // decision on.
         let those = self.others.iter().filter(|other| other.begun);
         for peer in those.filter_map(|other| other.peer) {
             self.send(self.sent..next, peer, out);
         }
+        // Advances even if a server is disconnected: `take_back` sends it what it missed, from the
+        // number it has followed up to `sent`, and `flush` sends the rest.
         self.sent = next;
     }
 
-    /// Sends `peer` the decisions with these numbers.
+    /// Sends `peer` the decisions with these numbers, in messages of limited size.
     pub(super) fn send(&self, numbers: Range<u64>, peer: PeerId, out: &mut Outbox) {
         let known = numbers.start.saturating_sub(self.first) as usize;
         let count = numbers.end.saturating_sub(numbers.start) as usize;
@@ -342,19 +346,19 @@ impl Group {
         }
     }
 
-    /// Forgets decisions that all have followed.
+    /// Drops decisions that all servers have followed.
     pub(super) fn prune(&mut self) {
         let those = self.others.iter().filter(|other| other.begun);
         let followed = those.map(|other| other.followed).min().unwrap_or_else(|| self.next());
-        // What has come of keys that move is of the time of that decision.
+        // A rebalance replays the decisions since its cut on the key ranges that have arrived.
         let followed = self.changes.cut().map_or(followed, |cut| followed.min(cut));
         while self.first < followed && self.decisions.pop_front().is_some() {
             self.first += 1;
         }
     }
 
-    /// Takes note of parameters of another server; all that were wanted, once they have come from
-    /// all who have some. `all` are the keys of the model.
+    /// Adds parameters that another server sent. Returns all that were wanted once every server
+    /// that holds some of them has sent its part. `all` is the key range of the model.
     pub(super) fn take_slice(
         &mut self,
         server: ServerId,
@@ -365,7 +369,7 @@ impl Group {
         let shown = self.shown.get_mut(&version)?;
         let (keys, map) = (shown.keys, &self.map);
         let due = |server| map.keys_of(server).and_then(|own| own.overlap(keys));
-        // It may have been sent before more was wanted.
+        // The slice may have been sent before a wider range was wanted.
         let places = due(server).filter(|due| *due == slice.header.keys)?.within(keys)?;
         shown.values.get_mut(places)?.copy_from_slice(&slice.values);
         shown.came.insert(server);
@@ -383,8 +387,8 @@ impl Group {
         Some(Whole { version, keys, parameters, evaluates })
     }
 
-    /// The next time something of the others is overdue: silence for `lease`, absence when they are
-    /// `due_back`, which is a function of since when they are away.
+    /// Returns the next time at which a server is overdue: a connected one after `lease` of
+    /// silence, a disconnected one when `due_back` of the start of its absence is over.
     pub(super) fn deadline(
         &self,
         lease: Duration,
@@ -397,7 +401,7 @@ impl Group {
         self.others.iter().map(due).min()
     }
 
-    /// Another phase begins, with a patience of its own.
+    /// Restarts the patience for disconnected servers: each phase has its own.
     pub(super) fn begin_phase(&mut self, now: Time) {
         self.others
             .iter_mut()
@@ -405,7 +409,7 @@ impl Group {
             .for_each(|at| *at = now);
     }
 
-    /// Gives everybody who is there a fresh lease.
+    /// Gives every connected server a fresh lease.
     pub(super) fn renew(&mut self, now: Time) {
         for other in self.others.iter_mut().filter(|other| other.peer.is_some()) {
             other.heard = now;
@@ -413,7 +417,8 @@ impl Group {
     }
 }
 
-/// What is decided of the parameters: done here, and told to the others.
+/// Operations on the parameters: each is applied to this server's store and recorded as a decision
+/// for the other servers, so that all stores go through the same sequence.
 impl Server {
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.store.forget(worker);
@@ -451,7 +456,7 @@ impl Server {
         });
     }
 
-    /// Has the current parameters evaluated, once they are here from all servers.
+    /// Requests an evaluation of the current parameters, once they have arrived from all servers.
     pub(super) fn show(&mut self, point: Point, out: &mut Outbox) {
         let own = self.store.parameters();
         if self.group.is_alone() {
@@ -463,8 +468,8 @@ impl Server {
         self.put_together(point, self.keys, true);
     }
 
-    /// Has the current parameters of `keys` sent by all servers that have some of them: all keys
-    /// for an evaluation, any for a client.
+    /// Collects the current parameters of `keys` from all servers that hold some of them: all keys
+    /// for an evaluation, any range for a client.
     pub(super) fn put_together(&mut self, point: Point, keys: KeyRange, evaluates: bool) {
         let version = point.version;
         let (mut keys, mut evaluates) = (keys, evaluates);
@@ -473,10 +478,12 @@ impl Server {
             if shown.keys.contains(keys) {
                 return;
             }
-            // All that is wanted is asked for anew: the version still is the current one.
+            // The whole range is requested again, at the same version: the version is still
+            // current.
             (keys, evaluates) = (keys.hull(shown.keys), shown.evaluates);
         }
         let mut values = alloc::vec![0.0; keys.len() as usize];
+        // A snapshot of this server's part: the decision asks the others for the same version.
         let own = self.store.keys();
         if let Some(part) = own.overlap(keys)
             && let Some((to, from)) = part.within(keys).zip(part.within(own))

@@ -65,104 +65,108 @@ pub struct Server {
     job_digest: [u8; 32],
     run: u64,
     store: Store,
-    /// The keys of the model.
+    /// All keys of the model.
     keys: KeyRange,
-    /// The servers that have the other keys.
+    /// The other servers, and the key map.
     group: Group,
     mode: Mode,
     /// Mini-batches of one worker that may be under way.
     window: u32,
-    /// Who chooses the mode, if it is not the user.
+    /// The controller that chooses the mode under `consistency = auto`.
     auto: Option<Auto>,
-    /// The mode that comes next, if one was ordered.
+    /// The mode change that waits for the run to quiesce, if one was ordered.
     ordered: Option<Ordered>,
-    /// How many of the job's changes of consistency have been ordered.
+    /// Scheduled mode changes of the job that have been ordered so far.
     switched: usize,
     policy: Box<dyn Consistency>,
-    /// Whoever hands out tasks, where that is not each worker's own partition in turn.
+    /// Assigns mini-batches, unless each worker goes through its own partition in turn.
     dealer: Option<Box<dyn Dealer>>,
     cohort: Cohort,
     round: Round,
-    /// What the other servers were asked and have not all answered.
+    /// Sums over all keys that the other servers have not all answered for yet.
     measuring: Measuring,
     roster: Roster,
-    /// Connections that have not said who they are, with the time they came.
+    /// Connections before their first valid request (Hello, Enlist or a client's), with the time
+    /// they were accepted; the oldest first.
     strangers: BTreeSet<(Time, PeerId)>,
-    /// Who those have proved to be.
+    /// The authenticated identity of each connection in `strangers`.
     identities: BTreeMap<PeerId, Identity>,
-    /// Members that wait for parameters and are connected.
+    /// Connected members that wait for parameters.
     waiting: Waiting,
-    /// Those of them that have not been looked at since they asked.
+    /// Workers that asked for parameters since `give_out` last ran.
     asking: Vec<WorkerId>,
-    /// Joins, members, and the gates of policy and dealer when all who wait were last looked at.
+    /// The cohort (joins, members) and the gates of policy and assigner at the last scan of all
+    /// waiting workers. While these stay the same, only `asking` needs to be looked at.
     gate: Option<((u64, usize), u64, u64)>,
-    /// When somebody of those who wait may be given parameters, if that is a question of time.
+    /// When the next waiting worker may be given parameters, if the policy spaces them in time.
     next_turn: Option<Time>,
-    /// Members that will count from the next round on.
+    /// Members that join the cohort with the next round.
     joining: BTreeSet<WorkerId>,
     /// Members that have used up their share of a partition budget.
     finished: BTreeSet<WorkerId>,
-    /// Gradients that members owe.
+    /// Mini-batches under way: granted, and not answered by a push.
     busy: u64,
     phase: Phase,
     phase_since: Time,
-    /// Since when too few workers are there.
+    /// Since when too few workers are present; none while there are enough.
     short_since: Option<Time>,
-    /// Workers that are gone and whose place is kept, with the time they went.
+    /// Departed workers whose slot in the cohort is kept (`on-worker-loss = wait`), with the time
+    /// of their departure.
     awaited_back: BTreeSet<(Time, WorkerId)>,
-    /// When the next lease can run out at the earliest.
+    /// The earliest time at which a lease can expire.
     lease_check: Option<Time>,
     ledger: Ledger,
     samples: u64,
     training_since: Option<Time>,
     last_update: Time,
     last_evaluated: Option<Version>,
-    /// Evaluations that were asked for and have not come.
+    /// Evaluations that were requested and have not finished.
     evaluating: Vec<Evaluate>,
-    /// The last evaluation.
+    /// The result of the last evaluation.
     evaluated: Option<LatestEvaluation>,
-    /// Clients that wait for parameters of all servers.
+    /// Clients that wait for parameters from all servers.
     pullers: Pullers,
-    /// What clients push.
+    /// Values that clients push into the parameters.
     pushes: Pushes,
-    /// The worker whose coming or going is being dealt with: whoever may go on now waited for it.
+    /// The worker whose event is being handled: a worker that is released in this step waited for
+    /// it.
     mover: Option<WorkerId>,
-    /// Checkpoints, if they are all that is kept.
+    /// The state of checkpoints, if they are the only durability.
     checkpoints: Option<Checkpoints>,
-    /// The version that may admit no finite gradient.
+    /// The version that may admit no finite gradient, and the workers that say so.
     doubt: Option<Doubt>,
     end: Option<EndReason>,
     done: bool,
 }
 
-/// What became of the mini-batches: assigned = applied + discarded + lost + outstanding.
+/// Where every mini-batch went. Invariant: `assigned = applied + discarded + lost + outstanding`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ledger {
-    /// Mini-batches given out, counting one again that had to be computed again.
+    /// Mini-batches assigned; one that has to be computed again counts again.
     pub assigned: u64,
     /// Gradients that became part of an update.
     pub applied: u64,
-    /// Gradients that came and were thrown away, and those given up at the end.
+    /// Gradients that arrived and were dropped, and mini-batches given up at the end of the run.
     pub discarded: u64,
-    /// Mini-batches that were lost with their worker.
+    /// Mini-batches lost with their worker.
     pub lost: u64,
-    /// Given out, or come and not part of an update yet.
+    /// Mini-batches under way, and gradients that are not part of an update yet.
     pub outstanding: u64,
 }
 
-/// A job that no server can be built for.
+/// Why no server can be built for a job.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The job's own settings.
+    /// The job's settings are invalid.
     Job(JobError),
-    /// Its model.
+    /// The model is invalid.
     Model(ModelError),
-    /// Its optimiser.
+    /// The optimiser is invalid.
     Optim(OptimError),
-    /// More servers than parameters.
+    /// There are more servers than parameters.
     FewParameters {
-        /// Parameters of the model.
+        /// The number of parameters of the model.
         parameters: usize,
     },
 }
@@ -183,10 +187,11 @@ impl fmt::Display for ServerError {
 impl core::error::Error for ServerError {}
 
 impl Server {
-    /// A server for `job`. `run` tells this run from others at the same address.
+    /// Creates a server for `job`. `run` tells this run from others at the same address.
     ///
     /// # Errors
-    /// [`ServerError`] if the job's settings, model or optimiser make no sense.
+    /// [`ServerError`] if the job's settings, model or optimiser are invalid, or if it has more
+    /// servers than parameters.
     pub fn new(job: Job, run: u64) -> Result<Self, ServerError> {
         job.validate().map_err(ServerError::Job)?;
         let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
@@ -254,33 +259,33 @@ impl Server {
         &self.job
     }
 
-    /// The job's digest, by which runs of the same job are known.
+    /// Returns the digest of the job: all runs of one job share it.
     #[must_use]
     pub const fn job_digest(&self) -> &[u8; 32] {
         &self.job_digest
     }
 
-    /// The current parameters; where there are several servers, those of this one unless they were
-    /// put together for an evaluation.
+    /// Returns the current parameters. With several servers these are the parameters of this
+    /// server's keys, unless those of all servers have been collected for this version.
     #[must_use]
     pub fn parameters(&self) -> &Arc<Vec<f32>> {
         self.group.whole(self.version()).unwrap_or_else(|| self.store.parameters())
     }
 
-    /// The parameters before the first update, those of all servers.
+    /// Computes the parameters of all keys before the first update.
     #[must_use]
     pub fn initial(&self) -> Vec<f32> {
         let model = Model::new(&self.job.model, self.job.data.shape);
         model.map(|model| self.job.initial(&model)).unwrap_or_default()
     }
 
-    /// The current version of the parameters.
+    /// Returns the current version of the parameters.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.cohort.version()
     }
 
-    /// Where on the training curve the parameters are.
+    /// Returns the position of the current parameters on the training curve.
     #[must_use]
     pub fn point(&self) -> Point {
         Point {
@@ -293,19 +298,20 @@ impl Server {
         }
     }
 
-    /// What became of the mini-batches so far.
+    /// Returns the ledger of all mini-batches so far.
     #[must_use]
     pub const fn ledger(&self) -> Ledger {
         self.ledger
     }
 
-    /// Examples the budget asks for.
+    /// Returns the number of examples that the budget asks for.
     #[must_use]
     pub const fn samples_wanted(&self) -> u64 {
         self.job.data.train.rows * self.job.budget.epochs as u64
     }
 
-    /// The mini-batches that a worker with `rows` examples owes under a partition budget.
+    /// Returns the mini-batches that a worker with `rows` examples owes under a partition budget;
+    /// no limit under a global one.
     fn quota(&self, rows: u64) -> u64 {
         match self.job.budget.kind {
             BudgetKind::Global => u64::MAX,
@@ -318,12 +324,14 @@ impl Server {
     fn on_message(&mut self, now: Time, peer: PeerId, message: Message, out: &mut Outbox) {
         if let Some((_, slot)) = self.roster.of_peer(peer) {
             slot.heard = now;
+            // Any message shows that the link carries data: the worker may be sent another version.
             slot.seat.is_superseding = false;
         }
         if let Some(server) = self.group.of_peer(peer) {
             return self.on_server_message(now, peer, server, message, out);
         }
         match message {
+            // A client that waits for its answer has nothing else to say on this connection.
             message if self.is_asker(peer) => {
                 self.refuse(now, peer, unexpected("nothing but patience", &message), out);
             }
@@ -366,7 +374,8 @@ impl Server {
             return self.refuse(now, peer, Refusal::Flooding, out);
         }
         self.mover = Some(worker);
-        // It works for the run only where it is with all servers.
+        // Any message but these shows that the worker is connected to all servers: it takes part in
+        // the run only then.
         if !matches!(message, Message::Heartbeat(_) | Message::Bye(_))
             && let Some(slot) = self.roster.slot_mut(worker)
         {
@@ -392,12 +401,13 @@ impl Server {
         }
     }
 
-    /// Tells a peer why, closes its connection and, if it was a worker, lets it count no more.
+    /// Refuses a peer: sends the reason, closes the connection and, if the peer is a worker,
+    /// removes it from the run.
     fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
         self.refuse_as(now, peer, None, why, out);
     }
 
-    /// The same with the name that the peer gave, if it is not known yet.
+    /// Like [`Self::refuse`], with the name that the peer gave if it is not a member yet.
     fn refuse_as(
         &mut self,
         now: Time,
@@ -419,20 +429,21 @@ impl Server {
         if let Some(worker) = worker {
             self.depart(now, worker, super::Departure::Refused, out);
         }
+        // A connection that was no member changes nothing that others wait for: no settling.
         if was_server || worker.is_some() {
             self.settle(now, out);
         }
     }
 }
 
-/// A refusal for a standby of a server that keeps checkpoints alone.
+/// Returns the refusal for a standby of a server whose only durability is checkpoints.
 pub(super) fn no_standby() -> Refusal {
     let what = "this server takes no standby: it keeps checkpoints; start it with --durability \
         none or log";
     Refusal::Server { what: what.into() }
 }
 
-/// A refusal for a message out of place.
+/// Returns the refusal for a message out of place.
 fn unexpected(wanted: &str, got: &Message) -> Refusal {
     Refusal::Unexpected {
         what: alloc::format!("a {:?} message came where {wanted} was expected", got.kind()),
@@ -470,6 +481,8 @@ impl Node for Server {
             | Input::Prepared(_)
             | Input::Computed(_) => {}
         }
+        // The order matters: pushes that waited for a measurement make decisions, and `flush` sends
+        // all decisions of this input together, as its last act.
         self.take_due(now, out);
         self.group.flush(out);
     }

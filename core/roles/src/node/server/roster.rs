@@ -1,4 +1,4 @@
-//! Who is who: the job's workers, and the connections they are behind.
+//! Worker slots of the job, and the connection behind each.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -17,103 +17,105 @@ use pstrain_compute::time::Time;
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::worker::Resume;
 
-/// A worker id of the job, and whoever holds it.
+/// A worker slot: a worker id of the job, and the worker that holds it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Slot {
-    /// The name of its holder; empty if it never had one.
+    /// The name of the worker that holds it; empty if there never was one.
     pub(super) name: String,
-    /// The last incarnation issued. Never forgotten, so that an older one is known as such.
+    /// The last incarnation issued. It is never reset, so that an older incarnation is recognised.
     pub(super) incarnation: Incarnation,
     pub(super) presence: Presence,
-    /// Whether its holder would have taken any other place as well.
+    /// The client did not ask for a specific worker id.
     pub(super) roams: bool,
-    /// The connection, while there is one.
+    /// The connection of the worker, while there is one.
     pub(super) peer: Option<PeerId>,
-    /// When it was last heard.
+    /// When the last message, or part of one, arrived.
     pub(super) heard: Time,
-    /// When it was last told that a message of its is being received.
+    /// When the worker was last told that a long message of its is arriving.
     pub(super) told: Time,
-    /// Since when it does what it does.
+    /// When the activity that the status shows last changed.
     pub(super) since: Time,
-    /// Iterations, while it does not count in the cohort.
+    /// The worker's clock (iterations), while it is not in the cohort.
     pub(super) clock: Clock,
-    /// Its mini-batches. They outlive incarnations, so that a worker that comes back goes on in
-    /// its data where the last accepted push was.
+    /// Its mini-batches. They outlive incarnations: a worker that comes back continues in its data
+    /// after the last accepted push.
     pub(super) batches: Batches,
-    /// Examples in its partition.
+    /// Examples in the worker's partition.
     pub(super) rows: u64,
-    /// Whether it has its own copy of the data, which must be that of the job.
+    /// The worker has its own copy of the data, which must match the job's.
     pub(super) has_own_data: bool,
-    /// Updates it contributed to.
+    /// Updates that the worker contributed to.
     pub(super) updates: u64,
-    /// Where its time goes.
+    /// Accounts for the worker's time.
     pub(super) account: Account,
-    /// The other server that it says it cannot be with, and since when.
+    /// The other server that the worker reports it cannot reach, and since when.
     pub(super) unreached: Option<(Unreached, Time)>,
-    /// The part that begins anew with each incarnation.
+    /// The state that starts afresh with each incarnation.
     pub(super) seat: Seat,
 }
 
-/// What an incarnation is in the middle of.
+/// State of one incarnation of a worker.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Seat {
-    /// What became of its last push.
+    /// The outcome of the last push that was decided.
     pub(super) decided: Option<Decided>,
-    /// The last push that came. Later pushes up to [`Self::decided`] were called off on their way,
-    /// or before they were sent.
+    /// The last push that arrived. Later pushes up to [`Self::decided`] were called off before they
+    /// arrived.
     pub(super) came: Sequence,
-    /// The pushes it may make now, in order.
+    /// Pushes that the worker may make now, in order.
     pub(super) grants: VecDeque<Grant>,
-    /// The pushes that have come in part.
+    /// Pushes of which some servers' parts have arrived.
     pub(super) arriving: BTreeMap<Sequence, Arriving>,
-    /// Since when it has been waiting for parameters.
+    /// Since when the worker has been waiting for parameters.
     pub(super) asked: Option<Time>,
-    /// The newest version it was given.
+    /// The newest version that the worker was sent.
     pub(super) given: Version,
-    /// Whether it was sent a newer version for what it computes, and has not been heard since.
+    /// The worker was sent a newer version for the work under way, and has not been heard since.
     pub(super) is_superseding: bool,
-    /// When it was last sent a newer version for what it computes.
+    /// When the worker was last sent a newer version for the work under way.
     pub(super) superseded: Time,
-    /// Whether it was told of a key map, and has not said that it goes by it.
+    /// The worker was sent a key map and has not confirmed it.
     pub(super) remapping: bool,
-    /// Whether its connection broke since it was last heard of what it knows to be allowed.
+    /// The connection broke, and the worker has not said since which pushes it knows it may make.
     pub(super) unsure: bool,
-    /// The version that its last finite gradient was computed on.
+    /// The newest version on which the worker computed a finite gradient.
     pub(super) finite: Option<Version>,
-    /// Messages without a gradient of late.
+    /// Flood control: counts messages between two pushes.
     pub(super) idle: Idle,
 }
 
-/// The permission to push once, not made use of yet.
+/// Permission to push once, not used yet.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Grant {
     pub(super) sequence: Sequence,
-    /// The version that came with it. The gradient may be computed on a later one that came since.
+    /// The version that was sent with it. The gradient may be computed on a later version that was
+    /// sent since.
     pub(super) version: Version,
     pub(super) task: Task,
-    /// Whether it was for something else before a new version came.
+    /// The task was another one before a new version was sent.
     pub(super) renewed: bool,
     pub(super) at: Time,
 }
 
-/// Which mini-batches a worker id has still to compute.
+/// Mini-batches that a worker slot still has to compute.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Batches {
-    /// The first that was never given out.
+    /// The first mini-batch that was never assigned.
     next: BatchId,
-    /// Those that were given out and did not come back, or not to any use; the earliest first.
+    /// Mini-batches that were assigned and lost or dropped, and must be computed again; the
+    /// earliest first.
     again: BTreeSet<BatchId>,
-    /// How many have been accepted.
+    /// Mini-batches whose gradients have been accepted.
     accepted: u64,
 }
 
 impl Batches {
-    /// The mini-batch to give out next.
+    /// Returns the mini-batch to assign next.
     pub(super) fn first(&self) -> BatchId {
         self.again.first().copied().unwrap_or(self.next)
     }
 
-    /// Gives out the next mini-batch, if it is not beyond the `quota` first.
+    /// Assigns the next mini-batch, if it is within the first `quota`.
     pub(super) fn take(&mut self, quota: u64) -> Option<BatchId> {
         if let Some(batch) = self.again.pop_first() {
             return Some(batch);
@@ -125,28 +127,28 @@ impl Batches {
         })
     }
 
-    /// Whether there is one to give out within the `quota` first.
+    /// True if there is one to assign within the first `quota`.
     pub(super) fn has_more(&self, quota: u64) -> bool {
         self.first().0 < quota
     }
 
-    /// Takes back a mini-batch that has to be computed again.
+    /// Takes back a mini-batch that must be computed again.
     pub(super) fn put_back(&mut self, batch: BatchId) {
         self.again.insert(batch);
     }
 
-    /// Notes that one was accepted.
+    /// Counts an accepted mini-batch.
     pub(super) const fn accept(&mut self) {
         self.accepted += 1;
     }
 
-    /// How many have been accepted.
+    /// Returns the number of accepted mini-batches.
     pub(super) const fn accepted(&self) -> u64 {
         self.accepted
     }
 }
 
-/// Whether the holder of a worker id is there.
+/// The presence of the worker that holds a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Presence {
     Awaited,
@@ -157,33 +159,36 @@ pub(super) enum Presence {
 }
 
 impl Presence {
-    /// Whether there is a holder with a lease.
+    /// True if a worker holds the slot and has a lease.
     pub(super) const fn is_alive(self) -> bool {
         matches!(self, Self::Preparing | Self::Ready)
     }
 }
 
 impl Seat {
-    /// The number of the next push.
+    /// Returns the number of the next push.
     pub(super) fn next_sequence(&self) -> Sequence {
         let decided = self.decided.map_or(Sequence(0), |decided| decided.sequence);
         self.grants.back().map_or(decided, |grant| grant.sequence).next()
     }
 
-    /// Whether a worker with the same incarnation knows no more than this one does.
+    /// True if a worker of this incarnation that resumes knows no more than this server. If it
+    /// knows more, this server has lost the end of its log.
     pub(super) fn has_all_of(&self, resume: &Resume) -> bool {
         let decided = self.decided.map_or(Sequence(0), |decided| decided.sequence);
         resume.allowed < self.next_sequence() && resume.decided <= decided
     }
 
-    /// Pushes that may be made now, and have not come.
+    /// Returns the number of pushes that are allowed and have not arrived.
     pub(super) fn under_way(&self) -> u32 {
         self.grants.len() as u32
     }
 
-    /// Calls off the pushes that have not come and allows as many on `version` for the same tasks.
-    /// Returns the parts of called-off pushes that are here.
+    /// Calls off the pushes that have not arrived and allows as many on `version` for the same
+    /// tasks. Returns the parts of called-off pushes that are here.
     pub(super) fn call_off(&mut self, version: Version, now: Time) -> BTreeMap<Sequence, Arriving> {
+        // Each grant keeps its task and gets a new number after all others; the old number counts
+        // as decided, so that a push under it is recognised when it arrives late.
         let mut next = self.next_sequence();
         for grant in &mut self.grants {
             let void = core::mem::replace(&mut grant.sequence, next);
@@ -195,8 +200,8 @@ impl Seat {
         core::mem::take(&mut self.arriving)
     }
 
-    /// Notes that push `sequence` came after it was called off. Returns the time its parameters
-    /// were given out. The push in its place counts from the time of the call.
+    /// Records that push `sequence` arrived after it was called off. Returns when its parameters
+    /// were sent. The push that replaces it counts from the time of the call.
     pub(super) fn came_late(&mut self, sequence: Sequence) -> Time {
         self.came = sequence;
         let superseded = self.superseded;
@@ -205,7 +210,7 @@ impl Seat {
     }
 }
 
-/// All worker ids of a job.
+/// All worker slots of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Roster {
     slots: Vec<Slot>,
@@ -236,7 +241,7 @@ impl Roster {
         Self { slots: slots.collect(), peers: BTreeMap::new(), ready: 0 }
     }
 
-    /// Workers that are there and have their data.
+    /// Returns the number of workers that are present and have their data.
     pub(super) const fn ready(&self) -> u32 {
         self.ready
     }
@@ -249,26 +254,26 @@ impl Roster {
         self.slots.get_mut(worker.0 as usize)
     }
 
-    /// Every worker id with its slot, in order.
+    /// Returns every worker id with its slot, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (WorkerId, &Slot)> {
         (0..).map(WorkerId).zip(&self.slots)
     }
 
-    /// The first that says that it cannot be with another server, with which, and since when.
+    /// The earliest report of a present worker that it cannot reach another server, and since when.
     pub(super) fn first_unreached(&self) -> Option<(&Unreached, Time)> {
         let those = self.slots.iter().filter(|slot| slot.presence.is_alive());
         let those = those.filter_map(|slot| slot.unreached.as_ref());
         those.min_by_key(|(_, since)| *since).map(|(unreached, since)| (unreached, *since))
     }
 
-    /// Takes everybody who is there as heard just now.
+    /// Counts every present worker as heard just now.
     pub(super) fn renew(&mut self, now: Time) {
         for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
             slot.heard = now;
         }
     }
 
-    /// Saves or restores everything.
+    /// Saves or restores the roster.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)?;
         let seats = self.slots.iter_mut().map(|slot| &mut slot.seat);
@@ -276,7 +281,7 @@ impl Roster {
         arriving.try_for_each(|arriving| arriving.archive(archive))
     }
 
-    /// The connections that have a worker behind them.
+    /// The connections of workers.
     pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.peers.keys().copied()
     }
@@ -286,13 +291,13 @@ impl Roster {
         self.peers.get(&peer).copied()
     }
 
-    /// The connection's worker and its slot.
+    /// Returns the worker behind a connection, and its slot.
     pub(super) fn of_peer(&mut self, peer: PeerId) -> Option<(WorkerId, &mut Slot)> {
         let worker = self.worker_of(peer)?;
         Some((worker, self.slot_mut(worker)?))
     }
 
-    /// Puts `worker` behind `peer`; returns the connection it was behind before.
+    /// Attaches `worker` to the connection `peer`, and returns its previous connection.
     pub(super) fn attach(&mut self, worker: WorkerId, peer: PeerId) -> Option<PeerId> {
         let before = self.slot_mut(worker)?.peer.replace(peer);
         if let Some(before) = before {
@@ -302,7 +307,7 @@ impl Roster {
         before
     }
 
-    /// Forgets a connection; returns the worker that was behind it.
+    /// Removes a connection, and returns the worker behind it.
     pub(super) fn detach(&mut self, peer: PeerId) -> Option<WorkerId> {
         let worker = self.peers.remove(&peer)?;
         if let Some(slot) = self.slot_mut(worker) {
@@ -311,7 +316,7 @@ impl Roster {
         Some(worker)
     }
 
-    /// Changes whether the holder of `worker` is there.
+    /// Sets the presence of the worker in slot `worker`.
     pub(super) fn set_presence(&mut self, worker: WorkerId, presence: Presence, now: Time) {
         let Some(slot) = self.slots.get_mut(worker.0 as usize) else { return };
         if slot.presence == Presence::Ready {
@@ -324,8 +329,8 @@ impl Roster {
         slot.since = now;
     }
 
-    /// The worker id for a newcomer without a wish: one that nobody ever had, or else one whose
-    /// holder is gone for good.
+    /// Returns the slot for a newcomer that asks for none in particular: one that was never held,
+    /// else one whose holder has departed.
     pub(super) fn vacancy(&self) -> Option<WorkerId> {
         let first = |wanted: fn(Presence) -> bool| {
             self.iter().find(|(_, slot)| wanted(slot.presence)).map(|(worker, _)| worker)

@@ -1,4 +1,4 @@
-//! Rounds: gradients gathered, combined in worker order and applied; then who may go on.
+//! Rounds: gradients are gathered, combined in worker order and applied, then workers released.
 
 use alloc::vec::Vec;
 
@@ -17,16 +17,16 @@ use pstrain_wire::Phase;
 use pstrain_wire::decision::Contribution;
 use pstrain_wire::worker::{EndReason, Push};
 
-/// Evaluations that may be under way. When they take longer than the epochs between them, points
-/// of the curve are left out rather than kept waiting; the last version is always evaluated.
+/// The most evaluations under way. If they take longer than the epochs between them, points of the
+/// curve are left out instead of queued; the last version is always evaluated.
 const MOST_EVALUATIONS: usize = 32;
 
-/// The open round.
+/// Buffers of the open round, kept between rounds so that a step does not allocate.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Who is given parameters next; kept for its memory.
+    /// Workers to give parameters to.
     next: Vec<WorkerId>,
-    /// What becomes part of an update; kept for its memory.
+    /// Contributions that become part of an update.
     applied: Vec<Contribution>,
 }
 
@@ -49,7 +49,7 @@ impl Server {
         self.policy.contributed(&self.cohort, worker, now);
         let Some(slot) = self.roster.slot(worker) else { return };
         if slot.batches.accepted() >= self.quota(slot.rows) {
-            // Nothing left for it to do: nobody may wait for it any more.
+            // The worker has finished its share: no other may wait for it any more.
             self.finished.insert(worker);
             self.retire(worker);
         }
@@ -69,26 +69,26 @@ impl Server {
         }
     }
 
-    /// Whether too few workers are there to go on.
+    /// True if too few workers are present to continue.
     pub(super) fn is_short(&self) -> bool {
         let needed = self.job.membership.needed_to_run();
         self.roster.ready() < needed && self.present() < needed || self.is_stuck()
     }
 
-    /// Whether the open round needs somebody who is not there.
+    /// True if the open round needs a worker that is not present.
     fn is_stuck(&self) -> bool {
         let is_stuck = |dealer: &dyn Dealer| dealer.is_stuck(&self.cohort);
         self.phase == Phase::Training && self.dealer.as_deref().is_some_and(is_stuck)
     }
 
-    /// How many workers must be there to go on.
+    /// Returns the number of workers that must be present to continue.
     pub(super) fn needed(&self) -> u32 {
         let needed = self.job.membership.needed_to_run();
         if self.is_stuck() { needed.max(self.present() + 1) } else { needed }
     }
 
-    /// Workers that are there with their data. One that has done its share and went counts, for
-    /// nobody could take its place.
+    /// Returns the number of present workers with their data. A worker that has finished its share
+    /// and left counts, since no other could take its place.
     pub(super) fn present(&self) -> u32 {
         let gone = |worker: &&WorkerId| {
             self.roster.slot(**worker).is_some_and(|slot| slot.presence != Presence::Ready)
@@ -96,7 +96,9 @@ impl Server {
         self.roster.ready() + self.finished.iter().filter(gone).count() as u32
     }
 
-    /// Does everything that has become possible: start, update, give out parameters, end.
+    /// Takes every step that has become possible: starts, updates, gives out parameters, ends the
+    /// run. An event handler that may have made one possible calls it last. The order of the steps
+    /// is an invariant, for the reasons given at each.
     pub(super) fn settle(&mut self, now: Time, out: &mut Outbox) {
         if self.phase == Phase::Gathering
             && self.roster.ready() >= self.job.membership.needed_to_start()
@@ -104,9 +106,14 @@ impl Server {
             self.begin(now, out);
         }
         self.watch_attendance(now, out);
+        // First the update that waited for sums, since no other step is possible before; then the
+        // repeated grants that waited with it, since the next step may begin another measurement.
         let before = self.version();
         let made = self.weigh(now, out);
         self.grant_owed(now, out);
+        // A change at a quiesce point (mode, pushed values, key map) can make further steps
+        // possible: for example, it lets newcomers join. A scheduled mode change is ordered after
+        // the updates that make it due and before parameters are given out, which it stops.
         loop {
             while self.step(now, out) {}
             self.order_due(now);
@@ -117,11 +124,14 @@ impl Server {
         }
         self.next_turn = None;
         if self.may_give_out() {
+            // Superseding comes first: `give_out` records the version that it sends, after which
+            // the worker's earlier mini-batches would count as up to date.
             if (made || self.version() > before) && self.policy.cancels() {
                 self.supersede(now, out);
             }
             self.give_out(now, out);
         }
+        // After `give_out`: a verdict for want of answers must know who still computes.
         self.settle_doubt(now, out);
         if self.phase == Phase::Draining && self.busy == 0 && !self.is_measuring() {
             self.end(now, EndReason::Stopped, out);
@@ -129,10 +139,13 @@ impl Server {
         if !self.group.gone.is_empty() {
             self.dismiss_gone(out);
         }
+        // Last: any step before may have ended the run, and `end` leaves all that follows to this
+        // call.
         self.finish_if_done(now, out);
     }
 
-    /// Whether parameters are given to workers that wait for them.
+    /// True if waiting workers may be given parameters. Every pending change that needs the run to
+    /// quiesce stops them, since only then does the work under way run out.
     pub(super) fn may_give_out(&self) -> bool {
         let is_fenced = self.ordered.is_some() || self.is_fenced() || self.awaits_push();
         let is_open = !is_fenced && !self.is_measuring();
@@ -151,7 +164,7 @@ impl Server {
             .collect();
         for &worker in &ready {
             let Some(slot) = self.roster.slot_mut(worker) else { continue };
-            // Until now it waited for the others to come, not for parameters.
+            // Until now the worker waited for the others to join, not for parameters.
             slot.seat.asked = slot.seat.asked.map(|_| now);
             let clock = slot.clock;
             self.count(worker, clock);
@@ -161,16 +174,17 @@ impl Server {
         self.evaluate(out);
     }
 
-    /// One change of the cohort or the version; false when there is none to make.
+    /// Makes one change to the cohort or the version; false if there is none to make.
     fn step(&mut self, now: Time, out: &mut Outbox) -> bool {
         if !matches!(self.phase, Phase::Training | Phase::Draining) || self.is_measuring() {
             return false;
         }
         if self.cohort.contributions() > 0 {
             let held = self.policy.in_rounds() && self.is_short();
+            // A round does not close while too few workers are present.
             let closing = match self.policy.closes(&self.cohort) {
                 _ if held => Closing::NotYet,
-                // Nothing else can come.
+                // No other gradient can arrive.
                 Closing::NotYet if self.is_used_up() => self.policy.flushes(),
                 closing => closing,
             };
@@ -189,7 +203,7 @@ impl Server {
             return false;
         }
         if !self.joining.is_empty() {
-            self.admit_joining(); // there is no round to wait for
+            self.admit_joining(); // no round to wait for
             return true;
         }
         if self.all_finished() {
@@ -198,27 +212,28 @@ impl Server {
         false
     }
 
-    /// Keeps what waits for the next update as few vectors as can be.
+    /// Merges the gradients that wait for the next update into as few vectors as possible.
     fn merge_waiting(&mut self) {
-        // Where updates are whole iterations, what waits is not all of the same one.
+        // Where an update takes whole iterations, the waiting gradients belong to several of them.
         if self.policy.flushes() == Closing::Everything && self.store.can_merge() {
             self.merge();
         }
     }
 
-    /// Gradients that the open round keeps in memory, where those of a worker from the same part of
-    /// the data are added up as they come: at most one for each, under every mode that allows it.
+    /// Returns the number of gradient vectors that the open round keeps in memory. Gradients of one
+    /// worker from one part of the data are summed as they arrive: at most one vector for each
+    /// pair, under every mode that allows it.
     #[must_use]
     pub fn vectors_held(&self) -> usize {
         self.store.vectors()
     }
 
-    /// Whether all tasks there are have been given out and have come back.
+    /// True if every task of the budget has been assigned and has come back.
     fn is_used_up(&self) -> bool {
         self.busy == 0 && self.dealer.as_ref().is_some_and(|dealer| dealer.is_used_up())
     }
 
-    /// Whether a partition budget is used up: everybody who is there has done their share.
+    /// True if a partition budget is used up: every present worker has finished its share.
     fn all_finished(&self) -> bool {
         let done = |(worker, slot): (WorkerId, &Slot)| {
             !slot.presence.is_alive() || self.finished.contains(&worker)
@@ -226,7 +241,7 @@ impl Server {
         !self.finished.is_empty() && self.roster.iter().all(done)
     }
 
-    /// Lets `worker` count from now on, at `clock`.
+    /// Adds `worker` to the cohort, at `clock`.
     pub(super) fn count(&mut self, worker: WorkerId, clock: Clock) {
         let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
         self.cohort.join(worker, clock, self.job.pass_over(rows));
@@ -240,14 +255,16 @@ impl Server {
         }
     }
 
-    /// The clock at which a newcomer counts, if anybody counts already: with the slowest, since
-    /// behind them it would hold them back, unless the policy wants it in front.
+    /// Returns the clock at which a newcomer joins, if the cohort has members: the slowest
+    /// member's, since behind it a newcomer would hold the others back; the fastest member's if the
+    /// policy wants newcomers in front.
     pub(super) fn entry(&self) -> Option<Clock> {
         if self.policy.joins_in_front() { self.cohort.fastest() } else { self.cohort.slowest() }
     }
 
-    /// Applies the contributions that `closing` chooses as one update. Where that takes something
-    /// that all servers have to be asked for, nobody is given parameters until they have answered.
+    /// Applies the contributions that `closing` selects as one update. If the update needs sums
+    /// over the keys of all servers (norms, distances), this only begins it: no parameters are
+    /// given out until all servers have answered.
     pub(super) fn close(&mut self, now: Time, closing: Closing, out: &mut Outbox) {
         if closing == Closing::NotYet {
             return;
@@ -261,8 +278,13 @@ impl Server {
         });
         let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
         let epochs = self.samples / self.job.data.train.rows;
+        // The number that this Close decision is about to get: the answers of the other servers
+        // name it.
         let decision = self.group.next();
+        // Recorded before `cohort.close`: the other servers select the same contributions by the
+        // version and the oldest iteration of this moment.
         self.tell_close(closing, factors);
+        // Copied first: `update` consumes the contributions.
         let mut applied = core::mem::take(&mut self.round.applied);
         applied.extend(self.store.chosen(&chosen).copied());
         self.store.update(chosen, closing, version, factors);
@@ -297,6 +319,7 @@ impl Server {
         self.round.applied = applied;
         out.extend(self.store.spares().map(Effect::Spare));
         self.samples += weights.map_or(0, |weights| weights.samples);
+        // From here on the version is the new one, for policy, assigner and events alike.
         self.cohort.close(closing);
         if let Some(dealer) = &mut self.dealer {
             dealer.updated(&self.cohort);
@@ -306,8 +329,11 @@ impl Server {
         self.last_update = now;
         let point = self.point();
         out.push(Effect::Report(Event::Updated { point, closing }));
+        // Newcomers join once the round has closed: they count from the next one on.
         self.admit_joining();
         let evaluates = self.samples / self.job.data.train.rows > epochs;
+        // Without sums over all keys the parameters are complete now. Otherwise they stay those of
+        // the version before until `weigh` has all sums, so evaluation and budget wait for it, too.
         match self.store.sums() {
             None => self.updated(now, evaluates, out),
             Some(sums) => {
@@ -317,7 +343,7 @@ impl Server {
         }
     }
 
-    /// The parameters are those of the current version.
+    /// Continues after an update, once the parameters are those of the current version.
     pub(super) fn updated(&mut self, now: Time, evaluates: bool, out: &mut Outbox) {
         if evaluates {
             self.evaluate(out);
@@ -325,7 +351,7 @@ impl Server {
         self.count_down(now, out);
     }
 
-    /// Lets the policy know what the budget still asks for, and ends the run if that is nothing.
+    /// Tells the policy how much the budget still asks for, and ends the run if that is nothing.
     fn count_down(&mut self, now: Time, out: &mut Outbox) {
         if self.job.budget.kind != BudgetKind::Global {
             return;
@@ -337,7 +363,7 @@ impl Server {
         }
     }
 
-    /// Asks for an evaluation of the current parameters, unless they were evaluated.
+    /// Requests an evaluation of the current parameters, unless they have been evaluated.
     pub(super) fn evaluate(&mut self, out: &mut Outbox) {
         if self.evaluates_later() {
             return;
@@ -351,11 +377,11 @@ impl Server {
         self.show(point, out);
     }
 
-    /// Gives parameters to every member that waits for them and may go on.
+    /// Gives parameters to every waiting member that the policy lets start.
     fn give_out(&mut self, now: Time, out: &mut Outbox) {
         let mut next = core::mem::take(&mut self.round.next);
-        // The cost of a push does not grow with those who wait: they are looked at when something
-        // has changed for them.
+        // A scan of all waiting workers happens only if one of them may be able to start now, so
+        // that the cost of a push does not grow with their number.
         let members = (self.cohort.joins(), self.cohort.len());
         let of_dealer = self.dealer.as_ref().map_or(0, |dealer| dealer.gate());
         let gate = Some((members, self.policy.gate(&self.cohort), of_dealer));
@@ -374,7 +400,7 @@ impl Server {
         for worker in next.drain(..) {
             self.next_turn = self.policy.next_turn(&self.cohort).filter(|&turn| now < turn);
             if self.next_turn.is_some() {
-                self.gate = None; // all who wait are looked at again then
+                self.gate = None; // at that time all waiting workers are scanned again
                 break;
             }
             self.grant(now, worker, out);
@@ -382,7 +408,7 @@ impl Server {
         self.round.next = next;
     }
 
-    /// Gives `worker` as many mini-batches as it may have, if any.
+    /// Gives `worker` as many mini-batches as policy, window and budget allow, if any.
     fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let (version, window) = (self.version(), self.window(worker));
         let Some(slot) = self.roster.slot(worker) else { return };
@@ -420,7 +446,7 @@ impl Server {
             let grant = Grant { sequence, version, task, renewed: false, at: now };
             slot.seat.grants.push_back(grant);
             slot.since = now;
-            // Only the first was waited for.
+            // The worker waited only for the first of them.
             let waited = asked.filter(|_| sequence == first);
             let waited = waited.map_or_else(Default::default, |at| now.since(at));
             self.busy += 1;
@@ -453,7 +479,7 @@ impl Server {
         self.send_parameters(peer, worker, first, out);
     }
 
-    /// Gives the current version to those who compute on an earlier one in vain.
+    /// Sends the current version to the workers that compute on an earlier one in vain.
     fn supersede(&mut self, now: Time, out: &mut Outbox) {
         let version = self.version();
         let is_behind = |slot: &Slot| slot.seat.under_way() > 0 && slot.seat.given < version;
@@ -464,10 +490,10 @@ impl Server {
         }
     }
 
-    /// Gives `worker` the current version if it computes on an earlier one in vain. Its pushes are
-    /// called off, and new ones allowed in their place: it begins at once, even while a gradient is
-    /// on its way. Until it has been heard again nothing more is sent: over a slow link versions
-    /// would pile up.
+    /// Sends `worker` the current version if it computes on an earlier one in vain. Its pushes are
+    /// called off and new ones allowed in their place, so that it starts at once, even while a
+    /// gradient is on its way. Nothing more is sent until a message from the worker arrives: over a
+    /// slow link versions would pile up.
     pub(super) fn supersede_for(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let version = self.version();
         if self.phase != Phase::Training || !self.policy.cancels() || self.is_measuring() {
@@ -476,11 +502,11 @@ impl Server {
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let Some(peer) = slot.peer.filter(|_| !slot.seat.grants.is_empty()) else { return };
         if slot.seat.unsure && !self.group.is_alone() {
-            return; // it may not be connected to all servers yet
+            return; // it may not have reached all servers yet
         }
         if slot.seat.given < version && !slot.seat.is_superseding {
             slot.seat.is_superseding = true;
-            // It will say that they have come.
+            // The worker will report their arrival, which flood control must not count.
             slot.seat.idle.asked();
             let sequence = slot.seat.next_sequence();
             let here = slot.seat.call_off(version, now);
@@ -492,7 +518,7 @@ impl Server {
         }
     }
 
-    /// Throws away what is in the open round: it will not become an update.
+    /// Drops the gradients of the open round: they will not become an update.
     pub(super) fn discard_round(&mut self) {
         let discarded = self.store.gathered() as u64;
         self.discard();
