@@ -1,9 +1,10 @@
-//! Where each worker's time goes: the last steps of everyone, in memory of a fixed size.
+//! Accounts for each worker's time: its last steps, in memory of a fixed size.
 //!
-//! A step is the time from one gradient of a worker to its next, or from its first parameters. Of
-//! it, `barrier` is how long nothing was under way while it had asked; `compute` is what the
-//! worker says that it computed, as far as that fits into the rest; all else is `network`. So the
-//! three add up to the time that passed, however many mini-batches are under way at once.
+//! A step is the time from one gradient of a worker to the next, or from its first parameters to
+//! its first gradient. `barrier` is the time in which the worker had asked for parameters and had
+//! nothing under way. `compute` is the compute time that the worker reports, capped at the rest of
+//! the step. `network` is what remains. The three add up to the elapsed time, however many
+//! mini-batches are under way at once.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,23 +17,23 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_wire::{Held, Recent, TimeSpent};
 
-/// The steps that are kept of each worker.
+/// The number of steps kept per worker.
 const STEPS: usize = 32;
 
-/// What is known of one worker's time.
+/// The account of one worker's time.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Account {
-    /// Gradients that came, those thrown away among them.
+    /// Gradients that arrived, with those that were dropped.
     pub(super) pushes: u64,
-    /// Gradients that were thrown away.
+    /// Gradients that were dropped.
     pub(super) dropped: u64,
-    /// Updates that its last applied gradient had missed.
+    /// The staleness, in updates, of its last applied gradient.
     pub(super) staleness: u64,
-    /// When the step under way began.
+    /// When the current step began.
     since: Option<Time>,
-    /// How long it was made to wait in this step.
+    /// Time spent at the barrier in the current step.
     barrier: Duration,
-    /// Whose coming or going ended that.
+    /// The worker whose event ended the wait at the barrier.
     held_by: Option<WorkerId>,
     steps: VecDeque<Step>,
 }
@@ -45,8 +46,8 @@ struct Step {
 }
 
 impl Account {
-    /// Notes that it was given parameters, after it had asked at `asked` and with nothing else
-    /// under way; `by` made that possible.
+    /// Records that the worker, which asked at `asked` and had nothing under way, was given
+    /// parameters. The event of `by` made that possible.
     pub(super) fn granted(&mut self, now: Time, asked: Time, by: Option<WorkerId>) {
         let Some(since) = self.since else {
             self.since = Some(now);
@@ -59,7 +60,7 @@ impl Account {
         }
     }
 
-    /// Notes that a gradient came, and says where the time of the step went that ends with it.
+    /// Records a gradient, and returns where the time of the step went that it ends.
     pub(super) fn pushed(&mut self, now: Time, compute: Duration, loss: f32) -> TimeSpent {
         let elapsed = self.since.map_or_else(Default::default, |since| now.since(since));
         let barrier = self.barrier.min(elapsed);
@@ -76,14 +77,14 @@ impl Account {
         spent
     }
 
-    /// Notes that whoever held the worker id is gone: the step under way has no end.
+    /// Records that the worker has departed: the current step has no end.
     pub(super) fn left(&mut self) {
         self.since = None;
         self.barrier = Duration::ZERO;
         self.held_by = None;
     }
 
-    /// The last steps.
+    /// Summarises the last steps.
     pub(super) fn recent(&self) -> Recent {
         let mut recent = Recent { steps: self.steps.len() as u32, ..Recent::default() };
         let mut holders = Vec::<Held>::new();
@@ -105,7 +106,7 @@ impl Account {
         recent
     }
 
-    /// The last steps of everybody together.
+    /// Returns the mean loss over the last steps of all workers.
     pub(super) fn loss_of<'a>(accounts: impl Iterator<Item = &'a Self>) -> Option<f64> {
         let losses: Vec<f64> =
             accounts.flat_map(|account| &account.steps).map(|step| f64::from(step.loss)).collect();
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn a_step_is_compute_network_and_barrier() {
         let mut account = Account::default();
-        account.granted(at(100), at(40), None); // what came before the first step is none of it
+        account.granted(at(100), at(40), None); // the wait before the first step is not part of it
         let first = account.pushed(at(150), ms(10), 1.0);
         assert_eq!(first, TimeSpent { compute: ms(10), network: ms(40), barrier: ms(0) });
         account.granted(at(180), at(150), Some(WorkerId(1)));
@@ -145,7 +146,7 @@ mod tests {
         let mut account = Account::default();
         account.granted(at(0), at(0), None);
         account.pushed(at(100), ms(10), 0.0);
-        // The next gradient was being computed meanwhile, and comes at once.
+        // The next gradient was computed meanwhile, and arrives at once.
         let spent = account.pushed(at(103), ms(10), 0.0);
         assert_eq!(spent, TimeSpent { compute: ms(3), network: ms(0), barrier: ms(0) });
     }

@@ -1,4 +1,4 @@
-//! Pushes that come in parts: this server's here, those of the others at theirs.
+//! Pushes that arrive in parts, one at each server.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -17,32 +17,32 @@ use pstrain_compute::time::Time;
 use pstrain_wire::group::{Arrived, Fault};
 use pstrain_wire::worker::{Push, PushHeader, Seen};
 
-/// A push of which every server has a part.
+/// A push of which every server receives a part.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Arriving {
     /// The part of this server.
     own: Option<Own>,
-    /// The other servers that have theirs.
+    /// The other servers that have received their parts.
     others: BTreeMap<ServerId, Part>,
     fault: Option<Fault>,
 }
 
-/// What another server says of its part.
+/// What another server reports about its part.
 #[derive(Debug, Serialize, Deserialize)]
 struct Part {
     base: Version,
     squares: Option<ExactSum>,
 }
 
-/// What the other servers say of their parts of a push.
+/// What the other servers report about their parts of a push, combined.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     pub(super) fault: Option<Fault>,
-    /// The sum of the squares of its values.
+    /// The sum of the squares of the values in their parts.
     pub(super) squares: ExactSum,
 }
 
-/// The part of a push that is this server's.
+/// This server's part of a push.
 #[derive(Debug, Serialize, Deserialize)]
 struct Own {
     peer: PeerId,
@@ -55,7 +55,7 @@ struct Own {
 }
 
 impl Server {
-    /// The part of a push that is this server's.
+    /// Receives this server's part of a push.
     pub(super) fn on_own_part(
         &mut self,
         now: Time,
@@ -67,7 +67,8 @@ impl Server {
         let sequence = push.header.sequence;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
-            return self.judge_push(now, peer, worker, push, Elsewhere::default(), out); // which will refuse it
+            // Not granted: `judge_push` refuses it.
+            return self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
         }
         let Push { header, gradient, encoded, seen } = push;
         let encoded = encoded.map(Arc::unwrap_or_clone);
@@ -87,7 +88,7 @@ impl Server {
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let is_granted = slot.seat.grants.iter().any(|grant| grant.sequence == sequence);
         if slot.incarnation != incarnation || !is_granted {
-            return; // decided, or of one that is gone
+            return; // decided already, or of a departed worker
         }
         let arriving = slot.seat.arriving.entry(sequence).or_default();
         arriving.others.insert(server, Part { base, squares });
@@ -95,8 +96,8 @@ impl Server {
         self.take_whole(now, worker, out);
     }
 
-    /// Decides the pushes of `worker` of which all servers have their parts, one after the other:
-    /// while something is being measured nothing else is decided of the open round.
+    /// Decides the pushes of `worker` whose parts have all arrived, one after the other. While a
+    /// measurement is open nothing else about the open round is decided.
     pub(super) fn take_whole(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let wanted = self.group.others();
         loop {
@@ -111,10 +112,12 @@ impl Server {
     }
 }
 
-/// The next push that is due, if all of it is there.
+/// Returns the next push that is due, if all of its parts have arrived.
 fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push, Elsewhere)> {
     let sequence = slot.seat.grants.front()?.sequence;
     let arriving = slot.seat.arriving.get_mut(&sequence)?;
+    // A push repeated after a reconnect may have been computed on another version: parts with
+    // different bases are not parts of one gradient.
     let base = arriving.own.as_ref()?.header.base;
     let all = arriving.others.values().filter(|part| part.base == base).count() == wanted;
     let Own { peer, header, gradient, encoded, seen } = arriving.own.take_if(|_| all)?;
@@ -126,7 +129,7 @@ fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push,
 }
 
 impl Arriving {
-    /// Saves or restores the gradient, once serde has been over the rest.
+    /// Saves or restores the gradient, which serde skips.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let save = |own: &mut Own| {
             let mut values = own.gradient.len();
@@ -136,13 +139,13 @@ impl Arriving {
         self.own.iter_mut().try_for_each(save)
     }
 
-    /// The part of this server, if that has come.
+    /// Returns this server's part, if it has arrived.
     pub(super) fn into_own(self) -> Option<Push> {
         let Own { header, gradient, encoded, seen, .. } = self.own?;
         Some(Push { header, gradient, encoded: encoded.map(Arc::new), seen })
     }
 
-    /// The connection over which this server's part came is gone.
+    /// Drops this server's part, since its connection is lost: the worker sends it again.
     pub(super) fn cut_off(&mut self) {
         self.own = None;
     }

@@ -1,4 +1,4 @@
-//! Taking workers in: protocol, release, worker id, data.
+//! Admits workers: checks protocol and release, assigns the worker id, checks the data.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -18,19 +18,19 @@ use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
 use pstrain_wire::worker::{End, Hello, Ready, Resume, Welcome};
 use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 
-/// Incarnations of a worker that may be lost with the end of a log, at most: a worker that claims
-/// more says something else than the truth.
+/// The most incarnations of a worker that can be lost with the end of a log: a worker that claims
+/// more is not believed.
 const MOST_LOST: u64 = 1 << 32;
 
 impl Server {
-    /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
+    /// Removes a connection from the unauthenticated ones: it has said who it is, or it is gone.
     pub(super) fn forget_stranger(&mut self, peer: PeerId) {
         if self.identities.remove(&peer).is_some() {
             self.strangers.retain(|&(_, stranger)| stranger != peer);
         }
     }
 
-    /// Whether `message`, which a client sends, may come from this peer.
+    /// Checks that `message`, a client's request, may come from this peer.
     pub(super) fn check_client(&self, peer: PeerId, message: &Message) -> Result<(), Refusal> {
         match self.identities.get(&peer) {
             Some(identity) => Ok(identity.may_control()?),
@@ -38,7 +38,7 @@ impl Server {
         }
     }
 
-    /// Whether a server may be behind this peer.
+    /// Checks that this peer may be a server.
     pub(super) fn check_server(&self, peer: PeerId) -> Result<(), Refusal> {
         let is = self.identities.get(&peer).copied().unwrap_or_default();
         if is.may_serve() {
@@ -86,7 +86,8 @@ impl Server {
         Ok(())
     }
 
-    /// The run is over. One that was of it before all servers went back may have missed that.
+    /// Answers a Hello after the end of the run. With checkpoints, a worker that was a member
+    /// before all servers went back may have missed the end, and is told.
     fn send_home(
         &mut self,
         now: Time,
@@ -139,7 +140,7 @@ impl Server {
         Ok(())
     }
 
-    /// The worker whose membership goes on, if it still does.
+    /// Returns the worker whose membership `resume` continues, if that is still possible.
     fn resumable(&self, resume: Resume) -> Option<WorkerId> {
         let slot = self.roster.slot(resume.worker)?;
         let alive = slot.presence.is_alive() && slot.incarnation == resume.incarnation;
@@ -147,8 +148,8 @@ impl Server {
         goes_on.then_some(resume.worker)
     }
 
-    /// Whether a worker knows more of this run than this server does. A worker is told nothing that
-    /// is not kept, so the end of what was kept is lost.
+    /// True if a worker knows more about this run than this server. Workers learn only what has
+    /// been logged, so this server has lost the end of its log.
     fn is_behind(&self, resume: &Resume) -> bool {
         let slot = self.roster.slot(resume.worker).filter(|_| resume.run == self.run);
         slot.is_some_and(|slot| match resume.incarnation.cmp(&slot.incarnation) {
@@ -158,12 +159,12 @@ impl Server {
         })
     }
 
-    /// The worker id for a newcomer.
+    /// Chooses the worker slot for a newcomer.
     fn choose(&self, hello: &Hello, identity: Identity) -> Result<WorkerId, Refusal> {
         let workers = self.job.membership.workers;
-        // A worker that was away for too long wants its own partition back, if it is free.
+        // A worker that was away for too long gets its own partition back, if the slot is free.
         let back = hello.resume.map(|resume| resume.worker);
-        // It has it still if it is the one that held it in a lineage of this run that was lost.
+        // Its slot is still its own if it held it in a lineage of this run that was lost.
         let is_its = |slot: &Slot| {
             slot.peer.is_none() && hello.resume.is_some_and(|r| r.incarnation >= slot.incarnation)
         };
@@ -175,7 +176,8 @@ impl Server {
             return self.roster.vacancy().ok_or(Refusal::Full { workers });
         };
         let slot = self.roster.slot(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
-        // Before the run has begun, one that can be nobody else takes the place of one that can.
+        // Before the run begins, a worker whose identity allows only this slot displaces one that
+        // can take any slot.
         let yields = slot.roams && self.phase == Phase::Gathering;
         let may = yields && matches!(identity, Identity::Worker(Some(_)));
         if slot.presence.is_alive() && slot.peer.is_some() && !may {
@@ -196,6 +198,7 @@ impl Server {
         let was = hello.resume.filter(|was| was.worker == worker && self.is_behind(was));
         if let Some(Resume { incarnation, .. }) = was {
             out.push(Effect::Report(Event::Behind { worker, incarnation }));
+        // First, for the order of decisions: `Forget` for the old incarnation, then `Admit`.
         }
         if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
             self.depart(now, worker, Departure::Replaced, out);
@@ -205,8 +208,8 @@ impl Server {
             out.push(Effect::Close(older));
         }
         self.store.reconnected(worker);
-        // It asks again on this connection. Until then it has not heard how large the parameters
-        // are, and would take them for garbage.
+        // The worker asks again on this connection. Until then it does not know the size of the
+        // parameters, and would reject them as garbage.
         self.waiting.remove(worker);
         if !resumed {
             self.roster.set_presence(worker, Presence::Preparing, now);
@@ -221,7 +224,7 @@ impl Server {
         slot.seat.remapping = false;
         slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {
-            // One that it was, and that is lost here, may not come again.
+            // An incarnation that the worker had and this server lost must not be issued again.
             let last = was.map_or(slot.incarnation, |was| was.incarnation.max(slot.incarnation));
             slot.incarnation = last.next();
             slot.seat = Seat::default();
@@ -232,7 +235,7 @@ impl Server {
             self.group.tell(|| Decision::Admit { worker, incarnation });
         }
         self.schedule_lease_check(now);
-        // A push that is repeated may be of an earlier key map, when this server had more keys.
+        // A repeated push may be of an earlier key map, under which this server held more keys.
         out.push(Effect::Limit(peer, Limits::of_worker(self.keys.len() as usize)));
         out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
         let welcome = Welcome {
@@ -250,7 +253,7 @@ impl Server {
         };
         out.push(Effect::Send(peer, Message::Welcome(Box::new(welcome))));
         if let Some(reason) = self.end.filter(|_| self.tells_end()) {
-            // It was cut off when the others were told.
+            // The worker was disconnected when the others were told.
             out.push(Effect::Send(peer, Message::End(End { reason })));
         }
         self.settle(now, out);
@@ -305,14 +308,14 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// Lets a worker that is ready count, now or from the next round on.
+    /// Adds a ready worker to the cohort, at once or with the next round.
     pub(super) fn enrol(&mut self, worker: WorkerId) {
         let Some(slot) = self.roster.slot(worker) else { return };
         if self.finished.contains(&worker) || self.cohort.contains(worker) {
-            return; // nothing left to do, or its place was kept
+            return; // it has finished its share, or its slot in the cohort was kept
         }
         if self.policy.in_rounds() {
-            // If there is no round to wait for, settling lets it count at once.
+            // If no round is open, `settle` adds it at once.
             self.joining.insert(worker);
         } else {
             let clock = self.entry().unwrap_or(slot.clock);

@@ -1,4 +1,4 @@
-//! Working sets: which keys a worker's vectors have values for, where the model is sparse.
+//! Working sets: the keys for which a worker's vectors have values, if the model is sparse.
 
 use alloc::string::String;
 
@@ -11,7 +11,7 @@ use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
 use pstrain_wire::{Message, Refusal};
 
 impl Server {
-    /// A worker says which keys it has values for.
+    /// Handles the announcement of a worker's working set.
     pub(super) fn on_use_keys(
         &mut self,
         now: Time,
@@ -29,7 +29,7 @@ impl Server {
         out.push(Effect::Send(peer, Message::KeysKnown(known)));
     }
 
-    /// The list that was asked for.
+    /// Receives the list of keys that was requested.
     pub(super) fn on_keys(
         &mut self,
         now: Time,
@@ -51,7 +51,7 @@ impl Server {
         out.push(Effect::Send(peer, Message::KeysKnown(known)));
     }
 
-    /// Whether an incarnation may say anything of its working set: until it has been given
+    /// True if the worker's incarnation may declare its working set: until it has been given
     /// parameters.
     fn may_change_keys(&self, worker: WorkerId) -> bool {
         self.roster
@@ -59,13 +59,13 @@ impl Server {
             .is_some_and(|slot| slot.seat.decided.is_none() && slot.seat.grants.is_empty())
     }
 
-    /// The keys of `worker`'s vectors; those of the model if it has not said of its working set.
+    /// The keys of `worker`'s vectors; those of the model if it has not declared a working set.
     pub(super) fn keys_of(&self, worker: WorkerId) -> KeyRange {
         self.store.all_of(worker, self.keys).unwrap_or(self.keys)
     }
 
-    /// The keys of `worker`'s vectors that are here; those of this server if it has not said of its
-    /// working set.
+    /// The keys of `worker`'s vectors that this server holds; all keys of this server if the worker
+    /// has not declared a working set.
     pub(super) fn place_of(&self, worker: WorkerId) -> KeyRange {
         self.store.place_of(worker).unwrap_or_else(|| self.store.keys())
     }

@@ -1,8 +1,7 @@
-//! Clients that ask for the parameters of a key range.
+//! Clients that pull the parameters of a key range.
 //!
-//! An answer is of one version on all servers: the one that was the current one when the question
-//! came. Where there are several servers, those that have some of the keys send them as they do for
-//! an evaluation.
+//! An answer has one version on all servers: the version that was current when the request arrived.
+//! With several servers, those that hold some of the keys send them as for an evaluation.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,10 +18,10 @@ use pstrain_compute::time::Time;
 use pstrain_wire::range::{PullRange, RangeOf};
 use pstrain_wire::{Message, Refusal};
 
-/// Versions that clients may make the servers send at once.
+/// The most versions that clients may have collected at once.
 const MOST_WANTED: usize = 4;
 
-/// A client that waits until the parameters have come from all servers.
+/// A client that waits until the parameters have arrived from all servers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Puller {
     peer: PeerId,
@@ -31,17 +30,17 @@ pub(super) struct Puller {
     version: Version,
 }
 
-/// Those who wait.
+/// The waiting clients.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Pullers(Vec<Puller>);
 
 impl Pullers {
-    /// The connections.
+    /// The connections of the waiting clients.
     pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.0.iter().map(|puller| puller.peer)
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.0.retain(|puller| puller.peer != peer);
     }
@@ -70,7 +69,7 @@ impl Server {
             return self.forget_stranger(peer);
         }
         if self.has_kept_end() {
-            return self.refuse(now, peer, Refusal::Over, out); // the others go
+            return self.refuse(now, peer, Refusal::Over, out); // the other servers leave
         }
         if !self.group.shown.contains_key(&version) && self.group.shown() >= MOST_WANTED {
             let what = String::from("it is putting other versions together; try again");
@@ -81,11 +80,12 @@ impl Server {
         self.show_pulled(out);
     }
 
-    /// Has the current parameters put together, if somebody waits for them. Those of an update that
-    /// is being made are not there before it is.
+    /// Collects the current parameters, if a client waits for them. While an update is in progress
+    /// they do not exist yet.
     pub(super) fn show_pulled(&mut self, out: &mut Outbox) {
         let version = self.version();
-        // What this server alone has was not there while it was made, and nobody else will send it.
+        // A client may have waited for an update in progress, for keys of this server alone: no
+        // other server will send those.
         for puller in core::mem::take(&mut self.pullers.0) {
             let here = self.values_here(puller.keys).filter(|_| puller.version == version);
             match here {
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// The current parameters of these keys, if all of them are here.
+    /// The current parameters of `keys`, if all of them are available on this server.
     fn values_here(&self, keys: KeyRange) -> Option<&[f32]> {
         if let Some(whole) = self.group.whole(self.version()) {
             return whole.get(keys.indices());
@@ -118,7 +118,7 @@ impl Server {
         out.push(Effect::Close(peer));
     }
 
-    /// Answers those who wait for parameters that have come from all servers now.
+    /// Answers the clients whose parameters have now arrived from all servers.
     pub(super) fn answer_pullers(&mut self, whole: &Whole, out: &mut Outbox) {
         let waiting = core::mem::take(&mut self.pullers.0);
         for puller in waiting {

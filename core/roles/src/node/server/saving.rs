@@ -1,4 +1,4 @@
-//! A server's state as a whole: saved, restored, and what a restored one is owed.
+//! The whole state of a server: saves it, restores it, and lists the effects that are still due.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,9 +17,9 @@ use pstrain_wire::replica::{Elector, Electorate};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// There can be no server for the job.
+    /// No server can be built for the job.
     Server(ServerError),
-    /// What was saved.
+    /// The saved state is not valid.
     Saved(SavedError),
 }
 
@@ -41,7 +41,7 @@ impl From<SavedError> for RestoreError {
 }
 
 impl Server {
-    /// The whole state. Arrays that it shares with others are not copied; it stays as it is.
+    /// Saves the whole state, which does not change. Shared arrays are not copied.
     #[must_use]
     pub fn save(&mut self) -> Saved {
         let mut saved = Saved::default();
@@ -51,13 +51,14 @@ impl Server {
         saved
     }
 
-    /// The server of `job` that was saved: it goes on as that one would have.
+    /// Restores the server of `job` that was saved: it continues as that server would have.
     ///
-    /// Its connections are those that it had; [`Self::peers`] are gone once its driver is. What it
-    /// had asked for is asked for again by [`Self::unanswered`].
+    /// Its connections are those of the saved server: if its driver is gone, so are
+    /// [`Self::peers`]. [`Self::unanswered`] repeats the requests that the driver has not answered.
     ///
     /// # Errors
-    /// [`RestoreError`] if there can be no server for the job, or what was saved is not of it.
+    /// [`RestoreError`] if no server can be built for the job, or if the saved state is not of this
+    /// job.
     pub fn restore(job: Job, saved: &Saved) -> Result<Self, RestoreError> {
         let mut server = Self::new(job, 0).map_err(RestoreError::Server)?;
         let mut archive = Archive::restore(saved, server.store.parameters().len());
@@ -66,7 +67,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The connections that are up, as far as it knows.
+    /// Returns the connections that are open, as far as the server knows.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerId> {
         let strangers = self.strangers.iter().map(|&(_, peer)| peer);
@@ -76,12 +77,12 @@ impl Server {
         self.roster.peers().chain(self.group.peers()).chain(strangers).chain(askers).collect()
     }
 
-    /// The members, whose promises decide who leads where there is a standby.
+    /// The members, whose votes elect the leader if there is a standby.
     pub(in crate::node) fn electorate(&self) -> Electorate {
         self.members().collect()
     }
 
-    /// Whether the members are these.
+    /// True if the members are exactly `electorate`.
     pub(in crate::node) fn has_electorate(&self, electorate: &Electorate) -> bool {
         self.members().eq(electorate.iter().copied())
     }
@@ -101,41 +102,42 @@ impl Server {
         self.group.peers()
     }
 
-    /// Who is behind a connection that has not said anything yet.
+    /// The identity of a connection that has not sent its first valid request.
     pub(in crate::node) fn stranger(&self, peer: PeerId) -> Option<Identity> {
         self.identities.get(&peer).copied()
     }
 
-    /// Whether the run is over, and only the goodbyes are left.
+    /// True if the run has ended and only the goodbyes are left.
     pub(in crate::node) const fn has_ended(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Tells this run from others at the same address.
+    /// Returns the number that tells this run from others at the same address.
     #[must_use]
     pub const fn run(&self) -> u64 {
         self.run
     }
 
-    /// Asks its driver for an evaluation.
+    /// Requests an evaluation from the driver.
     pub(super) fn request(&mut self, evaluate: Evaluate, out: &mut Outbox) {
         self.evaluating.push(evaluate.clone());
         out.push(Effect::Evaluate(evaluate));
     }
 
-    /// Evaluations that have not come, with that of an update that is being made.
+    /// Returns the number of evaluations that have not finished, with the one of an update in
+    /// progress.
     pub(super) fn evaluations_due(&self) -> usize {
         self.evaluating.len() + self.group.shown() + usize::from(self.measuring.is_open())
     }
 
-    /// What it has asked its driver for and not been answered.
+    /// Returns the requests to the driver that have not been answered.
     #[must_use]
     pub fn unanswered(&self) -> Vec<Effect> {
         let done = self.end.filter(|_| self.done).map(|reason| Effect::Done(Ok(reason)));
         self.evaluating.iter().cloned().map(Effect::Evaluate).chain(done).collect()
     }
 
-    /// Whether the run is over, and all that follows from that done.
+    /// True if the run has ended and the server has nothing left to do.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.done
@@ -155,7 +157,7 @@ impl Server {
         self.archive_course(archive)
     }
 
-    /// The parameters of this server's keys, which may not be those that it began with.
+    /// Saves or restores the parameters; the key range may differ from that of the start.
     fn archive_store(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let keys = self.group.map.keys_of(ServerId::COORDINATOR).ok_or(SavedError::Small)?;
         if keys != self.store.keys() {
@@ -165,7 +167,7 @@ impl Server {
         self.store.archive(archive)
     }
 
-    /// The mode, and what depends on it.
+    /// Saves or restores the mode and the state that depends on it.
     fn archive_mode(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.mode)?;
         archive.small(&mut self.window)?;
@@ -188,7 +190,7 @@ impl Server {
         archive.small(&mut self.ordered)
     }
 
-    /// Who is there, and what they do.
+    /// Saves or restores the members and their state.
     fn archive_members(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.cohort)?;
         archive.small(&mut self.measuring)?;
@@ -207,7 +209,7 @@ impl Server {
         archive.small(&mut self.lease_check)
     }
 
-    /// How far it is.
+    /// Saves or restores the progress of the run.
     fn archive_course(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.phase)?;
         archive.small(&mut self.phase_since)?;
@@ -251,8 +253,8 @@ impl Durable for Server {
         self.unanswered()
     }
 
-    /// Whether the run is over, and nothing is to be gained by going back: a server that was lost
-    /// may be found.
+    /// True if the run has ended for good: it cannot be resumed to any advantage. A run that ended
+    /// because a server was lost can, since the server may be found.
     fn is_over(&self) -> bool {
         self.stays_over()
     }

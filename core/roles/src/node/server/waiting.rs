@@ -1,4 +1,4 @@
-//! Who waits for parameters.
+//! The workers that wait for parameters.
 
 use alloc::vec::Vec;
 
@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::WorkerId;
 
-/// Workers in the order of their numbers. What was there stays in memory, since with each push
-/// somebody comes and somebody goes.
+/// Waiting workers, sorted by id. A `Vec`: unlike a `BTreeSet` it does not allocate per push.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Waiting(Vec<WorkerId>);
 
