@@ -1,16 +1,17 @@
-//! Gradients that are not finite: is it the data of one worker, or are the parameters of no use?
+//! Gradients that are not finite: decides whether one worker's data or the parameters are to blame.
 //!
 //! One finite gradient of any size can leave finite parameters that admit no finite gradient. So
-//! the first worker that sends one is not refused at once. Its push is dropped, as are later pushes
-//! on their way behind it, it is given no parameters, and the others answer first. The version in
-//! doubt is the oldest on which a gradient was not finite. Under asynchronous policies nearly every
-//! worker holds another version, but later versions are made of that one. So an answer on any later
-//! version counts, too, and the version that a worker holds from before does not.
+//! the first worker that sends a non-finite gradient is not refused at once. Its push is dropped,
+//! as are its later pushes on the way, it is given no parameters, and the other workers answer
+//! first. The version in doubt is the oldest on which a gradient was not finite. Under asynchronous
+//! policies nearly every worker holds another version, but later versions derive from the one in
+//! doubt. So an answer on any later version counts, too, and an answer on an earlier version does
+//! not.
 //!
 //! - If more than half of the workers find no finite gradient there, the version has diverged. The
 //!   run ends, unless `auto` goes back to earlier parameters.
-//! - If at least half of them find one, or no more answers can come, the others are refused. In the
-//!   second case the version stays in doubt, and a refused worker keeps its vote.
+//! - If at least half of them find one, or no more answers can come, the suspects are refused. In
+//!   the second case the version stays in doubt, and a refused worker keeps its vote.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,7 @@ pub(super) struct Doubt {
     suspects: BTreeMap<WorkerId, Suspect>,
     /// Suspects that were refused because no more answers could come.
     refused: BTreeSet<WorkerId>,
-    /// Whether a refusal is being dealt with, which settles everything else.
+    /// A refusal is in progress, and settles everything else.
     refuses: bool,
 }
 
@@ -46,11 +47,11 @@ struct Suspect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// The version is to blame.
+    /// The version is at fault.
     Diverged,
-    /// The suspects are.
+    /// The suspects are at fault.
     Theirs,
-    /// There are no more answers, so the suspects are taken to be.
+    /// No more answers can come: the suspects are presumed at fault.
     Unclear,
     Open,
 }
@@ -62,9 +63,9 @@ struct Answers {
     voters: usize,
     /// Voters that found no finite gradient.
     without: usize,
-    /// Voters that found one.
+    /// Voters that found a finite gradient.
     with: usize,
-    /// Whether a voter computes that has not answered.
+    /// True if a voter that has not answered is computing.
     is_open: bool,
 }
 
@@ -87,7 +88,8 @@ impl Doubt {
         Self { version, suspects: BTreeMap::new(), refused: BTreeSet::new(), refuses: false }
     }
 
-    /// Forgets workers that are gone; another process in the place of one is not a suspect.
+    /// Drops workers that have departed; a new incarnation in the slot of a suspect is not a
+    /// suspect.
     fn keep_present(&mut self, roster: &Roster) {
         self.suspects.retain(|worker, suspect| {
             roster.slot(*worker).is_some_and(|slot| {
@@ -118,7 +120,7 @@ impl Doubt {
         answers
     }
 
-    /// The first suspect with a connection, over which it can be told.
+    /// Returns the first suspect with a connection, over which it can be refused.
     fn first_to_refuse(&self, roster: &Roster) -> Option<(WorkerId, PeerId, Suspect)> {
         self.suspects
             .iter()
@@ -135,19 +137,19 @@ impl Server {
         doubt.suspects.entry(worker).or_insert(Suspect { incarnation, sequence, key });
     }
 
-    /// Whether `worker` waits for the verdict on a gradient that is not finite.
+    /// True if `worker` waits for the verdict on a gradient that is not finite.
     pub(super) fn is_suspect(&self, worker: WorkerId) -> bool {
         self.doubt.as_ref().is_some_and(|doubt| doubt.suspects.contains_key(&worker))
     }
 
-    /// Does what follows from the answers on the version in doubt, if there is one.
+    /// Acts on the answers about the version in doubt, if there is one.
     pub(super) fn settle_doubt(&mut self, now: Time, out: &mut Outbox) {
         while self.end.is_none() && !self.is_going_back() && !self.is_measuring() {
             let may_give_out = self.may_give_out() && self.next_turn.is_none();
             let Some(doubt) = self.doubt.as_mut().filter(|doubt| !doubt.refuses) else { return };
             doubt.keep_present(&self.roster);
             let mut answers = doubt.answers(&self.roster);
-            // Workers that wait are given parameters later.
+            // Waiting workers will be given parameters later, and then answer.
             answers.is_open |= !may_give_out;
             let verdict = answers.verdict();
             if doubt.suspects.is_empty() {
@@ -161,16 +163,18 @@ impl Server {
                 Verdict::Diverged => {
                     self.diverge(now, out);
                     if self.end.is_none() {
-                        self.settle(now, out); // nothing may be under way any more
+                        self.settle(now, out); // if nothing is under way, the run goes back now
                     }
                     return;
                 }
                 Verdict::Theirs | Verdict::Unclear => {
                     let refusal = doubt.first_to_refuse(&self.roster);
-                    // One that is cut off hears of it when it is back.
+                    // A disconnected suspect is refused when it is back.
                     let Some((worker, peer, Suspect { sequence, key, .. })) = refusal else {
                         return;
                     };
+                    // `refuse` settles, which comes back here: the flag keeps it from a second
+                    // refusal.
                     doubt.refuses = true;
                     self.refuse(now, peer, Refusal::NotFinite { sequence, key }, out);
                     let Some(doubt) = &mut self.doubt else { return };
@@ -184,7 +188,7 @@ impl Server {
         }
     }
 
-    /// The version in doubt admits no finite gradient.
+    /// Acts on the verdict that the version in doubt admits no finite gradient.
     pub(super) fn diverge(&mut self, now: Time, out: &mut Outbox) {
         let Some(version) = self.doubt.as_ref().map(|doubt| doubt.version) else { return };
         if !self.outlives(now, version, out) {

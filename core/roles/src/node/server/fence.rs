@@ -1,9 +1,10 @@
-//! Changes of mode: a fence in the order of updates, which loses and duplicates nothing.
+//! Changes of mode at a point where the run has quiesced, so that no gradient is lost or counted
+//! twice.
 //!
-//! Once a mode is ordered, nobody is given parameters any more. What is under way comes back and is
-//! taken under the old mode; whoever dies meanwhile is taken out by its lease. When nothing is
-//! under way, what has been gathered becomes a last update of the old mode, and the new one begins
-//! with everybody at the same clock.
+//! Once a mode is ordered, no parameters are given out any more. Work under way comes back and is
+//! taken under the old mode; a worker that dies meanwhile is removed when its lease expires. When
+//! nothing is under way, the gathered gradients become the last updates of the old mode, and the
+//! new mode begins with all members at the same clock.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -26,10 +27,10 @@ use pstrain_wire::client::{Begun, Control, Controlled};
 use pstrain_wire::decision::Decision;
 use pstrain_wire::{Message, Phase};
 
-/// The order that a server shall go, as [`Control::key`]; its value is the server's number.
+/// The [`Control::key`] of the order that a server leaves; the value is the number of the server.
 pub const LEAVE_SERVER: &str = "leave-server";
 
-/// The order that the run shall end, as [`Control::key`]; its value is empty.
+/// The [`Control::key`] of the order that the run ends; the value is empty.
 pub const STOP: &str = "stop";
 
 /// A mode that was ordered and has not begun.
@@ -37,25 +38,25 @@ pub const STOP: &str = "stop";
 pub(super) struct Ordered {
     pub(super) mode: Mode,
     cause: Cause,
-    /// The version of the parameters it begins with, if not the current one.
+    /// The version of the parameters to go back to, if any.
     restore: Option<Version>,
     pub(super) since: Time,
-    /// Whether an update has been made so that it can begin, or so that the one whose place it took
-    /// could: then all begin anew, even if it turns out to be the mode that there was.
+    /// An update was made to let this order, or the one that it replaced, begin. Then all members
+    /// start afresh, even if the mode turns out to be the current one.
     anew: bool,
-    /// Clients that want to know when it has, and what each of them wanted.
+    /// Clients that wait for the mode to begin, with the order of each.
     pub(super) askers: Vec<(PeerId, Control)>,
 }
 
 impl Ordered {
-    /// One that nobody waits for, to begin with the parameters that there are.
+    /// Creates an order without clients, which keeps the current parameters.
     const fn new(mode: Mode, cause: Cause, since: Time) -> Self {
         Self { mode, cause, restore: None, since, anew: false, askers: Vec::new() }
     }
 }
 
 impl Server {
-    /// A client wants another mode. It is answered once that has begun.
+    /// Handles a client's order to change the mode. It is answered once the mode has begun.
     pub(super) fn on_control(
         &mut self,
         now: Time,
@@ -80,7 +81,7 @@ impl Server {
         if control.key == LEAVE_SERVER {
             return self.order_leave(now, peer, &control, out);
         }
-        // On top of one that waits: what that changes shall begin, too.
+        // The order builds on one that is still waiting, so that both changes take effect.
         let base = self.ordered.as_ref().map_or_else(|| self.chosen_mode(), |ordered| ordered.mode);
         let workers = self.job.membership.workers;
         let checked = base.set(&control.key, &control.value).and_then(|mode| {
@@ -94,10 +95,10 @@ impl Server {
         match checked {
             Err(why) => answer(peer, Err(why), out),
             Ok(mode) => {
-                // It takes the place of one that was ordered before and has not begun.
+                // It replaces an order that has not begun.
                 let before = self.ordered.take();
                 let since = before.as_ref().map_or(now, |before| before.since);
-                // Whoever wanted other parameters did because the current ones are of no use.
+                // A pending return to earlier parameters stays: the current ones are of no use.
                 let restore = before.as_ref().and_then(|before| before.restore);
                 let anew = before.as_ref().is_some_and(|before| before.anew);
                 let mut askers = before.map_or_else(Vec::new, |before| before.askers);
@@ -109,8 +110,8 @@ impl Server {
         }
     }
 
-    /// A client wants the run to end, as by [`Input::Drain`](crate::node::Input::Drain). It is
-    /// answered at once: what is under way may take long to come back.
+    /// Handles a client's order to end the run, like [`Input::Drain`](crate::node::Input::Drain).
+    /// It is answered at once, since work under way may take long to come back.
     fn order_stop(&mut self, now: Time, peer: PeerId, control: &Control, out: &mut Outbox) {
         if !control.value.is_empty() {
             let why = alloc::format!("stop takes no value, and was given {:?}", control.value);
@@ -121,10 +122,10 @@ impl Server {
         self.drain(now, out);
     }
 
-    /// Orders what the job says shall be ordered by now.
+    /// Orders the next scheduled mode change of the job, if it is due.
     pub(super) fn order_due(&mut self, now: Time) {
         if self.ordered.is_some() || self.phase != Phase::Training {
-            return; // one after the other
+            return; // one change at a time
         }
         let Some(switch) = self.job.switches.get(self.switched) else { return };
         let Some(since) = self.training_since else { return };
@@ -135,7 +136,7 @@ impl Server {
         }
     }
 
-    /// When a mode has to be ordered by the clock.
+    /// When the next scheduled mode change is due by the clock, if it is.
     pub(super) fn order_at(&self) -> Option<Time> {
         if self.ordered.is_some() || self.phase != Phase::Training {
             return None;
@@ -144,17 +145,17 @@ impl Server {
         Some(self.training_since? + switch.at.time()?)
     }
 
-    /// The mode as people chose it: what `auto` makes of it is not theirs.
+    /// Returns the mode that the user chose: `auto` itself, not the mode that it has set.
     pub(super) fn chosen_mode(&self) -> Mode {
         if self.auto.is_some() { Mode::of(ConsistencySpec::Auto) } else { self.mode }
     }
 
-    /// Mini-batches of `worker` that may be under way.
+    /// The most mini-batches of `worker` that may be under way.
     pub(super) fn window(&self, worker: WorkerId) -> u32 {
         self.auto.as_ref().map_or(self.window, |auto| auto.window(worker))
     }
 
-    /// Lets `auto` see a push, and orders what it chooses.
+    /// Lets `auto` observe a push, and follows its choice.
     pub(super) fn show_auto(
         &mut self,
         worker: WorkerId,
@@ -175,15 +176,14 @@ impl Server {
         self.follow_auto(now, choice, out);
     }
 
-    /// Lets `auto` know what was seen of the parameters that it wanted to look at, added up over
-    /// all keys.
+    /// Gives `auto` the measurements of the parameters that it asked for, summed over all keys.
     pub(super) fn looked(&mut self, now: Time, sums: &[ExactSum], out: &mut Outbox) {
         let choice = self.auto.as_mut().and_then(|auto| auto.looked(&self.mode, sums));
-        // Somebody may have ordered another mode while it was being measured, and another `auto`.
+        // During the measurement another mode may have been ordered, and with it another `auto`.
         self.follow_auto(now, choice.filter(|_| self.ordered.is_none()), out);
     }
 
-    /// Lets `auto` go back from `version`, which has diverged; whether the run goes on.
+    /// Lets `auto` go back from `version`, which has diverged; returns whether the run continues.
     pub(super) fn outlives(&mut self, now: Time, version: Version, out: &mut Outbox) -> bool {
         let may = self.phase == Phase::Training && self.ordered.is_none();
         let Some(auto) = self.auto.as_mut().filter(|_| may) else { return self.is_going_back() };
@@ -193,7 +193,7 @@ impl Server {
         goes_on
     }
 
-    /// Whether earlier parameters take the place of the current ones once nothing is under way.
+    /// True if the parameters go back to an earlier version once nothing is under way.
     pub(super) fn is_going_back(&self) -> bool {
         self.ordered.as_ref().is_some_and(|ordered| ordered.restore.is_some())
     }
@@ -222,14 +222,15 @@ impl Server {
         }
     }
 
-    /// Begins a mode that was ordered, if nothing is left before the fence; whether it did.
+    /// Begins the ordered mode if the run has quiesced for it; returns whether it has begun.
     pub(super) fn pass_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
-        // One after the other: what moves is of the mode it was taken under.
+        // One change at a time: moving keys carry the state of the mode under which they were cut.
         let is_free = self.group.changes.cut().is_none() && !self.is_measuring();
         let may = self.may_change() && is_free;
         let Some(ordered) = self.ordered.as_ref().filter(|_| may) else {
             return false;
         };
+        // A mode under which gradients count the same begins at once.
         let is_same = !ordered.anew && ordered.mode.counts_like(&self.mode);
         if !(is_same && ordered.restore.is_none() || self.clear_fence(now, out)) {
             return false;
@@ -239,12 +240,12 @@ impl Server {
         true
     }
 
-    /// Whether there is still something for another mode to change.
+    /// True if mode, keys and parameters may still be changed from outside.
     pub(super) const fn may_change(&self) -> bool {
         matches!(self.phase, Phase::Gathering | Phase::Training)
     }
 
-    /// Makes updates of what has been gathered if nothing else is on its way; whether nothing is
+    /// Makes updates of the gathered gradients if nothing is under way; returns whether none are
     /// left.
     pub(super) fn clear_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
         if self.busy > 0 {
@@ -252,7 +253,7 @@ impl Server {
         }
         while self.cohort.contributions() > 0 {
             if self.policy.in_rounds() && self.is_short() {
-                return false; // no round closes while too few workers are there
+                return false; // a round does not close while too few workers are present
             }
             self.ordered.iter_mut().for_each(|ordered| ordered.anew = true);
             self.close(now, self.policy.flushes(), out);
@@ -276,7 +277,7 @@ impl Server {
         if self.job.redundancy == Redundancy::None {
             self.window = mode.window();
         }
-        self.gate = None; // whoever waits is looked at again
+        self.gate = None; // all waiting workers are scanned again
         self.store.set_mode(&mode);
         self.group.tell(|| Decision::Mode(Box::new(mode)));
         let version = self.version();
@@ -292,6 +293,7 @@ impl Server {
         if let Some(from) = restore {
             self.go_back(from, out);
         }
+        // After `go_back`, which takes the earlier parameters from the measurements.
         if !keeps_looks {
             self.store.forget_looks();
             self.group.tell(|| Decision::ForgetLooks);
@@ -304,23 +306,23 @@ impl Server {
         }
     }
 
-    /// Lets all who count begin anew under the mode that there is. Nothing is under way.
+    /// Makes all members start afresh under the current mode. Nothing is under way.
     pub(super) fn begin_anew(&mut self, now: Time, out: &mut Outbox) {
         let ordered = Ordered::new(self.chosen_mode(), Cause::Pushed, now);
         self.begin_mode(Ordered { anew: true, ..ordered }, out);
     }
 
-    /// Makes a new version of the parameters of an earlier one. Nothing is under way.
+    /// Makes a new version from earlier parameters. Nothing is under way.
     fn go_back(&mut self, from: Version, out: &mut Outbox) {
         self.store.go_back();
-        self.doubt = None; // it was about the parameters before
+        self.doubt = None; // it was about the replaced parameters
         self.group.tell(|| Decision::GoBack);
         self.cohort.renew();
         let point = self.point();
         out.push(Effect::Report(Event::Restored { point, from }));
     }
 
-    /// Whether `peer` waits for a mode that it ordered.
+    /// True if `peer` is a client that waits for the answer to its request.
     pub(super) fn is_asker(&self, peer: PeerId) -> bool {
         let is_its = |ordered: &Ordered| ordered.askers.iter().any(|(asker, _)| *asker == peer);
         self.ordered.as_ref().is_some_and(is_its)
@@ -329,7 +331,7 @@ impl Server {
             || self.pullers.peers().any(|puller| puller == peer)
     }
 
-    /// Answers `peer` no more. What it ordered stays ordered.
+    /// Stops answering `peer`. Its order and its complete push remain in force.
     pub(super) fn forget_asker(&mut self, peer: PeerId) {
         self.group.changes.forget_asker(peer);
         self.pullers.forget(peer);
@@ -340,7 +342,7 @@ impl Server {
     }
 }
 
-/// Tells a client what became of the mode it ordered.
+/// Tells a client the outcome of its order, and closes its connection.
 pub(super) fn answer(asker: PeerId, result: Controlled, out: &mut Outbox) {
     out.push(Effect::Send(asker, Message::Controlled(result)));
     out.push(Effect::Close(asker));

@@ -1,4 +1,4 @@
-//! Who is alive, who is gone, what that means for the run, and every time limit of the server.
+//! Liveness of the members, the consequences of a loss, and every time limit of the server.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -29,7 +29,7 @@ impl Server {
             return self.settle(now, out);
         }
         if let Some(worker) = self.roster.detach(peer) {
-            // It keeps its lease: it may come back, and nobody is the wiser.
+            // The worker keeps its lease: it may come back, with nothing lost.
             self.waiting.remove(worker);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.since = now;
@@ -40,8 +40,8 @@ impl Server {
         }
     }
 
-    /// Bytes that are no frame. A member did not mean them: they were damaged on the way, and its
-    /// connection is lost. A stranger is refused.
+    /// Handles bytes that are not a frame. From a member they mean damage on the way, and its
+    /// connection counts as lost. Any other peer is refused.
     pub(super) fn on_garbage(
         &mut self,
         now: Time,
@@ -59,8 +59,9 @@ impl Server {
         self.on_disconnected(now, peer, why, out);
     }
 
-    /// A worker that is long about a message is alive. It is told now and then that it is heard,
-    /// or it would take the silence until its message is whole for the server's death.
+    /// Handles part of a long message: the worker that sends it is alive. It is sent a heartbeat
+    /// now and then, or it would take the silence until its message is complete for the death of
+    /// the server.
     pub(super) fn on_receiving(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         let heartbeat = self.job.membership.heartbeat();
         if self.hear_server(now, peer) || self.pushes.hear(now, peer) {
@@ -74,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Lets `worker` count no more, with all that follows but the settling.
+    /// Removes `worker` from the run, without settling.
     pub(super) fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
         let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
         self.roster.set_presence(worker, presence, now);
@@ -106,13 +107,13 @@ impl Server {
         if matches!(self.phase, Phase::Gathering | Phase::Ending) {
             return;
         }
-        // Nobody misses a worker that did not count (any more, or yet), and a run that is being
-        // stopped waits for nobody.
+        // No other worker waits for one that is not in the cohort (any more, or yet), and a
+        // draining run waits for no worker.
         if !self.cohort.contains(worker) || self.phase == Phase::Draining {
             return self.retire(worker);
         }
         match self.job.membership.on_loss {
-            // Its place in the cohort is kept, so whoever must wait for it does.
+            // Its slot in the cohort is kept: a worker that must wait for it does.
             OnLoss::Wait if how == Departure::Replaced => {}
             OnLoss::Wait => {
                 self.awaited_back.insert((now, worker));
@@ -125,14 +126,14 @@ impl Server {
         }
     }
 
-    /// Whether `worker`, which sends `message`, sends far more than a worker has to say.
+    /// True if `worker`, with this message, has sent far more messages than it has use for.
     pub(super) fn is_flooding(&mut self, now: Time, worker: WorkerId, message: &Message) -> bool {
         let lease = self.job.membership.lease;
         let Some(slot) = self.roster.slot_mut(worker) else { return false };
         slot.seat.idle.is_flood(now, lease, message)
     }
 
-    /// Notes when too few workers are there, and when enough are there again.
+    /// Reports when too few workers are present, and when enough are present again.
     pub(super) fn watch_attendance(&mut self, now: Time, out: &mut Outbox) {
         if self.phase != Phase::Training {
             return;
@@ -151,7 +152,7 @@ impl Server {
         }
     }
 
-    /// Stops giving out parameters; outstanding gradients may still come back.
+    /// Drains the run: gives out no more parameters; outstanding gradients may still arrive.
     pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
         match self.phase {
             Phase::Training => {
@@ -164,13 +165,13 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// Ends the run and tells everybody. Settling is up to the caller: until then nothing else
-    /// follows, so this may be called in the middle of anything.
+    /// Ends the run and tells all members. It leaves settling to the caller and has no further
+    /// consequences until then, so that it can be called in the middle of any step.
     pub(super) fn end(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
         if self.end.is_some() {
             return;
         }
-        // The last update may have been one too many.
+        // The last update may have made the parameters NaN or infinite.
         let reason = if reason.is_success() && self.has_diverged() {
             EndReason::Diverged(self.version())
         } else {
@@ -193,36 +194,41 @@ impl Server {
         }
         self.stop_changes(&why, out);
         self.stop_pushes(&why, out);
+        // The run has ended by now, so the limit on evaluations under way does not apply to this
+        // one.
         if self.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }
+        // With checkpoints the end must be on disk first: a worker that is told leaves for good.
         if self.tells_end() {
             self.tell_end(out);
         }
     }
 
-    /// Tells all workers who are there that the run is over.
+    /// Tells all connected workers that the run has ended.
     pub(super) fn tell_end(&self, out: &mut Outbox) {
         let Some(reason) = self.end else { return };
         let peers = self.roster.iter().filter_map(|(_, slot)| slot.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::End(End { reason }))));
     }
 
-    /// Finishes once everybody has said goodbye, or has had the time to.
+    /// Finishes once all members have said goodbye, or the time for that is over.
     pub(super) fn finish_if_done(&mut self, now: Time, out: &mut Outbox) {
         let Some(reason) = self.end else { return };
         let late = now >= self.phase_since + self.job.membership.lease;
+        // `keep_end` comes last: it saves the final state, which must contain all evaluations.
         if self.done || self.evaluations_due() > 0 || !self.keep_end(late, out) {
             return;
         }
-        // One that is cut off for the moment comes back to hear that the run is over.
+        // A worker that is disconnected at the moment comes back, and must be told that the run has
+        // ended.
         let owed = self.roster.iter().any(|(_, slot)| slot.presence.is_alive());
         let owed = owed || self.owes_a_server();
         if owed && !late {
             return;
         }
         if !self.tells_end() {
-            self.tell_end(out); // the disk has no room for it
+            self.tell_end(out); // the end could not be written to disk
         }
         self.done = true;
         let gone: Vec<WorkerId> = self
@@ -274,8 +280,8 @@ impl Server {
         self.end(now, EndReason::TooFewWorkers { present: self.present(), needed }, out);
     }
 
-    /// A connection that does not say who it is within a lease is closed; without a word, since a
-    /// worker whose hello is only late would take a refusal for final.
+    /// Closes connections that have not sent a Hello within a lease. They are closed without a
+    /// refusal, since a worker whose Hello is only late would take that as final.
     fn expire_strangers(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.job.membership.lease;
         while let Some(&(since, peer)) = self.strangers.first()
@@ -290,10 +296,10 @@ impl Server {
         }
     }
 
-    /// Gives everybody a fresh lease: this server was not there to hear them.
+    /// Gives every member a fresh lease: this server was not running to hear them.
     pub(super) fn renew_leases(&mut self, now: Time) {
         if self.phase == Phase::Ending {
-            self.phase_since = now; // they had no time to say goodbye, either
+            self.phase_since = now; // the members had no time to say goodbye, either
         }
         self.roster.renew(now);
         self.group.renew(now);
@@ -320,8 +326,8 @@ impl Server {
         self.schedule_lease_check(now);
     }
 
-    /// Looks for the lease that can run out first. Leases only get longer after that, so looking
-    /// again at that time finds every death exactly when it is due, and a message costs nothing.
+    /// Schedules the check for the first lease that can expire. Leases are only ever extended, so a
+    /// check at that time finds every expiry exactly when it is due, and a message costs nothing.
     pub(super) fn schedule_lease_check(&mut self, now: Time) {
         let lease = self.job.membership.lease;
         if self.lease_check.is_none() {
@@ -341,7 +347,8 @@ impl Server {
             Phase::Draining | Phase::Ending => Some(self.phase_since + membership.lease),
             _ => None,
         };
-        // Once the goodbyes are overdue only evaluations are awaited, and those wake the server.
+        // Once the goodbyes are overdue only evaluations are missing, and their results wake the
+        // server.
         let phase = phase.filter(|_| !(self.phase == Phase::Ending && self.evaluations_due() > 0));
         let patience = membership.patience();
         [

@@ -1,13 +1,16 @@
-//! Servers that come and go while the run goes on, and the keys that move with them.
+//! Rebalances key ranges when a server joins or leaves during the run.
 //!
-//! At a fence: nobody is given parameters any more, and when nothing is under way it is decided
-//! that keys shall move ([`Decision::Cut`]). Whoever has them sends what there is to know of them,
-//! with the gradients of the open round; this server passes it on, and once all has come it is
-//! decided that they have moved ([`Decision::Map`]). Until then nothing has happened: if one of
-//! those whom it is about is cut off, what has come is of no use, and it is tried again when all
-//! are there. Then the workers are told, and whoever goes by the new key map may have parameters
-//! again. So no gradient is ever cut by two key maps, and what comes of the run does not depend on
-//! who had which keys when.
+//! First the run quiesces: no parameters are given out, and when nothing is under way the
+//! coordinator decides on the moves ([`Decision::Cut`]). The server that holds a moving range sends
+//! its whole state of that range, with the gradients of the open round; the coordinator forwards
+//! it. Once everything has arrived, the coordinator decides that the keys have moved
+//! ([`Decision::Map`]). Until then nothing has changed: if a server that takes part is cut off, the
+//! state that has arrived is dropped, and the rebalance is tried again when all servers are
+//! connected. Then the workers are sent the new key map, and a worker that confirms it may be given
+//! parameters again.
+//!
+//! So no gradient is ever cut by two key maps, and the result of the run does not depend on which
+//! server held which keys when.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
@@ -32,74 +35,74 @@ use pstrain_wire::group::{Begin, Mapped, Portion};
 use pstrain_wire::worker::{End, EndReason};
 use pstrain_wire::{Message, Refusal};
 
-/// Why no server can come or go.
+/// Why no server can join or leave under checkpoints.
 const NO_CHANGES: &str =
     "it has --durability checkpoint, and then no server can join or leave; use log";
 
-/// Who wants to come or to go, and what is being done about the first of them.
+/// Requests of servers to join or to leave, and the rebalance for the first of them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Changes {
     wanted: VecDeque<Wanted>,
     attempt: Option<Attempt>,
 }
 
-/// Somebody wants to come or to go.
+/// A request that a server joins or leaves.
 #[derive(Debug, Serialize, Deserialize)]
 struct Wanted {
     change: Change,
     since: Time,
-    /// Clients that want to know when it has happened.
+    /// Clients that wait for it to be carried out.
     askers: Vec<PeerId>,
 }
 
-/// What somebody wants.
+/// The change of the group that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Change {
     /// This server wants keys.
     Join(ServerId),
-    /// This server wants none.
+    /// This server gives its keys away.
     Leave(ServerId),
 }
 
-/// Keys that are moving.
+/// A rebalance in progress.
 #[derive(Debug, Serialize, Deserialize)]
 struct Attempt {
-    /// The number of the decision that they shall.
+    /// The number of its `Cut` decision.
     cut: u64,
-    /// The key map, once they have.
+    /// The key map after it.
     map: KeyMap,
     moves: Vec<Move>,
-    /// Those that come to this server.
+    /// State of the ranges that this server receives.
     coming: Vec<Coming>,
-    /// The servers that have all that they shall have.
+    /// The servers that have received all of their ranges.
     taken: BTreeSet<ServerId>,
 }
 
 impl Changes {
-    /// Saves or restores what has come, once serde has been over the rest.
+    /// Saves or restores the state that has arrived, which serde skips.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let mut coming = self.attempt.iter_mut().flat_map(|attempt| &mut attempt.coming);
         coming.try_for_each(|coming| coming.archive(archive))
     }
 
-    /// The number of the decision that keys shall move, while they do.
+    /// The number of the `Cut` decision, while a rebalance is in progress.
     pub(super) fn cut(&self) -> Option<u64> {
         self.attempt.as_ref().map(|attempt| attempt.cut)
     }
 
-    /// Since when somebody has wanted to come or to go.
+    /// Since when the first request has been waiting.
     pub(super) fn since(&self) -> Option<Time> {
         self.wanted.front().map(|wanted| wanted.since)
     }
 
-    /// Takes note of what somebody wants.
+    /// Records a request, unless it is there already.
     pub(super) fn want(&mut self, change: Change, now: Time) {
         if self.wanted.iter().all(|wanted| wanted.change != change) {
             self.wanted.push_back(Wanted { change, since: now, askers: Vec::new() });
         }
     }
 
-    /// There is no such server any more.
+    /// Drops the requests about a server that is gone.
     pub(super) fn forget(&mut self, server: ServerId) {
         let is_its = |change| [Change::Join(server), Change::Leave(server)].contains(&change);
         self.wanted.retain(|wanted| !is_its(wanted.change));
@@ -110,14 +113,14 @@ impl Changes {
         self.wanted.iter().flat_map(|wanted| &wanted.askers).copied()
     }
 
-    /// Answers a client no more.
+    /// Removes a client from those that wait for an answer.
     pub(super) fn forget_asker(&mut self, peer: PeerId) {
         self.wanted.iter_mut().for_each(|wanted| wanted.askers.retain(|asker| *asker != peer));
     }
 }
 
 impl Attempt {
-    /// Whether all who shall have keys have what there is to know of them.
+    /// True if every receiving server has the whole state of its ranges.
     fn is_taken(&self) -> bool {
         self.moves.iter().all(|it| self.taken.contains(&it.to))
     }
@@ -128,13 +131,13 @@ impl Attempt {
 }
 
 impl Server {
-    /// Which server has which keys.
+    /// Returns the key map.
     #[must_use]
     pub const fn key_map(&self) -> &KeyMap {
         &self.group.map
     }
 
-    /// Whether one more server may come.
+    /// Checks that one more server may join; if not, returns the reason.
     pub(super) fn check_join(&self) -> Result<(), String> {
         if !self.may_change() {
             return Err("the run is over, or about to be".into());
@@ -156,7 +159,7 @@ impl Server {
         Ok(())
     }
 
-    /// A server wants to go.
+    /// Handles the request of a server to leave.
     pub(super) fn on_leave(&mut self, now: Time, server: ServerId, out: &mut Outbox) {
         if self.group.map.keys_of(server).is_some() && !self.takes_checkpoints() {
             self.group.changes.want(Change::Leave(server), now);
@@ -164,7 +167,7 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// A client wants a server to go. It is answered once it has.
+    /// Handles a client's order that a server leaves. It is answered once that has happened.
     pub(super) fn order_leave(
         &mut self,
         now: Time,
@@ -194,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Nobody comes or goes any more, for this reason.
+    /// Cancels all requests to join or to leave, for the reason `why`.
     pub(super) fn stop_changes(&mut self, why: &str, out: &mut Outbox) {
         self.void();
         for wanted in core::mem::take(&mut self.group.changes.wanted) {
@@ -204,7 +207,7 @@ impl Server {
         }
     }
 
-    /// Keys that are moving from or to `server` do not: it is cut off, or was.
+    /// Abandons a rebalance in which `server` takes part: it is or was disconnected.
     pub(super) fn stay(&mut self, server: ServerId) {
         if self.group.changes.attempt.as_ref().is_some_and(|attempt| attempt.is_about(server)) {
             self.void();
@@ -217,13 +220,12 @@ impl Server {
         }
     }
 
-    /// Whether keys wait for what is under way, or are moving.
+    /// True if a rebalance is requested or in progress, for which the run must quiesce.
     pub(super) fn is_fenced(&self) -> bool {
         !self.group.changes.wanted.is_empty()
     }
 
-    /// Moves keys if somebody wants to come or to go, as far as that is possible now; whether they
-    /// have moved.
+    /// Takes the rebalance as far as it can go now; returns whether it is complete.
     pub(super) fn move_keys(&mut self, now: Time, out: &mut Outbox) -> bool {
         if !self.may_change() || self.is_measuring() {
             return false;
@@ -233,6 +235,7 @@ impl Server {
                 self.begin_move(out);
                 false
             }
+            // Parameters that are being collected arrive in slices of the old key map.
             Some(attempt) if attempt.is_taken() && self.group.shown() == 0 => {
                 self.finish_move(now, out)
             }
@@ -252,6 +255,8 @@ impl Server {
             Change::Leave(server) => self.group.map.left(server),
         };
         let Some(map) = map else { return self.turn_away(change, out) };
+        // All earlier decisions leave before the joining server follows: it has no state that they
+        // could apply to.
         self.group.flush(out);
         if let Change::Join(server) = change {
             self.let_begin(server, out);
@@ -259,6 +264,7 @@ impl Server {
         let cut = self.group.next();
         let moves = self.group.map.moves(&map);
         self.group.tell(|| Decision::Cut { moves: moves.clone() });
+        // Each receiver needs the `Cut` before the portions, which name it.
         self.group.flush(out);
         for &Move { keys, to, .. } in moves.iter().filter(|it| it.from == ServerId::COORDINATOR) {
             let part = self.store.part(keys).map(|part| part.to_bytes()).unwrap_or_default();
@@ -272,11 +278,11 @@ impl Server {
         self.group.changes.attempt = Some(Attempt { cut, map, moves, coming, taken });
     }
 
-    /// Counts on a server that has no keys yet: it follows from here on.
+    /// Makes a server without keys follow from the next decision on.
     fn let_begin(&mut self, server: ServerId, out: &mut Outbox) {
         let (Some(followed), Some(peer)) = (self.group.begin(server), self.group.peer_of(server))
         else {
-            return; // it has begun before
+            return; // it follows already
         };
         let seat = |(_, slot): (WorkerId, &Slot)| -> (Incarnation, Sequence) {
             let decided = slot.seat.decided.map(|decided| decided.sequence);
@@ -286,7 +292,7 @@ impl Server {
         out.push(Effect::Send(peer, Message::Begin(Begin { followed, seats })));
     }
 
-    /// What somebody wants is not possible.
+    /// Drops a request that is impossible.
     fn turn_away(&mut self, change: Change, out: &mut Outbox) {
         let why = "there are not enough keys";
         if let Some(wanted) = self.group.changes.wanted.pop_front() {
@@ -301,7 +307,7 @@ impl Server {
         }
     }
 
-    /// Some of what there is to know of keys that move has come from `server`.
+    /// Receives part of the state of moving keys from `server`.
     pub(super) fn on_portion(
         &mut self,
         now: Time,
@@ -311,7 +317,7 @@ impl Server {
     ) {
         let attempt = self.group.changes.attempt.as_mut();
         let Some(attempt) = attempt.filter(|attempt| attempt.cut == portion.header.cut) else {
-            return; // of what does not move any more
+            return; // of an abandoned rebalance
         };
         let is_it = |it: &&Move| it.from == server && it.keys == portion.header.keys;
         let Some(to) = attempt.moves.iter().find(is_it).map(|it| it.to) else { return };
@@ -337,7 +343,7 @@ impl Server {
         self.refuse(now, peer, Refusal::Unexpected { what }, out);
     }
 
-    /// `server` has all that it shall have.
+    /// Records that `server` has received all of its ranges.
     pub(super) fn on_taken(&mut self, now: Time, server: ServerId, cut: u64, out: &mut Outbox) {
         let attempt = self.group.changes.attempt.as_mut();
         if let Some(attempt) = attempt.filter(|attempt| attempt.cut == cut) {
@@ -346,10 +352,11 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// The keys have moved; false if what has come is no part of the parameters.
+    /// Completes the rebalance; false if the state that arrived is not valid.
     fn finish_move(&mut self, now: Time, out: &mut Outbox) -> bool {
         let Some(attempt) = self.group.changes.attempt.take() else { return false };
         let Attempt { cut, map, moves, coming, .. } = attempt;
+        // The own store comes first: building it can fail, and then nothing has moved.
         let (had, has) = (self.store.keys(), map.keys_of(ServerId::COORDINATOR));
         if has != Some(had) {
             match self.moved_store(cut, &map, coming) {
@@ -364,6 +371,7 @@ impl Server {
                 }
             }
         }
+        // Sent before `let_go`, after which a leaving server receives no more decisions.
         self.group.tell(|| Decision::Map(map.clone()));
         self.group.flush(out);
         self.group.map = map;
@@ -389,7 +397,8 @@ impl Server {
         true
     }
 
-    /// The store of this server by `map`.
+    /// Builds this server's store under `map`, from the keys that it keeps and those that it
+    /// receives.
     fn moved_store(
         &mut self,
         cut: u64,
@@ -408,8 +417,8 @@ impl Server {
         Store::of_parts(&self.job, &model, keys, parts)
     }
 
-    /// Tells the workers who are there of the key map. Whoever has not said that it goes by it is
-    /// given nothing.
+    /// Sends the key map to all connected workers. A worker is given no parameters until it has
+    /// confirmed the map.
     fn tell_workers(&mut self, out: &mut Outbox) {
         let there = self.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
         for (worker, peer) in there.collect::<Vec<_>>() {
@@ -421,7 +430,8 @@ impl Server {
         }
     }
 
-    /// Lets the servers go whose keys are elsewhere, once all workers who are there know.
+    /// Dismisses the servers that have given their keys away, once all connected workers have
+    /// confirmed the key map.
     pub(super) fn dismiss_gone(&mut self, out: &mut Outbox) {
         if self.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.seat.remapping) {
             return;
@@ -436,7 +446,7 @@ impl Server {
         }
     }
 
-    /// A worker goes by a key map. It asks again for what it wants.
+    /// Handles a worker's confirmation of a key map. The worker asks again for what it wants.
     pub(super) fn on_mapped(
         &mut self,
         now: Time,

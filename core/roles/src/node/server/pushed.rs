@@ -1,10 +1,11 @@
 //! Clients that push values for a key range.
 //!
-//! Whoever may is asked for the values part by part: so no frame is longer than a part, and no more
-//! is here than has come. Once all have come they wait for a fence, as another mode does: what is
-//! under way comes back, what has been gathered becomes an update, and all who count begin anew on
-//! parameters that are one version more. No gradient is computed on part of what was pushed, on any
-//! server. A round that is open is finished first, with whoever it still needs.
+//! A client that may do so is asked for the values part by part: no frame is longer than a part,
+//! and the server holds no more than has arrived. A complete push waits for the run to quiesce,
+//! like a change of mode: work under way comes back, the gathered gradients become an update, and
+//! all members start afresh on parameters that are one version later. So no gradient is computed on
+//! part of a push, on any server. A round that is open is finished first, with the workers that it
+//! still needs.
 
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
@@ -24,10 +25,10 @@ use pstrain_wire::decision::Decision;
 use pstrain_wire::range::{PartDue, PushRange, PushedRange, RangePart, RangePushed};
 use pstrain_wire::{Limits, Message, Phase, Refusal};
 
-/// Clients whose values may be here at once: each may push one for every parameter.
+/// The most clients whose values may be held at once: each may push one for every parameter.
 const MOST_PUSHERS: usize = 4;
 
-/// A client that is being asked for values.
+/// A client that sends values.
 #[derive(Debug, Serialize, Deserialize)]
 struct Pusher {
     peer: PeerId,
@@ -36,22 +37,22 @@ struct Pusher {
     pushed: PushedRange,
 }
 
-/// Values that are here whole.
+/// A complete push.
 #[derive(Debug, Serialize, Deserialize)]
 struct Whole {
-    /// The client, while it is there.
+    /// The client, while it is connected.
     peer: Option<PeerId>,
     since: Time,
-    /// The version whose round was open then.
+    /// The version whose round was open when the push was complete.
     round: Version,
     pushed: PushedRange,
 }
 
-/// What clients push.
+/// The values that clients push.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Pushes {
     coming: Vec<Pusher>,
-    /// What waits for the fence, in the order in which it was whole.
+    /// Complete pushes that wait for the run to quiesce, in the order of their completion.
     whole: VecDeque<Whole>,
 }
 
@@ -61,42 +62,42 @@ impl Pushes {
         self.coming.iter().map(|pusher| pusher.peer).chain(self.askers())
     }
 
-    /// The connections of those who wait for the fence.
+    /// The connections of clients whose push is complete.
     pub(super) fn askers(&self) -> impl Iterator<Item = PeerId> {
         self.whole.iter().filter_map(|whole| whole.peer)
     }
 
-    /// Whether values are awaited from this client.
+    /// True if values are expected from this client.
     pub(super) fn is_awaited(&self, peer: PeerId) -> bool {
         self.coming.iter().any(|pusher| pusher.peer == peer)
     }
 
-    /// Since when the first waits for the fence.
+    /// Since when the first complete push has been waiting.
     pub(super) fn since(&self) -> Option<Time> {
         self.whole.front().map(|whole| whole.since)
     }
 
-    /// Forgets a connection. What has come whole happens all the same.
+    /// Removes a connection. A complete push is applied all the same.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.coming.retain(|pusher| pusher.peer != peer);
         let its = self.whole.iter_mut().filter(|whole| whole.peer == Some(peer));
         its.for_each(|whole| whole.peer = None);
     }
 
-    /// Some of a part has come from this client; whether it was asked for one.
+    /// Handles part of a long message from this client; false if no values are expected from it.
     pub(super) fn hear(&mut self, now: Time, peer: PeerId) -> bool {
         let mut its = self.coming.iter_mut().filter(|pusher| pusher.peer == peer);
         its.next().map(|pusher| pusher.heard = now).is_some()
     }
 
-    /// When whoever of those who are asked has been silent for longest was heard last.
+    /// Returns when the client that has been silent for longest was last heard.
     pub(super) fn heard(&self) -> Option<Time> {
         self.coming.iter().map(|pusher| pusher.heard).min()
     }
 }
 
 impl Server {
-    /// A client wants to push values. It is asked for the first of them.
+    /// Handles a client's request to push values: asks for the first part.
     pub(super) fn on_push_range(
         &mut self,
         now: Time,
@@ -127,7 +128,7 @@ impl Server {
         out.push(Effect::Send(peer, Message::PartDue(due)));
     }
 
-    /// Whether the parameters may be changed from outside; if not, why.
+    /// Checks that clients may change the parameters now; if not, returns the reason.
     fn check_pushes(&self) -> Result<(), String> {
         if !self.may_change() {
             return Err("the run is over, or about to be".into());
@@ -143,7 +144,7 @@ impl Server {
         Ok(())
     }
 
-    /// A part of the values has come, from a client that was asked for one.
+    /// Receives a part of the values, from a client that was asked for one.
     pub(super) fn on_range_part(
         &mut self,
         now: Time,
@@ -170,7 +171,7 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// Turns clients away that do not send what they were asked for.
+    /// Refuses clients that have not sent the values they were asked for within a lease.
     pub(super) fn expire_pushers(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.job.membership.lease;
         let silent = |pusher: &&Pusher| now >= pusher.heard + lease;
@@ -180,8 +181,8 @@ impl Server {
         }
     }
 
-    /// Whether nobody is given parameters because of what was pushed. Whoever the round needs that
-    /// was open then is, until it has closed.
+    /// True if no parameters may be given out because of a complete push. The round that was open
+    /// at its completion is finished first: until it has closed, its workers are given parameters.
     pub(super) fn awaits_push(&self) -> bool {
         let is_open = |whole: &Whole| {
             let in_rounds = self.policy.in_rounds() || self.job.redundancy != Redundancy::None;
@@ -190,11 +191,11 @@ impl Server {
         self.pushes.whole.front().is_some_and(|whole| !is_open(whole))
     }
 
-    /// Makes what was pushed first part of the parameters, if nothing is left before the fence;
-    /// whether it did.
+    /// Applies the first complete push to the parameters, if the run has quiesced; returns whether
+    /// it did.
     pub(super) fn pass_push(&mut self, now: Time, out: &mut Outbox) -> bool {
-        // One after the other; and a server that is not there would have it follow later than
-        // others.
+        // One change at a time. All servers must be connected: one that is away would follow the
+        // push later than the others.
         let is_free = self.ordered.is_none()
             && self.group.changes.cut().is_none()
             && self.group.first_away().is_none()
@@ -220,19 +221,20 @@ impl Server {
             self.store.push(how, part);
             self.group.tell(|| Decision::PushRange { how, part: part.clone() });
         }
+        // One new version for the whole push, after its last part.
         self.cohort.renew();
         let (point, keys) = (self.point(), pushed.keys);
         out.push(Effect::Report(Event::RangePushed { point, keys, how, pushed: Arc::new(pushed) }));
     }
 
-    /// Nothing is pushed any more, for this reason.
+    /// Drops all pushes and answers their clients with `why`.
     pub(super) fn stop_pushes(&mut self, why: &str, out: &mut Outbox) {
         let pushes = core::mem::take(&mut self.pushes);
         pushes.peers().for_each(|peer| answer(peer, Err(why.to_string()), out));
     }
 }
 
-/// Whether a part is the one that is due, and can be pushed.
+/// Checks that a part is the one that is due, and that it can be applied.
 fn check_part(part: &RangePart, due: PartDue) -> Result<(), String> {
     if part.keys != due.part {
         let (came, due) = (part.keys, due.part);
@@ -250,7 +252,7 @@ fn check_part(part: &RangePart, due: PartDue) -> Result<(), String> {
     }
 }
 
-/// Tells a client what became of what it pushed.
+/// Tells a client the outcome of its push.
 fn answer(peer: PeerId, result: RangePushed, out: &mut Outbox) {
     out.push(Effect::Send(peer, Message::RangePushed(result)));
     out.push(Effect::Close(peer));

@@ -1,5 +1,5 @@
-//! A server whose inputs another keeps as well, without the values of gradients where it can do
-//! with what they were combined to.
+//! Hooks for replication: a standby keeps the same inputs, without the values of gradients if their
+//! combination is enough.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -9,30 +9,30 @@ use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_wire::replica::Combined;
 
 impl Server {
-    /// From now on until [`Self::given`], notes what gradients are combined to. Not where the
-    /// values of each decide what it counts.
+    /// Records combined gradients from now until [`Self::given`]; not if the norm of each gradient
+    /// decides how it counts (`clip_contribution`).
     pub(in crate::node) fn give_combined(&mut self) {
         if self.job.update.clip_contribution.is_none() {
             self.store.give_combined();
         }
     }
 
-    /// What was noted.
+    /// Returns the combined gradients that were recorded.
     pub(in crate::node) fn given(&mut self) -> Vec<Combined> {
         self.store.given()
     }
 
-    /// From now on until [`Self::left`], makes updates of these.
+    /// Makes updates from these combined gradients, from now until [`Self::left`].
     pub(in crate::node) fn take_combined(&mut self, combined: VecDeque<Combined>) {
         self.store.take_combined(combined);
     }
 
-    /// Those that no update was made of.
+    /// Returns the combined gradients that no update has used.
     pub(in crate::node) fn left(&mut self) -> VecDeque<Combined> {
         self.store.left()
     }
 
-    /// Parameters of the model, on all servers: keys move between them.
+    /// The number of parameters of the model, on all servers: a rebalance moves keys between them.
     pub(in crate::node) const fn all_parameters(&self) -> usize {
         self.keys.len() as usize
     }
