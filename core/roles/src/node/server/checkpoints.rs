@@ -1,12 +1,12 @@
-//! Checkpoints where nothing else is kept: taken by all servers at the same decision, and gone back
-//! to by all of them.
+//! Checkpoints as the only durability: all servers take them at the same decision, and go back to
+//! them together.
 //!
-//! A checkpoint is a decision ([`Decision::Checkpoint`]): whoever has followed the same decisions
-//! has the same version of the parameters, and knows the same of every push. It is whole once all
-//! servers have written theirs, and this one, which writes last, has, too; no other is taken
-//! before. Until then the one before is where all go back to as soon as one of them has lost what
-//! it had. A run that goes back is another run: its workers, who may know more than its servers do,
-//! join anew.
+//! A checkpoint is a decision ([`Decision::Checkpoint`]): servers that have followed the same
+//! decisions have the same version of the parameters and know the same about every push. A
+//! checkpoint is complete once every other server has written its state and the coordinator, which
+//! writes last, has written its own; no other is taken before. Until then all servers go back to
+//! the checkpoint before as soon as one of them has lost its state. A run that goes back is another
+//! run: its workers, which may know more than its servers do, join it as newcomers.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -22,59 +22,60 @@ use pstrain_wire::decision::Decision;
 use pstrain_wire::group::Enlist;
 use pstrain_wire::worker::EndReason;
 
-/// What a server knows of checkpoints that takes them.
+/// State of checkpoints on the coordinator.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
-    /// The first of the runs that came of one another.
+    /// The first run of this lineage.
     origin: u64,
-    /// The last that is whole.
+    /// The last complete checkpoint.
     whole: CheckpointId,
-    /// The number of the whole one before, which may be needed if that is damaged; 0 if it is not
-    /// known.
+    /// The number of the complete checkpoint before, which is needed if `whole` is damaged; 0 if
+    /// unknown.
     before: u64,
-    /// The greatest number that was taken.
+    /// The greatest number used so far.
     newest: u64,
-    /// The one that is being written.
+    /// The checkpoint that is being written.
     open: Option<Open>,
-    /// The servers that were taken in in this run: what they have lost since, such as what workers
-    /// told them, is lost for all.
+    /// The servers that have been admitted in this run. If one of them loses its state, including
+    /// what workers told it, all servers have to go back.
     taken: BTreeSet<ServerId>,
-    /// How the end of the run is kept.
+    /// How far the end of the run is saved.
     end: End,
-    /// The servers that came and were told of the end.
+    /// The servers that connected and were told of the end.
     told: BTreeSet<ServerId>,
-    /// Whether all go back.
+    /// All servers go back.
     goes_back: bool,
 }
 
-/// How the end of a run is kept: whoever is told of it goes, and could not be had back.
+/// How far the end of a run is saved. A member that is told of the end leaves and cannot be called
+/// back, so it is saved first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Not yet.
+    /// Not saved.
     Open,
-    /// It is being written under this number.
+    /// Being written under this number.
     Written(u64),
-    /// It is on the disk.
+    /// On disk.
     Kept,
 }
 
-/// A checkpoint that is not whole.
+/// A checkpoint that is not complete.
 #[derive(Debug)]
 struct Open {
     number: u64,
-    /// The others that have written theirs.
+    /// The other servers that have written their state.
     written: BTreeSet<ServerId>,
 }
 
-/// What becomes of a server that comes.
+/// What a server that connects has to do.
 pub(super) enum Standing {
-    /// It goes on from where it is.
+    /// It continues from where it is.
     GoesOn,
     /// It has to go back first.
     Behind(CheckpointId),
-    /// All have to.
+    /// All servers have to go back.
     Lost(CheckpointId),
-    /// The run is over, and all that it has is here.
+    /// Nothing: the run has ended, and its state is not needed.
     NotNeeded,
 }
 
@@ -88,9 +89,8 @@ impl Checkpoints {
 }
 
 impl Server {
-    /// Takes checkpoints from now on, at each [`crate::node::Input::Checkpoint`]. No server can
-    /// join or leave then: keys that have moved would be where they are not once all have gone
-    /// back.
+    /// Enables checkpoints, one at each [`crate::node::Input::Checkpoint`]. No server can join or
+    /// leave then: after going back, keys that have moved would not be where the key map says.
     #[must_use]
     pub fn with_checkpoints(mut self) -> Self {
         let beginning = CheckpointId { run: self.run, number: 0 };
@@ -98,9 +98,9 @@ impl Server {
         self
     }
 
-    /// Makes it another run, which goes on from checkpoint `number` of the one that it was saved
-    /// in, or anew from 0: workers and servers of that one, which may know more than this one does,
-    /// are fenced. `origin` is the first run of all these.
+    /// Turns this server into another run, which continues from checkpoint `number` of the run in
+    /// which it was saved, or from the beginning if that is 0. Workers and servers of that run,
+    /// which may know more than this server, are fenced. `origin` is the first run of the lineage.
     pub fn begin_lineage(&mut self, run: u64, origin: u64, number: u64) {
         let from = CheckpointId { run: self.run, number };
         let mut checkpoints = Checkpoints::new(origin, from);
@@ -111,21 +111,21 @@ impl Server {
         self.checkpoints = Some(checkpoints);
     }
 
-    /// Whether it takes checkpoints.
+    /// True if checkpoints are enabled.
     #[must_use]
     pub const fn takes_checkpoints(&self) -> bool {
         self.checkpoints.is_some()
     }
 
-    /// The origin of the run, where checkpoints are taken.
+    /// The first run of the lineage, if checkpoints are enabled.
     pub(super) fn origin(&self) -> Option<u64> {
         self.checkpoints.as_ref().map(|checkpoints| checkpoints.origin)
     }
 
-    /// Has all servers keep their state.
+    /// Makes all servers save their state as checkpoint `number`.
     pub(super) fn on_checkpoint(&mut self, number: u64, out: &mut Outbox) {
         let Some(checkpoints) = &mut self.checkpoints else { return };
-        let is_over = self.end.is_some(); // that is kept by itself
+        let is_over = self.end.is_some(); // the end is saved on its own
         if is_over || self.done || checkpoints.open.is_some() || number <= checkpoints.newest {
             return;
         }
@@ -133,6 +133,7 @@ impl Server {
         checkpoints.newest = number;
         checkpoints.open = Some(Open { number, written: BTreeSet::new() });
         self.group.tell(|| Decision::Checkpoint { number, oldest });
+        // Flushed first, so that the saved state owes no decision to a server.
         self.group.flush(out);
         self.keep_state(number, out);
         if self.group.others() == 0 {
@@ -140,7 +141,7 @@ impl Server {
         }
     }
 
-    /// Has the state of this server kept under this number, to be written.
+    /// Saves the state of this server under this number, to be written later.
     fn keep_state(&mut self, number: u64, out: &mut Outbox) {
         let Some(origin) = self.origin() else { return };
         let (run, oldest, saved) = (self.run, None, self.save());
@@ -148,7 +149,8 @@ impl Server {
         out.push(Effect::Checkpoint(Box::new(checkpoint)));
     }
 
-    /// Another server has written its state. This one writes its own once all others have.
+    /// Records that another server has written its state. This server writes its own once all
+    /// others have.
     pub(super) fn on_other_written(&mut self, server: ServerId, number: u64, out: &mut Outbox) {
         let others = self.group.others();
         let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
@@ -160,8 +162,8 @@ impl Server {
         }
     }
 
-    /// Whether the end of the run may be told: with checkpoints, once it is on the disk, or has had
-    /// the time to be.
+    /// Saves the end of the run. Returns true if members may be told of the end: with checkpoints,
+    /// once it is on disk or has had the time to be.
     pub(super) fn keep_end(&mut self, is_late: bool, out: &mut Outbox) -> bool {
         let has_lost = self.has_lost_a_server();
         let Some(checkpoints) = &mut self.checkpoints else { return true };
@@ -176,22 +178,22 @@ impl Server {
         is_late
     }
 
-    /// Whether the run has ended because a server was lost, which may yet be found.
+    /// True if the run has ended because a server was lost, which may yet be found.
     fn has_lost_a_server(&self) -> bool {
         matches!(self.end, Some(EndReason::ServerLost(_)))
     }
 
-    /// Whether the end of the run is on the disk, so that no other server is needed any more.
+    /// True if the end of the run is on disk, so that no other server is needed any more.
     pub(super) fn has_kept_end(&self) -> bool {
         self.checkpoints.as_ref().is_some_and(|it| it.end == End::Kept)
     }
 
-    /// Whether those who are there may hear of the end.
+    /// True if connected members may be told of the end.
     pub(super) fn tells_end(&self) -> bool {
         self.checkpoints.is_none() || self.has_kept_end() || self.has_lost_a_server()
     }
 
-    /// `server` hears of the end, if that may be told.
+    /// Records that `server` is being told of the end, if it may be.
     pub(super) fn note_told(&mut self, server: ServerId) {
         let tells = self.tells_end();
         if let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| tells) {
@@ -199,20 +201,20 @@ impl Server {
         }
     }
 
-    /// Whether a server is away that has not heard of the end, and can still come.
+    /// True if a disconnected server has not been told of the end and can still return.
     pub(super) fn owes_a_server(&self) -> bool {
         let told = self.checkpoints.as_ref().map(|checkpoints| &checkpoints.told);
         let is_owed = |server| told.is_none_or(|told| !told.contains(&server));
         !self.has_lost_a_server() && self.group.away().any(is_owed)
     }
 
-    /// Whether the run has come to its end, and nobody goes back any more.
+    /// True if the run has ended and will not go back.
     pub(super) fn stays_over(&self) -> bool {
         let goes_back = self.checkpoints.as_ref().is_some_and(|it| it.goes_back);
         self.done && self.end.is_some() && !goes_back && !self.has_lost_a_server()
     }
 
-    /// This server has written its own, which was the last.
+    /// Records that this server has written its state, as the last of all.
     pub(super) fn on_written(&mut self, now: Time, number: u64, out: &mut Outbox) {
         let Some(checkpoints) = &mut self.checkpoints else { return };
         if checkpoints.end == End::Written(number) {
@@ -226,17 +228,17 @@ impl Server {
         }
     }
 
-    /// Another server is taken in.
+    /// Records that another server has been admitted.
     pub(super) fn count_on(&mut self, server: ServerId) {
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.taken.insert(server);
         }
     }
 
-    /// What becomes of `server`, which comes with `enlist`.
+    /// Returns what `server`, which connects with `enlist`, has to do.
     ///
     /// # Errors
-    /// Why it cannot be one of the run's, in words.
+    /// The reason why it cannot be a server of this run, in words.
     pub(super) fn standing(&self, server: ServerId, enlist: &Enlist) -> Result<Standing, String> {
         let (checkpoints, disk) = match (&self.checkpoints, &enlist.on_disk) {
             (None, None) => return Ok(Standing::GoesOn),
@@ -267,8 +269,9 @@ impl Server {
             return Ok(Standing::GoesOn);
         }
         let was_taken = checkpoints.taken.contains(&server);
-        // Whoever has lost something has nothing at first. One that has gone back and comes twice
-        // was not told that it is in; at the beginning the two cannot be told apart.
+        // A server that has lost its state starts with nothing. A server that has gone back and
+        // connects twice was not told that it had been admitted; at the beginning the two cannot be
+        // told apart.
         let is_there = match whole.number {
             0 => enlist.followed.is_none() && disk.at.is_none() && !was_taken,
             _ => disk.at == Some(*whole),
@@ -292,7 +295,7 @@ impl Server {
         out.push(Effect::Close(peer));
     }
 
-    /// `server` has lost what it had: finishes, to go on from a checkpoint with all others.
+    /// Finishes because `server` has lost its state: all servers continue from a checkpoint.
     pub(super) fn go_back_with(
         &mut self,
         server: ServerId,

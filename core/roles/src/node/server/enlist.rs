@@ -1,4 +1,4 @@
-//! The other servers as peers: taken in, heard, lost, let go.
+//! The other servers as peers: admission, messages, loss and dismissal.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -17,7 +17,7 @@ use pstrain_wire::worker::{End, EndReason, Heartbeat};
 use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 
 impl Server {
-    /// A server says which of the job's it is.
+    /// Handles the Enlist message of another server.
     pub(super) fn on_enlist(&mut self, now: Time, peer: PeerId, enlist: Enlist, out: &mut Outbox) {
         let server = match enlist.place {
             Place::First { server, .. } | Place::Given { server } => Some(server),
@@ -43,7 +43,7 @@ impl Server {
         self.check_enlist(&enlist)?;
         self.check_server(peer)?;
         if server.is_some_and(|server| self.group.gone.contains(&server)) {
-            // It was cut off when it was told that others have its keys now.
+            // It was disconnected when it was told that other servers hold its keys now.
             self.send_away(peer, out);
             return Ok(());
         }
@@ -58,7 +58,7 @@ impl Server {
                     self.send_away(peer, out);
                 }
                 Ok(_) if self.group.peer_of(server).is_some() => {
-                    // Or the two would take turns for ever.
+                    // Otherwise the two would displace each other for ever.
                     return Err(Refusal::ServerTaken { server });
                 }
                 Ok(Standing::Behind(checkpoint)) => self.send_back(peer, checkpoint, out),
@@ -74,8 +74,8 @@ impl Server {
         Ok(())
     }
 
-    /// Tells one that is not needed any more that it can go; if that may not be told yet, it comes
-    /// again.
+    /// Tells a peer that is not needed any more that it can leave. If it may not be told yet, its
+    /// connection is only closed, and it comes again.
     pub(super) fn send_away(&mut self, peer: PeerId, out: &mut Outbox) {
         self.forget_stranger(peer);
         if self.tells_end() {
@@ -85,7 +85,7 @@ impl Server {
         out.push(Effect::Close(peer));
     }
 
-    /// One of the servers has come, or has come back.
+    /// Admits a server of the job that connects, for the first time or again.
     fn take_back(
         &mut self,
         now: Time,
@@ -116,6 +116,7 @@ impl Server {
             Some(_) => Event::ServerJoined { server },
             None => Event::ServerWaits { server },
         }));
+        // After the admission, the decisions that it missed; `flush` sends those after `sent`.
         self.group.send(followed..self.group.sent, peer, out);
         if has_moved {
             self.call_workers_back(now, server, out);
@@ -123,9 +124,9 @@ impl Server {
         Ok(())
     }
 
-    /// Another process has taken the place of a server, elsewhere. Workers that have not noticed
-    /// that the one before is gone would wait there for a lease: they come back, and are told where
-    /// it is now.
+    /// Disconnects all workers, since another process at another address has taken over a server.
+    /// Workers that have not noticed the loss of the old process would wait for it for a lease.
+    /// When they come back they are sent the new address.
     fn call_workers_back(&mut self, now: Time, server: ServerId, out: &mut Outbox) {
         for peer in self.worker_peers().collect::<Vec<_>>() {
             let why = Refusal::ServerMoved { server };
@@ -135,7 +136,7 @@ impl Server {
         }
     }
 
-    /// One more server wants keys.
+    /// Admits one more server, which wants keys.
     fn take_in(
         &mut self,
         now: Time,
@@ -228,8 +229,8 @@ impl Server {
             Message::Written(written) => self.on_other_written(server, written.number, out),
             Message::Slice(slice) if !self.group.shown.contains_key(&slice.header.version) => {}
             Message::Slice(slice) => {
-                // It may be sent anew, from before its keys moved: whether it is what is due is
-                // looked at later.
+                // The slice may be a repetition from before its keys moved: `take_slice` checks
+                // whether it is the one that is due.
                 if !self.keys.contains(slice.header.keys)
                     || slice.header.keys.len() != slice.values.len() as u64
                 {
@@ -245,7 +246,7 @@ impl Server {
                     if let Some(point) = whole.evaluates {
                         self.request(Evaluate { point, parameters: whole.parameters }, out);
                     } else {
-                        self.settle(now, out); // somebody may have waited for that alone
+                        self.settle(now, out); // a rebalance or the end may need it
                     }
                 }
             }
@@ -256,7 +257,7 @@ impl Server {
         }
     }
 
-    /// Somebody wants to lead one of the other servers, of which this one decides.
+    /// Answers a candidate that wants to lead another server: the coordinator votes on that.
     pub(super) fn on_candidacy(
         &mut self,
         now: Time,
@@ -276,7 +277,7 @@ impl Server {
         out.push(Effect::Send(peer, Message::Promise(promise)));
     }
 
-    /// A part of the sending of a long message has come from another server; whether it is one.
+    /// Handles part of a long message from another server; false if the peer is none.
     pub(super) fn hear_server(&mut self, now: Time, peer: PeerId) -> bool {
         let server = self.group.of_peer(peer);
         if let Some(other) = server.and_then(|server| self.group.other(server)) {
@@ -285,12 +286,13 @@ impl Server {
         server.is_some()
     }
 
-    /// A server is cut off. It keeps its part of the parameters and may come back.
+    /// Handles the loss of the connection to a server, which keeps its parameters and may come
+    /// back.
     pub(super) fn lose_server(&mut self, now: Time, peer: PeerId, why: String, out: &mut Outbox) {
         let Some(server) = self.group.of_peer(peer) else { return };
         self.stay(server);
         if self.group.map.keys_of(server).is_none() {
-            // Nothing has moved, so there is nothing that it could have.
+            // It never received keys, so there is no state to wait for.
             self.group.remove(server);
         } else if let Some(other) = self.group.other(server) {
             (other.peer, other.away_since) = (None, Some(now));
@@ -298,7 +300,7 @@ impl Server {
         out.push(Effect::Report(Event::ServerCutOff { server, why }));
     }
 
-    /// Looks for servers that are silent, or away for too long.
+    /// Disconnects silent servers, and ends the run if a server has been away for too long.
     pub(super) fn watch_servers(&mut self, now: Time, out: &mut Outbox) {
         let membership = self.job.membership;
         let silent = |other: &&Other| other.peer.is_some() && now >= other.heard + membership.lease;
@@ -314,19 +316,19 @@ impl Server {
         let Some(place) = self.group.others.iter().position(is_lost) else { return };
         let Some(lost) = self.group.others.get(place).map(|other| other.server) else { return };
         let lost = EndReason::ServerLost(lost);
-        // What it has of the parameters is not coming.
+        // Its slices and its shares of sums will not arrive.
         let never = core::mem::take(&mut self.group.shown).len();
         if (self.stop_measuring() || never > 0) && self.end.is_some() {
-            self.end = Some(lost); // with part of the result
+            self.end = Some(lost); // part of the result is missing
         }
         if let Some(other) = self.group.others.get_mut(place) {
-            other.away_since = Some(now); // said once for each time
+            other.away_since = Some(now); // reported once per patience
         }
         self.end(now, lost, out);
     }
 
-    /// Until when a server that is away since then is waited for. Without all servers no worker can
-    /// be ready, so those are waited for as long as workers are at the start.
+    /// Returns until when a server that disconnected at `since` is waited for. Without all servers
+    /// no worker can become ready, so at the start they have as long as the workers.
     pub(super) fn due_back(&self, since: Time) -> Time {
         let membership = self.job.membership;
         match self.phase {
@@ -335,7 +337,7 @@ impl Server {
         }
     }
 
-    /// Tells the others that the run is over.
+    /// Tells the other servers that the run has ended.
     pub(super) fn dismiss_servers(&mut self, reason: EndReason, out: &mut Outbox) {
         for peer in self.group.others.iter_mut().filter_map(|other| other.peer.take()) {
             out.push(Effect::Send(peer, Message::End(End { reason })));

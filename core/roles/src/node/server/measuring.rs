@@ -1,10 +1,10 @@
-//! What is only known once all keys are looked at: the norm of a gradient, the distance of two.
+//! Quantities that depend on all keys: the norm of a gradient, the distance between two.
 //!
-//! Each server adds up what its keys have of it, exactly ([`ExactSum`]), so that the sum over all
-//! is the same however many servers there are. An update that goes by it is decided like any other,
-//! but the parameters are those of the version before until all have answered. Until then nothing
-//! is done that would be about them: nobody is given parameters, pushes that are here whole wait,
-//! no keys move and no mode begins.
+//! Each server adds up the share of its keys exactly ([`ExactSum`]), so that the sum over all
+//! servers does not depend on their number. An update that needs such a sum has two phases: it is
+//! decided like any other, but the parameters remain those of the version before until all servers
+//! have answered. Until then nothing happens that depends on the parameters: none are given out,
+//! complete pushes wait, no keys move and no mode begins.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
@@ -21,60 +21,60 @@ use pstrain_wire::Refusal;
 use pstrain_wire::decision::Decision;
 use pstrain_wire::group::Measured;
 
-/// What other servers are asked for, and who waits for that.
+/// The open measurement, and the workers that wait for it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Measuring {
     asked: Option<Asked>,
-    /// Workers whose pushes are here whole.
+    /// Workers with complete pushes that have not been decided.
     due: VecDeque<WorkerId>,
-    /// Workers that are to be given parameters once more, with their connections.
+    /// Workers that are to be given parameters again, with their connections.
     owed: Vec<(PeerId, WorkerId)>,
 }
 
-/// Something that all servers have parts of.
+/// A measurement of which every server has a share.
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
-    /// The number of the decision that asks for them.
+    /// The number of the decision that requests it.
     decision: u64,
     since: Time,
     what: What,
-    /// This server's part, with those that have come.
+    /// The share of this server, plus those that have arrived.
     sums: Vec<ExactSum>,
     came: BTreeSet<ServerId>,
 }
 
-/// What goes on once they are here.
+/// The purpose of a measurement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum What {
-    /// An update; whether the parameters are to be evaluated then.
+    /// An update; `evaluates` is true if its parameters are to be evaluated.
     Update { evaluates: bool },
-    /// What `auto` chooses.
+    /// A choice of `auto`.
     Look,
 }
 
 impl Measuring {
-    /// Whether something is being measured.
+    /// True if a measurement is open.
     pub(super) const fn is_open(&self) -> bool {
         self.asked.is_some()
     }
 }
 
 impl Server {
-    /// Whether something is being measured that other servers have parts of: until they have
-    /// answered, the parameters may be those of the version before.
+    /// True if a measurement is open: until all servers have answered, the parameters may be those
+    /// of the version before.
     #[must_use]
     pub const fn is_measuring(&self) -> bool {
         self.measuring.asked.is_some() || self.store.is_making()
     }
 
-    /// Asks all servers for their parts: of this one it is `sums`, and the others have the decision
-    /// with this number.
+    /// Opens a measurement. `sums` is the share of this server; the other servers receive the
+    /// decision with this number.
     pub(super) fn measure(&mut self, now: Time, decision: u64, what: What, sums: Vec<ExactSum>) {
         let came = BTreeSet::new();
         self.measuring.asked = Some(Asked { decision, since: now, what, sums, came });
     }
 
-    /// The first of the others whose part is awaited, and since when.
+    /// The first server whose share has not arrived, and since when it is awaited.
     pub(super) fn first_to_answer(&self) -> Option<(ServerId, Time)> {
         let asked = self.measuring.asked.as_ref()?;
         let mut others = self.group.map.shares().iter().skip(1).map(|&(server, _)| server);
@@ -82,7 +82,7 @@ impl Server {
         first.map(|server| (server, asked.since))
     }
 
-    /// The part of another server has come.
+    /// Adds the share of another server.
     pub(super) fn on_measured(
         &mut self,
         now: Time,
@@ -94,7 +94,7 @@ impl Server {
         let has_keys = self.group.map.keys_of(server).is_some();
         let Some(asked) = self.measuring.asked.as_mut().filter(|_| has_keys) else { return };
         if asked.decision != measured.decision || asked.came.contains(&server) {
-            return; // it says again what it has said
+            return; // repeated after a reconnect
         }
         if add_all(&mut asked.sums, &measured.sums).is_none() {
             let what = String::from("it measured something else than it was asked for");
@@ -104,7 +104,8 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// Goes on with what all parts have come to; whether an update is made.
+    /// Continues with every measurement that is complete; returns true if an update has been
+    /// completed.
     pub(super) fn weigh(&mut self, now: Time, out: &mut Outbox) -> bool {
         let (others, mut made) = (self.group.others(), false);
         while let Some(it) = self.measuring.asked.take_if(|it| it.came.len() == others) {
@@ -114,6 +115,8 @@ impl Server {
                 continue;
             };
             let found = self.store.find(&sums);
+            // The number that this Found decision is about to get: if a second measurement follows
+            // (distances, then the norm), the answers name it.
             let decision = self.group.next();
             self.group.tell(|| Decision::Found(found.clone()));
             self.store.go_on(&found);
@@ -129,17 +132,17 @@ impl Server {
         made
     }
 
-    /// The run is over: nobody chooses anything any more. An update is made to its end.
+    /// Closes a measurement of `auto`, since the run has ended. An update in progress is completed.
     pub(super) fn stop_looking(&mut self) {
         self.measuring.asked.take_if(|asked| matches!(asked.what, What::Look));
     }
 
-    /// What is being measured will not be known; whether something was.
+    /// Abandons the measurement, which cannot be completed; returns true if one was open.
     pub(super) fn stop_measuring(&mut self) -> bool {
         self.measuring.asked.take().is_some()
     }
 
-    /// Whether the parameters are not there yet that are to be evaluated; they will be then.
+    /// If an update is in progress, marks its parameters for evaluation and returns true.
     pub(super) const fn evaluates_later(&mut self) -> bool {
         match &mut self.measuring.asked {
             Some(Asked { what: What::Update { evaluates }, .. }) => {
@@ -150,14 +153,14 @@ impl Server {
         }
     }
 
-    /// Decides the pushes of `worker` later.
+    /// Decides the pushes of `worker` after the measurement.
     pub(super) fn take_later(&mut self, worker: WorkerId) {
         if !self.measuring.due.contains(&worker) {
             self.measuring.due.push_back(worker);
         }
     }
 
-    /// Decides pushes that had to wait, in the order in which they came.
+    /// Decides the pushes that had to wait, in the order of their arrival.
     pub(super) fn take_due(&mut self, now: Time, out: &mut Outbox) {
         while !self.is_measuring()
             && let Some(worker) = self.measuring.due.pop_front()
@@ -166,12 +169,12 @@ impl Server {
         }
     }
 
-    /// Gives `worker` parameters once more, later.
+    /// Gives `worker` parameters again after the measurement.
     pub(super) fn grant_later(&mut self, peer: PeerId, worker: WorkerId) {
         self.measuring.owed.push((peer, worker));
     }
 
-    /// Gives parameters once more to those who had to wait, if they still have the same connection.
+    /// Gives parameters again to the workers that had to wait and have kept their connection.
     pub(super) fn grant_owed(&mut self, now: Time, out: &mut Outbox) {
         if self.is_measuring() {
             return;

@@ -45,7 +45,7 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// Allows `worker` once more what was lost with a connection: it knows of nothing after push
+    /// Repeats the grants that were lost with a connection: the worker knows of none after push
     /// `known`.
     fn make_up(
         &mut self,
@@ -62,7 +62,7 @@ impl Server {
         }
     }
 
-    /// Notes that `worker` wants parameters.
+    /// Records that `worker` wants parameters.
     pub(super) fn ask(&mut self, now: Time, worker: WorkerId) {
         if let Some(slot) = self.roster.slot_mut(worker).filter(|slot| !slot.seat.remapping) {
             if slot.seat.asked.is_none() {
@@ -74,8 +74,8 @@ impl Server {
         }
     }
 
-    /// Answers a worker that did not get the answer: the same permission, with the parameters
-    /// of today.
+    /// Answers a worker that did not receive the answer: the same grants, with the current
+    /// parameters.
     pub(super) fn grant_again(
         &mut self,
         now: Time,
@@ -94,7 +94,7 @@ impl Server {
         self.send_parameters(peer, worker, sequence, out);
     }
 
-    /// Sends the current parameters with the permissions of `worker` from `first` on.
+    /// Sends the current parameters with the grants of `worker` from `first` on.
     pub(super) fn send_parameters(
         &mut self,
         peer: PeerId,
@@ -104,7 +104,7 @@ impl Server {
     ) {
         let version = self.version();
         self.store.gave(worker, version);
-        // Without a working set it has no place among those that wait.
+        // A worker that has not declared its working set is not among the waiting ones.
         let Some(answer) = self.store.answer(worker) else { return };
         let keys = answer.place;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
@@ -131,7 +131,7 @@ impl Server {
             }
             let Grant { sequence, task, .. } = *grant;
             match &mut run {
-                // One message allows a run of tasks.
+                // One message grants a run of consecutive tasks.
                 Some(run) if next == Some(task) => run.ahead += 1,
                 _ => {
                     let header =
@@ -142,6 +142,7 @@ impl Server {
             next = Some(self.job.following(task));
         }
         run.into_iter().for_each(send);
+        // In one stream with the updates, so that every server sends its part of this version.
         self.group.tell(|| Decision::Give { worker, headers });
     }
 
@@ -167,7 +168,7 @@ impl Server {
                 return self.refuse(now, peer, why, out);
             }
             self.take_late(now, worker, &push, out);
-            // The answer was on its way before it came, unless that was lost.
+            // The new grants were sent when this push was called off, but may have been lost.
             self.make_up(now, peer, worker, header.allowed, out);
             self.supersede_for(now, worker, out);
             return self.settle_doubt(now, out);
@@ -178,7 +179,8 @@ impl Server {
         self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
     }
 
-    /// Decides a push that is here whole, and `elsewhere` as other servers say.
+    /// Decides a push that has arrived whole. `elsewhere` is what the other servers report about
+    /// their parts.
     pub(super) fn judge_push(
         &mut self,
         now: Time,
@@ -196,6 +198,7 @@ impl Server {
         });
         match checked {
             Ok(()) => {
+                // Before `take_push`, whose settling evaluates the answers on a version in doubt.
                 self.note_finite(worker, &push.header);
                 let admission = match self.admit(worker, &push.header) {
                     // Later gradients must not take the place of the one that was dropped.
@@ -220,15 +223,15 @@ impl Server {
         }
     }
 
-    /// Notes that a gradient of `worker` is finite.
+    /// Records that a gradient of `worker` is finite.
     fn note_finite(&mut self, worker: WorkerId, header: &PushHeader) {
         if let Some(slot) = self.roster.slot_mut(worker) {
             slot.seat.finite = slot.seat.finite.max(Some(header.base));
         }
     }
 
-    /// A push that was called off before it came. The call gave its mini-batch out again, so the
-    /// ledger counts one more assigned and discarded.
+    /// Handles a push that was called off before it arrived. Its mini-batch was assigned again
+    /// then, so the ledger counts one more as assigned and as discarded.
     pub(super) fn take_late(&mut self, now: Time, worker: WorkerId, push: &Push, out: &mut Outbox) {
         let header = push.header;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
@@ -251,7 +254,8 @@ impl Server {
         out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
     }
 
-    /// Notes that a gradient came for parameters that were given out at `granted`.
+    /// Accounts for a gradient whose parameters were sent at `granted`, and returns its compute
+    /// time.
     fn note_push(
         &mut self,
         now: Time,
@@ -286,7 +290,7 @@ impl Server {
         compute
     }
 
-    /// A push that was decided before: answered again, never applied again.
+    /// Answers a push that was decided before. It is never applied again.
     fn on_repeated_push(
         &mut self,
         now: Time,
@@ -311,7 +315,7 @@ impl Server {
         }
     }
 
-    /// Whether a gradient for `task`, on the current parameters, is of use.
+    /// True if a gradient for `task` on the current parameters is of use.
     fn wants(&self, worker: WorkerId, task: Task) -> bool {
         let version = self.version();
         self.dealer.as_ref().is_none_or(|dealer| dealer.wants(worker, task, version))
@@ -330,7 +334,7 @@ impl Server {
             return Err(Refusal::Unexpected { what: message });
         };
         let is_base = (grant.version..=given).contains(&header.base);
-        // It may have been under way when it was renewed.
+        // The push may have been on its way when the task was renewed.
         let is_late = grant.renewed && header.base < self.version();
         if !is_base || (grant.task != header.task && !is_late) {
             let Task { part, batch, .. } = header.task;
@@ -351,6 +355,7 @@ impl Server {
             return Err(Refusal::Keys { given: header.keys, values, wanted });
         }
         self.check_samples(header, grant.task)?;
+        // Last: a push that is not finite is taken all the same, so everything else must be valid.
         if let Some(key) = push.first_not_finite() {
             return Err(Refusal::NotFinite { sequence: header.sequence, key });
         }
@@ -370,7 +375,7 @@ impl Server {
         Err(Refusal::Unexpected { what })
     }
 
-    /// Checks a push that was called off: only what is noted of it.
+    /// Checks a push that was called off, as far as it is recorded.
     fn check_late(&self, worker: WorkerId, header: &PushHeader) -> Result<(), Refusal> {
         let given = self.roster.slot(worker).map(|slot| slot.seat.given).unwrap_or_default();
         if header.base >= given {
@@ -384,18 +389,18 @@ impl Server {
         self.check_samples(header, header.task)
     }
 
-    /// Whether the parameters are no longer finite numbers.
+    /// True if the parameters contain NaN or infinity.
     pub(super) fn has_diverged(&self) -> bool {
         self.store.first_not_finite().is_some()
     }
 
-    /// Whether more updates than a gradient may miss were made since version `base`.
+    /// True if a gradient on version `base` has missed more updates than it may.
     fn is_too_stale(&self, base: Version) -> bool {
         let staleness = self.version().since(base);
         self.mode.max_staleness.is_some_and(|most| staleness > most)
     }
 
-    /// What happens to a push that is in order.
+    /// Decides what happens to a valid push.
     fn admit(&self, worker: WorkerId, header: &PushHeader) -> Admission {
         if self.phase == Phase::Ending {
             return Admission::Drop(DropReason::Over);
@@ -411,7 +416,7 @@ impl Server {
         }
     }
 
-    /// Decides a push that is in order.
+    /// Carries out the decision on a valid push, and answers it.
     fn take_push(
         &mut self,
         now: Time,
@@ -438,7 +443,7 @@ impl Server {
             Admission::Drop(reason) => {
                 match (&mut self.dealer, grant) {
                     (None, _) => slot.batches.put_back(header.task.batch),
-                    // What it was to compute by now, if it was told.
+                    // The task of the grant: it may have been renewed after the worker began.
                     (Some(dealer), Some(grant)) if reason != DropReason::Redundant => {
                         dealer.put_back(worker, grant.task);
                     }
@@ -447,6 +452,8 @@ impl Server {
                 Some(reason)
             }
         };
+        // The decision is recorded before anything is sent: the parameters that answer this push
+        // carry it.
         let decided = Decided::after(slot.seat.decided, header.sequence, dropped);
         slot.seat.decided = Some(decided);
         match dropped {
@@ -470,11 +477,13 @@ impl Server {
                 self.throw_away(worker, header.sequence, reason, out);
             }
         }
+        // The worker asks after its gradient has been added, and `settle` comes last: if the
+        // gradient completes a round, the answer carries the new version.
         self.make_up(now, peer, worker, header.allowed, out);
         if header.pull {
             self.ask(now, worker);
         } else {
-            // It will ask when it wants more; it may be about to leave.
+            // The worker asks when it wants more; it may be about to leave.
             self.waiting.remove(worker);
             if let Some(slot) = self.roster.slot_mut(worker) {
                 slot.seat.asked = None;
@@ -484,7 +493,7 @@ impl Server {
         self.settle(now, out);
     }
 
-    /// What a gradient is multiplied with, if it is longer than a worker's may be.
+    /// Returns the clip factor, if the gradient is longer than `clip_contribution`.
     fn shortening(&self, gradient: &[f32], elsewhere: &Elsewhere) -> Option<f32> {
         let update = &self.job.update;
         let mut squares = update.squares(gradient)?;
@@ -492,7 +501,7 @@ impl Server {
         update.shortening(&squares)
     }
 
-    /// A gradient comes to nothing.
+    /// Drops a gradient.
     fn throw_away(
         &mut self,
         worker: WorkerId,

@@ -1,4 +1,4 @@
-//! Whoever waits can say for whom and since when.
+//! The status of the job: what it waits for, for which workers or server, and since when.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -16,7 +16,7 @@ use pstrain_policy::mode::Mode;
 use pstrain_wire::{LatestEvaluation, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 
 impl Server {
-    /// How the job is doing.
+    /// Returns the status of the job.
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
         let members = self.roster.iter().map(|(worker, slot)| MemberStatus {
@@ -69,13 +69,13 @@ impl Server {
         }
     }
 
-    /// The answer to a client that asks how the job is doing.
+    /// Returns the answer to a client's status request.
     pub(super) fn answer_status(&self, now: Time, peer: PeerId) -> Effect {
         let links = self.roster.iter().map(|(_, slot)| slot.peer).collect();
         Effect::SendStatus { peer, status: Box::new(self.status(now)), links }
     }
 
-    /// Keeps an evaluation for those who ask.
+    /// Keeps the result of an evaluation for the status.
     pub(super) fn note_evaluation(&mut self, Evaluated { point, evaluation }: &Evaluated) {
         if evaluation.examples > 0 {
             self.evaluated = Some(LatestEvaluation {
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    /// The mode, and who chose it.
+    /// Describes the mode, with a prefix if `auto` has chosen it.
     pub(super) fn mode_in_words(&self) -> String {
         let Some(auto) = &self.auto else { return self.mode.to_string() };
         let windows = self.cohort.workers().map(|worker| auto.window(worker));
@@ -108,7 +108,8 @@ impl Server {
         }
     }
 
-    /// For whom the job waits.
+    /// Returns what the job waits for, if anything. The cause that all others follow from comes
+    /// first.
     fn wait(&self, now: Time) -> Option<Wait> {
         let membership = self.job.membership;
         let which = |wanted: &dyn Fn(WorkerId, &Slot) -> bool| -> Vec<WorkerId> {
@@ -170,10 +171,11 @@ impl Server {
                 if self.waiting.is_empty() && self.awaited_back.is_empty() {
                     return None;
                 }
-                // Those who hold the others back: they owe, and are not waiting themselves.
+                // Workers that hold the others back: they owe a gradient and are not waiting
+                // themselves.
                 let owing = which(&|worker, slot| {
                     let is_gone = slot.presence != Presence::Ready;
-                    // Without anybody who waits, only the run itself does: for those to come back.
+                    // If no worker waits, the run waits only for departed workers to come back.
                     let is_awaited = self.policy.awaits(&self.cohort, worker)
                         && !self.waiting.is_empty()
                         && !slot.seat.grants.is_empty();
