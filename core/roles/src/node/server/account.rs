@@ -23,7 +23,7 @@ const STEPS: usize = 32;
 /// The account of one worker's time.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Account {
-    /// Gradients that arrived, with those that were dropped.
+    /// Gradients that arrived, including dropped ones.
     pub(super) pushes: u64,
     /// Gradients that were dropped.
     pub(super) dropped: u64,

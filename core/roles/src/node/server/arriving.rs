@@ -17,7 +17,7 @@ use pstrain_compute::time::Time;
 use pstrain_wire::group::{Arrived, Fault};
 use pstrain_wire::worker::{Push, PushHeader, Seen};
 
-/// A push of which every server receives a part.
+/// A push that is split over all servers, and has not arrived whole.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Arriving {
     /// The part of this server.
@@ -27,14 +27,14 @@ pub(super) struct Arriving {
     fault: Option<Fault>,
 }
 
-/// What another server reports about its part.
+/// Another server's report about its part of a push.
 #[derive(Debug, Serialize, Deserialize)]
 struct Part {
     base: Version,
     squares: Option<ExactSum>,
 }
 
-/// What the other servers report about their parts of a push, combined.
+/// The reports of all other servers about their parts of a push, combined.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     pub(super) fault: Option<Fault>,

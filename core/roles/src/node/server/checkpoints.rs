@@ -67,7 +67,7 @@ struct Open {
     written: BTreeSet<ServerId>,
 }
 
-/// What a server that connects has to do.
+/// The standing of a server that connects: where it continues from.
 pub(super) enum Standing {
     /// It continues from where it is.
     GoesOn,

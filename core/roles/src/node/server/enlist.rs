@@ -292,7 +292,7 @@ impl Server {
         let Some(server) = self.group.of_peer(peer) else { return };
         self.stay(server);
         if self.group.map.keys_of(server).is_none() {
-            // It never received keys, so there is no state to wait for.
+            // It holds no keys (not yet, or not any more), so there is no state to wait for.
             self.group.remove(server);
         } else if let Some(other) = self.group.other(server) {
             (other.peer, other.away_since) = (None, Some(now));

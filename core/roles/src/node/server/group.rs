@@ -122,7 +122,7 @@ impl Group {
         self.others.iter().filter_map(|other| other.peer)
     }
 
-    /// Creates the group of the servers in `map`, of which the first is this one.
+    /// Creates the group of the servers in `map`; the first is this one.
     pub(super) fn new(map: KeyMap) -> Self {
         let others = map.shares().iter().skip(1).map(|&(server, _)| Other {
             server,
@@ -309,14 +309,14 @@ impl Group {
         Some((gone.server, gone.peer))
     }
 
-    /// Sends the decisions since the last call to every connected server that follows.
+    /// Sends the decisions since the last call to every connected server that follows. Called once
+    /// at the end of each input, and earlier where a later act relies on decisions having left.
     pub(super) fn flush(&mut self, out: &mut Outbox) {
         let next = self.next();
         if self.sent == next {
             return;
         }
-        // A server that does not follow yet must not see these: `begin` counts it in from a later
-        // decision on.
+        // A server that does not follow yet gets none: `begin` lets it follow from a later one on.
         let those = self.others.iter().filter(|other| other.begun);
         for peer in those.filter_map(|other| other.peer) {
             self.send(self.sent..next, peer, out);

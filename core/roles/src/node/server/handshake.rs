@@ -198,8 +198,8 @@ impl Server {
         let was = hello.resume.filter(|was| was.worker == worker && self.is_behind(was));
         if let Some(Resume { incarnation, .. }) = was {
             out.push(Effect::Report(Event::Behind { worker, incarnation }));
-        // First, for the order of decisions: `Forget` for the old incarnation, then `Admit`.
         }
+        // Comes first, for the order of decisions: `Forget` for the old incarnation, then `Admit`.
         if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
             self.depart(now, worker, Departure::Replaced, out);
         }

@@ -31,14 +31,14 @@ pub(super) struct Measuring {
     owed: Vec<(PeerId, WorkerId)>,
 }
 
-/// A measurement of which every server has a share.
+/// A measurement, to which every server contributes a share.
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     /// The number of the decision that requests it.
     decision: u64,
     since: Time,
     what: What,
-    /// The share of this server, plus those that have arrived.
+    /// The share of this server plus the shares that have arrived.
     sums: Vec<ExactSum>,
     came: BTreeSet<ServerId>,
 }

@@ -266,7 +266,7 @@ impl Server {
     }
 
     /// Returns the current parameters. With several servers these are the parameters of this
-    /// server's keys, unless those of all servers have been collected for this version.
+    /// server's keys, unless all parameters of this version have been collected.
     #[must_use]
     pub fn parameters(&self) -> &Arc<Vec<f32>> {
         self.group.whole(self.version()).unwrap_or_else(|| self.store.parameters())

@@ -113,7 +113,7 @@ impl Changes {
         self.wanted.iter().flat_map(|wanted| &wanted.askers).copied()
     }
 
-    /// Removes a client from those that wait for an answer.
+    /// Removes a client that waits for an answer.
     pub(super) fn forget_asker(&mut self, peer: PeerId) {
         self.wanted.iter_mut().for_each(|wanted| wanted.askers.retain(|asker| *asker != peer));
     }
@@ -235,7 +235,8 @@ impl Server {
                 self.begin_move(out);
                 false
             }
-            // Parameters that are being collected arrive in slices of the old key map.
+            // Parameters that are being collected arrive in slices of the old key map, so they must
+            // be complete before it changes.
             Some(attempt) if attempt.is_taken() && self.group.shown() == 0 => {
                 self.finish_move(now, out)
             }
@@ -247,6 +248,7 @@ impl Server {
         let Some(change) = self.group.changes.wanted.front().map(|wanted| wanted.change) else {
             return;
         };
+        // Only when nothing is under way, so that no push is cut by two key maps.
         if self.busy > 0 || self.group.first_away().is_some() {
             return;
         }

@@ -1,7 +1,7 @@
 //! Clients that pull the parameters of a key range.
 //!
 //! An answer has one version on all servers: the version that was current when the request arrived.
-//! With several servers, those that hold some of the keys send them as for an evaluation.
+//! With several servers, each one that holds some of the keys sends them, as for an evaluation.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -64,7 +64,7 @@ pub(super) struct Seat {
     pub(super) came: Sequence,
     /// Pushes that the worker may make now, in order.
     pub(super) grants: VecDeque<Grant>,
-    /// Pushes of which some servers' parts have arrived.
+    /// Pushes that have arrived in part, from some of the servers.
     pub(super) arriving: BTreeMap<Sequence, Arriving>,
     /// Since when the worker has been waiting for parameters.
     pub(super) asked: Option<Time>,

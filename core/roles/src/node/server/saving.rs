@@ -157,7 +157,7 @@ impl Server {
         self.archive_course(archive)
     }
 
-    /// Saves or restores the parameters; the key range may differ from that of the start.
+    /// Saves or restores the parameters; the key range may differ from the initial one.
     fn archive_store(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let keys = self.group.map.keys_of(ServerId::COORDINATOR).ok_or(SavedError::Small)?;
         if keys != self.store.keys() {
