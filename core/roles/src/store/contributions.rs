@@ -1,4 +1,4 @@
-//! The gradients of the open round, and how they are kept until they become an update.
+//! Gradients of the open round, until they become an update.
 
 use alloc::sync::Arc;
 use alloc::vec::{Drain, Vec};
@@ -13,32 +13,32 @@ use pstrain_compute::saved::{Archive, SavedError, presence};
 use pstrain_policy::aggregate::{Aggregator, Gradient, Merging};
 use pstrain_wire::decision::Contribution;
 
-/// The order of the gradients of an update.
+/// Sort key of the gradients of an update.
 type Place = (PartId, WorkerId, Incarnation, Sequence);
 
 /// A contribution with its values.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Gathered {
     pub(super) contribution: Contribution,
-    /// The parameters of the version it was computed on, if the aggregator needs them.
+    /// The parameters of the version the gradient was computed on, if the aggregator needs them.
     #[serde(with = "presence")]
     pub(super) base: Option<Arc<Vec<f32>>>,
-    /// The keys that it has values for, if these are not all.
+    /// The keys that the gradient has values for; none if for all.
     #[serde(skip)]
     pub(super) keys: Option<KeyList>,
-    /// None if they are merged in those of one before it.
+    /// None if the values are merged into those of an earlier gradient.
     #[serde(with = "presence")]
     pub(super) values: Option<Arc<Vec<f32>>>,
 }
 
 impl Gathered {
-    /// Where it counts in an update: that depends on nothing but what it is.
+    /// The sort key in an update: it depends on the contribution alone, not on its arrival.
     const fn place(&self) -> Place {
         let Contribution { task, worker, incarnation, sequence, .. } = self.contribution;
         (task.part, worker, incarnation, sequence)
     }
 
-    /// Saves or restores the arrays, once serde has been over the rest.
+    /// Saves or restores the arrays, after serde has handled the other fields.
     pub(super) fn archive(
         &mut self,
         archive: &mut Archive<'_>,
@@ -46,7 +46,7 @@ impl Gathered {
     ) -> Result<(), SavedError> {
         let Self { contribution, base, keys, values, .. } = self;
         base.iter_mut().try_for_each(|base| archive.shared("base", base))?;
-        // A list does not change while something waits that has values for its keys.
+        // A worker's list does not change while one of its gradients waits: see `Store::learn`.
         *keys =
             lists.and_then(|lists| lists.of(contribution.worker)).map(|listed| listed.list.clone());
         let mut save = |values| match keys {
@@ -56,7 +56,7 @@ impl Gathered {
         values.iter_mut().try_for_each(&mut save)
     }
 
-    /// The gradient, as part of the update that is made on `version`.
+    /// The gradient, as a part of the update that is made on `version`.
     pub(super) fn gradient(&self, version: Version) -> Gradient<'_> {
         let Contribution { worker, task, clock, samples, base, .. } = self.contribution;
         Gradient {
@@ -73,21 +73,22 @@ impl Gathered {
     }
 }
 
-/// The contributions to the open round, in the order in which they came.
+/// Contributions to the open round, in order of arrival.
 ///
-/// Invariant: once those that wait are merged, each worker has one vector for each part of the data
-/// that it computed from, as far as [`Merging`] allows.
+/// Invariant: after [`Self::merge`], each worker has one vector for each part of the data that it
+/// computed from, as far as [`Merging`] allows.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Contributions {
     all: Vec<Gathered>,
-    /// How many of them are merged, or are the first of their worker and part.
+    /// The first `settled` contributions are merged, or are the first of their worker and part.
     settled: usize,
-    /// Where the first of each worker and part is, in their order. What was there stays in memory.
+    /// Index of the first contribution of each worker and part, sorted. A sorted `Vec`: unlike a
+    /// `BTreeMap` it keeps its memory from round to round.
     firsts: Vec<((WorkerId, PartId), usize)>,
 }
 
 impl Contributions {
-    /// Saves or restores all, of workers that have values for the keys of these lists.
+    /// Saves or restores all contributions; `lists` are the workers' lists in a sparse model.
     pub(super) fn archive(
         &mut self,
         archive: &mut Archive<'_>,
@@ -97,7 +98,7 @@ impl Contributions {
         self.all.iter_mut().try_for_each(|gathered| gathered.archive(archive, lists))
     }
 
-    /// Whether something of `worker` is here.
+    /// True if a contribution of `worker` waits.
     pub(super) fn has_of(&self, worker: WorkerId) -> bool {
         self.all.iter().any(|gathered| gathered.contribution.worker == worker)
     }
@@ -110,7 +111,8 @@ impl Contributions {
         self.all.len()
     }
 
-    /// Merges those that wait for an update on `version` of `parameters`, which will take all.
+    /// Merges waiting contributions for an update on `version` of `parameters`, which will take
+    /// all.
     pub(super) fn merge(
         &mut self,
         aggregator: &mut Aggregator,
@@ -149,30 +151,30 @@ impl Contributions {
         self.settled = self.all.len();
     }
 
-    /// Puts them in the order of their iterations; returns how many are of one up to `oldest`.
+    /// Sorts the contributions by iteration; returns how many have an iteration up to `oldest`.
     pub(super) fn sort_by_iteration(&mut self, oldest: Clock) -> usize {
         self.all.sort_by_key(|gathered| gathered.contribution.clock);
         self.all.partition_point(|gathered| gathered.contribution.clock <= oldest)
     }
 
-    /// Puts those in `taken` in the order of partitions and workers, never of arrival, so that the
-    /// result depends on nothing else.
+    /// Sorts the contributions in `taken` by partition and worker, so that the result does not
+    /// depend on the order of arrival.
     pub(super) fn in_order(&mut self, taken: Range<usize>) {
         let taken = &mut self.all[taken];
         taken.sort_by_key(Gathered::place);
     }
 
-    /// Those in `taken`.
+    /// The contributions in `taken`.
     pub(super) fn at(&self, taken: Range<usize>) -> &[Gathered] {
         self.all.get(taken).unwrap_or_default()
     }
 
-    /// Whether some were not looked at by [`Self::merge`] yet.
+    /// True if [`Self::merge`] has not processed all contributions yet.
     pub(super) fn has_unsettled(&self) -> bool {
         self.settled < self.all.len()
     }
 
-    /// Takes out those in `taken`.
+    /// Removes and returns the contributions in `taken`.
     pub(super) fn take(&mut self, taken: Range<usize>) -> Drain<'_, Gathered> {
         if taken.start == 0 {
             self.firsts.clear();
@@ -181,13 +183,13 @@ impl Contributions {
         self.all.drain(taken)
     }
 
-    /// Throws all away.
+    /// Discards all contributions.
     pub(super) fn clear(&mut self) {
         let all = self.all.len();
         self.take(0..all);
     }
 
-    /// The vectors that are kept.
+    /// Number of gradient vectors in memory.
     pub(super) fn vectors(&self) -> usize {
         self.all.iter().filter(|gathered| gathered.values.is_some()).count()
     }

@@ -1,4 +1,4 @@
-//! The keys that each worker's vectors have values for, where these are not all.
+//! Working sets of workers: the keys that a worker's vectors have values for, in a sparse model.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,7 +11,7 @@ use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_wire::keys::KeysHeader;
 
-/// The lists of all workers that have said theirs.
+/// Working sets that workers have sent, by worker.
 #[derive(Debug, Default)]
 pub(super) struct Lists(BTreeMap<WorkerId, Listed>);
 
@@ -22,7 +22,7 @@ pub(super) struct Listed {
     pub(super) list: KeyList,
 }
 
-/// What is saved of a list beside its keys.
+/// The saved form of the lists without their keys.
 #[derive(Default, Serialize, Deserialize)]
 struct Headers(BTreeMap<WorkerId, KeysHeader>);
 
@@ -31,7 +31,7 @@ impl Lists {
         self.0.get(&worker)
     }
 
-    /// Takes a list in the place of whichever the worker had, over a store of these keys.
+    /// Stores a worker's list in place of its previous one; `keys` are the keys of the store.
     pub(super) fn learn(
         &mut self,
         worker: WorkerId,

@@ -1,4 +1,4 @@
-//! An update of the parameters here, which may have to wait until something is known of all keys.
+//! Two-phase update: measure sums over all keys (norms, distances), then apply.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,24 +14,24 @@ use pstrain_compute::sum::ExactSum;
 use pstrain_policy::aggregate::{Aggregator, Found};
 use pstrain_policy::rules::Closing;
 
-/// An update that goes by something that is not known yet.
+/// An update that waits for sums over all keys.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Making {
     version: Version,
     stage: Stage,
 }
 
-/// What it goes by next.
+/// The sums that the update waits for.
 #[derive(Debug, Serialize, Deserialize)]
 enum Stage {
-    /// The distances of these.
+    /// Distances between these gradients.
     Apart(Vec<Gathered>),
-    /// The norm of what they were combined to.
+    /// The norm of the combined gradient.
     Combined,
 }
 
 impl Making {
-    /// Saves or restores the arrays, once serde has been over the rest.
+    /// Saves or restores the arrays, after serde has handled the other fields.
     pub(super) fn archive(
         &mut self,
         archive: &mut Archive<'_>,
@@ -49,11 +49,11 @@ impl Making {
 }
 
 impl Store {
-    /// Makes the next version of the parameters, which are `version`, of what was chosen; each
-    /// gradient counts as its one of `weights` says, or without them as the mode does.
+    /// Makes the next version of the parameters, which are at `version`, from the chosen gradients,
+    /// weighted by `weights` or, without them, as the mode says.
     ///
-    /// Where [`Self::is_making`] says so after that, the parameters are those before until
-    /// [`Self::go_on`] is told what comes of [`Self::sums`].
+    /// If [`Self::is_making`] holds afterwards, the parameters do not change until [`Self::go_on`]
+    /// receives the result of [`Self::sums`].
     pub fn update(
         &mut self,
         chosen: Chosen,
@@ -90,13 +90,13 @@ impl Store {
         self.combined(version);
     }
 
-    /// What was chosen has become part of the parameters.
+    /// Removes the chosen gradients, which are part of the parameters now, and pools their buffers.
     fn release(&mut self, chosen: Chosen) {
         let taken = self.contributions.take(chosen.0);
         self.spares.extend(taken.filter_map(|gathered| gathered.values));
     }
 
-    /// Goes on once the gradients are combined.
+    /// Continues an update whose gradients are combined: waits for their norm or applies them.
     pub(super) fn combined(&mut self, version: Version) {
         if self.aggregator.wants_norm() {
             self.making = Some(Making { version, stage: Stage::Combined });
@@ -110,13 +110,13 @@ impl Store {
         self.aggregator.apply_scaled(parameters, version, scale);
     }
 
-    /// Whether an update goes by something that is not known yet.
+    /// True if an update waits for sums over all keys.
     #[must_use]
     pub const fn is_making(&self) -> bool {
         self.making.is_some()
     }
 
-    /// The part here of what must be known of all keys before an update goes on, if one does not.
+    /// This store's part of the sums that an update waits for; none if no update waits.
     #[must_use]
     pub fn sums(&self) -> Option<Vec<ExactSum>> {
         let Making { version, stage } = self.making.as_ref()?;
@@ -128,7 +128,7 @@ impl Store {
         })
     }
 
-    /// What comes of the sums over all keys.
+    /// The result of the sums over all keys.
     #[must_use]
     pub fn find(&self, sums: &[ExactSum]) -> Found {
         match (self.making.as_ref().map(|making| &making.stage), sums) {
@@ -137,7 +137,7 @@ impl Store {
         }
     }
 
-    /// Goes on with an update by what is known of all keys now.
+    /// Continues the waiting update with the result of the sums over all keys.
     pub fn go_on(&mut self, found: &Found) {
         let Some(Making { version, stage }) = self.making.take() else { return };
         match (found, stage) {

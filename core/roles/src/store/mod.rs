@@ -1,9 +1,9 @@
 //! The parameters of a key range, and all arithmetic that changes them.
 //!
-//! Does what it is told, in that order: which gradients become an update, and when, is decided by
-//! the server that coordinates. Nearly everything here goes value by value, so that several stores
-//! that are told the same come to the same parameters as one that holds all keys, bit for bit.
-//! Knows of workers only whose a gradient is; of connections, time and policies nothing.
+//! A store executes decisions in order; the coordinator decides which gradients become an update,
+//! and when. Nearly all arithmetic is elementwise, so that several stores that follow the same
+//! decisions reach, bit for bit, the parameters of a single store of all keys. A store knows the
+//! worker of each gradient, and nothing of connections, time and policies.
 
 mod contributions;
 mod lists;
@@ -40,7 +40,7 @@ use pstrain_wire::keys::{Keys, KeysHeader};
 use pstrain_wire::range::{How, RangePart};
 use pstrain_wire::worker::{Parameters, ParametersHeader, Push};
 
-/// Parameters that were given to a worker, the oldest first.
+/// Parameter snapshots that were sent to a worker, oldest first.
 type Given = VecDeque<Kept>;
 
 /// The parameters of a key range, and the gradients that wait to change them.
@@ -49,33 +49,33 @@ pub struct Store {
     keys: KeyRange,
     parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
-    /// Those of the open round.
+    /// Gradients of the open round.
     contributions: Contributions,
-    /// The update that is being made of some of them.
+    /// An update in its measuring phase.
     making: Option<Making>,
-    /// What another that keeps the same stream is told of updates, or tells.
+    /// Combined gradients exchanged between primary and standby.
     relay: Relay,
-    /// What `auto` has looked at.
+    /// Measurements of `auto`.
     looks: Looks,
-    /// What workers were given of late, where that is needed once their gradients come.
+    /// Recent parameter snapshots per worker, for delay compensation.
     bases: BTreeMap<WorkerId, Given>,
     /// The working sets of workers, if the model is sparse.
     lists: Option<Lists>,
     pull: PullFilter,
-    /// What workers have of the parameters, where that decides what they are given.
+    /// The parameters that each worker has, if the pull filter sends differences to them.
     pulled: BTreeMap<WorkerId, Vec<f32>>,
-    /// Gradients that have become part of the parameters.
+    /// Buffer pool: gradients that have become part of the parameters.
     spares: Vec<Arc<Vec<f32>>>,
 }
 
-/// What a worker is given of the parameters here.
+/// The reply to a worker's pull, for the keys of this store.
 #[derive(Debug)]
 pub struct Answer {
-    /// The keys of the values, in the worker's own vectors.
+    /// The keys of the values, counted in the worker's own vectors.
     pub place: KeyRange,
     /// The values.
     pub values: Arc<Vec<f32>>,
-    /// What travels instead of them, if something does.
+    /// The encoded changes that are sent instead of the values, if the pull filter encodes any.
     pub changes: Option<Arc<Encoded>>,
 }
 
@@ -93,12 +93,12 @@ impl Answer {
     }
 }
 
-/// The contributions that become an update, until they have.
+/// The contributions that become an update, until they are removed.
 #[derive(Debug)]
 pub struct Chosen(Range<usize>);
 
 impl Store {
-    /// One for what was saved of a server of `job` with `keys`.
+    /// A store to restore the saved state of a server of `job` with `keys` into.
     pub(crate) fn for_saved(job: &Job, keys: KeyRange) -> Result<Self, SavedError> {
         let model = Model::new(&job.model, job.data.shape);
         let model = model.map_err(|_error| SavedError::OtherJob)?;
@@ -108,7 +108,7 @@ impl Store {
         Self::new(job, &model, keys).map_err(|_error| SavedError::OtherJob)
     }
 
-    /// The initial parameters of `model` at `keys`.
+    /// A store with the initial parameters of `model` at `keys`.
     ///
     /// # Errors
     /// [`OptimError`] if the job's optimiser is not valid.
@@ -156,46 +156,45 @@ impl Store {
         first_not_finite(self.keys, &self.parameters)
     }
 
-    /// The vectors of gradients that are not needed any more.
+    /// Drains the pool of gradient buffers that are no longer needed.
     pub(crate) fn spares(&mut self) -> impl Iterator<Item = Arc<Vec<f32>>> {
         self.spares.drain(..)
     }
 
-    /// Gradients of the open round that are kept in memory.
+    /// Number of gradient vectors of the open round in memory.
     #[must_use]
     pub fn vectors(&self) -> usize {
         self.contributions.vectors()
     }
 
-    /// Gradients of the open round.
+    /// Number of gradients of the open round.
     #[must_use]
     pub fn gathered(&self) -> usize {
         self.contributions.len()
     }
 
-    /// Notes that the partition of `worker` has `rows` examples.
+    /// Records that the partition of `worker` has `rows` examples.
     pub fn set_rows(&mut self, worker: WorkerId, rows: u64) {
         self.aggregator.set_rows(worker, rows);
     }
 
-    /// Goes on under another mode.
+    /// Changes the mode.
     pub fn set_mode(&mut self, mode: &Mode) {
         self.aggregator.set_mode(mode);
     }
 
-    /// Looks at the current parameters, as `auto` does; the part here of what it wants to know of
-    /// that.
+    /// Measures the current parameters for `auto`; returns this store's part of the requested sums.
     pub fn look(&mut self, look: Look) -> Option<Vec<ExactSum>> {
         self.looks.look(look, &self.parameters)
     }
 
-    /// Forgets what was looked at.
+    /// Discards the measurements of `auto`.
     pub fn forget_looks(&mut self) {
         self.looks.forget();
     }
 
-    /// Puts the parameters that can be gone back to in the place of the current ones; the optimiser
-    /// begins anew.
+    /// Replaces the parameters by the snapshot that `auto` keeps to go back to; resets the
+    /// optimiser.
     pub fn go_back(&mut self) {
         if let Some(good) = self.looks.good() {
             self.parameters = good.parameters.clone();
@@ -203,17 +202,16 @@ impl Store {
         }
     }
 
-    /// Does to the parameters here what values that were pushed say. What the optimiser remembers
-    /// stays.
+    /// Applies values that a client pushed to the parameters here. The optimiser's state stays.
     pub fn push(&mut self, how: How, part: &RangePart) {
-        // Every server splits a vector that a base shares, also one without keys of the push: saved
-        // state says which vectors are shared, and the parts of keys that move must agree on it.
+        // Copy on write even if none of the pushed keys is here: saved state records which vectors
+        // are shared, and the parts of rebalanced keys must agree on it.
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         let Some(keys) = self.keys.overlap(part.keys) else { return };
         let (Some(from), Some(to)) = (keys.within(part.keys), keys.within(self.keys)) else {
             return;
         };
-        // Whoever decided on it has looked at it.
+        // The coordinator has checked the values.
         let values = part.values().unwrap_or_default();
         if let (Some(parameters), Some(values)) = (parameters.get_mut(to), values.get(from)) {
             let pairs = parameters.iter_mut().zip(values);
@@ -221,7 +219,7 @@ impl Store {
         }
     }
 
-    /// Notes that `worker` is given the current parameters, which are `version`.
+    /// Keeps the current parameters, which are at `version`, as sent to `worker`, if needed later.
     pub fn gave(&mut self, worker: WorkerId, version: Version) {
         if !self.aggregator.needs_base() {
             return;
@@ -232,18 +230,19 @@ impl Store {
         }
     }
 
-    /// Nothing more comes of what `worker` was given so far.
+    /// Discards what was sent to `worker`: no gradient computed from it will arrive.
     pub fn forget(&mut self, worker: WorkerId) {
         self.bases.remove(&worker);
         self.pulled.remove(&worker);
     }
 
-    /// Whatever `worker` was given over an earlier connection may not have come.
+    /// Forgets which values `worker` has: those sent over an earlier connection may be lost.
     pub fn reconnected(&mut self, worker: WorkerId) {
         self.pulled.remove(&worker);
     }
 
-    /// The keys of a worker's vectors that are here; none if it has not said of its working set.
+    /// The keys of a worker's vectors that are here; none if the worker has not sent its working
+    /// set.
     #[must_use]
     pub fn place_of(&self, worker: WorkerId) -> Option<KeyRange> {
         match &self.lists {
@@ -252,8 +251,8 @@ impl Store {
         }
     }
 
-    /// All keys of a worker's vectors, where the model has `all`; none if it has not said of its
-    /// working set.
+    /// All keys of a worker's vectors, in a model with the keys `all`; none if the worker has not
+    /// sent its working set.
     #[must_use]
     pub fn all_of(&self, worker: WorkerId, all: KeyRange) -> Option<KeyRange> {
         match &self.lists {
@@ -264,8 +263,7 @@ impl Store {
         }
     }
 
-    /// What `worker` is given of the current parameters; none if it has not said of its working
-    /// set.
+    /// The reply to a pull of `worker`; none if the worker has not sent its working set.
     #[must_use]
     pub fn answer(&mut self, worker: WorkerId) -> Option<Answer> {
         let (place, values) = match &self.lists {
@@ -283,17 +281,17 @@ impl Store {
         Some(Answer { place, values, changes })
     }
 
-    /// Whether `header` is of the list that `worker` has here.
+    /// True if `header` is that of the list stored for `worker`.
     #[must_use]
     pub fn knows(&self, worker: WorkerId, header: &KeysHeader) -> bool {
         let listed = self.lists.as_ref().and_then(|lists| lists.of(worker));
         listed.is_some_and(|listed| listed.header == *header)
     }
 
-    /// Takes the list of `worker`, from now on in the place of whichever it had.
+    /// Stores the working set of `worker` in place of its previous one.
     ///
     /// # Errors
-    /// What is wrong with it, in words. Nothing has changed then.
+    /// The reason in words, if the working set is refused. The store is unchanged then.
     pub fn learn(&mut self, worker: WorkerId, keys: &Keys) -> Result<(), String> {
         let Some(lists) = &mut self.lists else {
             return Err(String::from("it sent a working set, but the model is not sparse"));
@@ -318,12 +316,12 @@ impl Store {
         lists.learn(worker, keys.header, list, self.keys)
     }
 
-    /// Adds `factor` times the gradient of a push to the open round, or it as it is: one value for
-    /// each key of the worker's vectors here.
+    /// Adds a gradient, scaled by `factor` if any, to the open round. It has one value for each key
+    /// of the worker's vectors here.
     pub fn gather(&mut self, contribution: Contribution, push: Push, factor: Option<f32>) {
         let Push { mut gradient, .. } = push;
         let listed = self.lists.as_ref().map(|lists| lists.of(contribution.worker));
-        // One without a list, or of another length, is refused before it comes here.
+        // A push without a list, or of another length, has been refused before.
         let keys = listed.map(|listed| listed.map_or_else(KeyList::default, |it| it.list.clone()));
         if let Some(factor) = factor {
             Arc::make_mut(&mut gradient).iter_mut().for_each(|value| *value *= factor);
@@ -333,8 +331,8 @@ impl Store {
         self.contributions.push(Gathered { contribution, base, keys, values });
     }
 
-    /// The parameters of `base`, if they were kept. Earlier ones are not needed any more: a worker
-    /// never goes back.
+    /// The parameters of `base`, if they were kept. Discards earlier ones: the base versions of a
+    /// worker's pushes never decrease.
     fn base(&mut self, worker: WorkerId, base: Version) -> Option<Arc<Vec<f32>>> {
         let bases = self.bases.get_mut(&worker)?;
         while bases.front().is_some_and(|oldest| oldest.version < base) {
@@ -344,20 +342,20 @@ impl Store {
         (oldest.version == base).then(|| oldest.parameters.clone())
     }
 
-    /// Keeps what waits for the update on `version` as few vectors as can be. That update will take
-    /// all.
+    /// Merges gradients that wait for the update on `version`, to keep as few vectors as possible.
+    /// The update will take all of them.
     pub fn merge(&mut self, version: Version) {
         self.contributions.merge(&mut self.aggregator, version, &self.parameters);
     }
 
-    /// Whether [`Self::merge`] would change anything.
+    /// True if [`Self::merge`] would change anything.
     #[must_use]
     pub fn can_merge(&self) -> bool {
         self.aggregator.merging() != Merging::Apart && self.contributions.has_unsettled()
     }
 
-    /// Chooses what becomes the update of `version`: as `closing` says, where the oldest iteration
-    /// is `oldest`.
+    /// Chooses the gradients for the update of `version`, as `closing` says; `oldest` is the oldest
+    /// iteration.
     pub fn choose(&mut self, closing: Closing, oldest: Option<Clock>, version: Version) -> Chosen {
         let all = &mut self.contributions;
         let taken = match (closing, oldest) {
@@ -373,14 +371,14 @@ impl Store {
         Chosen(taken)
     }
 
-    /// What was chosen, in the order in which it counts.
+    /// The chosen contributions, in the order in which they are combined.
     pub fn chosen(&self, Chosen(taken): &Chosen) -> impl Iterator<Item = &Contribution> {
         self.contributions.at(taken.clone()).iter().map(|gathered| &gathered.contribution)
     }
 
-    /// Does to the parameters what was decided, unless that is about gradients that have come, or
-    /// about nothing that is here. Returns the part here of what the coordinator must know of all
-    /// keys before this goes on.
+    /// Applies a decision to the parameters, except decisions about gradients that arrive and
+    /// decisions about nothing in this store. Returns this store's part of the sums that the
+    /// coordinator needs over all keys before the update continues.
     pub fn follow(&mut self, decision: &Decision) -> Option<Vec<ExactSum>> {
         match decision {
             Decision::Forget { worker } => self.forget(*worker),
@@ -415,10 +413,10 @@ impl Store {
         None
     }
 
-    /// Saves or restores everything.
+    /// Saves or restores the whole state.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved, for the same keys.
+    /// [`SavedError`] if the archive is not a saved state for the same keys.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let Self {
             parameters, aggregator, contributions, making, looks, bases, lists, pulled, ..
@@ -445,7 +443,7 @@ impl Store {
         Ok(())
     }
 
-    /// Throws away what is in the open round.
+    /// Discards the gradients of the open round.
     pub fn discard(&mut self) {
         self.contributions.clear();
     }

@@ -1,8 +1,9 @@
-//! Part of a store, cut out by keys, and stores made of such parts.
+//! Parts of a store cut out by keys, and stores assembled from such parts; used to rebalance key
+//! ranges.
 //!
-//! Stores that are told the same differ in nothing but values by key: so of a store for some of its
-//! keys all that is small is the same, and of each array there is a part. What two parts say that
-//! is small must be equal; a store of both has it too, and their arrays one after the other.
+//! Stores that follow the same decisions differ only in values by key. A store for a subset of the
+//! keys therefore has the same small state, and a slice of each array. Two adjacent parts must
+//! agree in the small state; their union has that state and the concatenated arrays.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,26 +21,26 @@ use pstrain_policy::job::Job;
 use pstrain_wire::decision::Decision;
 use pstrain_wire::group::{Portion, PortionHeader};
 
-/// All that a store knows of some keys.
+/// The complete state of some keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     keys: KeyRange,
     saved: Saved,
 }
 
-/// Parts that make no store.
+/// Parts do not make up a store.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PartError {
-    /// Bytes that are no part.
+    /// The bytes do not encode a part.
     Bytes,
-    /// Parts of other keys than those wanted, or that do not follow one another.
+    /// The parts are of other keys than requested, or are not contiguous.
     Keys,
-    /// Parts that are not of the same time.
+    /// The parts are not of the same time.
     Times,
-    /// What is in them.
+    /// The saved state in the parts is not valid.
     Saved(SavedError),
-    /// The job's optimiser.
+    /// The job's optimiser is not valid.
     Optim(OptimError),
 }
 
@@ -64,7 +65,7 @@ impl From<SavedError> for PartError {
 }
 
 impl Store {
-    /// All there is to know of `keys`; none if they are not all here.
+    /// Returns the complete state of `keys`; none if the store does not hold all of them.
     #[must_use]
     pub fn part(&mut self, keys: KeyRange) -> Option<Part> {
         let own = self.keys;
@@ -80,17 +81,17 @@ impl Store {
             *array = match array {
                 Array::F32(values) => Array::F32(Arc::new(values.get(places.clone())?.to_vec())),
                 Array::F64(values) => Array::F64(Arc::new(values.get(places.clone())?.to_vec())),
-                // Lists of keys do not move.
+                // Lists of keys are not rebalanced.
                 Array::U32(_) => return None,
             };
         }
         Some(Part { keys, saved })
     }
 
-    /// The store of `keys` whose parts these are, in any order.
+    /// Assembles the store of `keys` from its parts, in any order.
     ///
     /// # Errors
-    /// [`PartError`] if they are not all of it, or not of one time.
+    /// [`PartError`] if the parts do not cover `keys`, or are not of one time.
     pub fn of_parts(
         job: &Job,
         model: &Model,
@@ -119,7 +120,7 @@ impl Store {
     }
 }
 
-/// Puts what is known of some keys behind what is known of those before them.
+/// Appends the state of the next keys to the state of the keys before them.
 fn append(saved: &mut Saved, next: Saved) -> Result<(), PartError> {
     if saved.small != next.small || saved.arrays.len() != next.arrays.len() {
         return Err(PartError::Times);
@@ -141,13 +142,13 @@ fn append(saved: &mut Saved, next: Saved) -> Result<(), PartError> {
 }
 
 impl Part {
-    /// Its keys.
+    /// The keys of the part.
     #[must_use]
     pub const fn keys(&self) -> KeyRange {
         self.keys
     }
 
-    /// It as bytes.
+    /// The part as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -156,10 +157,10 @@ impl Part {
         bytes
     }
 
-    /// What [`Self::to_bytes`] made these bytes of.
+    /// Decodes a part that [`Self::to_bytes`] encoded.
     ///
     /// # Errors
-    /// [`PartError::Bytes`] if it made no such bytes.
+    /// [`PartError::Bytes`] if the bytes do not encode a part.
     pub fn from_bytes(mut bytes: &[u8]) -> Result<Self, PartError> {
         let keys = codec::read_first(&mut bytes).map_err(|_malformed| PartError::Bytes)?;
         let saved = Saved::of_bytes(bytes).map_err(|_error| PartError::Bytes)?;
@@ -167,28 +168,28 @@ impl Part {
     }
 }
 
-/// Keys that come to a server, in pieces.
+/// A key range that a server receives in pieces.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Coming {
     keys: KeyRange,
-    /// The pieces that have come, from the first on. Each is saved for itself.
+    /// The pieces received so far, in order. Each is saved separately: see `archive`.
     #[serde(skip)]
     pieces: Vec<Vec<u8>>,
-    /// How many there are; 0 until it is known.
+    /// The number of pieces; 0 until the first arrives.
     of: u32,
 }
 
 impl Coming {
-    /// Before the first piece.
+    /// A range of which no piece has been received.
     #[must_use]
     pub const fn new(keys: KeyRange) -> Self {
         Self { keys, pieces: Vec::new(), of: 0 }
     }
 
-    /// Takes a piece, if it is of these keys; one that has come is not taken twice.
+    /// Appends a piece if it belongs to these keys; ignores one that was already received.
     ///
     /// # Errors
-    /// [`PartError::Bytes`] if it is not the next.
+    /// [`PartError::Bytes`] if it is not the next piece.
     pub fn take(&mut self, portion: &Portion) -> Result<(), PartError> {
         let PortionHeader { keys, piece, pieces, .. } = portion.header;
         let next = self.pieces.len() as u32;
@@ -203,16 +204,16 @@ impl Coming {
         Ok(())
     }
 
-    /// Whether all pieces have come.
+    /// True if all pieces have been received.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.of > 0 && self.pieces.len() == self.of as usize
     }
 
-    /// What has come, with what was decided since.
+    /// Decodes the received pieces and applies the decisions made `since`.
     ///
     /// # Errors
-    /// [`PartError`] if it is not whole, or no part of a store of this job.
+    /// [`PartError`] if pieces are missing, or are not a part of a store of this job.
     pub fn finish(self, job: &Job, model: &Model, since: &[Decision]) -> Result<Part, PartError> {
         let part = Part::from_bytes(&self.pieces.concat())?;
         if part.keys != self.keys || !self.is_whole() {
@@ -220,13 +221,13 @@ impl Coming {
         }
         let mut store = Store::of_parts(job, model, self.keys, alloc::vec![part])?;
         since.iter().for_each(|decision| {
-            // Whoever has the keys has said what is to be known of them.
+            // The server that held the keys has already reported these sums.
             let _measured = store.follow(decision);
         });
         store.part(self.keys).ok_or(PartError::Keys)
     }
 
-    /// Saves or restores the pieces, once serde has been over the rest.
+    /// Saves or restores the pieces, after serde has handled the other fields.
     pub(crate) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let mut count = self.pieces.len() as u32;
         archive.small(&mut count)?;

@@ -1,6 +1,5 @@
-//! What two servers that keep the same stream of inputs tell each other of updates: the one that
-//! leads gives what the gradients of each were combined to, and the other takes that in their
-//! place.
+//! Combined gradients that a primary sends its standby, which replays the same input stream: the
+//! standby applies them in place of the gradients themselves.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -13,26 +12,26 @@ use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::rules::Closing;
 use pstrain_wire::replica::{Combined, CombinedHeader};
 
-/// What is passed on while an input is dealt with; nothing in between.
+/// Combined gradients in transfer while the store handles one input; empty between inputs.
 #[derive(Debug, Default)]
 pub(super) enum Relay {
-    /// Nobody else keeps the stream, or it has the values of all gradients.
+    /// There is no standby, or it has the values of all gradients.
     #[default]
     None,
-    /// Somebody may have no values, and is sent these.
+    /// Primary: the standby may lack gradient values and is sent these combined gradients.
     Gives(Vec<Combined>),
-    /// These may have come in the place of values.
+    /// Standby: combined gradients that the primary may have sent in place of values.
     Takes(VecDeque<Combined>),
 }
 
 impl Relay {
-    /// Whether others want to know what so many gradients are combined to. One alone is that
-    /// itself.
+    /// True if the combination of this many gradients must be recorded. A single gradient is its
+    /// own combination.
     pub(super) const fn wants(&self, gradients: usize) -> bool {
         matches!(self, Self::Gives(_)) && gradients > 1
     }
 
-    /// Takes note of what was combined for the update of `version`, of a store of `own` keys.
+    /// Records the combined gradient of the update of `version`, for a store of the keys `own`.
     pub(super) fn give(&mut self, own: KeyRange, version: Version, aggregator: &Aggregator) {
         if let (Self::Gives(given), Some(header)) = (self, header(own, version, aggregator)) {
             let values = Arc::new(aggregator.combined().to_vec());
@@ -40,7 +39,7 @@ impl Relay {
         }
     }
 
-    /// What the gradients of this update were combined to, if that has come.
+    /// Removes and returns the combined gradient of this update, if the primary sent it.
     fn take(&mut self, update: CombinedHeader) -> Option<Combined> {
         let Self::Takes(came) = self else { return None };
         let first = came.front()?;
@@ -49,7 +48,7 @@ impl Relay {
     }
 }
 
-/// The update of `version`, of a store of `own` keys; none if it changes none of them.
+/// Identifies the update of `version` in a store of the keys `own`; none if it changes no key here.
 fn header(own: KeyRange, version: Version, aggregator: &Aggregator) -> Option<CombinedHeader> {
     let changes = aggregator.changes();
     let (begin, end) = (own.begin() + changes.start as u64, own.begin() + changes.end as u64);
@@ -58,12 +57,12 @@ fn header(own: KeyRange, version: Version, aggregator: &Aggregator) -> Option<Co
 }
 
 impl Store {
-    /// From now on until [`Self::given`], notes what updates are combined of.
+    /// Records the combined gradient of each update until [`Self::given`] is called.
     pub(crate) fn give_combined(&mut self) {
         self.relay = Relay::Gives(Vec::new());
     }
 
-    /// What was noted.
+    /// Stops recording and returns the recorded combined gradients.
     pub(crate) fn given(&mut self) -> Vec<Combined> {
         match core::mem::take(&mut self.relay) {
             Relay::Gives(given) => given,
@@ -71,12 +70,13 @@ impl Store {
         }
     }
 
-    /// From now on until [`Self::left`], updates are made of these, the first of which is the next.
+    /// Applies these combined gradients, oldest first, to the next updates until [`Self::left`] is
+    /// called.
     pub(crate) fn take_combined(&mut self, came: VecDeque<Combined>) {
         self.relay = Relay::Takes(came);
     }
 
-    /// Those that were not needed.
+    /// Returns the combined gradients that no update consumed.
     pub(crate) fn left(&mut self) -> VecDeque<Combined> {
         match core::mem::take(&mut self.relay) {
             Relay::Takes(left) => left,
@@ -84,8 +84,8 @@ impl Store {
         }
     }
 
-    /// Makes the update of `version` of what came in the place of its gradients; whether something
-    /// did.
+    /// Makes the update of `version` from the combined gradient that the primary sent; returns
+    /// false if it sent none.
     pub(super) fn update_as_told(
         &mut self,
         chosen: &Chosen,
