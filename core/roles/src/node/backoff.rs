@@ -1,4 +1,4 @@
-//! How long to wait before dialling again.
+//! Pauses between dials.
 
 use core::time::Duration;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use pstrain_compute::rng::Stream;
 
 /// Capped exponential back-off with jitter, so that workers that were cut off together do not
-/// come back together.
+/// reconnect together.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Backoff {
-    /// The stream of its jitter, and how many pauses have been drawn.
+    /// The random stream of the jitter, and the number of pauses drawn from it.
     rng: (Stream, u64),
     attempt: u32,
 }
@@ -22,12 +22,13 @@ impl Backoff {
         Self { rng: (stream, 0), attempt: 0 }
     }
 
-    /// Tries since the last success.
+    /// Attempts since the last success.
     pub(super) const fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The next pause: doubling from 50 ms up to `cap`, then shortened by up to half at random.
+    /// Returns the next pause: doubles from 50 ms up to `cap`, then shrinks by up to half at
+    /// random.
     pub(super) fn pause(&mut self, cap: Duration) -> Duration {
         let doubled = FIRST.saturating_mul(1 << self.attempt.min(16)).min(cap);
         self.attempt += 1;
@@ -37,7 +38,7 @@ impl Backoff {
         doubled.mul_f64(0.5 + 0.5 * jitter)
     }
 
-    /// Begins again after a success.
+    /// Starts from the shortest pause again, after a success.
     pub(super) const fn reset(&mut self) {
         self.attempt = 0;
     }

@@ -1,4 +1,4 @@
-//! Messages that were damaged on the way.
+//! Messages that were damaged in transit.
 
 use alloc::string::String;
 use core::fmt;
@@ -6,22 +6,22 @@ use core::fmt;
 use super::WorkerError;
 use pstrain_wire::FrameError;
 
-/// So many connections in a row may end with a damaged message before a node gives up: a path that
-/// damages each of them lets nothing through.
+/// Connections in a row that may end with a damaged message before a node gives up: a path that
+/// damages every connection lets nothing through.
 const MOST: u32 = 8;
 
-/// Connections that ended with a damaged message since the last progress. It is not saved: a
-/// process that begins again has other connections.
+/// Connections that ended with a damaged message since the last progress. Not saved: a restarted
+/// process has other connections.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     times: u32,
 }
 
 impl Damage {
-    /// Another connection has ended like that, because of `error`; gives why, in words.
+    /// Counts another connection that a damaged message ended; returns the reason in words.
     ///
     /// # Errors
-    /// [`WorkerError::Damaged`] if it were one too many.
+    /// [`WorkerError::Damaged`] if there were too many in a row.
     pub(super) fn again(&mut self, error: &str) -> Result<String, WorkerError> {
         self.times += 1;
         if self.times > MOST {
@@ -30,18 +30,18 @@ impl Damage {
         Ok(in_words(error))
     }
 
-    /// The run has gone on over this connection.
+    /// The run has made progress over this connection: resets the count.
     pub(super) const fn progressed(&mut self) {
         self.times = 0;
     }
 }
 
-/// Why a connection is as good as lost after a message with this error.
+/// The reason for closing a connection after a message with this error.
 pub(super) fn in_words(error: impl fmt::Display) -> String {
     alloc::format!("a message was damaged on the way: {error}")
 }
 
-/// Whether another program, or another release, may be behind these bytes.
+/// True if the bytes may come from another program, or from another release.
 pub(super) const fn is_foreign(error: FrameError) -> bool {
     matches!(error, FrameError::Magic(_) | FrameError::Version(_))
 }

@@ -1,4 +1,4 @@
-//! A connection that its owner dials and keeps up: heartbeats, silence, dialling again.
+//! An outgoing connection that its owner keeps up: heartbeats, silence, redials with back-off.
 
 use alloc::string::String;
 use core::time::Duration;
@@ -13,40 +13,41 @@ use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::{heartbeat, patience};
 
-/// The connection to a server, and what is done to have it.
+/// An outgoing connection to a server, with the state of its dials.
 #[derive(Debug)]
 pub(super) struct Dialler {
     link: Link,
-    /// Whom it dials.
+    /// The server to dial.
     target: Target,
-    /// Whether a dial of another server is under way: one at a time.
+    /// True while the owner dials another server: one dial at a time.
     held: bool,
     backoff: Backoff,
-    /// Since when it has not been welcome there.
+    /// Start of the current absence: since then the server has not admitted this node.
     away_since: Option<Time>,
-    /// What went wrong last.
+    /// The last error, in words.
     trouble: String,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Link {
-    /// No connection; dial at the time given.
+    /// No connection; dial at `dial_at`.
     Down { dial_at: Time },
     /// A dial is under way.
     Dialling,
-    /// Connected; `asked` is when the last sign of life was sent, which is answered with another.
+    /// Connected; `asked` is when the last heartbeat was sent. The server answers each with its
+    /// own.
     Up { peer: PeerId, heard: Time, sent: Time, asked: Time },
 }
 
 impl Link {
-    /// When a sign of life is due: the other side wants one, and so does this one, which may have
-    /// sent much that is not answered for a while.
+    /// When a heartbeat is due: to show this node alive, and to have the server show itself alive,
+    /// which may not answer other messages for a while.
     fn beat_at(heard: Time, sent: Time, asked: Time, lease: Duration) -> Time {
         sent.min(heard.max(asked)) + heartbeat(lease)
     }
 }
 
-/// It cannot be reached, for longer than the patience of the job.
+/// The server could not be reached for longer than the job's patience.
 #[derive(Debug)]
 pub(super) struct Unreachable {
     pub(super) why: String,
@@ -54,19 +55,19 @@ pub(super) struct Unreachable {
     pub(super) tried: Duration,
 }
 
-/// The longest pause between two dials: the other side takes a dial for a sign of life under this
-/// lease, and most of the lease is left for it to get there over a slow link.
+/// The longest pause between two dials. The server counts a dial as a sign of life under this
+/// lease, so most of the lease must be left for the dial to cross a slow link.
 fn longest_pause(lease: Duration) -> Duration {
     lease / 4
 }
 
-/// What is due on a connection.
+/// What the owner must do for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    /// A sign of life.
+    /// Send a heartbeat.
     Beat,
-    /// It has been silent for a lease, and this long.
+    /// Redial: the server has been silent for at least a lease; the duration is given.
     Silence(Duration),
 }
 
@@ -83,7 +84,8 @@ impl Dialler {
         }
     }
 
-    /// Saves or restores everything: whoever is handed what came after dials at the same times.
+    /// Saves or restores the whole state, back-off included: after a restore the same inputs lead
+    /// to dials at the same times.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(&mut self.link)?;
         archive.small(&mut self.target)?;
@@ -93,23 +95,23 @@ impl Dialler {
         archive.small(&mut self.trouble)
     }
 
-    /// Whether a dial is under way.
+    /// True if a dial is under way.
     pub(super) const fn is_dialling(&self) -> bool {
         matches!(self.link, Link::Dialling) || self.held
     }
 
-    /// Dials another server; [`Self::release`] follows once that has been answered.
+    /// Dials another server; [`Self::release`] follows once the dial is answered.
     pub(super) fn dial_other(&mut self, address: String, out: &mut Outbox) {
         self.held = true;
         out.push(Effect::Dial(Target::Address(address)));
     }
 
-    /// Whether a dial of another server is under way.
+    /// True if a dial of another server is under way.
     pub(super) const fn is_held(&self) -> bool {
         self.held
     }
 
-    /// The dial of another server has been answered; false if there was none.
+    /// Ends the dial of another server; returns false if none was under way.
     pub(super) const fn release(&mut self) -> bool {
         core::mem::replace(&mut self.held, false)
     }
@@ -120,18 +122,18 @@ impl Dialler {
         out.push(Effect::Dial(self.target.clone()));
     }
 
-    /// Dials another from now on.
+    /// Changes the server to dial from now on.
     pub(super) fn turn_to(&mut self, target: Target) {
         self.target = target;
     }
 
-    /// Whether it dials another than the server that its driver was told of.
+    /// True if it dials another server than the one that its driver was configured with.
     pub(super) const fn is_elsewhere(&self) -> bool {
         matches!(self.target, Target::Address(_))
     }
 
-    /// What went wrong with a dial, with where that was; whoever drives this one knows the address
-    /// of [`Target::Server`].
+    /// Prefixes a dial error with the address, except for [`Target::Server`]: the driver knows that
+    /// address.
     pub(super) fn name(&self, why: String) -> String {
         match &self.target {
             Target::Server => why,
@@ -151,13 +153,13 @@ impl Dialler {
         self.link = Link::Up { peer, heard: now, sent: now, asked: now };
     }
 
-    /// It has been reached, and takes us.
+    /// The server has admitted this node: ends the absence and resets the back-off.
     pub(super) const fn welcomed(&mut self) {
         self.away_since = None;
         self.backoff.reset();
     }
 
-    /// Takes note of a sign of life; whether it is from this connection.
+    /// Records a sign of life; returns true if it came over this connection.
     pub(super) fn heard(&mut self, now: Time, from: PeerId) -> bool {
         match &mut self.link {
             Link::Up { peer, heard, .. } if *peer == from => {
@@ -168,21 +170,21 @@ impl Dialler {
         }
     }
 
-    /// Its owner was not there to hear it.
+    /// Restarts the silence timer: the process was suspended and could not receive.
     pub(super) const fn overslept(&mut self, now: Time) {
         if let Link::Up { heard, .. } = &mut self.link {
             *heard = now;
         }
     }
 
-    /// Something was sent: the other side needs no sign of life for a while.
+    /// Records a sent message, which postpones the next heartbeat.
     pub(super) const fn sent(&mut self, now: Time) {
         if let Link::Up { sent, .. } = &mut self.link {
             *sent = now;
         }
     }
 
-    /// The connection is gone already; whether it was this one.
+    /// Records that a connection is gone; returns true if it was this one.
     pub(super) fn lost(&mut self, gone: PeerId) -> bool {
         let was = self.peer() == Some(gone);
         if was {
@@ -194,7 +196,7 @@ impl Dialler {
     /// Closes the connection and dials again after a pause.
     ///
     /// # Errors
-    /// [`Unreachable`] if it has been away for longer than the patience of the job.
+    /// [`Unreachable`] if the absence has lasted longer than the job's patience.
     pub(super) fn redial(
         &mut self,
         now: Time,
@@ -217,14 +219,14 @@ impl Dialler {
         Ok(())
     }
 
-    /// Dials at once, if it is in a pause.
+    /// Ends a pause: dials at once.
     pub(super) const fn hasten(&mut self, now: Time) {
         if let Link::Down { dial_at } = &mut self.link {
             *dial_at = now;
         }
     }
 
-    /// For how long nothing has been heard on the connection, if there is one.
+    /// How long the server has been silent, if there is a connection.
     pub(super) fn silent(&self, now: Time) -> Option<Duration> {
         match self.link {
             Link::Up { heard, .. } => Some(now.since(heard)),
@@ -232,7 +234,7 @@ impl Dialler {
         }
     }
 
-    /// When nothing will have been heard on the connection for so long.
+    /// When the server will have been silent for `long`, if there is a connection.
     pub(super) fn silent_at(&self, long: Duration) -> Option<Time> {
         match self.link {
             Link::Up { heard, .. } => Some(heard + long),
@@ -240,14 +242,14 @@ impl Dialler {
         }
     }
 
-    /// Dials no more, because of what went wrong last.
+    /// Stops dialling; reports the last error.
     pub(super) fn give_up(&mut self, now: Time) -> Unreachable {
         let tried = self.away_since.map_or_else(Default::default, |at| now.since(at));
         let attempts = self.backoff.attempt().max(1);
         Unreachable { why: core::mem::take(&mut self.trouble), attempts, tried }
     }
 
-    /// Dials if it is time to; says what else is due.
+    /// Dials if a pause has ended; returns what else is due.
     pub(super) fn wake(&mut self, now: Time, lease: Duration, out: &mut Outbox) -> Due {
         match &mut self.link {
             Link::Down { .. } if self.held => Due::Nothing,
@@ -309,7 +311,7 @@ mod tests {
             dialler.sent(now);
             match dialler.wake(now, lease, &mut out) {
                 Due::Nothing => {}
-                // It is answered, but no other message is.
+                // Only heartbeats are answered, other messages are not.
                 Due::Beat => {
                     beats += 1;
                     assert!(dialler.heard(now, peer));
@@ -318,7 +320,7 @@ mod tests {
             }
         }
         assert_eq!(beats, 1000 / 20);
-        // Nobody answers: it goes on asking until a lease is over.
+        // No answer: it sends heartbeats until the lease is over.
         let begun = Time::ZERO + Duration::from_millis(1000);
         let asked = (1..100).filter(|millis| {
             let now = begun + Duration::from_millis(*millis);

@@ -1,5 +1,5 @@
-//! What happens in a run, as one typed stream. Progress bars, records and checks all read it; no
-//! state machine prints or logs on its own.
+//! Events of a run, as one typed stream. Progress bars, records and checks all read it; no state
+//! machine prints or logs on its own.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -23,7 +23,7 @@ use pstrain_wire::range::{How, PushedRange};
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Refusal, TimeSpent};
 
-/// Something that happened, with enough in it to be judged.
+/// An event, with enough detail to judge it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -36,7 +36,7 @@ pub enum Event {
         name: String,
         /// Its incarnation.
         incarnation: Incarnation,
-        /// Whether it took up an interrupted membership.
+        /// True if the worker resumed an interrupted membership.
         resumed: bool,
     },
     /// A worker has its data.
@@ -46,19 +46,19 @@ pub enum Event {
         /// Examples in its partition.
         rows: u64,
     },
-    /// Another server of the job has come, or has come back.
+    /// Another server of the job has joined, or is back.
     ServerJoined {
-        /// Which.
+        /// The server.
         server: ServerId,
     },
-    /// Another server has come and wants keys.
+    /// Another server has joined and waits for keys.
     ServerWaits {
-        /// Which.
+        /// The server.
         server: ServerId,
     },
-    /// The connection of another server is gone; what it has of the parameters it has still.
+    /// The connection to another server is closed; that server still holds its parameters.
     ServerCutOff {
-        /// Which.
+        /// The server.
         server: ServerId,
         /// Why, in words.
         why: String,
@@ -68,71 +68,70 @@ pub enum Event {
         /// The job.
         #[serde(skip)]
         job: Box<Job>,
-        /// Which server it is.
+        /// The id of this server.
         server: ServerId,
-        /// The keys it has.
+        /// The keys it holds.
         keys: KeyRange,
     },
-    /// A standby has all that this server has: from now on nobody sees an effect that it does not
-    /// know of.
+    /// A standby has the whole state: from now on no effect is visible before the standby knows it.
     StandbyJoined {
-        /// Where workers reach it.
+        /// The address at which workers reach it.
         address: String,
     },
-    /// The standby is gone, and the workers have promised to follow this server alone.
+    /// The standby is gone, and the workers have voted for this server to lead without one.
     StandbyLost {
         /// The term that has begun.
         term: Term,
-        /// How long nobody was answered.
+        /// How long the server withheld its effects.
         #[serde(rename = "stood_s", serialize_with = "seconds")]
         stood: Duration,
-        /// Why it is gone, in words.
+        /// Why the standby is gone, in words.
         why: String,
     },
-    /// Standby's side: it has the state of the server that it stands by for.
+    /// Standby's side: it has the state of its primary.
     Following {
-        /// The version of the parameters that it has; none if it is one that does not coordinate.
+        /// The version of its parameters; none if the server does not coordinate.
         version: Option<Version>,
     },
-    /// Standby's side: it leads now, since the server that it stood by for was gone and enough have
-    /// promised to follow it.
+    /// Standby's side: it leads now, since its primary is gone and enough electors have voted for
+    /// it.
     TookOver {
         /// The term that has begun.
         term: Term,
-        /// The version of the parameters that it goes on from; none if it is one that does not
+        /// The version of the parameters that it continues from; none if the server does not
         /// coordinate.
         version: Option<Version>,
-        /// How long nobody had led.
+        /// How long no server led.
         #[serde(rename = "stood_s", serialize_with = "seconds")]
         stood: Duration,
-        /// Why the other is gone, in words.
+        /// Why the primary is gone, in words.
         why: String,
     },
-    /// This server, which follows a coordinator, has other keys than before.
+    /// This server, which follows a coordinator, holds another key range than before.
     Holds {
-        /// The keys it has now.
+        /// The keys it holds now.
         keys: KeyRange,
     },
-    /// Keys have moved from server to server, since one more has come or one wants to go.
+    /// Keys were rebalanced among servers, since one has joined or wants to leave.
     KeysMoved {
         /// The version of the key map.
         map: u64,
-        /// The server that has come.
+        /// The server that has joined.
         joined: Option<ServerId>,
-        /// The server that goes.
+        /// The server that leaves.
         left: Option<ServerId>,
-        /// How many keys have moved.
+        /// Number of keys moved.
         keys: u64,
-        /// The time since it was wanted.
+        /// Time since the rebalance was requested.
         #[serde(rename = "took_s", serialize_with = "seconds")]
         took: Duration,
     },
-    /// Enough workers are there.
+    /// Enough workers are present.
     Started {
-        /// How many.
+        /// Number of workers.
         workers: u32,
     },
-    /// A worker was given parameters and a mini-batch.
+    /// A worker was sent parameters and a mini-batch.
     Granted {
         /// The worker.
         worker: WorkerId,
@@ -142,27 +141,27 @@ pub enum Event {
         version: Version,
         /// The part of the data.
         part: PartId,
-        /// The mini-batch of it.
+        /// The mini-batch of that part.
         batch: BatchId,
-        /// How long the server let it wait.
+        /// How long the server made the worker wait.
         #[serde(rename = "waited_s", serialize_with = "seconds")]
         waited: Duration,
     },
-    /// A worker said which keys it has values for.
+    /// A worker sent its working set.
     Keyed {
         /// The worker.
         worker: WorkerId,
-        /// Bytes of the keys on the way.
+        /// Size of the keys on the wire, in bytes.
         bytes: u64,
     },
-    /// Parameters went to a worker.
+    /// Parameters were sent to a worker.
     Given {
         /// The worker.
         worker: WorkerId,
-        /// Bytes of their values on the way.
+        /// Size of their values on the wire, in bytes.
         bytes: u64,
     },
-    /// A gradient came for the first time.
+    /// A gradient arrived for the first time.
     Pushed {
         /// The worker.
         worker: WorkerId,
@@ -172,46 +171,46 @@ pub enum Event {
         base: Version,
         /// The part of the data.
         part: PartId,
-        /// The mini-batch of it.
+        /// The mini-batch of that part.
         batch: BatchId,
         /// Mean loss of the mini-batch.
         loss: f32,
-        /// Bytes that the gradient was on its way.
+        /// Size of the gradient on the wire, in bytes.
         bytes: u64,
-        /// The same of one that is not filtered: four for each parameter that this server has.
+        /// Its size without filters: four bytes for each parameter that this server holds.
         unfiltered: u64,
-        /// Time from the parameters being given out to the gradient being there.
+        /// Time from sending the parameters to the arrival of the gradient.
         #[serde(rename = "turnaround_s", serialize_with = "seconds")]
         turnaround: Duration,
-        /// How long before this was told it came, where it was kept back from a standby meanwhile.
+        /// How long this report was delayed because the push was withheld from the standby.
         #[serde(rename = "ago_s", serialize_with = "seconds")]
         ago: Duration,
-        /// The part of it that was computation, as the worker measured it.
+        /// The computation time within the turnaround, as the worker measured it.
         #[serde(rename = "compute_s", serialize_with = "seconds")]
         compute: Duration,
-        /// Where the worker's time went since its gradient before, or its first parameters.
+        /// Breakdown of the worker's time since its previous gradient, or its first parameters.
         spent: TimeSpent,
     },
-    /// A push or a pull came again after a reconnect, and was answered again.
+    /// A push or a pull was repeated after a reconnect, and answered again.
     Repeated {
         /// The worker.
         worker: WorkerId,
         /// The push.
         sequence: Sequence,
     },
-    /// A worker was given a newer version in the place of an earlier one, on which its gradients
-    /// would be of no use. Its pushes that have not come are called off, and it may make as many
-    /// others for the same mini-batches. One that was on its way comes all the same, and is
+    /// A worker was sent a newer version that supersedes an earlier one, on which its gradients
+    /// would be useless. Its pushes that have not arrived are called off, and it may make as many
+    /// new pushes for the same mini-batches. A push that was in transit still arrives, and is
     /// dropped.
     Superseded {
         /// The worker.
         worker: WorkerId,
-        /// The first of the other pushes: they follow the last that was called off.
+        /// The first of the new pushes: they follow the last push that was called off.
         sequence: Sequence,
         /// The version to compute it on.
         version: Version,
     },
-    /// A gradient was thrown away.
+    /// A gradient was dropped.
     Dropped {
         /// The worker.
         worker: WorkerId,
@@ -220,8 +219,8 @@ pub enum Event {
         /// Why.
         reason: DropReason,
     },
-    /// A gradient became part of an update. Those of one update come in the order in which they
-    /// were combined, and the update itself after them.
+    /// A gradient became part of an update. The gradients of an update are reported in the order in
+    /// which they were combined, before the update itself.
     Applied {
         /// The worker.
         worker: WorkerId,
@@ -231,9 +230,9 @@ pub enum Event {
         sequence: Sequence,
         /// The part of the data.
         part: PartId,
-        /// The mini-batch of it.
+        /// The mini-batch of that part.
         batch: BatchId,
-        /// The size it has of its own; 0 for the job's batch size.
+        /// The mini-batch's own size; 0 for the job's batch size.
         examples: u32,
         /// The iteration of that worker.
         clock: Clock,
@@ -243,22 +242,22 @@ pub enum Event {
         staleness: u64,
         /// Examples it was computed from.
         samples: u32,
-        /// The time since its parameters were given out: how old the newest that the server knows
-        /// of this worker's data is.
+        /// Time since its parameters were sent: the age of the newest contribution of this worker's
+        /// data that the server has.
         #[serde(rename = "age_s", serialize_with = "seconds")]
         age: Duration,
     },
-    /// The parameters have a new version, made from what was applied since the last one.
+    /// The parameters have a new version, made from the gradients applied since the last one.
     Updated {
-        /// Where on the training curve.
+        /// The point of the training curve.
         #[serde(flatten)]
         point: Point,
-        /// Which of the gradients that were there it was made of.
+        /// Which of the gradients present it was made from.
         closing: Closing,
     },
-    /// Another mode began: what came before was applied under the one before.
+    /// Another mode began: earlier events belong to the mode before.
     Switched {
-        /// The version it began with.
+        /// The version that the mode began with.
         version: Version,
         /// The mode.
         #[serde(serialize_with = "words")]
@@ -266,141 +265,142 @@ pub enum Event {
         /// Why.
         #[serde(serialize_with = "words")]
         cause: Cause,
-        /// Whether all who count begin anew, with nothing gathered: it counts otherwise than the
-        /// mode before, or an update was made for one that was ordered in between.
+        /// True if all workers restart in step, with no gradient gathered: the new mode counts
+        /// gradients differently, or an update was made to let an ordered mode begin.
         anew: bool,
     },
-    /// The parameters of an earlier version became a new one: the updates since were of no use.
-    /// What the optimiser remembered is forgotten.
+    /// The parameters of an earlier version became a new one: the updates since were of no use. The
+    /// optimiser's state is reset.
     Restored {
-        /// Where on the training curve.
+        /// The point of the training curve.
         #[serde(flatten)]
         point: Point,
         /// The earlier version.
         from: Version,
     },
-    /// Values that a client has pushed became part of the parameters, as a new version. What the
-    /// optimiser remembered is kept.
+    /// Values that a client pushed became part of the parameters, as a new version. The optimiser's
+    /// state is kept.
     RangePushed {
-        /// Where on the training curve.
+        /// The point of the training curve.
         #[serde(flatten)]
         point: Point,
         /// The keys.
         keys: KeyRange,
-        /// What became of their parameters.
+        /// The operation on their parameters.
         how: How,
         /// The values.
         #[serde(skip)]
         pushed: Arc<PushedRange>,
     },
-    /// `auto` lets a worker have more or fewer mini-batches under way.
+    /// `auto` changed how many mini-batches a worker may have in flight.
     Adjusted {
         /// The worker.
         worker: WorkerId,
-        /// How many.
+        /// Number of mini-batches.
         in_flight: u32,
         /// Why.
         why: String,
     },
-    /// A worker knows more of this run than this server, which goes on from what was kept of it:
-    /// the end of that is lost, whatever the disk had confirmed. The worker joins as a new
+    /// A worker knows more of this run than this server, which resumed from saved state: the end of
+    /// that state is lost, although the disk had confirmed it. The worker joins as a new
     /// incarnation.
     Behind {
         /// The worker.
         worker: WorkerId,
-        /// The incarnation that it was.
+        /// The incarnation that the worker had.
         incarnation: Incarnation,
     },
-    /// A worker's connection is gone; its lease is not over.
+    /// A worker's connection is closed; its lease has not expired.
     CutOff {
         /// The worker.
         worker: WorkerId,
         /// Why, in words.
         why: String,
     },
-    /// A worker does not count any more.
+    /// A worker is no longer a member.
     Departed {
         /// The worker.
         worker: WorkerId,
-        /// How it went.
+        /// How it departed.
         how: Departure,
-        /// Mini-batches it had that were lost with it.
+        /// Its mini-batches that were lost.
         lost: u64,
     },
-    /// A connection was turned away.
+    /// A connection was refused.
     Refused {
-        /// Which.
+        /// The connection.
         peer: PeerId,
-        /// The host it comes from. The node does not know it: its driver fills it in.
+        /// The host it comes from. The node does not know it: the driver fills it in.
         #[serde(skip_serializing_if = "Option::is_none")]
         from: Option<String>,
         /// The worker, if it was one.
         worker: Option<WorkerId>,
-        /// The name of a worker or the number of a server, as it said, if it is not in yet.
+        /// The name of a worker or the number of a server, as the peer stated, if it has not
+        /// joined.
         #[serde(skip_serializing_if = "Option::is_none")]
         who: Option<String>,
         /// Why.
         #[serde(serialize_with = "words")]
         why: Refusal,
     },
-    /// Too few workers are there; nothing goes on until more come.
+    /// Too few workers are present; training stops until more join.
     Paused {
         /// Workers present.
         present: u32,
         /// Workers needed.
         needed: u32,
     },
-    /// Enough workers are there again.
+    /// Enough workers are present again.
     Unpaused,
     /// Parameters were evaluated on the held-out data.
     Evaluated {
-        /// Where on the training curve.
+        /// The point of the training curve.
         #[serde(flatten)]
         point: Point,
-        /// What came out.
+        /// The result.
         #[serde(flatten)]
         evaluation: Evaluation,
     },
-    /// The run is over.
+    /// The run has ended.
     Ended {
         /// Why.
         #[serde(serialize_with = "words")]
         reason: EndReason,
     },
-    /// Worker's side: it lost its connection, or could not get one, and will try again.
+    /// Worker's side: it lost its connection, or could not open one, and will dial again.
     Redialling {
-        /// Tries since the last connection.
+        /// Attempts since the last connection.
         attempt: u32,
-        /// When it will try again, from now.
+        /// Pause before the next attempt.
         #[serde(rename = "pause_s", serialize_with = "seconds")]
         pause: Duration,
-        /// What went wrong, in words.
+        /// The error, in words.
         why: String,
     },
-    /// Worker's side: the server took it in.
+    /// Worker's side: the server admitted it.
     Welcomed {
         /// Its id.
         worker: WorkerId,
-        /// Whether it took up an interrupted membership.
+        /// True if it resumed an interrupted membership.
         resumed: bool,
         /// The job.
         #[serde(skip)]
         job: Box<Job>,
     },
-    /// Worker's side: parameters are there, and the computation begins.
+    /// Worker's side: parameters have arrived, and the computation begins.
     Received {
         /// The push they are for.
         sequence: Sequence,
         /// Their version.
         version: Version,
     },
-    /// Worker's side: it has a new incarnation, and what its filters had taken from the gradients
-    /// of the one before, and not sent yet, is lost.
+    /// Worker's side: it has a new incarnation; the residual of the previous incarnation's filters
+    /// (error feedback) is lost.
     Forgot {
-        /// The L2 norm of that.
+        /// The L2 norm of that residual.
         carried: f64,
     },
-    /// Worker's side: a gradient is on its way.
+    /// Worker's side: a gradient was sent.
     Sent {
         /// The push.
         sequence: Sequence,
@@ -416,13 +416,13 @@ pub enum Event {
 /// Why a mode began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Cause {
-    /// Somebody ordered it.
+    /// A client ordered it.
     Ordered,
-    /// The job foresaw it.
+    /// The job scheduled it.
     Scheduled,
     /// `auto` chose it, for this reason.
     Chosen(String),
-    /// It is the same, and began anew on other parameters.
+    /// The mode is the same, and restarted on parameters that a client pushed.
     Pushed,
 }
 
@@ -437,30 +437,30 @@ impl fmt::Display for Cause {
     }
 }
 
-/// How a worker went.
+/// How a worker departed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Departure {
-    /// It said goodbye.
+    /// It sent a goodbye.
     Left,
-    /// Its lease ran out.
+    /// Its lease expired.
     Lost,
-    /// It was turned away.
+    /// The server refused it.
     Refused,
-    /// Another process took its place.
+    /// Another process took over its worker id.
     Replaced,
 }
 
 impl Event {
-    /// It is told so long after it happened.
+    /// Records the delay between the event and its report.
     pub(super) const fn is_told_later(&mut self, later: Duration) {
         if let Self::Pushed { ago, .. } = self {
             *ago = later;
         }
     }
 
-    /// Names the connection as the driver of a replica knows it. Without one it belonged to another
-    /// server or an earlier term.
+    /// Translates the connection id to the id of a replica's driver. Without a translation the
+    /// connection belonged to another server or to an earlier term.
     pub(super) fn translate(&mut self, outer: impl Fn(PeerId) -> Option<PeerId>) {
         if let Self::Refused { peer, from, .. } = self {
             match outer(*peer) {
@@ -477,12 +477,12 @@ impl From<Evaluated> for Event {
     }
 }
 
-/// Writes a duration in seconds.
+/// Serializes a duration in seconds.
 pub(super) fn seconds<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(span.as_secs_f64())
 }
 
-/// Writes a reason in words.
+/// Serializes a reason in words.
 fn words<T: fmt::Display, S: Serializer>(reason: &T, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(reason)
 }

@@ -1,4 +1,4 @@
-//! Messages of a worker that bring no gradient: how many are too many.
+//! Flood control: limits a worker's messages between two pushes.
 
 use core::time::Duration;
 
@@ -8,9 +8,8 @@ use pstrain_compute::task::MOST_IN_FLIGHT;
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
 
-/// The most messages without a gradient that a worker may send in a row within a lease. Heartbeats
-/// are five a lease, and a few more where a message takes long; a window that grows at once is
-/// asked for one mini-batch at a time.
+/// Limit of messages without a gradient in a row within a lease. A lease has five heartbeats, and a
+/// few more where a message takes long; a window that grows at once costs one pull per mini-batch.
 const MOST: u32 = 200 + MOST_IN_FLIGHT;
 
 /// Messages without a gradient since a worker's last push, or since a time within the last lease.
@@ -21,10 +20,10 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Takes note of a message; whether far more have come than a worker has to say.
+    /// Counts a message; returns true if the worker is flooding the server.
     pub(super) fn is_flood(&mut self, now: Time, lease: Duration, message: &Message) -> bool {
         match message {
-            // A push is as long as it may be useful, and rows are sent as fast as they are taken.
+            // Each push may be useful; examples are sent only as fast as the worker takes them.
             Message::Push(_) => self.count = 0,
             Message::PullExamples(_) => {}
             _ if now >= self.since + lease => (self.since, self.count) = (now, 1),
@@ -33,7 +32,7 @@ impl Idle {
         self.count > MOST
     }
 
-    /// It was asked for one of them.
+    /// Discounts one message: the server is about to request it.
     pub(super) const fn asked(&mut self) {
         self.count = self.count.saturating_sub(1);
     }

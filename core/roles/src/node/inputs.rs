@@ -1,7 +1,7 @@
-//! A server's inputs as bytes, so that they can be kept and handed in again: a server is a function
-//! of its inputs in order, with the times they came at.
+//! The byte format of a server's inputs, for journal, standby and replay: a server is a function of
+//! its inputs in order, with their times.
 //!
-//! It knows the inputs of a server and their form; who keeps the bytes, it does not.
+//! The module does not know who stores or sends the bytes.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -18,14 +18,14 @@ use pstrain_compute::time::Time;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::{FrameError, Tail, decode_whole, encode};
 
-/// What stands before a message, or alone.
+/// The header of an encoded message, or a complete encoded input.
 #[derive(Serialize, Deserialize)]
 enum Entry {
     Start,
     Connected(PeerId, Identity),
     Dialled(PeerId, Identity),
     DialFailed(String, bool),
-    /// A frame follows.
+    /// The message's frame follows.
     Message(PeerId),
     Receiving(PeerId),
     Garbage(PeerId, FrameError),
@@ -43,12 +43,12 @@ struct Kept {
     evaluation: Evaluation,
 }
 
-/// Bytes that are no input.
+/// The bytes do not encode an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputError {
-    /// What stands before.
+    /// The entry is not valid.
     Entry,
-    /// The message.
+    /// The frame of the message is not valid.
     Message(FrameError),
 }
 
@@ -63,8 +63,8 @@ impl fmt::Display for InputError {
 
 impl core::error::Error for InputError {}
 
-/// Appends an input of a server, which came at `now`, to `head` and returns what follows: the
-/// rest of the frame of a message. None, and nothing is appended, for what is no input of a server.
+/// Appends a server's input, which happened at `now`, to `head`; returns the rest of a message's
+/// frame. Returns none and appends nothing if the input is not one of a server.
 pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Option<Tail<'a>> {
     let entry = match input {
         Input::Start => Entry::Start,
@@ -82,7 +82,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Drain => Entry::Drain,
         Input::Overslept => Entry::Overslept,
         Input::Wake => Entry::Wake,
-        // Who keeps inputs has no need of the others.
+        // A worker's inputs, and those of checkpoints, which a record of the inputs does not need.
         Input::Prepared(_) | Input::Computed(_) | Input::Checkpoint(_) | Input::Written(_) => {
             return None;
         }
@@ -98,13 +98,13 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
     })
 }
 
-/// Bytes of the length of an entry.
+/// Size of the length field of an entry, in bytes.
 const LENGTH: usize = size_of::<u32>();
 
-/// The input that [`encode_input`] made these bytes of, and the time it came at.
+/// Decodes an input that [`encode_input`] encoded, and the time it happened at.
 ///
 /// # Errors
-/// [`InputError`] if it made no such bytes.
+/// [`InputError`] if the bytes do not encode an input.
 pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
     let entry = bytes
         .split_first_chunk()

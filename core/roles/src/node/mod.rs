@@ -1,11 +1,11 @@
 //! Nodes: the roles of a training run as state machines without I/O.
 //!
 //! # Contract with the driver
-//! The driver calls [`Node::handle`] with one input and the time it happened at, then obeys the
+//! The driver calls [`Node::handle`] with one input and the time it happened at, then executes the
 //! effects in the outbox, in order, and drains it before the next input. When [`Node::deadline`]
 //! has come it hands in [`Input::Wake`], which is harmless when nothing is due. Effects that take
 //! long ([`Effect::Prepare`], [`Effect::Compute`], [`Effect::Evaluate`]) are answered by an input
-//! of their own; the node goes on meanwhile. There is no callback, lock or blocking.
+//! of their own; the node continues meanwhile. There is no callback, lock or blocking.
 
 mod backoff;
 mod damage;
@@ -48,109 +48,109 @@ use pstrain_wire::{Limits, Message, Status};
 
 /// One role of a run.
 pub trait Node {
-    /// Takes one input and appends what must be done now to `out`.
+    /// Handles one input and appends the effects that the driver must execute now to `out`.
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox);
 
     /// When [`Input::Wake`] is due, if ever.
     fn deadline(&self) -> Option<Time>;
 
-    /// How its job is doing, if it knows: what a client that asks is told.
+    /// The status of the node's job, for a client's request; none if the node does not know it.
     fn outlook(&self, now: Time) -> Option<Status> {
         let _unknown = now;
         None
     }
 }
 
-/// A node whose state can be kept, for one that begins anew to go on from.
+/// A node whose state can be saved, and restored after a restart.
 pub trait Durable: Node {
-    /// Whether its state can be told just now.
+    /// True if the state can be saved now.
     fn can_save(&self) -> bool {
         true
     }
 
-    /// The whole state. It stays as it is.
+    /// Returns the whole state, which stays unchanged.
     fn save(&mut self) -> Saved;
 
-    /// The connections that are up, as far as it knows.
+    /// The open connections, as far as the node knows.
     fn peers(&self) -> Vec<PeerId>;
 
-    /// Whether it waits for the answer to a dial.
+    /// True if the node waits for the answer to a dial.
     fn is_dialling(&self) -> bool {
         false
     }
 
-    /// What it has asked its driver for and not been answered.
+    /// Effects that the driver has not answered yet.
     fn unanswered(&self) -> Vec<Effect>;
 
-    /// Whether it has finished in a way that whoever begins anew should go on from.
+    /// True if the final state must be resumed from after a restart.
     fn is_over(&self) -> bool {
         false
     }
 }
 
-/// What happens to a node.
+/// An input of a node.
 #[derive(Debug)]
 pub enum Input {
     /// The run begins.
     Start,
-    /// Somebody dialled this node; with who that has proved to be.
+    /// A peer dialled this node; with its verified identity.
     Connected(PeerId, Identity),
-    /// The dial asked for succeeded; with who answers.
+    /// The requested dial succeeded; with the verified identity of the server.
     Dialled(PeerId, Identity),
-    /// The dial asked for did not succeed.
+    /// The requested dial failed.
     DialFailed {
-        /// What went wrong, in words.
+        /// The error, in words.
         why: String,
-        /// Whether trying again cannot help (an address that does not exist).
+        /// True if another attempt cannot help (an address that does not exist).
         permanent: bool,
     },
-    /// A message came.
+    /// A message was received.
     Message(PeerId, Message),
-    /// Part of a message came; the rest is still on its way. Whoever sends it is alive, however
-    /// long a large message takes over a slow link.
+    /// Part of a message was received; the rest is in transit. The sender is alive, however long a
+    /// large message takes over a slow link.
     Receiving(PeerId),
-    /// Bytes came that are no frame; the driver closes the connection after this.
+    /// The bytes received are not a frame; the driver closes the connection after this.
     Garbage(PeerId, pstrain_wire::FrameError),
-    /// A connection is gone.
+    /// A connection is closed.
     Disconnected {
-        /// Which.
+        /// The connection.
         peer: PeerId,
         /// Why, in words.
         why: String,
     },
-    /// The data asked for are in place.
+    /// The requested data is in place, or cannot be prepared.
     Prepared(Result<Prepared, String>),
-    /// The gradient asked for.
+    /// The requested gradient.
     Computed(Computed),
-    /// The evaluation asked for.
+    /// The requested evaluation.
     Evaluated(Evaluated),
     /// A checkpoint with this number is due; answered by [`Effect::Checkpoint`].
     Checkpoint(u64),
     /// The checkpoint with this number is on the disk.
     Written(u64),
-    /// Somebody wants the node to finish in order.
+    /// The operator wants the node to finish in order.
     Drain,
-    /// The driver itself did not run for a while (a suspended process or machine) and has missed
-    /// a deadline by far: whoever seemed silent meanwhile may not have been.
+    /// The driver itself did not run for a while (a suspended process or machine) and has missed a
+    /// deadline by far: peers that seem silent may not have been.
     Overslept,
     /// The deadline has come.
     Wake,
 }
 
-/// What a driver must do for a node.
+/// An action that the driver must execute for a node.
 #[derive(Debug)]
 pub enum Effect {
     /// Open a connection; answered by `Dialled` or `DialFailed`. One at a time.
     Dial(Target),
     /// Send a message.
     Send(PeerId, Message),
-    /// From now on, accept frames of this size from the peer.
+    /// From now on, accept frames up to these limits from the peer.
     Limit(PeerId, Limits),
-    /// Close the connection once what was sent is out. No `Disconnected` follows.
+    /// Close the connection after the messages sent so far. No `Disconnected` follows.
     Close(PeerId),
-    /// Send these rows of a part.
+    /// Send rows of a part of the data.
     SendExamples {
-        /// To whom.
+        /// The recipient.
         peer: PeerId,
         /// The part.
         part: PartId,
@@ -159,110 +159,111 @@ pub enum Effect {
     },
     /// Get the data of the partition ready; answered by `Prepared`. One at a time, in order.
     Prepare(Box<Prepare>),
-    /// Compute a gradient; answered by `Computed`. One at a time: another order means that the one
-    /// before, if it has not been answered, need not be.
+    /// Compute a gradient; answered by `Computed`. One at a time: another `Compute` cancels an
+    /// unanswered one, which need not be answered.
     Compute(Compute),
     /// Evaluate parameters on the held-out data; answered by `Evaluated`. Never stalls training.
     Evaluate(Evaluate),
-    /// Send a status whose members are behind these connections, in order, with what is known of
-    /// each of them.
+    /// Send a status whose members have these connections, in order, completed with each
+    /// connection's link statistics.
     SendStatus {
-        /// To whom.
+        /// The recipient.
         peer: PeerId,
         /// The status, without links.
         status: Box<Status>,
         /// The connection of each member, if it has one.
         links: Vec<Option<PeerId>>,
     },
-    /// Take note of this state, and of what belongs to it, until [`Effect::Write`].
+    /// Take a snapshot of this state, and of data that belongs to it, to be written at
+    /// [`Effect::Write`].
     Checkpoint(Box<Checkpoint>),
-    /// Write the checkpoint that was taken last; answered by [`Input::Written`]. One that cannot be
-    /// written is tried again.
+    /// Write the last snapshot; answered by [`Input::Written`]. A failed write is retried.
     Write,
-    /// Values that came with a message, and that nobody here needs any more: memory for others.
+    /// A buffer of values from a message that the node no longer needs, for reuse.
     Spare(Arc<Vec<f32>>),
-    /// Something worth knowing happened.
+    /// Report an event.
     Report(Event),
     /// The node has finished.
     Done(Result<EndReason, WorkerError>),
 }
 
-/// The state of a node, to be gone back to.
+/// A state of a node that the node can go back to.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The number of the checkpoint.
     pub number: u64,
-    /// The run that it is of, and the origin of that ([`pstrain_wire::checkpoint`]).
+    /// The run that it belongs to, and the origin of that run ([`pstrain_wire::checkpoint`]).
     pub run: u64,
-    /// See there.
+    /// The origin of the run.
     pub origin: u64,
-    /// The oldest that may still be gone back to, where others decide about that.
+    /// The oldest checkpoint that may still be gone back to, where another node decides about it.
     pub oldest: Option<u64>,
     /// The state.
     pub saved: Saved,
 }
 
-/// Whom to dial.
+/// A server to dial.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Target {
-    /// The server that the driver was told of: the one that coordinates.
+    /// The server that the driver was configured with: the coordinator.
     Server,
-    /// Another server, where it said that it is.
+    /// Another server, at the address that it announced.
     Address(String),
 }
 
 /// The effects of one input, in order.
 pub type Outbox = Vec<Effect>;
 
-/// Data to get ready: some parts of the training split.
+/// Data to prepare: some parts of the training split.
 #[derive(Debug)]
 pub struct Prepare {
     /// The job, whose recipe says how.
     pub job: Job,
-    /// Whose parts.
+    /// The worker whose parts are needed.
     pub worker: WorkerId,
     /// The parts of [`Job::parts_of`], in that order, if the server sent them.
     pub examples: Option<Vec<Examples>>,
 }
 
 impl Prepare {
-    /// The parts of the data that are wanted.
+    /// The parts of the data to prepare.
     #[must_use]
     pub fn parts(&self) -> Vec<PartId> {
         self.job.parts_of(self.worker)
     }
 }
 
-/// Data that are ready.
+/// Prepared data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
     /// Examples in each part of [`Job::parts_of`], in that order.
     pub rows: Vec<u64>,
     /// The training split they were taken from; none if the server sent them.
     pub train: Option<Fingerprint>,
-    /// The keys that gradients have values for; none if for all of the model.
+    /// The keys that gradients have values for; none if for all keys of the model.
     pub keys: Option<KeyList>,
 }
 
 /// A gradient to compute.
 #[derive(Clone, Debug)]
 pub struct Compute {
-    /// Which push it is for.
+    /// The push that the gradient is for.
     pub ticket: Ticket,
-    /// What it is computed from.
+    /// The mini-batch.
     pub task: Task,
-    /// How much that is, in ordinary mini-batches.
+    /// The amount of work, in ordinary mini-batches.
     pub amount: f64,
     /// The parameters.
     pub parameters: Arc<Vec<f32>>,
-    /// Memory for the gradient; what it holds does not matter.
+    /// A buffer for the gradient; its contents do not matter.
     pub scratch: Vec<f32>,
 }
 
-/// Which push a computation is for. A result for a push that is no longer wanted is ignored.
+/// Identifies the push that a computation is for. A result for a push that is no longer wanted is
+/// ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// The run: another server at the same address counts its incarnations anew.
+    /// The run: another server at the same address restarts its count of incarnations.
     pub run: u64,
     /// The incarnation.
     pub incarnation: Incarnation,
@@ -272,25 +273,25 @@ pub struct Ticket {
     pub base: Version,
 }
 
-/// A gradient.
+/// A computed gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Computed {
-    /// Which push it is for.
+    /// The push that the gradient is for.
     pub ticket: Ticket,
     /// The gradient.
     pub gradient: Vec<f32>,
-    /// The mean loss of the examples.
+    /// Mean loss of the examples.
     pub loss: f32,
-    /// Examples it was computed from.
+    /// Number of examples.
     pub samples: u32,
-    /// How long it took.
+    /// Duration of the computation.
     pub took: Duration,
 }
 
 /// Parameters to evaluate.
 #[derive(Clone, Debug)]
 pub struct Evaluate {
-    /// Where on the training curve this is.
+    /// The point of the training curve.
     pub point: Point,
     /// The parameters.
     pub parameters: Arc<Vec<f32>>,
@@ -305,12 +306,12 @@ pub struct Point {
     pub samples: u64,
     /// Passes over the training split.
     pub epoch: f64,
-    /// Training time: since the first parameters were given out.
+    /// Training time: since the first parameters were sent.
     #[serde(rename = "time_s", serialize_with = "event::seconds")]
     pub time: Duration,
 }
 
-/// A point of the training curve with all digits of its time, for what is kept.
+/// A point of the training curve with all digits of its time, for saved state.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ExactPoint {
     version: Version,
@@ -334,8 +335,8 @@ impl From<ExactPoint> for Point {
 /// An evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluated {
-    /// Where on the training curve.
+    /// The point of the training curve.
     pub point: Point,
-    /// What came out.
+    /// The result.
     pub evaluation: Evaluation,
 }

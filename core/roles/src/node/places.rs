@@ -1,4 +1,4 @@
-//! Where a server is and its standby, of which one leads.
+//! Addresses of a server and its standby; one of the two leads.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -8,19 +8,20 @@ use serde::{Deserialize, Serialize};
 use super::Target;
 use pstrain_wire::group::is_address;
 
-/// Places that are kept only because a server has named them, at most.
+/// Limit of addresses that are kept only because a server named them.
 const MOST_NAMED: usize = 2;
 
-/// Where the two are, as far as that is known.
+/// The addresses of the pair, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Places {
-    /// The first, which is never forgotten: others may be told that cannot be reached from here.
+    /// The first address. Never forgotten: the addresses that others name may not be reachable from
+    /// here.
     first: Target,
     here: Target,
-    /// Those after it, in turn.
+    /// The other addresses, in the order in which they are dialled.
     others: VecDeque<Target>,
-    /// The server that led last, and the standby that it named. One of them leads, or has led
-    /// since: no word of a standby that has missed a change of leaders drives them out.
+    /// The last leader, and the standby that it named. One of them leads, or has led since: a
+    /// standby that missed a change of leaders cannot displace them.
     leader: Option<Target>,
     standby: Option<Target>,
 }
@@ -31,7 +32,7 @@ impl Places {
         Self { first, here, others: VecDeque::new(), leader: None, standby: None }
     }
 
-    /// Turns to the next, if there is another; says where to go.
+    /// Advances to the next address, if there is another; returns the address to dial.
     pub(super) fn turn(&mut self) -> Target {
         if let Some(next) = self.others.pop_front() {
             self.others.push_back(core::mem::replace(&mut self.here, next));
@@ -39,13 +40,13 @@ impl Places {
         self.here.clone()
     }
 
-    /// Notes that the server here leads, and where it says its standby is.
+    /// Records that the server at the current address leads, and the standby that it names.
     pub(super) fn leads(&mut self, standby: Option<String>) {
         self.leader = Some(self.here.clone());
         self.note_standby(standby);
     }
 
-    /// Notes where the standby is, as the server that leads says: that is where it turns next.
+    /// Records the standby's address, as the leader states; it is dialled next.
     pub(super) fn note_standby(&mut self, standby: Option<String>) {
         self.standby = target(standby);
         if let Some(standby) = self.standby.clone() {
@@ -54,8 +55,8 @@ impl Places {
         self.forget_oldest();
     }
 
-    /// Notes where the leader is, as a standby says: that is where it turns next. The address of
-    /// one that is gone does no harm.
+    /// Records the leader's address, as a standby states; it is dialled next. An obsolete address
+    /// does no harm.
     pub(super) fn note_other(&mut self, other: String) {
         if let Some(other) = target(Some(other)) {
             self.put_next(other);
@@ -70,7 +71,7 @@ impl Places {
         }
     }
 
-    /// Forgets the places that were named longest ago, as long as there are too many of them.
+    /// Drops the addresses that were named longest ago while there are too many.
     fn forget_oldest(&mut self) {
         while self.all().filter(|it| self.is_only_named(it)).count() > MOST_NAMED
             && let Some(oldest) = self.others.iter().rposition(|it| self.is_only_named(it))
@@ -84,7 +85,7 @@ impl Places {
         !kept.contains(&Some(place))
     }
 
-    /// All there are.
+    /// All addresses, the current one first.
     pub(super) fn all(&self) -> impl Iterator<Item = &Target> {
         core::iter::once(&self.here).chain(&self.others)
     }

@@ -1,4 +1,4 @@
-//! What somebody has promised of a server that has a standby: whom it may follow.
+//! An elector's votes for one server that has a standby: which leader the elector may follow.
 
 use alloc::vec::Vec;
 
@@ -7,29 +7,30 @@ use serde::{Deserialize, Serialize};
 use pstrain_compute::id::Term;
 use pstrain_wire::replica::{Candidacy, Elector, Promise, Stage};
 
-/// What an elector has promised of one server.
+/// The state of an elector's votes for one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Vote {
-    /// It follows nobody in an earlier term.
+    /// The elector follows no leader of an earlier term.
     term: Term,
-    /// To whom it has promised that, and what that one had kept; none if it is known who leads.
+    /// The candidate that got the vote for `term`, and the term of what it had kept; none if the
+    /// leader of `term` is known.
     to: Option<(u64, Term)>,
-    /// The latest term in which somebody may have led, and who: whoever keeps less than that one
+    /// The latest term in which a server may have led, and that server: a candidate that keeps less
     /// must not lead.
     led: (Term, Option<u64>),
 }
 
 impl Vote {
-    /// The term of its promise.
+    /// The term of the last vote.
     pub(super) const fn term(&self) -> Term {
         self.term
     }
 
-    /// Follows whoever leads in `term`; false if that is over.
+    /// Follows the leader of `term`; returns false if the elector has voted for a later term.
     ///
-    /// A later term that was promised to somebody who had kept less than this one has is no reason
-    /// not to: too many are bound to this one for that to come about, since they promise nothing to
-    /// one who has kept less.
+    /// A later vote does not count if its candidate had kept less than `term`: the leader of `term`
+    /// has bound enough electors, and these refuse a candidate that keeps less, so that it cannot
+    /// win.
     pub(super) fn follow(&mut self, term: Term) -> bool {
         let came_to_nothing = self.to.is_some_and(|(_, kept)| kept < term);
         if term < self.term && !came_to_nothing {
@@ -41,8 +42,8 @@ impl Vote {
         true
     }
 
-    /// Answers one that wants to lead. A term is promised to one only, and only to one that keeps
-    /// all that anybody may have kept who led before; to itself, whoever that was does.
+    /// Votes on a candidacy. A term gets one vote, and only for a candidate that has kept as much
+    /// as the last server that may have led, or that is that server itself.
     pub(super) fn answer(&mut self, elector: Elector, asked: Candidacy) -> Promise {
         let Candidacy { term, kept, id, stage, .. } = asked;
         let (led, by) = self.led;
