@@ -21,7 +21,7 @@ pub(super) struct Vote {
 }
 
 impl Vote {
-    /// The term of the last vote.
+    /// The term of the last vote, or of the leader that the elector follows.
     pub(super) const fn term(&self) -> Term {
         self.term
     }

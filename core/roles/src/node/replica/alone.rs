@@ -1,4 +1,4 @@
-//! A primary that has lost its standby: the workers' promises.
+//! Primary without a standby: gathers votes to continue alone.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -15,13 +15,12 @@ use pstrain_wire::replica::Promise;
 use pstrain_wire::{Wait, WaitReason};
 
 /// A standby confirms an entry within this time, unless its process, machine or link is in trouble.
-/// No status blames a worker for less: its gradient is overdue only later.
+/// No status reports a shorter wait: a worker's gradient is overdue only later.
 const PROMPT: Duration = Duration::from_millis(200);
 
 impl Primary {
-    /// For how long it has stood still for want of a standby or of promises, if it does. The limit
-    /// is the end of the run for a standby that is gone, and the end of its connection for a silent
-    /// one.
+    /// How long the primary has been stalled for want of a standby or of votes, if it is. The limit
+    /// is the end of the run if the standby is gone, and the end of its connection if it is silent.
     pub(super) fn wait(&self, now: Time) -> Option<Wait> {
         let lease = self.lease();
         let (reason, since, limit) = match self.follower.as_ref()?.link {
@@ -39,8 +38,8 @@ impl Primary {
         Some(Wait { reason, workers: Vec::new(), waited, left })
     }
 
-    /// Counts by those who are there now. Once all are given up, the last of them count still: they
-    /// may be there, and nobody else can say who leads.
+    /// Renews the electors from the current members. If there are none, the last electors still
+    /// count: they may be alive, and no other node can decide who leads.
     pub(super) fn renew_electorate(&mut self) {
         let electorate = self.copy.server.electorate();
         if !electorate.is_empty() {
@@ -48,7 +47,7 @@ impl Primary {
         }
     }
 
-    /// When the workers are asked to follow this one alone.
+    /// When the electors are next asked to follow this primary without a standby.
     pub(super) fn contest_at(&self) -> Option<Time> {
         match &self.follower.as_ref()?.link {
             Link::Down { since, .. } => {
@@ -102,9 +101,9 @@ impl Primary {
         self.win_if_promised(now, config, out);
     }
 
-    /// Goes on alone once enough workers have promised.
+    /// Continues without a standby once enough electors have voted.
     fn win_if_promised(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
-        // Once both have the end of the run nothing changes any more, whoever leads.
+        // Once both servers have the end of the run, nothing changes any more, whoever leads.
         let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
         loop {
             let Some(contest) = &mut self.contest else { return };

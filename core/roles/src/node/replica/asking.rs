@@ -1,4 +1,5 @@
-//! A standby whose electors do not come to it: it goes to them, once it has lost its primary.
+//! Canvass: a shard's standby that has lost its primary connects to its electors, who do not
+//! connect to it.
 
 use alloc::string::ToString;
 
@@ -12,20 +13,20 @@ use pstrain_compute::id::{PeerId, Term};
 use pstrain_compute::time::Time;
 use pstrain_wire::{Limits, Message};
 
-/// Whom a standby dials: its primary, and then each of those who may decide, in turn.
+/// The position of a standby in its round of dials: its primary first, then each elector.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Round(usize);
 
 impl Round {
-    /// Whether it is with somebody else than its primary.
+    /// True if it dials an elector instead of its primary.
     pub(super) const fn is_at_elector(self) -> bool {
         self.0 > 0
     }
 }
 
 impl Standby {
-    /// Turns to the next place to dial; whether that is the first elector, for the first time since
-    /// it has lost the primary.
+    /// Advances to the next address to dial; returns true if that is the first elector since the
+    /// standby lost its primary.
     pub(super) fn turn(&mut self, now: Time) -> bool {
         let lease = self.lease();
         let may = self.can_lead() && self.lost.as_ref().is_some_and(|it| now >= it.goes_at(lease));
@@ -44,10 +45,10 @@ impl Standby {
         })
     }
 
-    /// When it goes to the electors even if the primary has not refused it, unless it has been
-    /// there, or they come here. A primary that has just taken its connection gets as long to
-    /// answer: if the standby left then, both would ask the electors, and neither would let the
-    /// other lead.
+    /// When the standby dials the electors although the primary has not refused it; none if it has
+    /// done so already, or if electors connect to it. A primary that has just accepted its
+    /// connection gets as long to answer: if the standby left at that moment, both would ask the
+    /// electors, and neither would let the other lead.
     pub(super) fn goes_at(&self) -> Option<Time> {
         let lost = self.lost.as_ref().filter(|lost| lost.search != Search::GoesRound)?;
         let may = self.can_lead() && !self.is_coordinator() && !self.dialler.is_dialling();
@@ -60,7 +61,7 @@ impl Standby {
         self.ask(now, peer, Term(0), out);
     }
 
-    /// What an elector says.
+    /// Handles a message of an elector.
     pub(super) fn on_elector(&mut self, now: Time, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}

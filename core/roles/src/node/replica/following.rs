@@ -1,4 +1,4 @@
-//! The standby of a primary, as the primary knows it.
+//! The primary's view of its standby.
 
 use alloc::string::String;
 use core::time::Duration;
@@ -10,18 +10,18 @@ use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::heartbeat;
 
-/// A standby, while it is one.
+/// The standby of a primary.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Follower {
     pub(super) id: u64,
-    /// Where workers reach it.
+    /// The address at which workers reach it.
     pub(super) address: String,
-    /// Whether it has all, so that nothing has an effect without it.
+    /// True if it has the whole state, so that effects wait for it.
     pub(super) paired: bool,
     pub(super) link: Link,
 }
 
-/// The connection of a standby.
+/// The connection to a standby.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Link {
     Up { peer: PeerId, heard: Time, beat_at: Time },
@@ -29,7 +29,7 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// A connection that has just been heard.
+    /// A connection that has just been opened or heard.
     pub(super) fn up(now: Time, peer: PeerId, lease: Duration) -> Self {
         Self::Up { peer, heard: now, beat_at: now + heartbeat(lease) }
     }
@@ -42,21 +42,21 @@ impl Link {
         }
     }
 
-    /// Notes a sign of life.
+    /// Records a sign of life.
     pub(super) const fn hear(&mut self, now: Time) {
         if let Self::Up { heard, .. } = self {
             *heard = now;
         }
     }
 
-    /// Notes that something was sent.
+    /// Records a sent message, which postpones the next heartbeat.
     pub(super) fn sent(&mut self, now: Time, lease: Duration) {
         if let Self::Up { beat_at, .. } = self {
             *beat_at = now + heartbeat(lease);
         }
     }
 
-    /// How long it has been silent, if that is too long.
+    /// How long the standby has been silent, if that is too long.
     pub(super) fn silent(&self, now: Time, lease: Duration) -> Option<Duration> {
         match self {
             Self::Up { heard, .. } => Some(now.since(*heard)).filter(|it| *it >= silence(lease)),
@@ -64,12 +64,12 @@ impl Link {
         }
     }
 
-    /// Whether it wants to be told that this side is alive.
+    /// True if a heartbeat is due.
     pub(super) fn wants_beat(&self, now: Time) -> bool {
         matches!(self, Self::Up { beat_at, .. } if now >= *beat_at)
     }
 
-    /// When something is due.
+    /// When a heartbeat is due, or the standby has been silent for too long.
     pub(super) fn deadline(&self, lease: Duration) -> Option<Time> {
         match self {
             Self::Up { heard, beat_at, .. } => Some((*beat_at).min(*heard + silence(lease))),

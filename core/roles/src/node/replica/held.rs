@@ -1,9 +1,9 @@
-//! Pushes that are not sent to the standby at once, and what they need once they are.
+//! Pushes that are withheld from the standby, and the form in which they are sent later.
 //!
-//! Of a push the server owes nobody a word while its round is open. When the round closes, its
-//! values have become part of a sum, and the standby can do with that: one gradient for all of the
-//! round, instead of each. (Replication after aggregation: Li et al., "Scaling distributed machine
-//! learning with the parameter server", OSDI 2014, section 4.3.)
+//! No peer waits for an answer to a push while its round is open. When the round closes, the values
+//! of its pushes have become part of a sum, and the standby needs only that: one gradient for the
+//! whole round instead of one per push. (Replication after aggregation: Li et al., "Scaling
+//! distributed machine learning with the parameter server", OSDI 2014, section 4.3.)
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -18,11 +18,11 @@ use pstrain_wire::decision::Decision;
 use pstrain_wire::replica::{Combined, EntryKind, Shape};
 use pstrain_wire::worker::Push;
 
-/// A push, among those that are held back: a worker that begins anew is welcomed first, and nothing
-/// is held back any more then.
+/// Identifies a withheld push. The incarnation is not needed: a worker is welcomed before it pushes
+/// under a new one, and a welcome sends all withheld entries.
 pub(super) type PushId = (WorkerId, Sequence);
 
-/// A push that came, with what became of it.
+/// A withheld push, with the server's decision about it.
 #[derive(Debug)]
 pub(super) struct HeldPush {
     at: Time,
@@ -32,19 +32,19 @@ pub(super) struct HeldPush {
     pub(super) fate: Fate,
 }
 
-/// What became of a push.
+/// The server's decision about a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Nothing yet, as far as is known here.
+    /// None yet, as far as the primary knows.
     Open,
-    /// It was in order, and comes to nothing.
+    /// The push was valid, and is dropped.
     Dropped,
-    /// It is part of the update that was made of this version.
+    /// The push is part of the update that was made of this version.
     Applied(Version),
 }
 
 impl HeldPush {
-    /// One that came at a time of the stream, from a connection of the server.
+    /// A push that arrived at a time of the stream, on a connection of the server.
     pub(super) const fn new(at: Time, peer: PeerId, worker: WorkerId, push: Push) -> Self {
         Self { at, peer, worker, push, fate: Fate::Open }
     }
@@ -53,12 +53,12 @@ impl HeldPush {
         (self.worker, self.push.header.sequence)
     }
 
-    /// Whether it has a value for each key that it says.
+    /// True if it has a value for each key in its header.
     pub(super) fn is_whole(&self) -> bool {
         self.push.gradient.len() as u64 == self.push.header.keys.len()
     }
 
-    /// The entry as it is sent: with the values of the gradient, or bare of them.
+    /// Encodes the entry to send: with the values of the gradient, or bare.
     pub(super) fn encode(&self, is_bare: bool) -> (EntryKind, Vec<u8>) {
         let Self { at, peer, push, .. } = self;
         let mut push = push.clone();
@@ -80,10 +80,10 @@ impl HeldPush {
     }
 }
 
-/// What became of pushes, as effects of the server say.
+/// The decisions about pushes in the server's effects.
 pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
     let mut fates = Vec::new();
-    // An update comes after what it was made of.
+    // An update is reported after the gradients that it was made from.
     let mut applied = Vec::new();
     for effect in effects {
         let Effect::Report(event) = effect else { continue };
@@ -93,8 +93,8 @@ pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
                 let fate = Fate::Applied(Version(point.version.0.saturating_sub(1)));
                 fates.extend(applied.drain(..).map(|push| (push, fate)));
             }
-            // Once the run is over it is not said whether they were in order, and a push without
-            // its values is finite.
+            // After the end of the run the drop does not say whether the push was valid; and a bare
+            // push is finite, so that the standby could not reproduce `NotFinite`.
             Event::Dropped { worker, sequence, reason }
                 if !matches!(reason, DropReason::Over | DropReason::NotFinite) =>
             {
@@ -106,8 +106,8 @@ pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
     fates
 }
 
-/// The versions of which the update is sent with what its gradients were combined to: where that is
-/// shorter than those of them that are held back.
+/// Versions whose update is sent as its combined gradient: where that is shorter than the withheld
+/// pushes that are part of it.
 pub(super) fn worth_it<'a>(
     held: impl Iterator<Item = &'a HeldPush>,
     combined: impl Iterator<Item = &'a Combined>,
@@ -123,11 +123,11 @@ pub(super) fn worth_it<'a>(
     combined.filter(is_shorter).map(|it| it.header.version).collect()
 }
 
-/// Whether somebody waits for an effect, so that the standby must have what brought it about.
+/// True if a peer waits for the effect, so that the standby must have its input.
 pub(super) fn is_awaited(effect: &Effect) -> bool {
     match effect {
         Effect::Report(Event::Pushed { .. } | Event::Dropped { .. }) => false,
-        // Other servers do nothing about these before the round closes.
+        // Other servers do not act on these before the round closes.
         Effect::Send(_, Message::Decisions(told)) => {
             let waits =
                 |it: &Decision| matches!(it, Decision::Gather { .. } | Decision::Merge { .. });

@@ -1,43 +1,42 @@
-//! A server that has a standby, or is one: two processes that keep the same stream of inputs, of
-//! which one leads.
+//! A pair of servers, primary and standby: two processes that replicate one stream of inputs.
 //!
-//! The primary hands each input to its [`Server`] and to the standby, and nobody sees an effect of
-//! it before the standby has it. So the standby has been told all that anybody knows, and can go on
-//! where the primary was.
+//! The primary hands each input to its [`Server`] and to the standby, and withholds the effects of
+//! the input until the standby has it. So the standby knows everything that any peer has seen, and
+//! can continue where the primary was.
 //!
 //! # Who leads
-//! Neither can tell a dead partner from one that it cannot reach, so neither decides alone. Whoever
-//! wants to go on without the other asks the workers for a
-//! [`Promise`](pstrain_wire::replica::Promise) to follow it in a new [`Term`]: a standby that has
-//! lost its primary asks those that come to it, for they have lost it, too; a primary that has lost
-//! its standby asks those it has. A standby needs half of the workers, a primary more than half, so
-//! that both cannot have enough. Whoever has enough of them asks them once more, to bind them
-//! ([`Stage::Binds`]), and leads once enough have heard that: from then on they promise nothing to
-//! whoever keeps less ([`Candidacy::kept`]), unless a primary whose standby is back lets go of them
-//! ([`Stage::Releases`]). So one that dies while it asks has done nothing that the other would have
-//! to know. (The two rounds are those of Lamport, "The part-time parliament", 1998.) No third
-//! machine is needed, and an old primary can do nothing: what it does has no effect until its
-//! standby has it, or the workers have promised.
+//! Neither server can tell a dead partner from an unreachable one, so neither decides alone. A
+//! server that wants to continue without its partner asks the workers for votes
+//! ([`Promise`](pstrain_wire::replica::Promise)) to follow it in a new [`Term`]. A standby that has
+//! lost its primary asks the workers that connect to it, for they have lost the primary, too; a
+//! primary that has lost its standby asks its workers. A standby needs half of the workers, a
+//! primary more than half, so that both cannot win. A candidate with enough votes asks once more,
+//! to bind the voters ([`Stage::Binds`]), and leads once enough have confirmed. From then on they
+//! refuse every candidate that keeps less ([`Candidacy::kept`]), unless a primary whose standby is
+//! back releases them ([`Stage::Releases`]). So a candidate that dies in the first round leaves
+//! nothing behind that its partner would have to know. (The two rounds are those of Lamport, "The
+//! part-time parliament", 1998.) No third machine is needed, and a deposed primary is fenced: its
+//! inputs have no effect until its standby has them, or the workers have voted for it.
 //!
-//! # One of several servers
-//! Of those that do not coordinate the coordinator decides who leads: it is the only elector. Its
-//! promises are inputs of it like any other, so its own standby knows them. Where it cannot be
-//! reached nothing goes on anyway. It does not come to a standby, so that goes there ([`asking`]);
-//! whoever leads asks it over the connection that the server has, or dials for.
+//! # Shards
+//! The coordinator decides who leads a shard: it is the only elector. Its votes are inputs of its
+//! own stream, so its standby knows them. Where the coordinator cannot be reached, training stops
+//! anyway. A coordinator does not connect to a shard's standby, so the standby connects to the
+//! coordinator ([`asking`]); a shard's primary asks over its existing connection, or dials.
 //!
 //! # What is sent
-//! An input is sent once it has an effect that somebody waits for, with all before it. So of a push
-//! whose round closes with it nothing need be sent but what it became part of
-//! ([`Replicate::Updates`]): whoever has sent it has heard nothing of it by then, and will send it
-//! again if this one dies.
+//! An input is sent, with all inputs before it, once a peer waits for one of its effects. So if a
+//! push closes its round at once, only the combined gradient need be sent ([`Replicate::Updates`]):
+//! the worker has received no answer by then, and repeats the push if the primary dies.
 //!
-//! # Whose promises count
-//! Of workers those of the members, as an entry of the stream says: of one list at a time, and the
-//! next comes only once the standby has the last. Whoever leads counts by the newest list that both
-//! have; a standby cannot know which that is, and needs half of each that may be it. (The argument
-//! is that of joint consensus: Ongaro and Ousterhout, "In search of an understandable consensus
-//! algorithm", 2014, section 6.) A process promises as each incarnation that it has had: it may be
-//! another by the next list, and remembers what it promised as the one before.
+//! # Whose votes count
+//! The electors are the member workers that an entry of the stream lists. One list is in force at a
+//! time, and the next is proposed only once the standby has the last. The primary counts by the
+//! newest list that both have; a standby cannot know which list that is, and needs half of each
+//! list that it may be. (The argument is that of joint consensus: Ongaro and Ousterhout, "In search
+//! of an understandable consensus algorithm", 2014, section 6.) A process votes as each incarnation
+//! that it has had: it may have a new incarnation by the next list, and it remembers its earlier
+//! votes.
 //!
 //! [`Candidacy::kept`]: pstrain_wire::replica::Candidacy
 //! [`Stage::Releases`]: pstrain_wire::replica::Stage::Releases
@@ -75,35 +74,35 @@ use pstrain_compute::time::Time;
 use pstrain_policy::job::{Job, heartbeat};
 use pstrain_wire::Status;
 
-/// What a replica knows before it has met anybody.
+/// Configuration of a replica, known before it has met a peer.
 #[derive(Clone, Debug)]
 pub struct ReplicaConfig {
-    /// A number that no other process has.
+    /// The replica's id; unique among all processes.
     pub id: u64,
-    /// Where workers reach it.
+    /// The address at which workers reach it.
     pub address: String,
-    /// Where the server is that it stands by for; empty if it leads from the beginning.
+    /// The address of the primary that it stands by for; empty if it leads from the beginning.
     pub leader: String,
-    /// For the jitter of its back-off.
+    /// Random stream for the jitter of the back-off.
     pub stream: Stream,
-    /// What of gradients it sends to its standby, while it has one.
+    /// The form in which gradients are sent to its standby, while it leads.
     pub replicate: Replicate,
 }
 
-/// What of gradients goes to a standby.
+/// The form in which gradients are sent to a standby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replicate {
-    /// Each push, as it comes.
+    /// Each push, on arrival.
     Pushes,
     #[default]
-    /// Of a round what its gradients were combined to, once it closes, where that is shorter. A
-    /// push is sent with its values all the same if something else has an effect before its round
-    /// closes, if what is remembered or asked of gradients is more than their sum, and always by
-    /// servers that do not coordinate: the coordinator counts on a push the moment it hears of it.
+    /// The combined gradient of each round, once the round closes, where that is shorter. A push is
+    /// sent with its values all the same if another effect is due before its round closes, if the
+    /// update needs more of the gradients than their sum, and always by servers that do not
+    /// coordinate: the coordinator counts on a push the moment it hears of it.
     Updates,
 }
 
-/// A server that has a standby or is one, as a state machine.
+/// A server with a standby, or a standby, as a state machine.
 #[derive(Debug)]
 pub struct Replica {
     config: ReplicaConfig,
@@ -117,18 +116,18 @@ enum Role {
     StandsBy(Box<Standby>),
 }
 
-/// A server's state, and how far in the stream it is.
+/// A server's state, and its position in the stream.
 #[derive(Debug)]
 struct Copy {
     server: Subject,
-    /// Entries handed in so far.
+    /// Number of entries applied.
     entries: u64,
-    /// The same moment by the clock of this process and by that of the stream.
+    /// One moment, by the clock of this process and by the clock of the stream.
     clock: (Time, Time),
 }
 
 impl Copy {
-    /// The time of the stream, which goes on from where the last primary was.
+    /// The time of the stream, which continues from the last primary's.
     fn stream_time(&self, now: Time) -> Time {
         let (own, stream) = self.clock;
         stream + now.since(own)
@@ -142,13 +141,13 @@ impl Copy {
 }
 
 impl Replica {
-    /// One that leads, and has no standby yet.
+    /// A primary of the coordinator, without a standby yet.
     #[must_use]
     pub fn primary(config: ReplicaConfig, server: Server) -> Self {
         Self::leading(config, Subject::Coordinator(Box::new(server)))
     }
 
-    /// One that leads and does not coordinate, and has no standby yet.
+    /// A primary of a shard, without a standby yet.
     #[must_use]
     pub fn primary_shard(config: ReplicaConfig, shard: Shard) -> Self {
         Self::leading(config, Subject::Shard(Box::new(shard)))
@@ -160,16 +159,16 @@ impl Replica {
         Self { config, role, done: false }
     }
 
-    /// One that stands by for the server that its driver dials; of the same job.
+    /// A standby of the server that its driver dials; both have the same job.
     ///
     /// # Errors
-    /// [`ServerError`] if there can be no server for the job.
+    /// [`ServerError`] if the job cannot have a server.
     pub fn standby(config: ReplicaConfig, job: Job) -> Result<Self, ServerError> {
         let standby = Standby::new(config.clone(), job)?;
         Ok(Self { config, role: Role::StandsBy(Box::new(standby)), done: false })
     }
 
-    /// Sends, while it leads, this of gradients to its standby.
+    /// Sets the form in which gradients are sent to the standby, while this replica leads.
     pub const fn set_replicate(&mut self, replicate: Replicate) {
         self.config.replicate = replicate;
         if let Role::Leads(primary) = &mut self.role {
@@ -177,8 +176,8 @@ impl Replica {
         }
     }
 
-    /// The server as it is here; none until the primary has sent its state, and for one that does
-    /// not coordinate.
+    /// This replica's copy of the server; none until the primary has sent its state, and none for a
+    /// shard.
     #[must_use]
     pub fn server(&self) -> Option<&Server> {
         match &self.role {
@@ -187,7 +186,7 @@ impl Replica {
         }
     }
 
-    /// Which server it is and which keys it has, where it does not coordinate and has some.
+    /// The shard's id and key range; none for a coordinator, and for a shard without keys.
     #[must_use]
     pub fn holds(&self) -> Option<(ServerId, KeyRange)> {
         match &self.role {
@@ -196,7 +195,7 @@ impl Replica {
         }
     }
 
-    /// The server as it is here, when all is done.
+    /// This replica's copy of the server, after the end.
     #[must_use]
     pub fn into_server(self) -> Option<Server> {
         match self.role {
@@ -205,7 +204,7 @@ impl Replica {
         }
     }
 
-    /// Whether it leads, as far as it knows.
+    /// True if it leads, as far as it knows.
     #[must_use]
     pub const fn leads(&self) -> bool {
         matches!(self.role, Role::Leads(_))
@@ -247,11 +246,11 @@ impl Node for Replica {
     }
 }
 
-/// The term of a run that begins.
+/// The first term of a run.
 const FIRST: Term = Term(1);
 
-/// How long a partner that was cut off is given to come back before the workers are asked: workers
-/// are silent for longer than that before they give anybody up.
+/// How long a primary waits for a lost standby before it asks the workers for votes: shorter than
+/// the silence after which a worker gives up a server.
 fn grace(lease: Duration) -> Duration {
     heartbeat(lease)
 }
@@ -261,21 +260,22 @@ fn silence(lease: Duration) -> Duration {
     lease / 2
 }
 
-/// The peer of the server behind a connection of the driver. Each term counts anew, so that nobody
-/// is taken for a connection of the primary before.
+/// Maps a connection of the driver to a peer id of the server. Each term has its own ids, so that a
+/// new connection is not mistaken for one of the previous primary.
 fn inner(term: Term, peer: PeerId) -> PeerId {
     PeerId(peer.0 + (term.0.saturating_sub(FIRST.0) << PEER_BITS))
 }
 
-/// The connection of the driver behind a peer of the server; none if it was of an earlier term.
+/// Maps a peer id of the server to a connection of the driver; none if it belongs to an earlier
+/// term.
 fn outer(term: Term, peer: PeerId) -> Option<PeerId> {
     peer.0.checked_sub(term.0.saturating_sub(FIRST.0) << PEER_BITS).map(PeerId)
 }
 
-/// Connections in one term: 2^36.
+/// Peer ids in one term: 2^36.
 const PEER_BITS: u32 = 36;
 
-/// Ends a replica that cannot go on.
+/// Ends a replica that cannot continue.
 fn fail(error: WorkerError, out: &mut Outbox) {
     out.push(Effect::Done(Err(error)));
 }

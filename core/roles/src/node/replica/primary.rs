@@ -1,5 +1,5 @@
-//! The one that leads: hands inputs to its server and to its standby, holds effects back until the
-//! standby has them, and asks the workers when it has lost it.
+//! The primary: hands inputs to its server and to its standby, withholds effects until the standby
+//! has the inputs, and asks the electors for votes when it has lost the standby.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -22,34 +22,34 @@ use pstrain_wire::replica::{Electorate, EntryKind};
 use pstrain_wire::worker::{End, Heartbeat};
 use pstrain_wire::{Message, Status};
 
-/// Whoever leads.
+/// The state of a primary.
 #[derive(Debug)]
 pub(super) struct Primary {
     pub(super) copy: Copy,
-    /// The term it began to lead in: connections are counted anew with it.
+    /// The term in which it began to lead: peer ids are mapped by it.
     pub(super) began: Term,
-    /// The term of what is kept: by the standby, or by whatever the workers have promised.
+    /// The term that is in force: kept by the standby, or won from the electors.
     pub(super) term: Term,
-    /// The latest that it has asked for, or heard of.
+    /// The latest term that it has asked for, or heard of.
     pub(super) latest: Term,
     pub(super) follower: Option<Follower>,
-    /// Whose promises count.
+    /// The electors whose votes count.
     pub(super) electorate: Electorate,
     pub(super) unsettled: Unsettled,
     pub(super) contest: Option<Contest>,
-    /// How the other is found: the one that led before, to be told that it does no more; or the one
-    /// that stood by and is gone, to be asked whether it leads.
+    /// Dials the other server of the pair: the deposed primary, to tell it so; or the lost standby,
+    /// to ask whether it leads.
     pub(super) other: Option<Dialler>,
     pub(super) dials: Dials,
     pub(super) effects: Outbox,
     pub(super) replicate: Replicate,
 }
 
-/// Entries that are kept back for the sake of a push, at most.
+/// Limit of entries that are withheld for the sake of a push.
 const MOST_KEPT_BACK: usize = 4096;
 
 impl Primary {
-    /// One that leads alone in `term`.
+    /// A primary without a standby in `term`.
     pub(super) fn new(copy: Copy, term: Term, replicate: Replicate) -> Self {
         let electorate = copy.server.electorate();
         Self {
@@ -98,7 +98,7 @@ impl Primary {
         self.watch_electorate(now, out);
     }
 
-    /// Takes out what is not for the server; the rest, with the peers that the server knows.
+    /// Handles inputs that are not for the server; returns the others, with the server's peer ids.
     pub(super) fn intercept(
         &mut self,
         now: Time,
@@ -186,7 +186,7 @@ impl Primary {
             self.send_kept_back(now, out);
         }
         let mut effects = core::mem::take(&mut self.effects);
-        // Whoever asks how the run is doing shall hear that it stands still.
+        // Status requests are answered at once, so that clients can see a stalled run.
         let is_question = matches!(input, Input::Message(_, Message::PullStatus(_)));
         self.copy.server.handle(at, input, &mut effects);
         if keeps_back {
@@ -195,7 +195,7 @@ impl Primary {
         }
         let is_last = effects.iter().any(|effect| self.copy.server.is_last(effect));
         if self.is_paired() && !is_question && !is_last {
-            // That somebody is dialled nobody sees before something is said there.
+            // A dial reveals nothing until a message is sent on the connection.
             let dials = effects.extract_if(.., |effect| matches!(effect, Effect::Dial(_)));
             let mut free: Vec<Effect> = dials.collect();
             if keeps_back {
@@ -217,7 +217,7 @@ impl Primary {
         self.effects = effects;
     }
 
-    /// An input as an entry of the stream; none if it is no input of a server.
+    /// An input as an entry of the stream; none if it is not an input of a server.
     fn content(&self, at: Time, input: &Input, keeps_back: bool) -> Option<Content> {
         if let Input::Message(peer, Message::Push(push)) = input
             && keeps_back
@@ -230,9 +230,9 @@ impl Primary {
         Some(Content::Ready(EntryKind::Input, Arc::new(bytes)))
     }
 
-    /// A heartbeat says nothing of any input, and whoever waits for a round to close waits for
-    /// these. While the standby is away they are held back like all else: a server that stands
-    /// still is not there.
+    /// Takes out heartbeats that may be sent at once: they reveal no input, and a worker that waits
+    /// for a round to close waits for them. While the standby is disconnected they are withheld
+    /// like all effects: a stalled server must not appear alive.
     fn let_heartbeats_pass(&mut self, effects: &mut Outbox) -> Vec<Effect> {
         if self.follower_peer().is_none() {
             return Vec::new();
@@ -240,17 +240,17 @@ impl Primary {
         let is_beat =
             |effect: &mut Effect| matches!(effect, Effect::Send(_, Message::Heartbeat(_)));
         let beats: Vec<Effect> = effects.extract_if(.., is_beat).collect();
-        // Nobody shall hear them before what was said earlier.
+        // Heartbeats must not overtake effects of entries already sent.
         self.unsettled.queue(beats)
     }
 
-    /// The next entry of the stream, which waits for nothing.
+    /// Appends an entry to the stream and sends it at once.
     pub(super) fn write(&mut self, now: Time, kind: EntryKind, out: &mut Outbox) {
         self.append(self.copy.stream_time(now), Content::Ready(kind, Arc::default()));
         self.send_kept_back(now, out);
     }
 
-    /// Adds an entry to the stream.
+    /// Appends an entry to the stream.
     fn append(&mut self, at: Time, content: Content) {
         let number = self.copy.entries;
         self.copy.entries += 1;
@@ -259,7 +259,7 @@ impl Primary {
         }
     }
 
-    /// Sends all that is kept back.
+    /// Sends all withheld entries.
     pub(super) fn send_kept_back(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.lease();
         let from = self.unsettled.seal(self.copy.stream_time(now));
@@ -273,12 +273,12 @@ impl Primary {
             self.unsettled.send(from, peer, (term, settled), out);
         }
         if !follower.paired {
-            // Nobody waits for it.
+            // No effect waits for a standby that is not paired.
             self.unsettled.release();
         }
     }
 
-    /// Effects of the server that nothing holds back.
+    /// Executes effects of the server that need not wait for the standby.
     pub(super) fn obey(
         &mut self,
         now: Time,
@@ -297,7 +297,8 @@ impl Primary {
         }
     }
 
-    /// An effect of the server as one of this node: with the connections of its driver.
+    /// Translates an effect of the server: with the driver's connections, the term and the
+    /// standby's address. None if its connection is of an earlier term.
     pub(super) fn adorn(&self, now: Time, effect: Effect) -> Option<Effect> {
         let outer = |peer| outer(self.began, peer);
         Some(match effect {
@@ -333,7 +334,7 @@ impl Primary {
         })
     }
 
-    /// Adds what the server does not know of its standby.
+    /// Adds the standby's address and the wait for the standby to a status.
     fn complete(&self, now: Time, status: &mut Status) {
         status.standby = self.standby();
         if let Some(first) = status.servers.first_mut() {
@@ -344,7 +345,7 @@ impl Primary {
         }
     }
 
-    /// How the job is doing, if the server knows.
+    /// The status of the job, if the server knows it.
     pub(super) fn outlook(&self, now: Time) -> Option<Status> {
         let mut status = self.copy.server.status(self.copy.stream_time(now))?;
         self.complete(now, &mut status);
@@ -365,13 +366,13 @@ impl Primary {
         }
     }
 
-    /// Where workers find the standby.
+    /// The address at which workers find the standby.
     pub(super) fn standby(&self) -> Option<String> {
         let follower = self.follower.as_ref().filter(|follower| follower.paired);
         follower.map(|follower| follower.address.clone())
     }
 
-    /// These connections of the server as those of its driver.
+    /// Translates connections of the server to those of the driver.
     pub(super) fn outer_of(&self, peers: Vec<PeerId>) -> impl Iterator<Item = PeerId> {
         let began = self.began;
         peers.into_iter().filter_map(move |peer| outer(began, peer))
@@ -388,7 +389,7 @@ impl Primary {
         self.obey(now, effects.into_iter(), out);
     }
 
-    /// If somebody has joined or gone: says whose promises count, one list at a time.
+    /// Proposes the current electorate if the members have changed, one list at a time.
     pub(super) fn watch_electorate(&mut self, now: Time, out: &mut Outbox) {
         if !self.is_paired() || self.unsettled.is_proposing() {
             return;
@@ -401,7 +402,8 @@ impl Primary {
         }
     }
 
-    /// Does what is due here; the wake-up is the server's, too, if its time has come.
+    /// Handles a wake-up of the primary; returns it for the server, too, if the server's deadline
+    /// has come.
     pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) -> Option<Input> {
         let lease = self.lease();
         self.look_for_other(now, out);
@@ -418,26 +420,27 @@ impl Primary {
         self.copy.server.deadline().is_some_and(|due| at >= due).then_some(Input::Wake)
     }
 
-    /// Whether nothing waits for anybody.
+    /// True if no entry waits for the standby and no election is open.
     pub(super) fn rests(&self) -> bool {
         self.unsettled.first().is_none() && self.contest.is_none()
     }
 
-    /// The connections that are up, as far as it knows.
+    /// The open connections, as far as the primary knows.
     pub(super) fn peers(&self) -> Vec<PeerId> {
         let other = self.other.as_ref().and_then(Dialler::peer);
         let own = self.follower_peer().into_iter().chain(other);
         self.outer_of(self.copy.server.peers()).chain(own).collect()
     }
 
-    /// What the server has asked for and not been answered, but for what waits for the standby.
+    /// Effects of the server that the driver has not answered, without those that wait for the
+    /// standby.
     pub(super) fn unanswered(&self) -> Vec<Effect> {
         let mut unanswered = self.copy.server.unanswered();
         unanswered.retain(|effect| !self.unsettled.holds(effect));
         unanswered
     }
 
-    /// Saves or restores everything but the copy, while it [rests](Self::rests).
+    /// Saves or restores everything but the copy, while the primary [rests](Self::rests).
     pub(super) fn archive(
         &mut self,
         archive: &mut Archive<'_>,

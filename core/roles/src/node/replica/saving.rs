@@ -1,4 +1,4 @@
-//! The state of a server that has a standby, or is one, as something that can be kept.
+//! Saving and restoring a replica.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,10 +16,10 @@ use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 
 impl Replica {
-    /// The one of `job` that was saved: it goes on as that one would have.
+    /// Restores a saved replica of `job`, which continues as the saved one would have.
     ///
     /// # Errors
-    /// [`RestoreError`] if there can be no server for the job, or what was saved is not of it.
+    /// [`RestoreError`] if the job cannot have a server, or the saved state belongs to another job.
     pub fn restore(config: ReplicaConfig, job: Job, saved: &Saved) -> Result<Self, RestoreError> {
         let mut archive = Archive::restore(saved, 0);
         let Kind { leads, coordinates } = Kind::read(&mut archive)?;
@@ -40,11 +40,11 @@ impl Replica {
         Ok(Self { config, role: Role::StandsBy(Box::new(standby)), done: false })
     }
 
-    /// One that does not coordinate and was saved, in the place of this new `shard`; its job is
-    /// saved with it.
+    /// Restores the primary of a shard in place of the new `shard`; the job is part of the saved
+    /// state.
     ///
     /// # Errors
-    /// [`RestoreError`] if what was saved is no such server.
+    /// [`RestoreError`] if the saved state is not one of a shard's primary.
     pub fn restore_shard(
         config: ReplicaConfig,
         mut shard: Shard,
@@ -95,7 +95,7 @@ impl Replica {
 }
 
 impl Durable for Replica {
-    /// Not while something waits for the other.
+    /// False while something waits for the partner.
     fn can_save(&self) -> bool {
         let rests = match &self.role {
             Role::Leads(primary) => primary.rests(),
@@ -134,7 +134,7 @@ impl Durable for Replica {
     }
 }
 
-/// What was saved: the first of it.
+/// The kind of saved replica: the first item of its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Kind {
     leads: bool,
@@ -150,7 +150,7 @@ impl Kind {
 }
 
 impl Copy {
-    /// The rest of it, once the server is restored.
+    /// Restores the stream position, after the server.
     fn restore(server: Subject, archive: &mut Archive<'_>) -> Result<Self, SavedError> {
         let mut copy = Self { server, entries: 0, clock: (Time::ZERO, Time::ZERO) };
         copy.archive_stream(archive)?;

@@ -1,4 +1,4 @@
-//! Whom a worker follows: its server, or the standby of that, of which one leads.
+//! The leader that a worker follows: its server or the server's standby.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,17 +12,17 @@ use pstrain_compute::time::Time;
 use pstrain_wire::Message;
 use pstrain_wire::replica::{Candidacy, Elector, Promise};
 
-/// Earlier incarnations that a worker promises as, at most: the servers have not heard of more than
-/// a few changes of each other.
+/// Limit of earlier incarnations that a worker votes as: the servers of a pair lag behind each
+/// other by only a few changes of the membership.
 const MOST_BEFORE: usize = 8;
 
-/// What a worker has promised, and where the two servers are.
+/// The worker's votes, and the addresses of the two servers.
 #[derive(Debug)]
 pub(super) struct Allegiance {
     run: u64,
     vote: Vote,
     places: Places,
-    /// The incarnations that it had in this run before the one it has, as the same worker.
+    /// Earlier incarnations of the same worker in this run.
     before: Vec<Incarnation>,
 }
 
@@ -34,17 +34,18 @@ impl Default for Allegiance {
 }
 
 impl Allegiance {
-    /// The term of its promise.
+    /// The term of the last vote, or of the leader that the worker follows.
     pub(super) const fn term(&self) -> Term {
         self.vote.term()
     }
 
-    /// Turns to the other server, if there is one; says where to go.
+    /// Advances to the other server, if there is one; returns the address to dial.
     pub(super) fn turn(&mut self) -> Target {
         self.places.turn()
     }
 
-    /// Follows whoever leads `run` in `term`; false if that is over.
+    /// Follows the leader of `run` in `term`; returns false if the worker has voted for a later
+    /// term.
     pub(super) fn follow(&mut self, run: u64, term: Term, standby: Option<String>) -> bool {
         if self.run != run {
             (self.run, self.vote) = (run, Vote::default());
@@ -56,7 +57,7 @@ impl Allegiance {
         true
     }
 
-    /// Notes that a worker of this process is another incarnation of itself, or another worker.
+    /// Records that this process has a new incarnation, or became another worker.
     pub(super) fn becomes(&mut self, was: &Member, is: &Member) {
         if (was.run, was.worker) != (is.run, is.worker) {
             self.before.clear();
@@ -68,12 +69,12 @@ impl Allegiance {
         }
     }
 
-    /// Notes where the standby is, as the server that leads says.
+    /// Records the standby's address, as the leader states.
     pub(super) fn note_standby(&mut self, standby: Option<String>) {
         self.places.note_standby(standby);
     }
 
-    /// Notes where the server that leads is, as a standby says.
+    /// Records the leader's address, as a standby states.
     pub(super) fn note_leader(&mut self, leader: String) {
         self.places.note_other(leader);
     }

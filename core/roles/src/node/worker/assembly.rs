@@ -1,5 +1,5 @@
-//! Parameters that are put together from what every server has of them, in memory of those before:
-//! to ask for it anew takes longer than to fill it.
+//! Assembles parameters from the parts of all servers, in the buffer of earlier parameters:
+//! allocating a new buffer takes longer than filling it.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -9,54 +9,56 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::task::MOST_IN_FLIGHT;
 use pstrain_wire::worker::{Parameters, ParametersHeader};
 
-/// Parameters that have come in part, at most: of more than are under way, the rest never comes.
+/// Limit of incomplete parameters: more than this are never in transit, so the rest of the oldest
+/// will not arrive.
 const MOST_PARTIAL: usize = 2 * MOST_IN_FLIGHT as usize;
 
-/// The servers that parameters come from.
+/// The servers that send parts of the parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sources {
     /// The keys of the coordinator.
     pub(super) own: KeyRange,
-    /// How many there are besides.
+    /// Number of other servers.
     pub(super) others: usize,
 }
 
-/// What has come from some of the servers only, and what came from all.
+/// Incomplete parameters, and the headers of complete ones.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
-    /// The parameters that have not come from all; those of the coordinator in its order.
+    /// Incomplete parameters; those with the coordinator's part are in the coordinator's order.
     partial: VecDeque<Partial>,
-    /// What has come from all, of the newest version there is: it may be said again, and more often
-    /// by some than by others.
+    /// Headers of complete parameters of the newest version: servers may send them again, some more
+    /// often than others.
     known: Vec<ParametersHeader>,
-    /// Parameters that are of no use any more: memory for the next.
+    /// Buffer pool of one: earlier parameters.
     spare: Vec<f32>,
 }
 
 #[derive(Debug)]
 struct Partial {
-    /// The same from all, but for the keys. A server that was cut off meanwhile may still send what
-    /// was given over an earlier connection, and is not to be taken for in step with the others.
+    /// Equal in all parts but for the keys. A server that was cut off may still send parameters of
+    /// an earlier connection, which must not be mistaken for parameters in step with the other
+    /// servers.
     header: ParametersHeader,
     values: Vec<f32>,
     came: Vec<KeyRange>,
 }
 
 impl Assembly {
-    /// Forgets what has come.
+    /// Drops all parts.
     pub(super) fn clear(&mut self) {
         self.partial.clear();
         self.known.clear();
     }
 
-    /// Takes memory of parameters that are of no use any more; gives back what somebody else needs.
+    /// Takes the buffer of parameters that are no longer needed; returns it if it is shared.
     pub(super) fn recycle(&mut self, parameters: Arc<Vec<f32>>) -> Option<Arc<Vec<f32>>> {
         let taken = Arc::try_unwrap(parameters);
         taken.map(|parameters| self.spare = parameters).err()
     }
 
-    /// Puts together the `values` of one server, for some of `all` keys, and those of the others;
-    /// gives the next that have come from all.
+    /// Adds the `values` of one server, for some of `all` keys; returns the next parameters that
+    /// are complete.
     pub(super) fn add(
         &mut self,
         sources: Sources,
@@ -91,9 +93,8 @@ impl Assembly {
         self.next_whole(sources)
     }
 
-    /// The next parameters of the coordinator, if they have come from all: what is allowed first is
-    /// to be heard of first, even where what a server sent before it was cut off completes what is
-    /// allowed later.
+    /// The next parameters in the coordinator's order, if all parts have arrived. The order holds
+    /// even if a part that a server sent before it was cut off completes later parameters first.
     pub(super) fn next_whole(&mut self, sources: Sources) -> Option<Parameters> {
         let Sources { own, others } = sources;
         let place = self.partial.iter().position(|partial| partial.came.contains(&own))?;
@@ -101,7 +102,7 @@ impl Assembly {
             return None;
         }
         let Partial { header, values, .. } = self.partial.remove(place)?;
-        // What is older is of no use any more.
+        // Older versions are useless now.
         self.partial.retain(|partial| partial.header.version >= header.version);
         self.known.retain(|known| known.version >= header.version);
         if self.known.len() >= MOST_PARTIAL {
@@ -140,7 +141,7 @@ mod tests {
                 decided: None,
             };
             let value = version as f32;
-            // The coordinator is the first now and the last then.
+            // The coordinator is the first in even versions and the last in odd ones.
             let order = if version % 2 == 0 { [0, 1] } else { [1, 0] };
             let values = [vec![value; 2], vec![-value; 3]];
             let mut add = |at: usize| assembly.add(sources, header(parts[at]), &values[at], all);

@@ -1,4 +1,4 @@
-//! Getting to the server and back to it: hello, welcome, dialling again, giving up.
+//! Connecting and reconnecting to the server: hello, welcome, redial, giving up.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -64,7 +64,7 @@ impl Worker {
                 return self.come_back_from(now, server, why, out);
             }
         }
-        // Once it has been welcome, whatever turns it away may be somebody else's doing.
+        // A worker that was admitted before may be kept out by a temporary fault of another node.
         if permanent && self.member.is_none() && !self.dialler.is_elsewhere() {
             let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
             return self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
@@ -72,7 +72,7 @@ impl Worker {
         self.redial(now, self.dialler.name(why), out);
     }
 
-    /// Whoever answers has proved to be somebody else than a server.
+    /// The peer that answered the dial has proved not to be a server.
     pub(super) fn on_impostor(&mut self, now: Time, identity: Identity, out: &mut Outbox) {
         let why = alloc::format!("who answers there is {identity}, which is no server");
         if self.member.is_some() || self.dialler.is_elsewhere() {
@@ -82,13 +82,14 @@ impl Worker {
         }
     }
 
-    /// Goes away from all servers and comes back after a pause, to whoever may lead the first.
+    /// Disconnects from all servers and dials again after a pause: the server or its standby, in
+    /// turn.
     pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.dialler.turn_to(self.allegiance.turn());
         self.come_back(now, why, out);
     }
 
-    /// A message to or from `peer` was damaged on the way: the connection is as good as lost.
+    /// A message to or from `peer` was damaged in transit: drops the connection.
     pub(super) fn on_damage(&mut self, now: Time, peer: PeerId, error: &str, out: &mut Outbox) {
         let server = self.servers.behind(peer);
         if server.is_none() && self.dialler.peer() != Some(peer) {
@@ -101,7 +102,7 @@ impl Worker {
         }
     }
 
-    /// Goes away from all servers and comes back after a pause, or gives up.
+    /// Disconnects from all servers and reconnects after a pause, or gives up.
     pub(super) fn come_back(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.welcome = false;
         self.servers.close(out);
@@ -115,7 +116,8 @@ impl Worker {
         }
     }
 
-    /// The same, because of one of the other servers; the coordinator will be told which.
+    /// Reconnects as [`Self::come_back`] does, because of a server other than the coordinator; the
+    /// next Hello names that server.
     pub(super) fn come_back_from(
         &mut self,
         now: Time,
@@ -141,7 +143,7 @@ impl Worker {
         }
         let workers = welcome.job.membership.workers;
         if let Some(wanted) = self.wanted.filter(|&wanted| wanted != workers) {
-            // Nobody shall wait for it until its lease is over.
+            // Say goodbye, so that the servers do not wait for this worker until its lease expires.
             let bye = Bye { incarnation: welcome.incarnation };
             self.send(now, Message::Bye(bye), out);
             return self.finish(Err(WorkerError::Workers { wanted, workers }), out);
@@ -187,7 +189,7 @@ impl Worker {
         };
         if !resumed {
             self.begin_filtering(&member, &model, out);
-            // Whatever was under way belonged to another incarnation.
+            // The pushes belonged to another incarnation.
             self.work.reset();
             if !same_data {
                 self.data = Data::None;

@@ -1,4 +1,4 @@
-//! What a worker's filters do to its pushes.
+//! Filters of a worker's pushes.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,8 +13,8 @@ use pstrain_compute::model::Model;
 use pstrain_wire::worker::{Push, PushHeader};
 
 impl Worker {
-    /// Begins a new incarnation's filters. What those of the one before had not sent yet is lost
-    /// with it, like the pushes that had no answer.
+    /// Starts the filters of a new incarnation. The residual of the previous one is lost, like the
+    /// pushes without an answer.
     pub(super) fn begin_filtering(&mut self, member: &Member, model: &Model, out: &mut Outbox) {
         let carried = self.carrier.as_ref().map_or(0.0, Carrier::carried);
         if carried > 0.0 {
@@ -23,7 +23,7 @@ impl Worker {
         self.carrier = member.job.carrier(member.worker, model.layout());
     }
 
-    /// The push of a gradient, in no form yet: each server's part has its own.
+    /// Filters a gradient into a push, not encoded yet: each server's part is encoded separately.
     pub(super) fn filtered(
         carrier: &mut Option<Carrier>,
         grant: Grant,
@@ -41,7 +41,7 @@ impl Worker {
         Push::new(header, gradient)
     }
 
-    /// Takes note of what became of pushes; whether that is news.
+    /// Records decisions about pushes; returns true if they are news.
     pub(super) fn on_decided(&mut self, decided: Decided) -> bool {
         if let Some(carrier) = &mut self.carrier {
             carrier.decided(&decided);

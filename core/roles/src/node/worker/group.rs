@@ -1,10 +1,10 @@
-//! The other servers of a job, each with its part of the keys.
+//! Connections of a worker to the servers other than the coordinator, each with its key range.
 //!
-//! The connections share one fate: when one is lost, all are made anew, and the coordinator allows
-//! again what was lost with it. So a worker is in step with all servers, or with none. When keys
-//! have moved it goes through the servers as when it came, but keeps the connections that it has;
-//! what comes over one of them before the server has said that it goes by the same key map is of no
-//! use any more.
+//! The connections share one fate: when one is lost, the worker reopens all, and the coordinator
+//! allows again what was lost with it. So a worker is in step with all servers, or with none. When
+//! keys were rebalanced, the worker attaches to all servers as at first, but keeps its open
+//! connections; it ignores parameters on a connection until the server has confirmed the same key
+//! map.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -24,34 +24,33 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{Heartbeat, Parameters, Push};
 use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
 
-/// The other servers, and what has come from some of them only.
+/// The other servers, and parameters that only some servers have sent.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
-    /// The keys of the coordinator, if it has not all.
+    /// The coordinator's key range, if it does not hold all keys.
     own: Option<Share>,
     others: Vec<Other>,
     /// The version of the key map.
     map: u64,
     /// The server that is being dialled.
     dialling: Option<ServerId>,
-    /// Whether the coordinator wants to know when they are all there.
+    /// True if the coordinator must be told when all servers are attached.
     moved: bool,
-    /// Whether the work has been taken up since the coordinator was reached.
+    /// True if the worker has continued its work since it reached the coordinator.
     begun: bool,
-    /// The parameters that came last from the coordinator, if what has changed of them may be all
-    /// that comes.
+    /// The last parameters from the coordinator, if it may send only changes to them.
     had: Vec<f32>,
     assembly: Assembly,
-    /// The part of the gradient that went to the coordinator last: memory for the next.
+    /// The part of the last gradient that was sent to the coordinator; its buffer is reused.
     sent: Arc<Vec<f32>>,
 }
 
-/// What a server has of the keys.
+/// A server's key range.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// Of those of the model.
+    /// In keys of the model.
     range: KeyRange,
-    /// Where these are in the worker's vectors: the same, unless it has a working set.
+    /// In positions of the worker's vectors: the same, unless it has a working set.
     keys: KeyRange,
 }
 
@@ -60,7 +59,7 @@ impl Share {
         Self { range, keys: range }
     }
 
-    /// Counts the keys of `list` alone.
+    /// Narrows the positions to the keys of `list`.
     fn narrow(&mut self, list: &KeyList) {
         let places = list.places(self.range);
         if let Ok(keys) = KeyRange::new(places.start as u64, places.end as u64) {
@@ -75,7 +74,7 @@ struct Other {
     address: String,
     share: Share,
     link: Option<Link>,
-    /// The part of the gradient that went there last: memory for the next.
+    /// The part of the last gradient that was sent to this server; its buffer is reused.
     sent: Arc<Vec<f32>>,
 }
 
@@ -85,12 +84,13 @@ struct Link {
     attached: bool,
     heard: Time,
     beat_at: Time,
-    /// The parameters that came last, if what has changed of them may be all that comes.
+    /// The last parameters from this server, if it may send only changes to them.
     had: Vec<f32>,
 }
 
 impl Servers {
-    /// Those but the coordinator, of a model with so many parameters; none if that makes no sense.
+    /// Servers other than the coordinator, of a model with this many parameters; none if `holders`
+    /// is inconsistent.
     pub(super) fn of(holders: Holders, parameters: usize) -> Option<Self> {
         let Holders { map, addresses } = holders;
         let (&(_, own), rest) = map.shares().split_first()?;
@@ -111,7 +111,7 @@ impl Servers {
         Some(Self { own, others, map: map.version(), ..Self::default() })
     }
 
-    /// Takes over the connections of `before` to those that are the same; closes the others.
+    /// Takes over the connections of `before` to unchanged servers; closes the others.
     fn keep(&mut self, mut before: Self, out: &mut Outbox) {
         for other in &mut self.others {
             let same = |it: &&mut Other| it.server == other.server && it.address == other.address;
@@ -122,33 +122,34 @@ impl Servers {
         (self.dialling, self.begun, self.moved) = (before.dialling, before.begun, true);
     }
 
-    /// Begins anew: nothing of `before` is kept but the dial that is under way.
+    /// Starts afresh: keeps nothing of `before` but the dial that is under way.
     pub(super) fn begin_after(&mut self, mut before: Self, out: &mut Outbox) {
         before.close(out);
         self.dialling = before.dialling;
     }
 
-    /// The server that was dialled, if it is one of them still; asked once.
+    /// Returns the server that was dialled, if it is still one of these and not connected. A second
+    /// call returns none.
     pub(super) fn awaited(&mut self) -> Option<ServerId> {
         let dialled = self.dialling.take()?;
         let is_it = |other: &Other| other.link.is_none() && other.server == dialled;
         self.others.iter().any(is_it).then_some(dialled)
     }
 
-    /// Where one of them is.
+    /// The address of a server.
     pub(super) fn address(&self, server: ServerId) -> Option<&str> {
         let other = self.others.iter().find(|other| other.server == server);
         other.map(|other| other.address.as_str())
     }
 
-    /// Closes what is open.
+    /// Closes all connections.
     pub(super) fn close(&mut self, out: &mut Outbox) {
         let open = self.others.iter_mut().filter_map(|other| other.link.take());
         out.extend(open.map(|link| Effect::Close(link.peer)));
         self.assembly.clear();
     }
 
-    /// Forgets a connection that is gone; which server was behind it, if it was one of these.
+    /// Removes a closed connection; returns its server, if it was one of these.
     pub(super) fn lost(&mut self, gone: PeerId) -> Option<ServerId> {
         let is_it = |other: &&mut Other| other.link.as_ref().is_some_and(|link| link.peer == gone);
         let other = self.others.iter_mut().find(is_it)?;
@@ -156,7 +157,7 @@ impl Servers {
         Some(other.server)
     }
 
-    /// Takes note of a sign of life; whether it is from one of these.
+    /// Records a sign of life; returns true if it is from one of these servers.
     pub(super) fn heard(&mut self, now: Time, from: PeerId) -> bool {
         self.link_mut(from).is_some_and(|link| {
             link.heard = now;
@@ -181,36 +182,36 @@ impl Servers {
         self.others.iter().find(|other| other.link.as_ref().is_some_and(|link| link.peer == peer))
     }
 
-    /// Which of these is behind `peer`.
+    /// The server behind `peer`, if it is one of these.
     pub(super) fn behind(&self, peer: PeerId) -> Option<ServerId> {
         self.by_peer(peer).map(|other| other.server)
     }
 
-    /// The keys of whoever is behind `peer`: the coordinator's if it is none of these.
+    /// The positions of the server behind `peer`: the coordinator's if it is none of these.
     fn keys_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
         let other = self.by_peer(peer).map(|other| other.share.keys);
         other.or_else(|| self.own.map(|own| own.keys)).unwrap_or(all)
     }
 
-    /// The keys of the model that whoever is behind `peer` has.
+    /// The model keys of the server behind `peer`: the coordinator's if it is none of these.
     pub(super) fn range_of(&self, peer: PeerId, all: KeyRange) -> KeyRange {
         let other = self.by_peer(peer).map(|other| other.share.range);
         other.or_else(|| self.own.map(|own| own.range)).unwrap_or(all)
     }
 
-    /// From now on the worker's vectors have values for the keys of `list` alone.
+    /// Narrows the worker's vectors to the keys of `list`.
     pub(super) fn narrow(&mut self, list: &KeyList) {
         let others = self.others.iter_mut().map(|other| &mut other.share);
         others.chain(&mut self.own).for_each(|share| share.narrow(list));
     }
 
-    /// The connections to all servers, if `coordinator` is that to the first.
+    /// The connections to all servers, `coordinator` first.
     pub(super) fn peers(&self, coordinator: Option<PeerId>) -> Vec<PeerId> {
         let others = self.others.iter().filter_map(|other| other.link.as_ref());
         coordinator.into_iter().chain(others.map(|link| link.peer)).collect()
     }
 
-    /// The values of parameters of which only the changes came.
+    /// Applies changes to the previous values; none if there are no matching values.
     fn complete(&mut self, peer: PeerId, mut parameters: Parameters) -> Option<Parameters> {
         let link = self.link_mut(peer);
         let had = match link {
@@ -226,13 +227,12 @@ impl Servers {
         Some(parameters)
     }
 
-    /// The servers that parameters are put together from, if there are others than the coordinator.
+    /// The servers that send parts of the parameters, if there are others than the coordinator.
     fn sources(&self) -> Option<Sources> {
         self.own.map(|own| Sources { own: own.keys, others: self.others.len() })
     }
 
-    /// Takes memory of parameters that are of no use any more, if there is some use for it; gives
-    /// it back if not.
+    /// Takes a parameter buffer for reuse; returns it if it is shared or not needed.
     pub(super) fn recycle(&mut self, parameters: Arc<Vec<f32>>) -> Option<Arc<Vec<f32>>> {
         match self.own {
             Some(_) => self.assembly.recycle(parameters),
@@ -242,7 +242,7 @@ impl Servers {
 }
 
 impl Worker {
-    /// Dials the next of the other servers; goes on once all are there.
+    /// Dials the next missing server; continues the work once all are attached.
     pub(super) fn dial_servers(&mut self, now: Time, out: &mut Outbox) {
         let missing = self.servers.others.iter().find(|other| other.link.is_none());
         if let Some(other) = missing {
@@ -269,7 +269,7 @@ impl Worker {
         } // otherwise it is getting its data all the while
     }
 
-    /// Keys have moved: goes by `holders` from now on.
+    /// Keys were rebalanced: switches to the key map of `holders`.
     pub(super) fn on_holders(&mut self, now: Time, holders: Holders, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         let Some(servers) = Servers::of(holders, member.model_keys.len() as usize) else {
@@ -286,7 +286,7 @@ impl Worker {
         self.dial_servers(now, out);
     }
 
-    /// Tells a server who this is.
+    /// Introduces the worker to a server.
     fn attach(&self, peer: PeerId, out: &mut Outbox) {
         let (Some(member), Some(other)) = (&self.member, self.servers.by_peer(peer)) else {
             return;
@@ -302,7 +302,7 @@ impl Worker {
         out.push(Effect::Send(peer, Message::Attach(attach)));
     }
 
-    /// A dial of [`Self::dial_servers`] has succeeded.
+    /// Handles the success of a dial by [`Self::dial_servers`].
     pub(super) fn on_server_dialled(
         &mut self,
         now: Time,
@@ -338,7 +338,7 @@ impl Worker {
         }
     }
 
-    /// A message of a server that does not coordinate.
+    /// Handles a message of a server that does not coordinate.
     pub(super) fn on_server_message(
         &mut self,
         now: Time,
@@ -356,7 +356,7 @@ impl Worker {
             }
             Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             Message::Refused(Refusal::Frame { what }) => self.on_damage(now, from, &what, out),
-            // The coordinator says what is final.
+            // Not final: only the coordinator's refusals are.
             Message::Refused(why) => match self.servers.behind(from) {
                 Some(server) => self.come_back_from(now, server, why.to_string(), out),
                 None => self.come_back(now, why.to_string(), out),
@@ -384,7 +384,7 @@ impl Worker {
         }
     }
 
-    /// Keeps up the connections to the other servers.
+    /// Sends heartbeats to the other servers, and reconnects if one is silent.
     pub(super) fn watch_servers(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.lease();
         let incarnation = self.member.as_ref().map(|member| member.incarnation);
@@ -433,8 +433,8 @@ impl Worker {
         self.send(now, own, out);
     }
 
-    /// Takes note of parameters that came from `peer`, if they are what it was to send; gives the
-    /// next that have come from all servers.
+    /// Checks parameters from `peer` and adds them to the assembly; returns the next that are
+    /// complete.
     pub(super) fn assemble(
         &mut self,
         peer: PeerId,
@@ -467,7 +467,7 @@ impl Worker {
         Ok(next)
     }
 
-    /// More parameters that have come from all servers.
+    /// Further parameters that are complete.
     pub(super) fn next_assembled(&mut self) -> Option<Parameters> {
         self.servers.assembly.next_whole(self.servers.sources()?)
     }

@@ -1,4 +1,4 @@
-//! The worker's working set: made known to every server before anything with values travels.
+//! The worker's working set: announced to every server before any values are sent.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -14,7 +14,7 @@ use pstrain_wire::Message;
 use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
 
 impl Worker {
-    /// From now on its vectors have values for the keys of its working set alone, if it has one.
+    /// Narrows the worker's vectors to the keys of its working set, if it has one.
     pub(super) fn narrow(&mut self) {
         let (Data::Ready(prepared), Some(member)) = (&self.data, &mut self.member) else { return };
         let Some(list) = &prepared.keys else { return };
@@ -24,8 +24,8 @@ impl Worker {
         }
     }
 
-    /// Says which keys its vectors have values for, on fresh connections; whether there is anything
-    /// to say, so that the answers must be waited for.
+    /// Announces the working set on new connections; returns true if there is one, so that the
+    /// worker must wait for the answers.
     pub(super) fn introduce_keys(&mut self, out: &mut Outbox) -> bool {
         let Data::Ready(prepared) = &self.data else { return false };
         let Some(list) = prepared.keys.clone() else { return false };
@@ -38,14 +38,15 @@ impl Worker {
         true
     }
 
-    /// Where the values of a gradient of `task` are, if it is of a block of the keys.
+    /// The positions of a gradient of `task` in the worker's vectors, if it is of one block of the
+    /// keys.
     pub(super) fn block_of(&self, task: Task) -> Option<Range<usize>> {
         let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return None };
         let block = member.job.block_of(task, member.model_keys.len())?;
         Some(prepared.keys.as_ref()?.places(block))
     }
 
-    /// Sends every server its part of the list again, if lists are not remembered.
+    /// Sends every server its part of the list again, if key caching is off.
     pub(super) fn repeat_keys(&self, out: &mut Outbox) {
         let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return };
         let repeats = member.job.filters.key_caching == KeyCaching::Off;
@@ -57,7 +58,7 @@ impl Worker {
         }
     }
 
-    /// The part of a list that the server behind `peer` has.
+    /// The part of a list that the server behind `peer` holds.
     fn part_of(&self, peer: PeerId, list: &KeyList) -> Option<(KeysHeader, KeyList)> {
         let total = list.len() as u64;
         let whole = self.member.as_ref()?.model_keys;
@@ -70,7 +71,7 @@ impl Worker {
         Some((KeysHeader { place, total, digest, curved }, part))
     }
 
-    /// A server knows the worker's keys, or asks for them.
+    /// Handles a server's answer: it knows the worker's list, or requests it.
     pub(super) fn on_keys_known(
         &mut self,
         now: Time,
@@ -96,5 +97,5 @@ impl Worker {
     }
 }
 
-/// Connections whose servers do not know the worker's keys yet.
+/// Connections to servers that do not know the worker's working set yet.
 pub(super) type Unknown = Vec<PeerId>;

@@ -1,4 +1,4 @@
-//! The worker: pulls parameters, has gradients computed, pushes them; dials again when cut off.
+//! The worker: pulls parameters, has gradients computed, pushes them; redials when cut off.
 
 mod allegiance;
 mod assembly;
@@ -36,63 +36,64 @@ use pstrain_wire::holders::Unreached;
 use pstrain_wire::worker::{Bye, EndReason, Heartbeat};
 use pstrain_wire::{Message, Refusal};
 
-/// What a worker knows before it has met the server.
+/// Configuration of a worker, known before it has met the server.
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// A name for people, such as the host's.
+    /// A name for people, such as the host name.
     pub name: String,
-    /// The worker id it wants; without one the server chooses.
+    /// The requested worker id; without one the server chooses.
     pub worker: Option<WorkerId>,
-    /// Whether the server shall send the examples, whatever the job says.
+    /// True if the server must send the examples, whatever the job says.
     pub wants_examples: bool,
-    /// The lease until the job says another.
+    /// The lease until the job's is known.
     pub lease: Duration,
-    /// For the jitter of its back-off.
+    /// Random stream for the jitter of the back-off.
     pub stream: Stream,
 }
 
-/// Why a worker could not go on.
+/// Reasons for a node to fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// The server cannot be reached, for longer than the patience of the job.
+    /// The server could not be reached for longer than the job's patience.
     Unreachable {
-        /// What went wrong last, in words.
+        /// The last error, in words.
         why: String,
-        /// Tries since the last connection.
+        /// Attempts since the last connection.
         attempts: u32,
-        /// How long it has tried.
+        /// How long the node has tried.
         tried: Duration,
     },
-    /// The server turned it away.
+    /// The server refused the node.
     Refused(Refusal),
-    /// The server does not speak this protocol, or not correctly.
+    /// The server does not speak this protocol, or violates it.
     Protocol(String),
-    /// Messages were damaged on the way, over one connection after the other.
+    /// Messages were damaged in transit, over one connection after another.
     Damaged {
-        /// Connections that ended so.
+        /// Connections that ended with a damaged message.
         times: u32,
         /// The error of the last of these messages, in words.
         why: String,
     },
-    /// The data of the job cannot be had.
+    /// The job's data is not available.
     Data(String),
-    /// The job has another number of workers than it was started as one of.
+    /// The job has another number of workers than the worker was started for.
     Workers {
-        /// How many it was started as one of.
+        /// The number of workers that it was started for.
         wanted: u32,
-        /// How many the job has.
+        /// The number of workers of the job.
         workers: u32,
     },
-    /// Another server leads in its place.
+    /// Another server leads in place of this one.
     Deposed {
-        /// Since which term.
+        /// The term in which the other server leads.
         term: Term,
     },
-    /// A server of a job that takes checkpoints: what it has is of no use, and it goes on from this
-    /// one.
+    /// A server of a job that takes checkpoints: its state is useless, and it must resume from this
+    /// checkpoint.
     GoesBack(CheckpointId),
-    /// Its standby is gone, and the workers have not promised in time to follow it alone.
+    /// The primary's standby is gone, and the electors did not vote in time for the primary to lead
+    /// without it.
     Abandoned {
         /// Why the standby is gone, in words.
         why: String,
@@ -138,50 +139,51 @@ impl fmt::Display for WorkerError {
 
 impl core::error::Error for WorkerError {}
 
-/// The worker as a state machine.
+/// A worker as a state machine.
 #[derive(Debug)]
 pub struct Worker {
     config: WorkerConfig,
-    /// How many workers the job must have, if it matters.
+    /// The number of workers that the job must have, if it matters.
     wanted: Option<u32>,
     dialler: Dialler,
     damage: Damage,
     allegiance: Allegiance,
-    /// The connections to the other servers.
+    /// Connections to the servers other than the coordinator.
     servers: Servers,
-    /// Whether the server has taken it in on this connection, and the others have, too.
+    /// True if the coordinator has admitted the worker on this connection, and the other servers
+    /// have, too.
     welcome: bool,
     member: Option<Member>,
     data: Data,
-    /// Preparations under way: more than one if the worker was given another partition meanwhile.
+    /// Data preparations in progress: more than one if the worker got another partition meanwhile.
     preparations: u32,
     work: Work,
-    /// The other server that it could not be with when it last tried.
+    /// The server that the worker could not reach in its last attempt, other than the coordinator.
     unreached: Option<Unreached>,
-    /// Servers that do not know its working set yet, if it has one.
+    /// Servers that do not know the worker's working set yet, if it has one.
     unknown: Unknown,
-    /// What is done to its gradients before they travel.
+    /// Filters of the gradients, with their residual.
     carrier: Option<Carrier>,
-    /// The parameters of the gradient that is being computed.
+    /// The parameters that the current gradient is computed on.
     base: Option<Arc<Vec<f32>>>,
     draining: bool,
-    /// Until when a gradient that is being computed is waited for.
+    /// Deadline for the gradient in progress while draining.
     drain_by: Time,
     done: bool,
 }
 
-/// A place in the job.
+/// The worker's membership in the job.
 #[derive(Debug)]
 struct Member {
     worker: WorkerId,
     incarnation: Incarnation,
     run: u64,
-    /// Those of the model.
+    /// The keys of the model.
     model_keys: KeyRange,
-    /// Those of its vectors: all of the model's, unless it has a working set.
+    /// The keys of the worker's vectors: all keys of the model, unless it has a working set.
     keys: KeyRange,
     examples_from_server: bool,
-    /// The parts of the data that it has.
+    /// The parts of the data that the worker has.
     parts: Vec<PartId>,
     job: Box<Job>,
 }
@@ -196,9 +198,9 @@ impl Member {
 #[derive(Debug)]
 enum Data {
     None,
-    /// The server is sending the parts: those that are whole, and the one under way.
+    /// The server is sending the parts: the complete ones, and the one in progress.
     Fetching(Vec<Examples>, Examples),
-    /// The driver is getting it ready.
+    /// The driver is preparing the data.
     Preparing,
     Ready(Prepared),
 }
@@ -229,21 +231,21 @@ impl Worker {
         }
     }
 
-    /// The same, but it takes part in jobs of so many workers only, and ends with
-    /// [`WorkerError::Workers`] in others.
+    /// Restricts the worker to jobs of this many workers; it ends with [`WorkerError::Workers`] in
+    /// others.
     #[must_use]
     pub const fn one_of(mut self, workers: u32) -> Self {
         self.wanted = Some(workers);
         self
     }
 
-    /// The worker id, once the server has given one.
+    /// The worker id, once the server has assigned one.
     #[must_use]
     pub fn id(&self) -> Option<WorkerId> {
         self.member.as_ref().map(|member| member.worker)
     }
 
-    /// The incarnation, once the server has given one.
+    /// The incarnation, once the server has assigned one.
     #[must_use]
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.member.as_ref().map(|member| member.incarnation)
@@ -253,7 +255,7 @@ impl Worker {
         self.member.as_ref().map_or(self.config.lease, |member| member.job.membership.lease)
     }
 
-    /// The connection, if the server has taken this worker in on it.
+    /// The connection to the coordinator, if the worker is admitted on it.
     fn server(&self) -> Option<PeerId> {
         self.dialler.peer().filter(|_| self.welcome)
     }
@@ -306,7 +308,8 @@ impl Worker {
         }
     }
 
-    /// The server does not take it now, or not here.
+    /// Handles a temporary refusal: the server does not admit the worker now, or not at this
+    /// address.
     fn on_turned_away(&mut self, now: Time, why: &Refusal, out: &mut Outbox) {
         match why {
             Refusal::ServerMoved { .. } => return self.come_back(now, why.to_string(), out),

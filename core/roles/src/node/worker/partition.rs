@@ -12,7 +12,7 @@ use pstrain_wire::Message;
 use pstrain_wire::worker::{Bye, ExamplesChunk, PullExamples, Ready};
 
 impl Worker {
-    /// Takes up the data or the work where they are, on a fresh connection.
+    /// Continues with the data or the pushes where they are, on a new connection.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         match &self.data {
@@ -31,7 +31,7 @@ impl Worker {
         }
     }
 
-    /// Takes up the work where it is, now that the servers know which keys it is about.
+    /// Continues with the pushes where they are; the servers know the working set by now.
     pub(super) fn take_up(&mut self, now: Time, out: &mut Outbox) {
         let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return };
         let rows = member.parts.iter().copied().zip(prepared.rows.iter().copied()).collect();
@@ -46,7 +46,7 @@ impl Worker {
         }
     }
 
-    /// Asks for the examples that follow those that have come.
+    /// Requests the examples that follow the received ones.
     fn fetch(&mut self, now: Time, out: &mut Outbox) {
         let (Data::Fetching(whole, examples), Some(member)) = (&self.data, &self.member) else {
             return;

@@ -1,4 +1,4 @@
-//! Pull, compute, push.
+//! The training loop: pull, compute, push.
 
 use alloc::string::String;
 
@@ -14,7 +14,7 @@ use pstrain_wire::Message;
 use pstrain_wire::worker::{EndReason, Heartbeat, Parameters, ParametersHeader, Pull, PushHeader};
 
 impl Member {
-    /// Makes sure that whatever parameters allow can be computed here.
+    /// Checks that the worker has the data for all pushes that the parameters allow.
     fn check_tasks(&self, header: &ParametersHeader) -> Result<(), String> {
         if header.ahead >= MOST_IN_FLIGHT {
             return Err(alloc::format!("it allowed {} pushes more at once", header.ahead));
@@ -60,7 +60,7 @@ impl Worker {
         }
     }
 
-    /// Does with parameters what they allow.
+    /// Records parameters and begins what they allow.
     fn take_parameters(&mut self, now: Time, parameters: Parameters, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         let header = parameters.header;
@@ -87,12 +87,12 @@ impl Worker {
         let supersedes = self.work.permit(&header, parameters.values, following);
         self.begin(out);
         if called_off || supersedes {
-            // The server sends no newer ones before it has heard that these have come.
+            // The server sends no newer parameters before it knows that these have arrived.
             self.send(now, Message::Heartbeat(Heartbeat { incarnation }), out);
         }
     }
 
-    /// Begins the next gradient, if the server has allowed one and none is being computed.
+    /// Begins the next gradient if one is allowed and none is in progress.
     fn begin(&mut self, out: &mut Outbox) {
         let Some(member) = &self.member else { return };
         let Some((grant, parameters)) = self.work.begin() else { return };
@@ -125,7 +125,7 @@ impl Worker {
             pull: member.job.exchange == Exchange::Combined && !self.draining,
             allowed: self.work.allowed(),
         };
-        // Told before it is done, so that whoever hears of the push has heard of this.
+        // Reported before the push is sent, so that the push is never visible before its report.
         let PushHeader { sequence, base, samples, loss, .. } = header;
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
         let base = self.base.take().unwrap_or_default();

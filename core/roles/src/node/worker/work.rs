@@ -1,7 +1,6 @@
-//! What a worker is in the middle of: the pushes it may make, the gradient it computes, those that
-//! have no answer yet.
+//! A worker's pushes: those allowed, the one in progress, and those sent without an answer.
 //!
-//! Knows sequence numbers and memory; messages and connections it does not.
+//! The module knows sequence numbers and buffers; it does not know messages and connections.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -11,25 +10,25 @@ use pstrain_compute::id::{Sequence, Version};
 use pstrain_compute::task::Task;
 use pstrain_wire::worker::{ParametersHeader, Push};
 
-/// The work of one incarnation.
+/// The pushes of one incarnation.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// The last push that was ever allowed.
     highest: Sequence,
-    /// The last push that is known to be decided.
+    /// The last push known to be decided.
     decided: Sequence,
     /// Pushes that are allowed and not begun.
     permits: VecDeque<(Sequence, Task)>,
-    /// The newest parameters, while there is something to begin with them.
+    /// The newest parameters, while a push may begin with them.
     newest: Option<(Version, Arc<Vec<f32>>)>,
     computing: Option<Grant>,
-    /// Gradients on their way, kept until they are answered; the oldest first.
+    /// Gradients sent and not yet answered, oldest first.
     sent: VecDeque<Push>,
-    /// Memory for gradients.
+    /// Buffer pool for gradients.
     spare: Vec<Vec<f32>>,
 }
 
-/// What a gradient is computed for, and on.
+/// The push, parameters and mini-batch of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) sequence: Sequence,
@@ -38,7 +37,7 @@ pub(super) struct Grant {
 }
 
 impl Work {
-    /// Whether there is nothing to do and nothing to wait for but parameters.
+    /// True if the worker has nothing to do but to pull.
     pub(super) fn is_idle(&self) -> bool {
         self.computing.is_none() && self.permits.is_empty() && self.sent.is_empty()
     }
@@ -48,35 +47,35 @@ impl Work {
         self.highest
     }
 
-    /// The last push that is known to be decided.
+    /// The last push known to be decided.
     pub(super) const fn last_decided(&self) -> Sequence {
         self.decided
     }
 
-    /// What is being computed.
+    /// The gradient in progress.
     pub(super) const fn computing(&self) -> Option<Grant> {
         self.computing
     }
 
-    /// Gradients without an answer, the oldest first.
+    /// Gradients sent and not yet answered, oldest first.
     pub(super) fn sent(&self) -> impl Iterator<Item = &Push> {
         self.sent.iter()
     }
 
-    /// Forgets everything but the memory: it belonged to another incarnation.
+    /// Resets everything but the buffer pool, which a new incarnation can use.
     pub(super) fn reset(&mut self) {
         *self = Self { spare: core::mem::take(&mut self.spare), ..Self::default() };
     }
 
-    /// Begins nothing more.
+    /// Stops beginning new gradients.
     pub(super) fn wind_up(&mut self) {
         self.permits.clear();
         self.newest = None;
     }
 
-    /// Takes note of parameters and of what they allow, `following` being the order of tasks. If
-    /// they supersede those that a gradient is being computed on, or what it is computed from, that
-    /// gradient is given up, to be begun anew; whether they do.
+    /// Records parameters and the pushes that they allow; `following` maps a mini-batch to the
+    /// next. If they supersede the parameters or the mini-batch of the gradient in progress, that
+    /// gradient is abandoned, to be computed again. Returns true if they do.
     pub(super) fn permit(
         &mut self,
         header: &ParametersHeader,
@@ -110,7 +109,7 @@ impl Work {
         supersedes
     }
 
-    /// Begins the next gradient, if one may be begun; gives the parameters it is computed on.
+    /// Begins the next gradient if allowed; returns the parameters to compute it on.
     pub(super) fn begin(&mut self) -> Option<(Grant, Arc<Vec<f32>>)> {
         if self.computing.is_some() {
             return None;
@@ -118,7 +117,7 @@ impl Work {
         let (version, values) = self.newest.clone()?;
         let (sequence, task) = self.permits.pop_front()?;
         if self.permits.is_empty() {
-            // Whoever holds parameters for nothing makes the server copy them.
+            // Drop our reference: a shared snapshot forces the in-process server to copy.
             self.newest = None;
         }
         let grant = Grant { sequence, version, task };
@@ -126,29 +125,29 @@ impl Work {
         Some((grant, values))
     }
 
-    /// The gradient that was being computed is on its way.
+    /// Records that the gradient in progress was sent.
     pub(super) fn send(&mut self, push: Push) {
         self.computing = None;
         self.sent.push_back(push);
     }
 
-    /// Takes note that every push up to `sequence` has been decided; whether any of them had not
-    /// been known to be. A decision about a push that was not sent calls it off: the server has
-    /// given out a newer version, and another push in its place.
+    /// Records that every push up to `sequence` is decided; returns true if that is news for a push
+    /// that was sent. A decision about a push that was not sent calls it off: the server has sent a
+    /// newer version, and allowed another push instead.
     pub(super) fn decided(&mut self, sequence: Sequence) -> bool {
         self.decided = self.decided.max(sequence);
         self.computing.take_if(|grant| grant.sequence <= sequence);
         self.permits.retain(|&(permit, _)| permit > sequence);
         let before = self.sent.len();
         while self.sent.front().is_some_and(|push| push.header.sequence <= sequence) {
-            // Its memory is free if nobody else holds it.
+            // The buffer is free unless it is shared.
             let push = self.sent.pop_front();
             self.spare.extend(push.and_then(|push| Arc::try_unwrap(push.gradient).ok()));
         }
         self.sent.len() < before
     }
 
-    /// Memory for a gradient.
+    /// A buffer for a gradient.
     pub(super) fn scratch(&mut self) -> Vec<f32> {
         self.spare.pop().unwrap_or_default()
     }
