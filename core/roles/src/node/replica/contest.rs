@@ -1,4 +1,4 @@
-//! Promises that a server gathers to lead in a new term.
+//! An election: votes that a server gathers to lead in a new term.
 
 use alloc::collections::BTreeSet;
 use core::time::Duration;
@@ -10,65 +10,65 @@ use pstrain_policy::job::heartbeat;
 use pstrain_wire::Message;
 use pstrain_wire::replica::{Candidacy, Elector, Electorate, Promise, Stage};
 
-/// Who wants to lead.
+/// A candidate for the lead of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) run: u64,
-    /// Which server of the job.
+    /// The id of the server in the job.
     pub(super) server: ServerId,
     /// The term of what it has kept.
     pub(super) kept: Term,
     pub(super) id: u64,
 }
 
-/// A term that is asked for, and who has promised to follow in it.
+/// An election: the term asked for, and the electors that have voted for it.
 #[derive(Debug)]
 pub(super) struct Contest {
     term: Term,
     stage: Stage,
     granted: BTreeSet<Elector>,
-    /// When everybody is asked again.
+    /// When all electors are asked again.
     ask_at: Time,
 }
 
-/// What the promises so far are good for.
+/// The result of counting the votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tally {
-    /// Nothing yet.
+    /// Not enough votes.
     TooFew,
-    /// All are to be asked once more, to be bound.
+    /// Enough votes in the first round: all electors must be asked again, to bind them.
     Binds,
-    /// Leading.
+    /// Enough electors are bound: the candidate leads.
     Won,
 }
 
 impl Contest {
-    /// Asks for the term after `latest`.
+    /// Starts an election for the term after `latest`.
     pub(super) const fn new(latest: Term, now: Time) -> Self {
         Self { term: latest.next(), stage: Stage::Asks, granted: BTreeSet::new(), ask_at: now }
     }
 
-    /// The term.
+    /// The term asked for.
     pub(super) const fn term(&self) -> Term {
         self.term
     }
 
-    /// When everybody is asked again.
+    /// When all electors are asked again.
     pub(super) const fn ask_at(&self) -> Time {
         self.ask_at
     }
 
-    /// Notes that everybody is asked now.
+    /// Records that all electors are asked now.
     pub(super) fn ask_later(&mut self, now: Time, lease: Duration) {
         self.ask_at = now + heartbeat(lease);
     }
 
-    /// Asks the elector behind `peer`.
+    /// Asks the elector behind `peer` for its vote.
     pub(super) fn ask(&self, peer: PeerId, candidate: Candidate, out: &mut Outbox) {
         self.say(peer, candidate, self.stage, out);
     }
 
-    /// Lets the elector behind `peer` know that this one does not want to lead any more.
+    /// Releases the elector behind `peer`: this server no longer wants to lead.
     pub(super) fn release(&self, peer: PeerId, candidate: Candidate, out: &mut Outbox) {
         self.say(peer, candidate, Stage::Releases, out);
     }
@@ -79,7 +79,8 @@ impl Contest {
         out.push(Effect::Send(peer, Message::Candidacy(candidacy)));
     }
 
-    /// Takes note of an answer from `peer`, who is asked again at once if all begins anew.
+    /// Records an answer from `peer`; asks it again at once if the election restarts in a later
+    /// term.
     pub(super) fn hear(
         &mut self,
         peer: PeerId,
@@ -94,7 +95,8 @@ impl Contest {
         }
     }
 
-    /// Takes note of an answer. If a later term stands against it, that after it is asked for.
+    /// Records an answer. If it reports a later term, the election restarts for the term after
+    /// that.
     fn take(&mut self, promise: Promise) {
         let Promise { elector, before, term, stage, granted } = promise;
         if granted && (term, stage) == (self.term, self.stage) {
@@ -108,7 +110,7 @@ impl Contest {
         }
     }
 
-    /// What the promises are good for if these are `enough`. Binding begins with that.
+    /// Counts the votes against `enough`. A won first round starts the binding round.
     pub(super) fn tally(&mut self, enough: impl Fn(&Self) -> bool) -> Tally {
         match (enough(self), self.stage) {
             (false, _) => Tally::TooFew,
@@ -121,12 +123,12 @@ impl Contest {
         }
     }
 
-    /// Whether more than half of `electorate` has promised; nobody is needed of nobody.
+    /// True if more than half of `electorate` has voted; an empty electorate needs no votes.
     pub(super) fn has_most_of(&self, electorate: &Electorate) -> bool {
         electorate.is_empty() || 2 * self.promised(electorate) > electorate.len()
     }
 
-    /// Whether half of `electorate` has promised, and somebody is there at all.
+    /// True if half of a non-empty `electorate` has voted.
     pub(super) fn has_half_of(&self, electorate: &Electorate) -> bool {
         !electorate.is_empty() && 2 * self.promised(electorate) >= electorate.len()
     }

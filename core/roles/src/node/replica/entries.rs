@@ -1,8 +1,8 @@
-//! What a standby is sent of the stream, entry by entry.
+//! The standby's side of the stream: receives it entry by entry and applies it.
 //!
-//! Entries may count only together: a push without values is nothing without the update that it
-//! became part of. Until the last of them is here, none is handed in, and a standby that loses its
-//! primary before that has none of them.
+//! Some entries count only as a group: a push without values needs the update that it became part
+//! of. The standby applies none of a group before its last entry arrives; if it loses its primary
+//! before that, it has none of them.
 
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
@@ -19,17 +19,17 @@ use pstrain_wire::Message;
 use pstrain_wire::replica::{Combined, Entry, EntryKind, Shape};
 use pstrain_wire::worker::Push;
 
-/// Entries that count only together, as far as they have come.
+/// A group of entries that count only together, as far as received.
 #[derive(Debug, Default)]
 pub(super) struct Together {
     entries: Vec<Entry>,
     combined: VecDeque<Combined>,
-    /// As many zeros as a bare push has values, kept for those of one size.
+    /// A vector of zeros in place of the values of bare pushes, kept while their size is the same.
     zeros: Arc<Vec<f32>>,
 }
 
 impl Together {
-    /// Whether none has come that does not count yet.
+    /// True if no received entry waits for the rest of its group.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.combined.is_empty()
     }
@@ -48,7 +48,7 @@ impl Standby {
             return self.redial(now, String::from("something is missing in its stream"), out);
         }
         if header.term < self.latest {
-            // Sent before it heard what this one has asked for.
+            // Sent before the primary knew which term this standby has asked for.
             return self.redial(now, String::from("it leads in an earlier term"), out);
         }
         self.latest = header.term;
@@ -64,14 +64,14 @@ impl Standby {
                 return fail(WorkerError::Protocol(what), out);
             }
         }
-        // Of those that both have, the last counts.
+        // Of the lists that both have, only the last counts.
         while self.electorates.get(1).is_some_and(|(number, _)| *number < settled) {
             self.electorates.pop_front();
         }
         self.owed_since.get_or_insert(now);
     }
 
-    /// The primary leads: there is nothing to wait for here.
+    /// The primary leads: cancels the election and refuses the waiting workers.
     fn found_again(&mut self, out: &mut Outbox) {
         self.dialler.welcomed();
         if self.lost.take().is_none() {
@@ -85,7 +85,7 @@ impl Standby {
         }
     }
 
-    /// Has the entries that have come together.
+    /// Applies the complete group of entries.
     fn follow_all(&mut self, now: Time, out: &mut Outbox) -> Result<(), String> {
         let Together { entries, combined, mut zeros } = core::mem::take(&mut self.together);
         if let Some(copy) = &mut self.copy {
@@ -123,8 +123,8 @@ impl Standby {
         Ok(())
     }
 
-    /// Gives a bare push values of no account: it was in order, and what it became part of has
-    /// come.
+    /// Fills a bare push with zeros: the primary has validated the push, and its values are not
+    /// needed, since the combined gradient was sent.
     fn fill(
         &self,
         push: &mut Push,
@@ -150,7 +150,7 @@ impl Standby {
         Ok(())
     }
 
-    /// Hands the server an input of the primary's, who sent it at a time of the stream.
+    /// Applies an input of the primary, which sent it at the stream's time `sent`.
     fn follow(&mut self, now: Time, sent: Time, (at, input): (Time, Input), out: &mut Outbox) {
         let Some(copy) = &mut self.copy else { return };
         copy.clock = (now, at);
@@ -164,7 +164,8 @@ impl Standby {
                     out.push(Effect::Report(event));
                 }
                 Effect::Done(Ok(reason)) => self.over = Some((now, reason)),
-                // The primary does it; whatever is not answered is done once this one leads.
+                // The primary executes the effect; effects still unanswered are repeated once this
+                // standby leads.
                 _ => {}
             }
         }

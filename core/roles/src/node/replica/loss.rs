@@ -1,4 +1,4 @@
-//! A primary that its standby has lost.
+//! A standby's loss of its primary.
 
 use alloc::string::String;
 use core::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::grace;
 use pstrain_compute::time::Time;
 
-/// Since when no server leads, as far as a standby knows, and what it does about that.
+/// The time since which no server leads, as far as a standby knows, and its search for a leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Loss {
     pub(super) since: Time,
@@ -17,14 +17,15 @@ pub(super) struct Loss {
     pub(super) search: Search,
 }
 
-/// Where a standby looks for a server that leads.
+/// Where a standby looks for the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Search {
-    /// It still has the connection, on which the primary is silent and may speak again.
+    /// The connection is open; the primary is silent and may speak again.
     Listens,
-    /// It dials the primary.
+    /// The standby dials the primary.
     Dials,
-    /// It has been at an elector, where they do not come to it, and goes round since.
+    /// The standby has dialled an elector, and dials all in turn since. Only for a shard, whose
+    /// electors do not connect to it.
     GoesRound,
 }
 
@@ -33,8 +34,9 @@ impl Loss {
         Self { since, why, search }
     }
 
-    /// When it goes to the electors. The primary, which may have noticed a heartbeat later, asks a
-    /// grace after that: if it is there, it asks first, and goes on.
+    /// When the standby dials the electors. The primary, which may have noticed the loss a
+    /// heartbeat later, asks them a grace period after that: if it is alive, it asks first, and
+    /// continues.
     pub(super) fn goes_at(&self, lease: Duration) -> Time {
         self.since + 2 * grace(lease)
     }

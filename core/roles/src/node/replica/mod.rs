@@ -249,7 +249,7 @@ impl Node for Replica {
 /// The first term of a run.
 const FIRST: Term = Term(1);
 
-/// How long a primary waits for a lost standby before it asks the workers for votes: shorter than
+/// How long a lost partner has to come back before the workers are asked for votes: shorter than
 /// the silence after which a worker gives up a server.
 fn grace(lease: Duration) -> Duration {
     heartbeat(lease)

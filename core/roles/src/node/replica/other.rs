@@ -1,8 +1,8 @@
-//! A primary and the other that leads, or did: whoever has taken the place of another looks for
-//! that and says so; whoever has lost its standby for long asks there whether it has.
+//! Fencing: a new primary finds the deposed one and stops it; a primary that has long lost its
+//! standby asks the standby whether it leads.
 //!
-//! Both send the same: in which term they lead ([`Deposed`]). Whoever leads in a later one of the
-//! same run answers with that.
+//! Both send the term in which they lead ([`Deposed`]). A server that leads in a later term of the
+//! same run answers with its own.
 
 use alloc::string::{String, ToString};
 
@@ -19,13 +19,13 @@ use pstrain_wire::replica::Deposed;
 use pstrain_wire::{Limits, Message};
 
 impl Primary {
-    /// Looks for the one that led before.
+    /// Starts to look for the deposed primary.
     pub(super) fn depose(&mut self, dialler: Dialler) {
         self.other = Some(dialler);
     }
 
-    /// Looks for the standby, if it has been gone for a lease: workers that know who leads need not
-    /// come here any more, and that one may have given up looking for this.
+    /// Looks for the standby, if it has been gone for a lease: workers that know the leader no
+    /// longer connect here, and the standby may have given up dialling this primary.
     pub(super) fn seek_follower(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
         let lease = self.lease();
         let Some(Follower { link: Link::Down { since, .. }, address, .. }) = &self.follower else {
@@ -42,7 +42,7 @@ impl Primary {
         self.dial_other(dials, out);
     }
 
-    /// Whether it wants to hear from the other, and not only to be heard.
+    /// True if the primary wants an answer from the other server, and not only to notify it.
     fn is_seeking(&self) -> bool {
         let is_at_standby = self.other.as_ref().is_some_and(Dialler::is_elsewhere);
         is_at_standby && self.is_paired() && self.follower_peer().is_none()
@@ -60,14 +60,14 @@ impl Primary {
         self.other.as_ref().is_some_and(|dialler| dialler.peer() == Some(peer))
     }
 
-    /// Dials the other, if it is time to, or goes from where nobody answers.
+    /// Dials the other server if it is time to, and drops a silent connection.
     pub(super) fn look_for_other(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.lease();
         let Some(dialler) = &mut self.other else { return };
         let mut dials = Outbox::new();
         match dialler.wake(now, lease, &mut dials) {
             Due::Nothing => self.dial_other(dials, out),
-            // It has said what it has to say.
+            // No heartbeats: the primary has sent all it has to say.
             Due::Beat => {}
             Due::Silence(silent) => {
                 self.look_again(now, alloc::format!("it has been silent for {silent:?}"), out);
@@ -75,7 +75,7 @@ impl Primary {
         }
     }
 
-    /// What comes of looking for the other.
+    /// Handles an input of the search for the other server.
     pub(super) fn on_other(&mut self, now: Time, input: Input, out: &mut Outbox) {
         let (run, term) = (self.copy.server.run(), self.term);
         let seeks = self.is_seeking();
@@ -118,7 +118,7 @@ impl Primary {
         self.look_again(now, why, out);
     }
 
-    /// Dials the other again after a pause, while it wants anything of it.
+    /// Dials the other server again after a pause, unless nothing is left to tell or ask it.
     fn look_again(&mut self, now: Time, why: String, out: &mut Outbox) {
         let (lease, is_up) = (self.lease(), self.other.as_ref().and_then(Dialler::peer));
         let done = is_up.is_some() && !self.is_seeking();
@@ -127,11 +127,11 @@ impl Primary {
         if dialler.redial(now, why, lease, &mut effects).is_err() || done {
             self.other = None;
         }
-        // That it looks for somebody it need not tell.
+        // The search is not reported as an event.
         out.extend(effects.into_iter().filter(|effect| matches!(effect, Effect::Close(_))));
     }
 
-    /// Somebody says in which term it leads.
+    /// Handles the term in which another server leads.
     pub(super) fn on_deposed(&self, peer: PeerId, deposed: Deposed, out: &mut Outbox) {
         if !self.is_from_server(peer) {
             return;
@@ -143,9 +143,9 @@ impl Primary {
         self.follow_orders(deposed, out);
     }
 
-    /// Ends, if another leads in a later term.
+    /// Ends this primary if another server leads in a later term.
     fn follow_orders(&self, deposed: Deposed, out: &mut Outbox) {
-        // Only a standby that this one cannot do without can lead without it.
+        // Only a paired standby can lead without this primary.
         let may = self.is_paired() && deposed.run == self.copy.server.run();
         if may && deposed.term > self.term {
             out.extend(self.outer_of(self.copy.server.worker_peers()).map(Effect::Close));

@@ -1,4 +1,4 @@
-//! How somebody comes to be the standby of a primary, goes and comes back.
+//! Pairing: how a primary gains, loses and regains its standby.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,13 +14,13 @@ use pstrain_wire::replica::{EntryKind, Follow, STATE_CHUNK_BYTES, Standby, State
 use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal};
 
 impl Primary {
-    /// Whether a server may be behind a connection that has said nothing yet.
+    /// True if a server may be behind a connection before its Hello.
     pub(super) fn is_from_server(&self, peer: PeerId) -> bool {
         let identity = self.copy.server.stranger(inner(self.began, peer));
         identity.is_some_and(Identity::may_serve)
     }
 
-    /// Somebody wants to be the standby, or is and comes back.
+    /// Handles a server that wants to be the standby, or is it and reconnects.
     pub(super) fn on_follow(
         &mut self,
         now: Time,
@@ -39,7 +39,7 @@ impl Primary {
                 out,
             );
         }
-        // It is nobody that the server knows.
+        // The server must forget the connection: it belongs to the standby now.
         let why = String::from("it stands by");
         self.hand_in(now, Input::Disconnected { peer: inner(self.began, peer), why }, out);
         let lease = self.lease();
@@ -102,7 +102,7 @@ impl Primary {
         if is_it || follower.link.peer().is_none() { Ok(()) } else { Err(Refusal::HasStandby) }
     }
 
-    /// The standby is back, and has so many entries.
+    /// Resumes with a standby that is back and has the first `entries` entries.
     pub(super) fn go_on_with(
         &mut self,
         now: Time,
@@ -111,7 +111,8 @@ impl Primary {
         out: &mut Outbox,
     ) {
         if let Some(contest) = self.contest.take() {
-            // If this one dies before the standby hears of it, that can lead with what it has.
+            // Otherwise, if this primary dies before it reaches the standby, the standby could not
+            // lead with its own entries.
             let electors = self.outer_of(self.copy.server.electors());
             electors.for_each(|peer| contest.release(peer, self.candidate(config), out));
         }
@@ -121,8 +122,8 @@ impl Primary {
         let settled = self.unsettled.first().unwrap_or(self.copy.entries);
         let mut term = self.unsettled.claimed().unwrap_or(self.term);
         if self.latest > term {
-            // It has asked for a later term, or this one has: both follow in one after that, once
-            // both have the entry that says so.
+            // The standby has asked for a later term, or this primary has: both move to the term
+            // after it, once both have the entry that says so.
             term = self.latest.next();
             self.latest = term;
             let first = self.unsettled.first().unwrap_or(self.copy.entries);
@@ -130,13 +131,13 @@ impl Primary {
         }
         self.unsettled.send(0, peer, (term, settled), out);
         if self.unsettled.first().is_none() {
-            // Something must say who leads, and in which term.
+            // An entry must state the leader's term.
             let electorate = self.electorate.clone();
             self.write(now, EntryKind::Electorate(electorate), out);
         }
     }
 
-    /// Sends the whole state; what follows comes after it, and nobody waits for it yet.
+    /// Sends the whole state; entries follow, and no effect waits for them yet.
     pub(super) fn send_state(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         let (entry, at) = (self.copy.entries, self.copy.stream_time(now));
         let bytes = self.copy.server.save();
@@ -162,7 +163,7 @@ impl Primary {
         }
     }
 
-    /// The standby has the state: from here on nothing has an effect without it.
+    /// Pairs with the standby, which has the state: from now on effects wait for it.
     pub(super) fn pair(&mut self, now: Time, out: &mut Outbox) {
         self.renew_electorate();
         let electorate = self.electorate.clone();
@@ -175,14 +176,14 @@ impl Primary {
             .hold(told.into_iter().chain([Effect::Report(Event::StandbyJoined { address })]));
     }
 
-    /// Tells where the standby is, or that there is none; with peers of the server.
+    /// Announces the standby's address, or that there is none, to peers of the server.
     pub(super) fn tell_standby(&self) -> Vec<Effect> {
         let told = Standby { address: self.standby() };
         let those = self.copy.server.told_of_standby().into_iter();
         those.map(|peer| Effect::Send(peer, Message::Standby(told.clone()))).collect()
     }
 
-    /// The connection to the standby is gone, or closed for a reason.
+    /// Handles the loss of the standby's connection, or closes it for a reason.
     pub(super) fn lose_follower(&mut self, now: Time, why: String, out: &mut Outbox) {
         let Some(follower) = &mut self.follower else { return };
         out.extend(follower.link.peer().map(Effect::Close));

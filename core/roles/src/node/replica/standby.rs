@@ -1,5 +1,5 @@
-//! The one that stands by: keeps the stream of the primary, and leads once that is gone and the
-//! workers have promised.
+//! The standby: applies the primary's stream, and leads once the primary is gone and the electors
+//! have voted for it.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -26,46 +26,45 @@ use pstrain_wire::replica::{Electorate, Follow, Kept, State, StateHeader};
 use pstrain_wire::worker::{End, EndReason, Heartbeat, Hello};
 use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status, Wait, WaitReason};
 
-/// Whoever stands by.
+/// The state of a standby.
 #[derive(Debug)]
 pub(super) struct Standby {
     pub(super) config: ReplicaConfig,
     pub(super) dialler: Dialler,
     pub(super) job: Job,
     pub(super) job_digest: [u8; 32],
-    /// Of the model: keys may move to its server.
+    /// Parameters of the whole model: a shard's keys may be rebalanced.
     pub(super) parameters: usize,
-    /// The server of the primary, once its state has come.
+    /// The copy of the primary's server, once its state has arrived.
     pub(super) copy: Option<Copy>,
-    /// The parts of a state that have come.
+    /// The parts of a state received so far.
     pub(super) arriving: Option<(StateHeader, Vec<u8>)>,
-    /// Entries that have come and do not count yet.
+    /// Entries received whose group is not complete.
     pub(super) together: Together,
-    /// Whether the primary does nothing without this one.
+    /// True if the primary's effects wait for this standby.
     pub(super) paired: bool,
-    /// The lists of whose promises count, with the number of their entry: the last that both are
-    /// known to have, and those after it.
+    /// Electorates with the number of their entry: the last that both servers are known to have,
+    /// and all after it.
     pub(super) electorates: VecDeque<(u64, Electorate)>,
     /// The term of the newest entry.
     pub(super) term: Term,
-    /// The latest that it has asked for, or heard of.
+    /// The latest term that it has asked for, or heard of.
     pub(super) latest: Term,
     pub(super) contest: Option<Contest>,
-    /// Whom it dials, if electors do not come.
+    /// The server to dial, if electors do not connect to a standby.
     pub(super) round: Round,
-    /// Since when the primary is owed word of how many entries are here: one for all that came at
-    /// once.
+    /// Since when an acknowledgement of entries is pending: one covers all that arrived at once.
     pub(super) owed_since: Option<Time>,
-    /// Connections that have not said who they are.
+    /// Connections before their Hello, with the time they were opened.
     pub(super) strangers: BTreeMap<PeerId, (Time, Identity)>,
     /// Workers that have lost the primary, too.
     pub(super) attending: BTreeMap<PeerId, Attending>,
-    /// The primary, if it is lost.
+    /// The loss of the primary, if it is lost.
     pub(super) lost: Option<Loss>,
     pub(super) over: Option<(Time, EndReason)>,
 }
 
-/// A worker that waits for somebody to lead.
+/// A worker that waits for a leader.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Attending {
     pub(super) identity: Identity,
@@ -74,10 +73,10 @@ pub(super) struct Attending {
 }
 
 impl Standby {
-    /// One that will dial the primary of `job` at [`Input::Start`].
+    /// A standby that will dial the primary of `job` at [`Input::Start`].
     ///
     /// # Errors
-    /// [`ServerError`] if there can be no server for the job.
+    /// [`ServerError`] if the job cannot have a server.
     pub(super) fn new(config: ReplicaConfig, job: Job) -> Result<Self, ServerError> {
         let server = Server::new(job.clone(), 0)?;
         Ok(Self {
@@ -159,19 +158,19 @@ impl Standby {
         }
     }
 
-    /// Whether it follows, and nothing but what comes next is awaited.
+    /// True if it is paired and neither a state, a group of entries nor an election is incomplete.
     pub(super) fn rests(&self) -> bool {
         let whole = self.arriving.is_none() && self.together.is_empty();
         self.paired && whole && self.contest.is_none()
     }
 
-    /// The connections that are up, as far as it knows.
+    /// The open connections, as far as the standby knows.
     pub(super) fn peers(&self) -> Vec<PeerId> {
         let others = self.strangers.keys().chain(self.attending.keys()).copied();
         self.dialler.peer().into_iter().chain(others).collect()
     }
 
-    /// Saves or restores everything but the copy, while it [rests](Self::rests).
+    /// Saves or restores everything but the copy, while the standby [rests](Self::rests).
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         self.dialler.archive(archive)?;
         archive.small(&mut self.paired)?;
@@ -213,7 +212,7 @@ impl Standby {
         self.tell(now, Message::Follow(follow), out);
     }
 
-    /// Sends to whoever it has dialled.
+    /// Sends a message to the server that it has dialled.
     fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
         if let Some(peer) = self.dialler.peer() {
             self.dialler.sent(now);
@@ -221,8 +220,8 @@ impl Standby {
         }
     }
 
-    /// Goes away from the primary and comes back after a pause. It gives up with the patience of
-    /// the job, unless it can lead itself: then it waits for workers to come.
+    /// Disconnects from the primary and reconnects after a pause. Gives up with the patience of the
+    /// job.
     pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.arriving = None;
         self.together = Together::default();
@@ -244,8 +243,9 @@ impl Standby {
         }
     }
 
-    /// The primary is silent for so long that it may be gone: electors that come may decide that
-    /// this one leads. It may speak again all the same, on the same connection.
+    /// Records the loss of a primary that has been silent for so long that it may be gone: electors
+    /// that connect may vote for this standby. The primary may still speak again on the same
+    /// connection.
     fn notice_silence(&mut self, now: Time) {
         let is_silent = |silent: &Duration| *silent >= silence(self.lease());
         if let Some(silent) = self.dialler.silent(now).filter(is_silent)
@@ -257,8 +257,8 @@ impl Standby {
         }
     }
 
-    /// The primary is not silent any more. If electors were asked to follow this one, the next
-    /// entry says which of the two leads.
+    /// Cancels the loss of a silent primary that speaks again. If electors were asked for votes,
+    /// the next entry decides which server leads.
     fn hear(&mut self) {
         if self.contest.is_none() && self.attending.is_empty() {
             self.lost.take_if(|lost| lost.search == Search::Listens);
@@ -331,7 +331,7 @@ impl Standby {
         self.subject().map(Subject::run)
     }
 
-    /// Whether electors come here, as workers do.
+    /// True if electors connect to this standby, as workers do.
     pub(super) fn is_coordinator(&self) -> bool {
         self.subject().is_some_and(|subject| subject.coordinator().is_some())
     }
@@ -368,7 +368,7 @@ impl Standby {
         }
     }
 
-    /// Turns away a message that only the server that leads answers.
+    /// The refusal of a message that only the leader answers.
     fn refusal(&self, message: &Message) -> Refusal {
         match self.subject().and_then(|subject| subject.elsewhere(message)) {
             Some(elsewhere) => elsewhere,
@@ -376,12 +376,12 @@ impl Standby {
         }
     }
 
-    /// Names the server that leads.
+    /// A refusal that names the leader.
     pub(super) fn not_leading(&self) -> Refusal {
         Refusal::Standby { leader: self.config.leader.clone() }
     }
 
-    /// How the job is doing, as far as the stream tells.
+    /// The status of the job, as far as the stream tells.
     pub(super) fn outlook(&self, now: Time) -> Option<Status> {
         let copy = self.copy.as_ref()?;
         let status = copy.server.status(copy.stream_time(now))?;
@@ -389,7 +389,7 @@ impl Standby {
         Some(Status { leader: Some(self.config.leader.clone()), wait, ..status })
     }
 
-    /// For whom it waits, once it has lost its primary.
+    /// The wait for a leader, after the loss of the primary.
     fn wait(&self, now: Time) -> Option<Wait> {
         let (reason, waited) = (WaitReason::Primary, now.since(self.lost.as_ref()?.since));
         Some(Wait { reason, workers: Vec::new(), waited, left: None })
@@ -436,7 +436,8 @@ impl Standby {
             false
         };
         self.strangers.retain(|peer, (since, _)| on_time(*since) || close(peer));
-        // Its promise stays, and it may come again; but the primary may be there for it.
+        // The worker's vote stays, and the worker may return; but it may reach the primary
+        // meanwhile.
         self.attending.retain(|peer, worker| on_time(worker.since) || close(peer));
         if let Some(contest) = self.contest.as_mut().filter(|contest| now >= contest.ask_at()) {
             contest.ask_later(now, lease);
@@ -459,7 +460,7 @@ impl Standby {
     }
 }
 
-/// The version of the parameters, where they are counted.
+/// The version of the parameters; none for a shard, which does not count versions.
 pub(super) fn version_of(subject: &Subject) -> Option<Version> {
     subject.coordinator().map(Server::version)
 }

@@ -1,8 +1,8 @@
-//! The stream that both keep, from the primary's side: what the standby has not said it has, and
-//! the effects that wait for that.
+//! The primary's side of the stream: entries that the standby has not confirmed, and the effects
+//! that wait for them.
 //!
-//! An entry is sent once somebody waits for what it brought about, with all before it. Until then
-//! it is [kept back](super::held), and may turn out to need less than it would have.
+//! An entry is sent, with all entries before it, once a peer waits for one of its effects. Until
+//! then it is [withheld](super::held), and may turn out to need fewer bytes.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -15,56 +15,56 @@ use pstrain_compute::time::Time;
 use pstrain_wire::Message;
 use pstrain_wire::replica::{Combined, Electorate, Entry, EntryHeader, EntryKind};
 
-/// Entries that the standby has not said it has.
+/// Entries that the standby has not confirmed.
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
     entries: VecDeque<Waiting>,
-    /// The first entry that is kept back: all before it have been sent, if there was somebody.
+    /// The first withheld entry: all before it have been sent, if there was a standby to send to.
     kept_back: u64,
-    /// Where those are that are kept back and are pushes.
+    /// The entry numbers of withheld pushes.
     pushes: BTreeMap<PushId, u64>,
-    /// The electorate that one of them begins, and its number.
+    /// The electorate that an unconfirmed entry proposes, and the number of that entry.
     proposed: Option<(u64, Electorate)>,
-    /// The first entry in which a new term is, and the term.
+    /// The first entry of a new term, and the term.
     claim: Option<(u64, Term)>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     number: u64,
-    /// When it came, and was sent, by the clock of the stream.
+    /// When the entry was created, and sent, by the clock of the stream.
     at: Time,
     sent: Time,
     content: Content,
-    /// The last of those that count only together.
+    /// The last entry of its group: entries of a group count only together.
     last: u64,
-    /// What goes ahead of it.
+    /// Combined gradients to send before the entry.
     combined: Vec<Combined>,
     effects: Vec<Effect>,
 }
 
-/// What an entry is.
+/// The content of an entry.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// As it is sent.
+    /// Encoded, as it is sent.
     Ready(EntryKind, Arc<Vec<u8>>),
-    /// A push that is kept back.
+    /// A withheld push.
     Held(HeldPush),
 }
 
-/// What is settled once the standby has said so.
+/// The result of a confirmation by the standby.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
-    /// Effects that nothing holds back any more.
+    /// Effects that may be executed now.
     pub(super) effects: Vec<Effect>,
-    /// Whose promises count from now on, if that has changed.
+    /// The electorate in force from now on, if it has changed.
     pub(super) electorate: Option<Electorate>,
-    /// The term that is kept now, if it is another.
+    /// The term in force from now on, if it has changed.
     pub(super) term: Option<Term>,
 }
 
 impl Unsettled {
-    /// Adds an entry, which is kept back; its effects come with [`Self::hold`].
+    /// Appends a withheld entry; its effects follow with [`Self::hold`].
     pub(super) fn push(&mut self, number: u64, at: Time, content: Content) {
         match &content {
             Content::Ready(EntryKind::Electorate(list) | EntryKind::Paired(list), _) => {
@@ -78,25 +78,25 @@ impl Unsettled {
         self.entries.push_back(Waiting { number, at, sent: at, content, last, combined, effects });
     }
 
-    /// Notes that entry `number` is the first of `term`.
+    /// Records that entry `number` is the first of `term`.
     pub(super) const fn claim(&mut self, number: u64, term: Term) {
         self.claim = Some((number, term));
     }
 
-    /// The term of entries that are sent now, if it is not settled.
+    /// The term of entries that are sent now, if it is not confirmed.
     pub(super) fn claimed(&self) -> Option<Term> {
         self.claim.map(|(_, term)| term)
     }
 
-    /// Holds effects back until the newest entry is settled.
+    /// Withholds effects until the newest entry is confirmed.
     pub(super) fn hold(&mut self, effects: impl Iterator<Item = Effect>) {
         if let Some(last) = self.entries.back_mut() {
             last.effects.extend(effects);
         }
     }
 
-    /// Holds effects back, which say nothing of any entry, behind those of entries that were sent;
-    /// gives them back if there are none.
+    /// Queues effects that reveal no entry behind the effects of entries that were sent; returns
+    /// them if there are none.
     pub(super) fn queue(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let sent = self.entries.partition_point(|waiting| waiting.number < self.kept_back);
         match sent.checked_sub(1).and_then(|last| self.entries.get_mut(last)) {
@@ -108,7 +108,7 @@ impl Unsettled {
         }
     }
 
-    /// Takes note of what became of pushes by the newest entry, and what updates were combined of.
+    /// Records the decisions of the newest entry about pushes, and its combined gradients.
     pub(super) fn note(&mut self, effects: &[Effect], combined: Vec<Combined>) {
         for (push, fate) in fates(effects) {
             let number = self.pushes.remove(&push);
@@ -123,7 +123,7 @@ impl Unsettled {
         }
     }
 
-    /// How many entries are kept back, if there is a push among them that may need no values.
+    /// Number of withheld entries if they include a push that may need no values; else 0.
     pub(super) fn spares(&self) -> usize {
         if self.pushes.is_empty() {
             return 0;
@@ -131,8 +131,7 @@ impl Unsettled {
         self.entries.len() - self.entries.partition_point(|it| it.number < self.kept_back)
     }
 
-    /// Keeps nothing back any more: puts it in the form in which it is sent. Returns the first of
-    /// it.
+    /// Encodes all withheld entries as they are to be sent; returns the number of the first.
     pub(super) fn seal(&mut self, now: Time) -> u64 {
         let first = self.kept_back;
         let from = self.entries.partition_point(|waiting| waiting.number < first);
@@ -154,7 +153,8 @@ impl Unsettled {
             }
             waiting.combined.retain(|combined| worth.contains(&combined.header.version));
             if !worth.is_empty() {
-                // Without what they became part of, pushes without values are nothing.
+                // A bare push needs the combined gradient that it became part of: one group up to
+                // the newest.
                 waiting.last = newest;
             }
             if let Content::Held(push) = &waiting.content {
@@ -170,8 +170,8 @@ impl Unsettled {
         first
     }
 
-    /// A connection is gone: nothing is sent there any more. Once the server begins anew, another
-    /// may be called the same.
+    /// Drops effects for a closed connection. After the server restarts, another connection may get
+    /// the same id.
     pub(super) fn forget(&mut self, gone: PeerId) {
         let is_its = |effect: &Effect| match effect {
             Effect::Send(peer, _) | Effect::Limit(peer, _) | Effect::Close(peer) => *peer == gone,
@@ -181,18 +181,18 @@ impl Unsettled {
         self.entries.iter_mut().for_each(|waiting| waiting.effects.retain(|it| !is_its(it)));
     }
 
-    /// Whether a list of whose promises count is not settled.
+    /// True if a proposed electorate is not confirmed.
     pub(super) const fn is_proposing(&self) -> bool {
         self.proposed.is_some()
     }
 
-    /// Whether the end of the run is among what waits.
+    /// True if the end of the run is among the effects that wait.
     pub(super) fn holds_end(&self) -> bool {
         let effects = self.entries.iter().flat_map(|waiting| &waiting.effects);
         effects.into_iter().any(|it| matches!(it, Effect::Report(Event::Ended { .. })))
     }
 
-    /// Whether such an effect is among what waits: an evaluation, or the end of all.
+    /// True if the same evaluation, or the final effect, is among the effects that wait.
     pub(super) fn holds(&self, effect: &Effect) -> bool {
         let mut held = self.entries.iter().flat_map(|waiting| &waiting.effects);
         held.any(|it| match (it, effect) {
@@ -203,24 +203,24 @@ impl Unsettled {
         })
     }
 
-    /// Whether an entry from this one on waits.
+    /// True if an entry from number `from` on waits.
     pub(super) fn has_from(&self, from: u64) -> bool {
         self.entries.back().is_some_and(|newest| newest.number >= from)
     }
 
-    /// The first entry that is not settled, if any is.
+    /// The number of the first unconfirmed entry, if there is one.
     pub(super) fn first(&self) -> Option<u64> {
         self.entries.front().map(|waiting| waiting.number)
     }
 
-    /// When the oldest entry was sent that the standby has not confirmed, by the clock of the
-    /// stream; none if nothing is on its way.
+    /// When the oldest unconfirmed entry was sent, by the clock of the stream; none if none is in
+    /// transit.
     pub(super) fn sent_at(&self) -> Option<Time> {
         let oldest = self.entries.front().filter(|oldest| oldest.number < self.kept_back);
         oldest.map(|oldest| oldest.sent)
     }
 
-    /// The standby has all entries before `entries`.
+    /// Records that the standby has all entries before `entries`.
     pub(super) fn settle(&mut self, entries: u64) -> Settled {
         let mut settled = Settled::default();
         let count = self.entries.partition_point(|waiting| waiting.number < entries);
@@ -232,13 +232,13 @@ impl Unsettled {
         settled
     }
 
-    /// All that waits, since nobody but the workers need have it.
+    /// Returns all effects that wait: no standby need confirm them any more.
     pub(super) fn release(&mut self) -> Vec<Effect> {
         self.pushes.clear();
         self.settle(u64::MAX).effects
     }
 
-    /// Sends what waits and is not kept back, from entry `from` on.
+    /// Sends the entries from `from` on that are not withheld.
     pub(super) fn send(
         &self,
         from: u64,

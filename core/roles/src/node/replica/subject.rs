@@ -1,4 +1,4 @@
-//! What two processes keep: the server that coordinates, or one that does not.
+//! The replicated state machine: the coordinator or a shard.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,17 +18,17 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::replica::{Combined, Elector, Electorate};
 use pstrain_wire::{Message, Refusal, Status, job_digest};
 
-/// A server of a job, as what leads and what stands by need it.
+/// A server as its primary and its standby handle it.
 #[derive(Debug)]
 pub(super) enum Subject {
-    /// Its workers decide who leads it.
+    /// The workers elect its leader.
     Coordinator(Box<Server>),
-    /// The coordinator decides who leads it.
+    /// The coordinator elects its leader.
     Shard(Box<Shard>),
 }
 
 impl Subject {
-    /// The one that was saved, of `job`.
+    /// Restores a saved server of `job`.
     pub(super) fn restore(
         server: ServerId,
         job: &Job,
@@ -47,7 +47,7 @@ impl Subject {
         Ok(Self::Shard(Box::new(shard)))
     }
 
-    /// One of `job` that does not coordinate, of which all else is yet to be restored.
+    /// A shard of `job` into which a saved state is to be restored.
     pub(super) fn blank_shard(job: &Job, config: &ReplicaConfig) -> Shard {
         let (place, lease) = (Place::Wanted, job.membership.lease);
         let stream = config.stream.fork("shard", 0);
@@ -61,7 +61,7 @@ impl Subject {
         }
     }
 
-    /// Saves or restores everything.
+    /// Saves or restores the whole state.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         match self {
             Self::Coordinator(server) => server.archive(archive),
@@ -69,8 +69,7 @@ impl Subject {
         }
     }
 
-    /// Whether there is anything to save: a server that does not coordinate must have met the one
-    /// that does.
+    /// True if there is a state to save: a shard must have met the coordinator.
     pub(super) fn has_begun(&self) -> bool {
         match self {
             Self::Coordinator(_) => true,
@@ -78,7 +77,7 @@ impl Subject {
         }
     }
 
-    /// The one that coordinates.
+    /// The coordinator; none for a shard.
     pub(super) fn coordinator(&self) -> Option<&Server> {
         match self {
             Self::Coordinator(server) => Some(server),
@@ -100,15 +99,15 @@ impl Subject {
         }
     }
 
-    /// From now on until [`Self::given`], notes what updates are combined of, where whoever keeps
-    /// the same stream can do with that.
+    /// Records the combined gradient of each update until [`Self::given`] is called. A shard
+    /// records none.
     pub(super) fn give_combined(&mut self) {
         if let Self::Coordinator(server) = self {
             server.give_combined();
         }
     }
 
-    /// What was noted.
+    /// The combined gradients recorded.
     pub(super) fn given(&mut self) -> Vec<Combined> {
         match self {
             Self::Coordinator(server) => server.given(),
@@ -116,14 +115,14 @@ impl Subject {
         }
     }
 
-    /// From now on until [`Self::left`], updates are made of these where they fit.
+    /// Applies these combined gradients to the next updates until [`Self::left`] is called.
     pub(super) fn take_combined(&mut self, combined: VecDeque<Combined>) {
         if let Self::Coordinator(server) = self {
             server.take_combined(combined);
         }
     }
 
-    /// How many no update was made of.
+    /// Number of combined gradients that no update consumed.
     pub(super) fn left(&mut self) -> usize {
         match self {
             Self::Coordinator(server) => server.left().len(),
@@ -131,7 +130,7 @@ impl Subject {
         }
     }
 
-    /// The worker behind a connection, where it is known what becomes of its pushes.
+    /// The worker behind a connection, if this server knows the decisions about its pushes.
     pub(super) fn worker_of(&self, peer: PeerId) -> Option<WorkerId> {
         self.coordinator()?.worker_of(peer)
     }
@@ -150,7 +149,8 @@ impl Subject {
         }
     }
 
-    /// Which server of which run it is; of none before the coordinator has taken it in.
+    /// The run and id of the server; those of no server before the coordinator has admitted a
+    /// shard.
     pub(super) fn identity(&self) -> (u64, ServerId) {
         match self {
             Self::Coordinator(server) => (server.run(), ServerId::COORDINATOR),
@@ -164,7 +164,7 @@ impl Subject {
         self.identity().0
     }
 
-    /// The digest of its job; none before it is known.
+    /// The digest of the job; none before the job is known.
     pub(super) fn job_digest(&self) -> Option<[u8; 32]> {
         match self {
             Self::Coordinator(server) => Some(*server.job_digest()),
@@ -172,7 +172,7 @@ impl Subject {
         }
     }
 
-    /// Why nobody can stand by for it now, in words.
+    /// Why the server cannot have a standby now, in words.
     pub(super) fn obstacle(&self) -> Option<&'static str> {
         match self {
             Self::Coordinator(_) => None,
@@ -181,7 +181,7 @@ impl Subject {
         }
     }
 
-    /// The connections that are up, as far as it knows.
+    /// The open connections, as far as the server knows.
     pub(super) fn peers(&self) -> Vec<PeerId> {
         match self {
             Self::Coordinator(server) => server.peers(),
@@ -189,7 +189,7 @@ impl Subject {
         }
     }
 
-    /// Those of the workers.
+    /// The connections of the workers.
     pub(super) fn worker_peers(&self) -> Vec<PeerId> {
         match self {
             Self::Coordinator(server) => server.worker_peers().collect(),
@@ -197,8 +197,8 @@ impl Subject {
         }
     }
 
-    /// The connections on which it is told where the standby is. Workers need not know it of a
-    /// server that does not coordinate: the coordinator tells them where that server is.
+    /// The connections on which the standby's address is announced. A shard does not announce it to
+    /// workers: the coordinator tells them where each shard is.
     pub(super) fn told_of_standby(&self) -> Vec<PeerId> {
         match self {
             Self::Coordinator(server) => {
@@ -208,7 +208,7 @@ impl Subject {
         }
     }
 
-    /// Those of whoever decides who leads.
+    /// The connections of the electors.
     pub(super) fn electors(&self) -> Vec<PeerId> {
         match self {
             Self::Coordinator(server) => server.worker_peers().collect(),
@@ -216,7 +216,7 @@ impl Subject {
         }
     }
 
-    /// Whether the one behind a connection may promise as `elector`.
+    /// True if the peer behind a connection may vote as `elector`.
     pub(super) fn is_elector(&self, peer: PeerId, elector: Elector) -> bool {
         match (self, elector) {
             (Self::Coordinator(server), Elector::Worker(worker, _)) => {
@@ -227,7 +227,7 @@ impl Subject {
         }
     }
 
-    /// Whose promises decide who leads.
+    /// The electors, whose votes decide who leads.
     pub(super) fn electorate(&self) -> Electorate {
         match self {
             Self::Coordinator(server) => server.electorate(),
@@ -235,7 +235,7 @@ impl Subject {
         }
     }
 
-    /// Whether these are they.
+    /// True if `electorate` is the current one.
     pub(super) fn has_electorate(&self, electorate: &Electorate) -> bool {
         match self {
             Self::Coordinator(server) => server.has_electorate(electorate),
@@ -243,7 +243,7 @@ impl Subject {
         }
     }
 
-    /// Where those are that decide, if whoever wants to lead must go there; empty if they come.
+    /// The addresses of the electors, if a candidate must dial them; empty if they connect to it.
     pub(super) fn places_of_electors(&self) -> Vec<Target> {
         match self {
             Self::Coordinator(_) => Vec::new(),
@@ -251,7 +251,7 @@ impl Subject {
         }
     }
 
-    /// A refusal for a message that a server which does not coordinate never answers.
+    /// A refusal of a message that a shard never answers.
     pub(super) fn elsewhere(&self, message: &Message) -> Option<Refusal> {
         match self {
             Self::Shard(shard) if !matches!(message, Message::Attach(_) | Message::Follow(_)) => {
@@ -261,7 +261,7 @@ impl Subject {
         }
     }
 
-    /// Which server it is and which keys it has, where it does not coordinate.
+    /// The shard's id and key range; none for the coordinator.
     pub(super) fn holds(&self) -> Option<(ServerId, KeyRange)> {
         match self {
             Self::Coordinator(_) => None,
@@ -269,7 +269,7 @@ impl Subject {
         }
     }
 
-    /// Who is behind a connection that has not said anything yet.
+    /// The identity of a connection before its Hello.
     pub(super) fn stranger(&self, peer: PeerId) -> Option<Identity> {
         match self {
             Self::Coordinator(server) => server.stranger(peer),
@@ -277,7 +277,7 @@ impl Subject {
         }
     }
 
-    /// Whether the run is over, and nothing that matters to anybody changes any more.
+    /// True if the run has ended, so that no state changes any more.
     pub(super) const fn has_ended(&self) -> bool {
         match self {
             Self::Coordinator(server) => server.has_ended(),
@@ -285,12 +285,12 @@ impl Subject {
         }
     }
 
-    /// Whether an effect is the last of all, and nobody but its own process is concerned.
+    /// True if the effect is the last one, and concerns only its own process.
     pub(super) const fn is_last(&self, effect: &Effect) -> bool {
         matches!((self, effect), (Self::Shard(_), Effect::Done(_)))
     }
 
-    /// What it has asked its driver for and not been answered.
+    /// Effects that the driver has not answered yet.
     pub(super) fn unanswered(&self) -> Vec<Effect> {
         match self {
             Self::Coordinator(server) => server.unanswered(),
@@ -298,8 +298,8 @@ impl Subject {
         }
     }
 
-    /// What must be told it of another process that has taken its place, beside that its
-    /// connections are gone.
+    /// The input for the server after another process took it over, in addition to the loss of its
+    /// connections.
     pub(super) fn moved(&mut self, address: String) -> Option<Input> {
         match self {
             Self::Coordinator(_) => None,
@@ -311,7 +311,7 @@ impl Subject {
         }
     }
 
-    /// How the job is doing, for whoever asks; a server that does not coordinate does not know.
+    /// The status of the job, for clients; a shard does not know it.
     pub(super) fn status(&self, now: Time) -> Option<Status> {
         self.coordinator().map(|server| server.status(now))
     }

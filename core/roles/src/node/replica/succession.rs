@@ -1,4 +1,4 @@
-//! How a standby comes to lead: it asks whoever decides, and takes the place of its primary.
+//! Failover: a standby asks the electors for votes, and takes the place of its primary.
 
 use alloc::string::String;
 
@@ -16,9 +16,9 @@ use pstrain_wire::replica::{Elector, Promise};
 use pstrain_wire::worker::End;
 
 impl Standby {
-    /// Whether it may ask workers to follow it: it has lost the primary, which can do nothing
-    /// without it, and has heard nothing of what that does since. A connection alone says nothing:
-    /// the system of a process that is stopped takes it, too.
+    /// True if it may ask electors for votes: it has lost the primary, which has no effect without
+    /// it, and has heard of nothing that the primary did since. An accepted connection proves
+    /// nothing: the operating system accepts it even for a stopped process.
     pub(super) const fn can_lead(&self) -> bool {
         self.paired && self.lost.is_some()
     }
@@ -33,7 +33,7 @@ impl Standby {
         self.ask(now, peer, known, out);
     }
 
-    /// Asks an elector, who knows of a term, to follow it in a later one.
+    /// Asks an elector, which knows the term `known`, to vote for this standby in a later one.
     pub(super) fn ask(&mut self, now: Time, peer: PeerId, known: Term, out: &mut Outbox) {
         let (latest, lease) = (self.latest.max(known), self.lease());
         let Some(candidate) = self.candidate() else { return };
@@ -46,7 +46,7 @@ impl Standby {
         contest.ask(peer, candidate, out);
     }
 
-    /// Takes note of a promise, if `from` may make it.
+    /// Records a vote, if the peer `from` may cast it.
     pub(super) fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
         let (Some(candidate), Some(contest)) = (self.candidate(), &mut self.contest) else {
             return;
@@ -75,7 +75,7 @@ impl Standby {
         }
     }
 
-    /// The term to lead in, if enough have promised to be bound to it.
+    /// The term to lead in, if enough electors are bound to it.
     fn won(&mut self, out: &mut Outbox) -> Option<Term> {
         loop {
             let contest = self.contest.as_mut()?;
@@ -88,7 +88,7 @@ impl Standby {
         }
     }
 
-    /// Leads from now on, if enough workers have promised.
+    /// Takes the lead if enough electors have voted; returns the new primary.
     pub(super) fn take_over(
         &mut self,
         now: Time,
@@ -121,7 +121,7 @@ impl Standby {
         if let Some(moved) = moved {
             primary.hand_in(now, moved, out);
         }
-        // Whoever was silent while nobody led is not to blame.
+        // Peers that were silent while no server led are not at fault.
         primary.hand_in(now, Input::Overslept, out);
         for (peer, (_, identity)) in core::mem::take(&mut self.strangers) {
             primary.hand_in(now, Input::Connected(inner(term, peer), identity), out);
@@ -139,8 +139,8 @@ impl Standby {
         Some(primary)
     }
 
-    /// When it sees a run to its end that has ended already: nothing changes any more, whoever
-    /// leads.
+    /// When it takes the lead without votes to finish a run that has ended: no state changes any
+    /// more, whoever leads.
     pub(super) fn ends_at(&self) -> Option<Time> {
         let since = self.lost.as_ref()?.since;
         self.subject()?.has_ended().then(|| since + silence(self.lease()))
