@@ -309,10 +309,10 @@ impl Standby {
                 let (entries, clock) = (header.entry, (now, header.at));
                 self.copy = Some(Copy { server, entries, clock });
                 self.paired = false;
-                // Whatever it asked for while it was paired, it cannot lead with this.
+                // An election from the time when it was paired cannot be won with this state.
                 self.contest = None;
                 self.electorates.clear();
-                // Whatever it has asked for came to nothing: what it had kept is not kept any more.
+                // Earlier candidacies are void: the entries that they were based on are gone.
                 (self.term, self.latest, self.contest) = (header.term, header.term, None);
                 out.push(Effect::Report(Event::Following { version }));
                 self.keep(now, out);

@@ -1,5 +1,5 @@
-//! Checkpoints at a server that does not coordinate, where nothing else is kept: taken when that
-//! was decided, and gone back to when the coordinator says so.
+//! Checkpoints of a shard that keeps no other saved state: taken at the coordinator's decision, and
+//! gone back to at its order.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -12,21 +12,21 @@ use pstrain_wire::Message;
 use pstrain_wire::checkpoint::{GoBack, OnDisk, Written};
 
 impl Shard {
-    /// Takes checkpoints, and has these on its disk; none if it is new.
+    /// Enables checkpoints; `on_disk` lists those of an earlier process, none if the shard is new.
     #[must_use]
     pub fn with_checkpoints(mut self, on_disk: OnDisk) -> Self {
         self.on_disk = Some(on_disk);
         self
     }
 
-    /// What it has on its disk, if it takes checkpoints.
+    /// The checkpoints on its disk, if it takes checkpoints.
     #[must_use]
     pub const fn on_disk(&self) -> Option<&OnDisk> {
         self.on_disk.as_ref()
     }
 
-    /// Whether the run that the coordinator speaks of goes on from where this server has gone back
-    /// to; notes that it follows that one now.
+    /// True if the run of the coordinator continues from the checkpoint that this shard has
+    /// restored; the shard follows that run from now on.
     pub(super) fn goes_on_in(&mut self, run: u64) -> bool {
         let at = self.on_disk.as_mut().and_then(|on_disk| on_disk.at.take());
         let Some(following) = self.following.as_mut().filter(|_| at.is_some()) else {
@@ -36,8 +36,8 @@ impl Shard {
         true
     }
 
-    /// It was decided that all keep the state that they have now, and that nobody goes back to one
-    /// before `oldest` any more.
+    /// Takes the checkpoint `number` of the current state, as decided for all servers; checkpoints
+    /// before `oldest` will not be gone back to any more.
     pub(super) fn keep_state(&mut self, number: u64, oldest: u64, out: &mut Outbox) {
         let Some(Following { run, .. }) = self.following else { return };
         let Some(on_disk) = &mut self.on_disk else { return };
@@ -59,14 +59,14 @@ impl Shard {
         self.tell_written(now, out);
     }
 
-    /// Lets the coordinator know of the last that was written.
+    /// Tells the coordinator the last checkpoint written.
     pub(super) fn tell_written(&mut self, now: Time, out: &mut Outbox) {
         if let Some(written) = self.written {
             self.tell(now, Message::Written(written), out);
         }
     }
 
-    /// The coordinator wants it to be where it was.
+    /// The coordinator orders the shard back to a checkpoint.
     pub(super) fn on_go_back(&mut self, go_back: GoBack, out: &mut Outbox) {
         let GoBack { checkpoint } = go_back;
         let on_disk = self.on_disk.as_ref();
@@ -79,7 +79,8 @@ impl Shard {
         self.finish(Err(WorkerError::GoesBack(checkpoint)), out);
     }
 
-    /// Notes which run the coordinator says it is of; what is wrong with that, in words.
+    /// Checks and records the origin of the coordinator's run; the error says in words what is
+    /// wrong.
     pub(super) fn check_origin(&mut self, origin: Option<u64>) -> Result<(), String> {
         match (&mut self.on_disk, origin) {
             (None, None) => Ok(()),

@@ -1,4 +1,4 @@
-//! Working sets, at a server that does not coordinate.
+//! Working sets of workers at a shard.
 
 use alloc::string::String;
 
@@ -9,7 +9,7 @@ use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
 use pstrain_wire::{Message, Refusal};
 
 impl Shard {
-    /// A worker says which keys it has values for.
+    /// Handles a worker's announcement of its working set.
     pub(super) fn on_use_keys(
         &mut self,
         peer: PeerId,
@@ -26,7 +26,7 @@ impl Shard {
         out.push(Effect::Send(peer, Message::KeysKnown(known)));
     }
 
-    /// The list that was asked for.
+    /// Handles the requested list of keys.
     pub(super) fn on_keys(
         &mut self,
         peer: PeerId,

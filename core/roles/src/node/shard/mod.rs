@@ -1,7 +1,7 @@
-//! A server that does not coordinate: it has the parameters of a key range, takes the workers' part
-//! of each gradient, and does with them what the coordinator decides.
+//! The shard: a server that does not coordinate. It holds the parameters of a key range, receives
+//! the workers' parts of each gradient, and applies the coordinator's decisions to them.
 //!
-//! It decides nothing of its own, not even who is a worker: all that comes from the stream of
+//! A shard decides nothing itself, not even which workers are members: all comes from the stream of
 //! decisions, in order.
 
 mod checkpoints;
@@ -41,70 +41,72 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{EndReason, Heartbeat, ParametersHeader, Push};
 use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 
-/// Decisions that are followed before the coordinator hears of it.
+/// Number of decisions applied before the shard acknowledges them to the coordinator.
 const FOLLOWED_AT_ONCE: u64 = 64;
 
-/// What a server that does not coordinate knows before it has met the one that does.
+/// Configuration of a shard, known before it has met the coordinator.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
-    /// Which server it is; not the coordinator.
+    /// The requested id; not the coordinator's.
     pub place: Place,
-    /// Where workers reach it.
+    /// The address at which workers reach it.
     pub address: String,
-    /// The lease until the job says another.
+    /// The lease until the job's is known.
     pub lease: Duration,
-    /// For the jitter of its back-off.
+    /// Random stream for the jitter of the back-off.
     pub stream: Stream,
 }
 
-/// A server that does not coordinate, as a state machine.
+/// A shard as a state machine.
 #[derive(Debug)]
 pub struct Shard {
     config: ShardConfig,
-    /// Where the coordinator is, and its standby.
+    /// The addresses of the coordinator and its standby.
     coordinators: Places,
     dialler: Dialler,
     damage: Damage,
-    /// Whether the coordinator has taken it in on this connection.
+    /// True if the coordinator has admitted the shard on this connection.
     welcome: bool,
     following: Option<Following>,
-    /// Decisions followed.
+    /// Number of decisions applied.
     followed: u64,
-    /// The last number of them that the coordinator was told.
+    /// The number of decisions last acknowledged to the coordinator.
     told: u64,
     workers: Workers,
-    /// Parameters that the coordinator wants and may not have.
+    /// Parameters that the coordinator requested and may not have received.
     shown: Vec<Slice>,
-    /// What it has on its disk, if it takes checkpoints.
+    /// The checkpoints on its disk, if it takes checkpoints.
     on_disk: Option<OnDisk>,
-    /// The last checkpoint that it has written in this run.
+    /// The last checkpoint written in this run.
     written: Option<Written>,
-    /// What it was last asked to measure, with the answer, which may not have come.
+    /// The last requested measurement, with its result, which the coordinator may not have
+    /// received.
     measured: Option<Measured>,
-    /// Connections that have not said who they are, with the time they came.
+    /// Connections before their first message, with the time they were opened.
     strangers: BTreeSet<(Time, PeerId)>,
-    /// Who those have proved to be.
+    /// The verified identities of those connections.
     identities: BTreeMap<PeerId, Identity>,
-    /// Whether it wants to go once its keys are elsewhere.
+    /// True if it wants to leave once its keys are rebalanced.
     leaving: bool,
     done: bool,
 }
 
-/// The run that it follows.
+/// The run that the shard follows.
 #[derive(Debug)]
 struct Following {
     run: u64,
     server: ServerId,
     job: Box<Job>,
-    /// Those of the whole model.
+    /// Parameters of the whole model.
     parameters: usize,
     /// The version of the key map.
     map: u64,
-    /// None before it has keys.
+    /// None before the shard has keys.
     store: Option<Store>,
-    /// Whether the coordinator counts on it to follow: one that is new does not at first.
+    /// True if the coordinator relies on the shard to apply decisions: not at first for one that
+    /// joins.
     begun: bool,
-    /// The keys that shall move, since that was decided.
+    /// The rebalance in progress, from the decision to move keys on.
     moving: Option<Moving>,
 }
 
@@ -133,7 +135,7 @@ impl Shard {
         }
     }
 
-    /// The same, which finds the coordinator at this address, whoever drives it.
+    /// Sets the coordinator's address, whichever server the driver dials by default.
     #[must_use]
     pub fn follows(mut self, coordinator: String) -> Self {
         let target = Target::Address(coordinator);
@@ -155,22 +157,22 @@ impl Shard {
         self.following.as_mut()?.store.as_mut()
     }
 
-    /// The keys that it has, if it has some.
+    /// The key range that it holds, if any.
     fn keys(&self) -> Option<KeyRange> {
         self.store().map(Store::keys)
     }
 
-    /// Which server it is, and its keys, if it has some.
+    /// The id and the key range, if the shard has keys.
     pub(super) fn holds(&self) -> Option<(ServerId, KeyRange)> {
         Some((self.following.as_ref()?.server, self.keys()?))
     }
 
-    /// The version of the key map that it goes by.
+    /// The version of the key map that the shard uses.
     fn map(&self) -> u64 {
         self.following.as_ref().map_or(0, |following| following.map)
     }
 
-    /// Sends to the coordinator, if it has taken this server in.
+    /// Sends a message to the coordinator, if it has admitted this shard.
     fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
         if let Some(peer) = self.dialler.peer().filter(|_| self.welcome) {
             self.dialler.sent(now);
@@ -198,8 +200,7 @@ impl Shard {
         }
     }
 
-    /// A message to or from the coordinator was damaged on the way: the connection is as good as
-    /// lost.
+    /// A message to or from the coordinator was damaged in transit: drops the connection.
     fn on_damage(&mut self, now: Time, error: &str, out: &mut Outbox) {
         match self.damage.again(error) {
             Ok(why) => self.redial(now, why, out),
@@ -213,7 +214,7 @@ impl Shard {
 
     fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         self.dialler.connected(now, peer);
-        // What moves may follow the first answer at once.
+        // A large portion of rebalanced keys may follow the first answer at once.
         out.push(Effect::Limit(peer, Limits::of_coordinator()));
         let begun = self.following.as_ref().filter(|following| following.begun);
         let enlist = Enlist {
@@ -265,7 +266,7 @@ impl Shard {
         }
         self.welcome = true;
         self.dialler.welcomed();
-        // What was lost with the connection before, or came while there was none.
+        // Repeat what was lost with the previous connection, or arrived while there was none.
         for slice in self.shown.clone() {
             self.tell(now, Message::Slice(slice), out);
         }
@@ -297,7 +298,7 @@ impl Shard {
             if has_keys {
                 return Err(alloc::format!("it says that this is server {server} now"));
             }
-            // What it was to have went another way while it was cut off: it begins anew.
+            // Its keys were assigned otherwise while it was cut off: it restarts.
             (self.followed, self.told) = (0, 0);
         }
         if job_digest(&job) != digest {
@@ -333,7 +334,7 @@ impl Shard {
             let what = alloc::format!("decision {} is missing before {first}", self.followed);
             return self.fail(what, out);
         }
-        // Those it has followed already came twice.
+        // Skip decisions that were applied before and are repeated.
         let known = (self.followed - first) as usize;
         for decision in decisions.into_iter().skip(known) {
             let checkpoint = match decision {
@@ -453,7 +454,7 @@ impl Shard {
         }
     }
 
-    /// Lets the coordinator know that part of a push is here.
+    /// Notifies the coordinator that this shard's part of a push has arrived.
     fn announce(
         &mut self,
         now: Time,
@@ -474,7 +475,7 @@ impl Shard {
     }
 }
 
-/// What the coordinator decided on is not here.
+/// The error of a decision about a push that is not here.
 fn missing(worker: WorkerId, sequence: Sequence) -> String {
     alloc::format!("it decided on push {sequence} of worker {worker}, which has not come here")
 }

@@ -1,9 +1,9 @@
-//! Keys that come to this server or go from it.
+//! Rebalance of key ranges at a shard.
 //!
-//! From the decision that keys shall move until the one that they have, a server that shall have
-//! some gathers what there is to know of them, and remembers what is decided meanwhile: then it
-//! does that to what has come, and has both as if it had always had them. Until then nothing has
-//! happened.
+//! From the decision that keys shall move until the decision that they have, a receiving shard
+//! gathers the state of the keys, and remembers the decisions made meanwhile. Then it applies these
+//! decisions to the gathered state, and holds its old and new keys as if it had always had them.
+//! Until then nothing changes, so that a rebalance can be abandoned.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,33 +22,33 @@ use pstrain_wire::decision::Decision;
 use pstrain_wire::group::{Begin, Leave, Portion, Taken};
 use pstrain_wire::worker::EndReason;
 
-/// Keys that shall move.
+/// A rebalance in progress.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Moving {
-    /// The number of the decision.
+    /// The number of the decision that began it.
     cut: u64,
-    /// Those that come here.
+    /// The key ranges that this shard receives.
     coming: Vec<Coming>,
-    /// What was decided since.
+    /// The decisions made since.
     since: Vec<Decision>,
 }
 
 impl Moving {
-    /// Takes note of a decision.
+    /// Remembers a decision, if this shard receives keys.
     pub(super) fn remember(&mut self, decision: &Decision) {
         if !self.coming.is_empty() {
             self.since.push(decision.clone());
         }
     }
 
-    /// Saves or restores what has come, once serde has been over the rest.
+    /// Saves or restores the received pieces, after serde has handled the other fields.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         self.coming.iter_mut().try_for_each(|coming| coming.archive(archive))
     }
 }
 
 impl Shard {
-    /// The coordinator counts on this server from here on.
+    /// The coordinator relies on this shard from here on.
     pub(super) fn on_begin(&mut self, begin: Begin, out: &mut Outbox) {
         let Begin { followed, seats } = begin;
         let Some(following) = self.following.as_mut().filter(|it| it.store.is_none()) else {
@@ -95,7 +95,7 @@ impl Shard {
         }
     }
 
-    /// The keys have moved.
+    /// Switches to the key map of a completed rebalance.
     pub(super) fn on_map(&mut self, map: &KeyMap, out: &mut Outbox) -> Result<(), String> {
         let Some(following) = &mut self.following else { return Ok(()) };
         following.map = map.version();
@@ -122,8 +122,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Somebody wants this server to finish in order: it goes once others have its keys, or at once
-    /// where they do not move and it can go back to a checkpoint.
+    /// Finishes in order at the operator's request: once other servers have the keys, or at once if
+    /// it has no keys, or if it takes checkpoints and can resume from one. A second request ends it
+    /// at once.
     pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
         let is_alone = self.keys().is_none() || self.on_disk().is_some();
         if is_alone || core::mem::replace(&mut self.leaving, true) {
@@ -134,7 +135,7 @@ impl Shard {
 }
 
 impl Following {
-    /// The store of `keys`: what is here of them, and what has come.
+    /// The store of `keys`: from the keys held before and the keys received.
     fn with_keys(&mut self, keys: KeyRange, moving: Option<Moving>) -> Result<Store, PartError> {
         let Self { job, store, .. } = self;
         let model = Model::new(&job.model, job.data.shape).map_err(|_error| PartError::Keys)?;

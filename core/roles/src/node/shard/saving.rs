@@ -1,5 +1,5 @@
-//! The state of a server that does not coordinate as a whole, for its standby; and what that must
-//! know of it.
+//! Saving and restoring a shard, for its standby and its checkpoints; and accessors for its
+//! replica.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use pstrain_wire::group::{Place, Slice};
 use pstrain_wire::identity::Identity;
 
 impl Shard {
-    /// The whole state. Arrays that it shares with others are not copied; it stays as it is.
+    /// Returns the whole state. Shared arrays are not copied; the state stays unchanged.
     #[must_use]
     pub fn save(&mut self) -> Saved {
         let mut saved = Saved::default();
@@ -25,11 +25,11 @@ impl Shard {
         saved
     }
 
-    /// The server that was saved, in the place of this new one: it goes on as that one would have,
-    /// from where this one is.
+    /// Restores a saved shard in place of this new one: it continues as the saved one would have,
+    /// from this one's address.
     ///
     /// # Errors
-    /// [`SavedError`] if what was saved is no such server.
+    /// [`SavedError`] if the saved state is not one of a shard.
     pub fn restored(mut self, saved: &Saved) -> Result<Self, SavedError> {
         let mut archive = Archive::restore(saved, 0);
         self.archive_in_place(&mut archive)?;
@@ -37,7 +37,7 @@ impl Shard {
         Ok(self)
     }
 
-    /// Restores everything, and finds the coordinator where it was told that it is.
+    /// Restores everything, and adopts the coordinator's address that this new shard was given.
     pub(in crate::node) fn archive_in_place(
         &mut self,
         archive: &mut Archive<'_>,
@@ -51,53 +51,53 @@ impl Shard {
         Ok(())
     }
 
-    /// Which server of which run it is, and of which job, once the coordinator has taken it in.
+    /// The run, id and job, once the coordinator has admitted the shard.
     pub(in crate::node) fn following(&self) -> Option<(u64, ServerId, &Job)> {
         self.following.as_ref().map(|it| (it.run, it.server, &*it.job))
     }
 
-    /// Whether there is anything to stand by for.
+    /// True if it has keys, so that a standby is of use.
     pub(in crate::node) fn has_keys(&self) -> bool {
         self.keys().is_some()
     }
 
-    /// Workers reach it elsewhere from now on.
+    /// Changes the address at which workers reach it.
     pub(in crate::node) fn serve_at(&mut self, address: alloc::string::String) {
         self.config.address = address;
     }
 
-    /// The connections that are up, as far as it knows.
+    /// The open connections, as far as the shard knows.
     pub(in crate::node) fn peers(&self) -> Vec<PeerId> {
         let strangers = self.strangers.iter().map(|&(_, peer)| peer);
         self.dialler.peer().into_iter().chain(self.workers.peers()).chain(strangers).collect()
     }
 
-    /// Those of the workers.
+    /// The connections of the workers.
     pub(in crate::node) fn worker_peers(&self) -> impl Iterator<Item = PeerId> {
         self.workers.peers()
     }
 
-    /// That to the coordinator.
+    /// The connection to the coordinator.
     pub(in crate::node) fn coordinator(&self) -> Option<PeerId> {
         self.dialler.peer()
     }
 
-    /// Whether it waits for the answer to a dial.
+    /// True if it waits for the answer to a dial.
     pub(in crate::node) const fn is_dialling(&self) -> bool {
         self.dialler.is_dialling()
     }
 
-    /// Where the coordinator is.
+    /// The addresses of the coordinator and its standby.
     pub(in crate::node) const fn coordinators(&self) -> &Places {
         &self.coordinators
     }
 
-    /// Who is behind a connection that has not said anything yet.
+    /// The identity of a connection before its first message.
     pub(in crate::node) fn stranger(&self, peer: PeerId) -> Option<Identity> {
         self.identities.get(&peer).copied()
     }
 
-    /// Saves or restores everything but where it is, which whoever restores it knows better.
+    /// Saves or restores everything but the shard's own address, which its new process knows.
     pub(in crate::node) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let ShardConfig { place, address: _, lease, stream: _ } = &mut self.config;
         archive.small::<Place>(place)?;
@@ -157,7 +157,7 @@ impl Durable for Shard {
 }
 
 impl Following {
-    /// One of this job, of which all else is yet to be restored.
+    /// A run of this job into which a saved state is to be restored.
     fn of_saved(job: Job) -> Self {
         let (server, job) = (ServerId::COORDINATOR, Box::new(job));
         let (store, moving) = (None, None);

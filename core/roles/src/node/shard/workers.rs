@@ -1,4 +1,4 @@
-//! The workers, as a server knows them that does not coordinate: by what it was told of them.
+//! Worker slots of a shard: the workers as the coordinator's decisions describe them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -21,7 +21,7 @@ use pstrain_wire::group::{Attach, Attached};
 use pstrain_wire::worker::{Heartbeat, Push, PushHeader};
 use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
 
-/// All worker ids of the job.
+/// The slots of all worker ids of the job.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Workers {
     seats: Vec<Seat>,
@@ -30,21 +30,21 @@ pub(super) struct Workers {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Seat {
-    /// The last one that the coordinator has admitted.
+    /// The last incarnation that the coordinator admitted.
     incarnation: Incarnation,
     peer: Option<PeerId>,
-    /// A connection whose incarnation, or key map, is not known here yet.
+    /// A connection whose incarnation or key map is not known here yet.
     early: Option<(PeerId, Attach)>,
     /// The last push that is allowed.
     allowed: Sequence,
     /// The last push that is decided.
     decided: Sequence,
-    /// Parts of pushes, until they are decided.
+    /// This shard's parts of pushes that are not decided.
     #[serde(skip)]
     held: BTreeMap<Sequence, Push>,
-    /// When it was last told that a message of its is being received.
+    /// When the worker was last sent a heartbeat during one of its long messages.
     told: Time,
-    /// Messages without a gradient of late.
+    /// Flood control.
     idle: Idle,
 }
 
@@ -58,7 +58,7 @@ impl Workers {
         self.seats.get_mut(worker.0 as usize)
     }
 
-    /// Saves or restores everything.
+    /// Saves or restores the whole state.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)?;
         for seat in &mut self.seats {
@@ -78,12 +78,13 @@ impl Workers {
         Ok(())
     }
 
-    /// The connections of all who are there.
+    /// The connections of all workers.
     pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.peers.keys().copied()
     }
 
-    /// The worker ids as the coordinator knows them: what comes after is in the decisions.
+    /// The slots as the coordinator describes them when the shard begins; later changes are
+    /// decisions.
     pub(super) fn of(seats: Vec<(Incarnation, Sequence)>) -> Self {
         let seat = |(incarnation, decided)| Seat {
             incarnation,
@@ -94,8 +95,8 @@ impl Workers {
         Self { seats: seats.into_iter().map(seat).collect(), peers: BTreeMap::new() }
     }
 
-    /// The keys are other ones: parts of pushes that are here were made for those before, and are
-    /// not going to be decided.
+    /// Drops undecided parts of pushes after a rebalance: they have the keys of the old range, and
+    /// will not be decided.
     pub(super) fn forget_held(&mut self) {
         self.seats.iter_mut().for_each(|seat| seat.held.clear());
     }
@@ -105,36 +106,36 @@ impl Workers {
         (0..self.seats.len() as u32).map(WorkerId)
     }
 
-    /// Parts of pushes that are not decided, and whose they are.
+    /// Undecided parts of pushes, with their worker and its incarnation.
     pub(super) fn held(&self) -> impl Iterator<Item = (WorkerId, Incarnation, Push)> {
         (0..).map(WorkerId).zip(&self.seats).flat_map(|(worker, seat)| {
             seat.held.values().map(move |push| (worker, seat.incarnation, push.clone()))
         })
     }
 
-    /// Notes that pushes up to `last` are decided. Parts that are still held belong to pushes that
-    /// were called off.
+    /// Records that pushes up to `last` are decided. Parts still held belong to pushes that were
+    /// called off.
     pub(super) fn decide(&mut self, worker: WorkerId, last: Sequence) {
         let Some(seat) = self.seat(worker) else { return };
         seat.decided = seat.decided.max(last);
         seat.held.retain(|&sequence, _| sequence > last);
     }
 
-    /// Takes a part of a push out, to be done with as was decided.
+    /// Removes and returns a part of a push whose decision has arrived.
     pub(super) fn take(&mut self, worker: WorkerId, sequence: Sequence) -> Option<Push> {
         let seat = self.seat(worker)?;
         seat.decided = seat.decided.max(sequence);
         seat.held.remove(&sequence)
     }
 
-    /// Notes that pushes up to `last` are allowed; gives the worker's connection.
+    /// Records that pushes up to `last` are allowed; returns the worker's connection.
     pub(super) fn allow(&mut self, worker: WorkerId, last: Sequence) -> Option<PeerId> {
         let seat = self.seat(worker)?;
         seat.allowed = seat.allowed.max(last);
         seat.peer
     }
 
-    /// Keeps a part of a push, unless it has been decided; gives it if it is kept.
+    /// Holds a part of a push until it is decided; returns it, or none if it already is.
     pub(super) fn hold(
         &mut self,
         worker: WorkerId,
@@ -157,16 +158,16 @@ impl Workers {
         if header.keys != keys || values != keys.len() {
             return Err(Refusal::Keys { given: header.keys, values, wanted: keys });
         }
-        // Repeated after a reconnect, or the first of its kind: it is the same gradient.
+        // A repetition after a reconnect has the same gradient, so that the first one is kept.
         Ok(Some(seat.held.entry(header.sequence).or_insert(push).clone()))
     }
 
-    /// Whether the worker's incarnation has been allowed a push.
+    /// True if the worker's incarnation has been allowed a push.
     pub(super) fn has_begun(&mut self, worker: WorkerId) -> bool {
         self.seat(worker).is_some_and(|seat| seat.allowed > Sequence(0))
     }
 
-    /// Nothing more comes of what `worker` has pushed; gives its connection, to be closed.
+    /// Drops the pushes of `worker`, which is gone; returns its connection, to be closed.
     pub(super) fn forget(&mut self, worker: WorkerId) -> Option<PeerId> {
         let seat = self.seat(worker)?;
         seat.held.clear();
@@ -175,7 +176,7 @@ impl Workers {
         Some(peer)
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub(super) fn detach(&mut self, peer: PeerId) {
         let Some(worker) = self.peers.remove(&peer) else { return };
         let Some(seat) = self.seat(worker) else { return };
@@ -183,7 +184,7 @@ impl Workers {
         seat.early.take_if(|(it, _)| *it == peer);
     }
 
-    /// Tells a worker whose long message is under way that it is heard.
+    /// Sends a heartbeat to a worker whose long message is being received.
     pub(super) fn hear(&mut self, now: Time, peer: PeerId, lease: Duration, out: &mut Outbox) {
         let worker = self.peers.get(&peer).copied();
         let Some(seat) = worker.and_then(|worker| self.seat(worker)) else { return };
@@ -195,7 +196,7 @@ impl Workers {
 }
 
 impl Shard {
-    /// A message of somebody who dialled this server.
+    /// Handles a message of a peer that dialled this shard.
     pub(super) fn on_message(
         &mut self,
         now: Time,
@@ -228,7 +229,7 @@ impl Shard {
         }
     }
 
-    /// A refusal for a message that only the coordinator answers.
+    /// The refusal of a message that only the coordinator answers.
     pub(in crate::node) fn elsewhere(&self, message: &Message) -> Refusal {
         let there = match self.coordinators.all().next() {
             Some(Target::Address(address)) => alloc::format!(", at {address}"),
@@ -248,7 +249,7 @@ impl Shard {
         Refusal::Unexpected { what }
     }
 
-    /// Forgets that nothing is known of a connection: it has said who it is, or is gone.
+    /// Removes a connection from the unauthenticated ones: it has introduced itself, or is closed.
     pub(super) fn forget_stranger(&mut self, peer: PeerId) {
         if self.identities.remove(&peer).is_some() {
             self.strangers.retain(|&(_, stranger)| stranger != peer);
@@ -262,7 +263,7 @@ impl Shard {
         out.push(Effect::Close(peer));
     }
 
-    /// A worker says who it is; one that is in says it again whenever keys have moved.
+    /// Handles a worker's introduction; an attached worker repeats it after each rebalance.
     fn on_attach(&mut self, peer: PeerId, attach: Attach, out: &mut Outbox) {
         let Attach { protocol, run, worker, incarnation, .. } = attach;
         if protocol != PROTOCOL_VERSION {
@@ -304,7 +305,7 @@ impl Shard {
         self.seat_early(worker, out);
     }
 
-    /// Takes a worker in whose incarnation and key map are known here now.
+    /// Attaches a waiting worker if its incarnation and key map are known here by now.
     pub(super) fn seat_early(&mut self, worker: WorkerId, out: &mut Outbox) {
         let (Some(keys), map) = (self.keys(), self.map()) else { return };
         let Some(seat) = self.workers.seat(worker) else { return };
@@ -319,7 +320,7 @@ impl Shard {
             self.workers.peers.remove(&older);
             out.push(Effect::Close(older));
         }
-        // A push that is repeated may be of an earlier key map, when this server had more keys.
+        // A repeated push may belong to an earlier key map, when this shard had more keys.
         let most = self.following.as_ref().map_or(0, |following| following.parameters);
         out.push(Effect::Limit(peer, Limits::of_worker(most)));
         out.push(Effect::Send(peer, Message::Attached(Attached { map, keys })));
