@@ -32,7 +32,7 @@ impl Idle {
         self.count > MOST
     }
 
-    /// Discounts one message: the server is about to request it.
+    /// Discounts one message that the server has requested.
     pub(super) const fn asked(&mut self) {
         self.count = self.count.saturating_sub(1);
     }

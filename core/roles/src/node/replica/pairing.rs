@@ -190,7 +190,7 @@ impl Primary {
         if follower.paired {
             follower.link = Link::Down { since: now, why };
         } else {
-            self.follower = None; // nothing waits for it
+            self.follower = None; // no effect waits for it
         }
     }
 }

@@ -239,7 +239,7 @@ impl Standby {
             return fail(WorkerError::Unreachable { why, attempts, tried }, out);
         }
         if is_first {
-            self.dialler.hasten(now); // it has waited long enough
+            self.dialler.hasten(now); // no pause: the grace period is over
         }
     }
 

@@ -281,7 +281,7 @@ impl Subject {
     pub(super) const fn has_ended(&self) -> bool {
         match self {
             Self::Coordinator(server) => server.has_ended(),
-            Self::Shard(_) => false, // it does not hear of that before it is told to go
+            Self::Shard(_) => false, // the coordinator's End message is the first notice
         }
     }
 

@@ -448,7 +448,7 @@ impl Shard {
         let keys = store.place_of(worker).unwrap_or_else(|| store.keys());
         let incarnation = push.header.incarnation;
         match self.workers.hold(worker, push, keys) {
-            Ok(None) => {} // decided already: the coordinator answers
+            Ok(None) => {} // already decided: the coordinator answers
             Ok(Some(push)) => self.announce(now, worker, incarnation, &push, out),
             Err(why) => self.refuse(peer, why, out),
         }

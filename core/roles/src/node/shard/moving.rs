@@ -83,7 +83,7 @@ impl Shard {
     pub(super) fn on_portion(&mut self, now: Time, portion: Portion, out: &mut Outbox) {
         let moving = self.following.as_mut().and_then(|following| following.moving.as_mut());
         let Some(moving) = moving.filter(|moving| moving.cut == portion.header.cut) else {
-            return; // of what does not move any more
+            return; // the rebalance was abandoned
         };
         let cut = moving.cut;
         let taken = moving.coming.iter_mut().try_for_each(|coming| coming.take(&portion));
@@ -113,7 +113,7 @@ impl Shard {
             }));
         }
         if has.is_none() && had.is_some() {
-            following.store = None; // the coordinator says when it can go
+            following.store = None; // the coordinator ends the shard later
         }
         self.workers.forget_held();
         for worker in self.workers.ids() {

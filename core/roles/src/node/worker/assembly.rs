@@ -75,7 +75,7 @@ impl Assembly {
         let known = place.and_then(|place| self.partial.remove(place));
         let mut partial = known.unwrap_or_else(|| {
             let mut memory = core::mem::take(&mut self.spare);
-            memory.resize(all.len() as usize, 0.0); // each value comes before any is used
+            memory.resize(all.len() as usize, 0.0); // every value is overwritten before use
             Partial { header, values: memory, came: Vec::new() }
         });
         partial.values.get_mut(keys.indices())?.copy_from_slice(values);

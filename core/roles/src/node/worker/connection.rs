@@ -55,10 +55,10 @@ impl Worker {
     ) {
         if self.dialler.release() {
             if self.dialler.peer().is_none() {
-                return; // all begins anew
+                return; // the coordinator is lost, too: reconnect from there
             }
             let Some(server) = self.servers.awaited() else {
-                return self.dial_servers(now, out); // it is not one of them any more
+                return self.dial_servers(now, out); // no longer in the key map
             };
             if self.member.is_some() {
                 return self.come_back_from(now, server, why, out);
@@ -93,7 +93,7 @@ impl Worker {
     pub(super) fn on_damage(&mut self, now: Time, peer: PeerId, error: &str, out: &mut Outbox) {
         let server = self.servers.behind(peer);
         if server.is_none() && self.dialler.peer() != Some(peer) {
-            return; // a connection that is closed already
+            return; // already closed
         }
         match (self.damage.again(error), server) {
             (Ok(why), Some(server)) => self.come_back_from(now, server, why, out),

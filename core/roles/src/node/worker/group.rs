@@ -266,7 +266,7 @@ impl Worker {
         let begun = core::mem::replace(&mut self.servers.begun, true);
         if !begun || matches!(self.data, Data::Ready(_)) {
             self.go_on(now, out);
-        } // otherwise it is getting its data all the while
+        } // otherwise data preparation is still in progress
     }
 
     /// Keys were rebalanced: switches to the key map of `holders`.
@@ -332,7 +332,7 @@ impl Worker {
             None => {
                 out.push(Effect::Close(peer));
                 if is_up {
-                    self.dial_servers(now, out); // it is not one of them any more
+                    self.dial_servers(now, out); // the dialled server is no longer in the key map
                 }
             }
         }
@@ -370,7 +370,7 @@ impl Worker {
 
     fn on_attached(&mut self, now: Time, from: PeerId, attached: Attached, out: &mut Outbox) {
         if attached.map != self.servers.map {
-            return; // the coordinator says the same, and then it attaches anew
+            return; // the new key map will follow from the coordinator, and a new Attach
         }
         let wanted = self.servers.by_peer(from).map(|other| other.share.range);
         if wanted != Some(attached.keys) {

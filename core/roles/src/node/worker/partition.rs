@@ -100,7 +100,7 @@ impl Worker {
     ) {
         self.preparations = self.preparations.saturating_sub(1);
         if self.preparations > 0 || !matches!(self.data, Data::Preparing) {
-            return; // of a partition that is not this worker's any more
+            return; // the partition is no longer this worker's
         }
         match prepared {
             Ok(prepared) => {

@@ -111,7 +111,7 @@ impl Worker {
     pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
         let (Some(grant), Some(member)) = (self.work.computing(), &self.member) else { return };
         if computed.ticket != member.ticket(grant) {
-            return; // for an incarnation that is no more, or superseded parameters
+            return; // of an earlier incarnation, or on superseded parameters
         }
         let header = PushHeader {
             incarnation: member.incarnation,
