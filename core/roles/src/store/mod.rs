@@ -68,7 +68,7 @@ pub struct Store {
     spares: Vec<Arc<Vec<f32>>>,
 }
 
-/// The reply to a worker's pull, for the keys of this store.
+/// Parameters to send to a worker, for the keys of this store.
 #[derive(Debug)]
 pub struct Answer {
     /// The keys of the values, counted in the worker's own vectors.
@@ -263,7 +263,7 @@ impl Store {
         }
     }
 
-    /// The reply to a pull of `worker`; none if the worker has not sent its working set.
+    /// The current parameters to send to `worker`; none if it has not sent its working set.
     #[must_use]
     pub fn answer(&mut self, worker: WorkerId) -> Option<Answer> {
         let (place, values) = match &self.lists {
@@ -423,6 +423,7 @@ impl Store {
         } = self;
         archive.shared("parameters", parameters)?;
         aggregator.archive(archive)?;
+        // Before the contributions, whose lengths depend on the lists.
         lists.iter_mut().try_for_each(|lists| lists.archive(archive))?;
         contributions.archive(archive, lists.as_ref())?;
         archive.small(making)?;

@@ -115,6 +115,7 @@ impl Contest {
         match (enough(self), self.stage) {
             (false, _) => Tally::TooFew,
             (true, Stage::Asks) => {
+                // Votes of the first round do not bind.
                 self.stage = Stage::Binds;
                 self.granted.clear();
                 Tally::Binds

@@ -55,6 +55,7 @@ impl Standby {
         self.found_again(out);
         let (number, settled, is_last) =
             (header.number, header.settled, header.last <= header.number);
+        // An earlier entry is a repetition after a reconnect.
         if Some(number) == next {
             self.together.entries.push(entry);
             if !is_last {
@@ -124,7 +125,7 @@ impl Standby {
     }
 
     /// Fills a bare push with zeros: the primary has validated the push, and its values are not
-    /// needed, since the combined gradient was sent.
+    /// needed, since the combined gradient was sent or the push was dropped.
     fn fill(
         &self,
         push: &mut Push,

@@ -25,9 +25,10 @@
 //! coordinator ([`asking`]); a shard's primary asks over its existing connection, or dials.
 //!
 //! # What is sent
-//! An input is sent, with all inputs before it, once a peer waits for one of its effects. So if a
-//! push closes its round at once, only the combined gradient need be sent ([`Replicate::Updates`]):
-//! the worker has received no answer by then, and repeats the push if the primary dies.
+//! An input is sent, with all inputs before it, once a peer waits for one of its effects. So of the
+//! pushes of a round only the combined gradient need be sent, when the round closes
+//! ([`Replicate::Updates`]): the workers have received no answer by then, and repeat their pushes
+//! if the primary dies.
 //!
 //! # Whose votes count
 //! The electors are the member workers that an entry of the stream lists. One list is in force at a

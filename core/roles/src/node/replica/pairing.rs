@@ -129,6 +129,7 @@ impl Primary {
             let first = self.unsettled.first().unwrap_or(self.copy.entries);
             self.unsettled.claim(first, term);
         }
+        // All unconfirmed entries: those sent on the previous connection may be lost.
         self.unsettled.send(0, peer, (term, settled), out);
         if self.unsettled.first().is_none() {
             // An entry must state the leader's term.

@@ -277,7 +277,7 @@ impl Subject {
         }
     }
 
-    /// True if the run has ended, so that no state changes any more.
+    /// True if the run has ended: nothing that matters to a peer changes any more.
     pub(super) const fn has_ended(&self) -> bool {
         match self {
             Self::Coordinator(server) => server.has_ended(),

@@ -107,11 +107,13 @@ impl Standby {
         let version = version_of(&server);
         out.extend(self.dialler.peer().map(Effect::Close));
         out.push(Effect::Report(Event::TookOver { term, version, stood: now.since(since), why }));
+        // The primary may have died before these effects were answered.
         out.extend(server.unanswered());
         let peers = server.peers();
         let moved = server.moved(self.config.address.clone());
         let mut primary = Primary::new(Copy { server, entries, clock }, term, config.replicate);
         if self.dialler.is_dialling() {
+            // The answer to this standby's dial will arrive at the new primary.
             primary.dials = Dials::begun(Target::Server);
         }
         for peer in peers {

@@ -346,6 +346,7 @@ impl Shard {
             }
             self.followed += 1;
             self.damage.progressed();
+            // After the count, so that the saved state includes this decision.
             if let Some((number, oldest)) = checkpoint {
                 self.keep_state(number, oldest, out);
             }
