@@ -1,6 +1,8 @@
-//! The decisions of data-parallel training, as pure functions of counts and times: which worker may
-//! go on (consistency), which gradients make an update and with which weights (aggregation), which
-//! mini-batches are whose (work), and the job that fixes all of it.
+//! Decisions of data-parallel training as pure functions of counts and times.
+//!
+//! They cover which worker may continue (consistency), which gradients make up an update and with
+//! which weights (aggregation), which mini-batches each worker computes (work), and the job that
+//! fixes all of these.
 //!
 //! The crate is `no_std` + `alloc`. It has no clock, socket, thread or hidden randomness.
 

@@ -1,4 +1,4 @@
-//! What was planned, carried out for a block of keys: the only code that touches every value.
+//! Execution of a plan for one block of keys: the only code that touches every value.
 
 use core::ops::Range;
 
@@ -8,14 +8,14 @@ use super::plan::{Plan, Term};
 use super::{Combination, Gradient};
 use pstrain_compute::optim::BLOCK;
 
-/// The blocks of so many keys.
+/// Splits `keys` keys into blocks.
 pub(super) fn blocks(keys: usize) -> impl Iterator<Item = Range<usize>> {
     (0..keys).step_by(BLOCK).map(move |first| first..keys.min(first + BLOCK))
 }
 
-/// Combines the gradients of an update for the keys from `first` on, of which `now` are the current
-/// parameters. Returns the values and what they are to be multiplied with: where one gradient is
-/// all, it is not copied. `sum` and `corrected` have room for as many values.
+/// Combines the gradients of an update for the keys from `first` on. `now` are their current
+/// parameters. Returns the values and their factor, so that a lone gradient need not be copied.
+/// `sum` and `corrected` are buffers of the same length as `now`.
 pub(super) fn combine<'b, 'a: 'b>(
     (correction, combination): (&mut Correction, &mut Combination),
     plan: &Plan,
@@ -45,6 +45,7 @@ pub(super) fn combine<'b, 'a: 'b>(
     if let Combination::Incremental(table) | Combination::Ringleader(table) = combination {
         table.begin(first, now.len());
     }
+    // No gradient changes state other than the sum, so several can be added in one pass.
     if is_sum && !correction.corrects() && !correction.remembers_gradients() {
         let keys = first..first + now.len();
         add_up(
@@ -73,7 +74,7 @@ pub(super) fn combine<'b, 'a: 'b>(
     (sum, 1.0)
 }
 
-/// The values of a gradient, corrected if they are to be.
+/// Returns the values of a gradient for the keys from `first` on, corrected if the rule corrects.
 pub(super) fn values<'v, 'a: 'v>(
     correction: &mut Correction,
     gradient: &Gradient<'a>,
@@ -94,7 +95,7 @@ pub(super) fn values<'v, 'a: 'v>(
     }
 }
 
-/// Does what a gradient does, for the keys from `first` on.
+/// Applies the term of one gradient to the keys from `first` on.
 fn carry_out(
     term: &Term,
     combination: &mut Combination,
@@ -121,12 +122,11 @@ fn carry_out(
     }
 }
 
-/// Values, and what they are multiplied with.
+/// A factor and the values to multiply with it.
 type Scaled<'v> = (f32, &'v [f32]);
 
-/// Makes `sum` the sum of the `terms`, which are added in their order; if there are none, it stays.
-/// Several are added in one pass, so that memory is asked for values of each while those of the
-/// others come.
+/// Sets `sum` to the sum of the `terms`, added in their order; leaves it unchanged if there are
+/// none. One pass adds up to four terms, so that the memory loads of one term overlap the others.
 pub(super) fn add_up<'v>(sum: &mut [f32], mut terms: impl Iterator<Item = Scaled<'v>>) {
     let mut begins = true;
     loop {
@@ -147,7 +147,7 @@ pub(super) fn add_up<'v>(sum: &mut [f32], mut terms: impl Iterator<Item = Scaled
     }
 }
 
-/// Adds terms to `sum`, or, where they begin it, puts their sum in its place.
+/// Adds terms to `sum`, or overwrites it with their sum if `begins`.
 fn add_next<const N: usize>(sum: &mut [f32], begins: bool, terms: [Scaled<'_>; N]) {
     let keys = sum.len();
     let terms = terms.map(|(factor, values)| (factor, &values[..keys]));
@@ -171,7 +171,7 @@ pub(super) fn add(sum: &mut [f32], factor: f32, values: &[f32]) {
     }
 }
 
-/// Makes `scaled` `factor * values`.
+/// Sets `scaled` to `factor * values`.
 pub(super) fn scale(scaled: &mut [f32], factor: f32, values: &[f32]) {
     for (scaled, value) in scaled.iter_mut().zip(values) {
         *scaled = factor * value;

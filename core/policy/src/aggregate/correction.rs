@@ -1,5 +1,5 @@
-//! Gradients changed element by element by how far the parameters have moved since the version
-//! they were computed on.
+//! Element-wise corrections of gradients by the movement of the parameters since the version they
+//! were computed on.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,17 +10,17 @@ use crate::rules::StalenessSpec;
 use pstrain_compute::optim::sqrt;
 use pstrain_compute::saved::{Archive, SavedError};
 
-/// What keeps the square root of the running mean of squares away from 0 (Zheng et al. 2017).
+/// Keeps the square root of the running mean of squares away from 0 (Zheng et al. 2017).
 const EPSILON: f32 = 1e-7;
-/// The share of the mean square of a step that is kept at each update (Barkai et al. 2020).
+/// Share of a step's mean square that is kept at each update (Barkai et al. 2020).
 const STEP_MEMORY: f64 = 0.999;
-/// What keeps the usual step away from 0 (Barkai et al. 2020).
+/// Keeps the usual step away from 0 (Barkai et al. 2020).
 const LEAST_STEP: f32 = 1e-8;
 
-/// A rule that looks at the parameters, with what it remembers.
+/// A staleness rule that depends on the parameters, with its state.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Correction {
-    /// None.
+    /// No correction.
     None,
     /// DC-ASGD-c.
     Delay { lambda: f32 },
@@ -36,7 +36,7 @@ pub(super) enum Correction {
 }
 
 impl Correction {
-    /// Saves or restores the arrays, once serde has been over the rest.
+    /// Saves or restores the arrays, after serde has processed the other fields.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         match self {
             Self::None | Self::Delay { .. } => Ok(()),
@@ -64,23 +64,25 @@ impl Correction {
         }
     }
 
-    /// Whether it looks at the parameters that a gradient was computed on.
+    /// Returns true if the rule uses the parameters that a gradient was computed on.
     pub(super) const fn needs_base(&self) -> bool {
         !matches!(self, Self::None)
     }
 
-    /// Whether it changes gradients that come with the parameters they were computed on.
+    /// Returns true if the rule changes gradients that come with the parameters they were computed
+    /// on.
     pub(super) const fn corrects(&self) -> bool {
         match self {
             Self::None => false,
             Self::Delay { .. } | Self::DelayAdaptive { .. } => true,
-            // Before the first step there is no usual one.
+            // Before the first step there is no usual step.
             Self::GapAware(steps) => steps.usual.is_some(),
         }
     }
 
-    /// Writes corrected values to `corrected`: those of a gradient's keys from `first` on. `now`
-    /// are the current parameters of these keys and `then` those that it was computed on.
+    /// Writes the corrected `values` of a gradient's keys from `first` on to `corrected`. `now` are
+    /// the current parameters of these keys, and `then` the parameters that the gradient was
+    /// computed on.
     pub(super) fn correct(
         &mut self,
         first: usize,
@@ -114,7 +116,7 @@ impl Correction {
         }
     }
 
-    /// Takes note of a gradient that is not corrected.
+    /// Records a gradient that is not corrected.
     pub(super) fn pass(&mut self, first: usize, values: &[f32]) {
         if let Self::DelayAdaptive { memory, squares, .. } = self {
             let (kept, new) = (*memory, 1.0 - *memory);
@@ -124,17 +126,18 @@ impl Correction {
         }
     }
 
-    /// Whether something of the values of gradients is kept from update to update.
+    /// Returns true if state derived from gradient values is kept from update to update.
     pub(super) const fn remembers_gradients(&self) -> bool {
         matches!(self, Self::DelayAdaptive { .. })
     }
 
-    /// Whether it wants to see what an update changes.
+    /// Returns true if the rule must observe the parameter change of each update.
     pub(super) const fn watches(&self) -> bool {
         matches!(self, Self::GapAware(_))
     }
 
-    /// Takes note of what an update at this learning rate made of the parameters from `first` on.
+    /// Records the parameter change of an update at learning rate `rate`, for the keys from `first`
+    /// on.
     pub(super) fn changed(&mut self, first: usize, [before, after]: [&[f32]; 2], rate: f32) {
         if let Self::GapAware(steps) = self
             && rate > 0.0
@@ -143,9 +146,9 @@ impl Correction {
         }
     }
 
-    /// Takes note that an update at this learning rate is complete.
+    /// Completes an update at this learning rate.
     pub(super) fn updated(&mut self, rate: f32) {
-        // A schedule may have come down to 0: nothing moves.
+        // A schedule may have reached 0: nothing moves.
         if let Self::GapAware(steps) = self
             && rate > 0.0
         {
@@ -153,7 +156,7 @@ impl Correction {
         }
     }
 
-    /// Bytes that are kept from update to update.
+    /// Bytes kept from update to update.
     pub(super) fn memory_bytes(&self) -> usize {
         let values = match self {
             Self::None | Self::Delay { .. } => 0,
@@ -164,30 +167,31 @@ impl Correction {
     }
 }
 
-/// `g + lambda g g moved`, with a term that is never longer than `g` itself: with large steps or
-/// old gradients it would explode. The gradient as it is, to the bit, if nothing has moved.
+/// Returns `g + lambda g g moved`, with the second term limited to the magnitude of `g`: with large
+/// steps or old gradients it would explode. Returns `g` unchanged, to the bit, if nothing has
+/// moved.
 fn compensated(g: f32, lambda: f32, moved: f32) -> f32 {
     g * (1.0 + (lambda * moved * g).clamp(-1.0, 1.0))
 }
 
-/// The steps of a run: the mean square of each parameter's, in units of the learning rate.
+/// Mean squares of each parameter's steps, in units of the learning rate.
 ///
-/// A step is measured by what it did to the parameters. With plain gradient descent it is the
-/// gradient, with momentum the momentum, as the paper has it, and with the other optimisers
-/// what they divide and scale it to.
+/// A step is measured by the change of the parameters. With plain gradient descent it is the
+/// gradient, with momentum the momentum, as in the paper, and with other optimizers their scaled
+/// step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Steps {
     /// The highest learning rate so far.
     highest_rate: f32,
     #[serde(skip)]
     squares: Vec<f32>,
-    /// `memory^updates`, for the correction of means that began at 0.
+    /// `memory^updates`, for the bias correction of means that started at 0.
     power: f64,
-    /// None before the first step.
+    /// `None` before the first step.
     usual: Option<Usual>,
 }
 
-/// The usual way of a parameter in one update is `sqrt(scale * square) + least`.
+/// The usual movement of a parameter in one update is `sqrt(scale * square) + least`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Usual {
     scale: f32,

@@ -1,8 +1,7 @@
-//! An update of which the combined gradient is given: it was combined elsewhere, of the same
-//! gradients.
+//! Updates with a preaggregated gradient, which was combined elsewhere from the same gradients.
 //!
-//! Whoever has that needs no values of the gradients, as long as nothing else is remembered of
-//! them.
+//! Such an update does not need the values of the gradients, provided that nothing else derived
+//! from them is kept.
 
 use core::ops::Range;
 
@@ -11,7 +10,7 @@ use super::{Aggregator, Combination, Gradient, is_scattered};
 use crate::rules::Closing;
 
 impl Aggregator {
-    /// Whether all that comes of the values of gradients is what they are combined to.
+    /// Returns true if the combined gradient is all that updates derive from the gradients' values.
     #[must_use]
     pub fn is_known_by_sum(&self) -> bool {
         let is_sum = matches!(self.combination, Combination::Round | Combination::ByWorker);
@@ -24,14 +23,14 @@ impl Aggregator {
         &self.scattered.range
     }
 
-    /// What its gradients were combined to there.
+    /// Returns the combined gradient at these keys.
     #[must_use]
     pub fn combined(&self) -> &[f32] {
         self.combined.get(self.scattered.range.clone()).unwrap_or_default()
     }
 
-    /// Does what [`Self::combine`] does, but for the values: whose gradients they are is
-    /// remembered, and what they are combined to is to be [given](Self::give).
+    /// Does the same as [`Self::combine`] except for the values: records whose gradients they are.
+    /// The combined gradient is supplied by [`Self::give`].
     pub fn note<'a>(
         &mut self,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
@@ -39,7 +38,7 @@ impl Aggregator {
         closing: Closing,
     ) {
         if self.is_robust() {
-            return; // it remembers nobody
+            return; // robust rules keep no state per worker
         }
         match self.merged(gradients.clone(), parameters, closing) {
             None => self.note_merged(gradients, closing),
@@ -58,11 +57,10 @@ impl Aggregator {
         }
     }
 
-    /// Takes `values` for what the gradients of the update are combined to, at the keys that it
-    /// changes.
+    /// Sets the combined gradient of the update to `values` at the keys that it changes.
     ///
     /// # Panics
-    /// If they are not as many.
+    /// If the number of values differs from the number of these keys.
     pub fn give(&mut self, values: &[f32]) {
         self.combined.resize(self.parameters, 0.0);
         self.combined[self.scattered.range.clone()].copy_from_slice(values);

@@ -1,4 +1,4 @@
-//! DynSGD: every iteration of the workers contributes the mean of what has arrived of it.
+//! DynSGD: every iteration of the workers contributes the mean of the gradients that have arrived.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,62 +8,63 @@ use serde::{Deserialize, Serialize};
 use pstrain_compute::id::{Clock, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 
-/// The most iterations of which the mean is kept, and with it the memory: this many times the
-/// parameters. A worker further behind the fastest contributes to the oldest that is kept.
+/// Largest number of iterations whose means are kept, each as large as the parameters. A gradient
+/// of a worker that is further behind counts for the oldest iteration kept.
 pub const MOST_OPEN_ITERATIONS: usize = 32;
 
-/// The iterations that some worker may still contribute to, with what has arrived of them.
+/// The iterations that some worker may still contribute to, with their means so far.
 ///
-/// An iteration is closed when all workers of the job have passed it, but for those that have left;
-/// those that never came are waited for until too many are open.
+/// An iteration is closed when all workers of the job have passed it, except workers that have
+/// left. Workers that never came hold it open until too many iterations are open.
 ///
-/// What changes is planned first, and then carried out for one block of keys after another, in the
-/// same order for each.
+/// Changes are planned first, and then carried out for one block of keys after another, in the same
+/// order for each block.
 ///
-/// Invariant: what has been given out is, for each iteration, the mean of the gradients that were
-/// counted for it, by their examples.
+/// Invariant: the changes emitted for each iteration add up to the mean of the gradients counted
+/// for it, weighted by their examples.
 ///
 /// Jiang, Cui, Zhang and Yu, SIGMOD 2017, DynSGD.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Iterations {
     open: BTreeMap<Clock, Mean>,
-    /// The means of the open iterations, and places that are free.
+    /// Buffers of the means of open iterations, and free buffers.
     #[serde(skip)]
     means: Vec<Vec<f32>>,
     free: Vec<usize>,
     /// Iterations below this one are closed.
     floor: Clock,
-    /// The iteration that each worker does next; none for those that have left.
+    /// The next iteration of each worker; `None` for workers that have left.
     next: BTreeMap<WorkerId, Option<Clock>>,
-    /// How many workers do each iteration next; those of which nothing is known, the first.
+    /// Number of workers by their next iteration; workers that have not contributed yet are at the
+    /// first.
     standing: BTreeMap<Clock, u32>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Mean {
     samples: u64,
-    /// Where its values are.
+    /// Index of its values in `means`.
     place: usize,
 }
 
-/// What a gradient changes.
+/// The change that a gradient makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Revision {
-    /// Where the mean of its iteration is.
+    /// Index in `means` of the mean of its iteration.
     place: usize,
     scale: f32,
-    /// Its share of the mean; none if it is the first of its iteration.
+    /// Its share of the mean; `None` if it is the first gradient of its iteration.
     share: Option<f32>,
-    /// Whether more may come to the mean.
+    /// True if more gradients may contribute to the mean.
     keeps: bool,
 }
 
 impl Iterations {
-    /// Saves or restores the arrays, once serde has been over the rest.
+    /// Saves or restores the arrays, after serde has processed the other fields.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let mut means = self.means.len();
         archive.small(&mut means)?;
-        // Each of them is that of an open iteration, or free.
+        // Each buffer belongs to an open iteration or is free.
         if means > self.open.len() + self.free.len() {
             return Err(SavedError::Small);
         }
@@ -76,12 +77,12 @@ impl Iterations {
         Ok(())
     }
 
-    /// Those of a job with so many workers, before anything has arrived.
+    /// Creates the state of a job with `workers` workers, before anything has arrived.
     pub(super) fn new(workers: u32) -> Self {
         Self { standing: BTreeMap::from([(Clock(0), workers)]), ..Self::default() }
     }
 
-    /// Counts a gradient of so many examples and values.
+    /// Counts a gradient of so many examples and values, and plans its revision.
     pub(super) fn add(
         &mut self,
         (worker, clock): (WorkerId, Clock),
@@ -109,12 +110,13 @@ impl Iterations {
         Revision { place, scale, share, keeps }
     }
 
-    /// What a gradient that comes alone is multiplied with, if it counts as it is.
+    /// Returns the factor of a gradient that comes alone, if it changes nothing but its own values.
     pub(super) const fn alone(revision: &Revision) -> Option<f32> {
         if revision.share.is_none() { Some(revision.scale) } else { None }
     }
 
-    /// Carries out, for the keys from `first` on, a revision of which [`Self::alone`] says all.
+    /// Carries out, for the keys from `first` on, a revision for which [`Self::alone`] has a
+    /// factor.
     pub(super) fn begin(&mut self, first: usize, revision: &Revision, values: &[f32]) {
         if revision.keeps {
             let scale = revision.scale;
@@ -125,8 +127,8 @@ impl Iterations {
         }
     }
 
-    /// Carries out a revision by a gradient's values, for the keys from `first` on: adds the change
-    /// of the mean to `sum`, or writes it there if `ADDS` is false.
+    /// Carries out a revision by a gradient's values for the keys from `first` on. Adds the change
+    /// of the mean to `sum`, or overwrites `sum` with it if `ADDS` is false.
     pub(super) fn revise<const ADDS: bool>(
         &mut self,
         first: usize,
@@ -158,14 +160,14 @@ impl Iterations {
         }
     }
 
-    /// The values of the mean that a revision is of, for the keys from `first` on.
+    /// Returns the values, for the keys from `first` on, of the mean that a revision changes.
     fn mean(&mut self, first: usize, revision: &Revision) -> &mut [f32] {
         let mean = self.means.get_mut(revision.place);
         mean.and_then(|mean| mean.get_mut(first..)).unwrap_or_default()
     }
 
-    /// Takes note that what was planned is carried out for all keys: of the means of closed
-    /// iterations one is kept for its memory.
+    /// Completes an update of all keys: frees the buffers of closed iterations except one, which is
+    /// kept for reuse.
     pub(super) fn finish(&mut self) {
         let (means, kept) = (&mut self.means, self.free.last().copied());
         for place in self.free.iter().filter(|place| Some(**place) != kept) {
@@ -175,8 +177,8 @@ impl Iterations {
         }
     }
 
-    /// Notes that `worker` does iteration `next` next, and closes what nobody contributes to any
-    /// more.
+    /// Sets the next iteration of `worker` to `next`, and closes iterations that no worker can
+    /// contribute to any more.
     fn passed(&mut self, worker: WorkerId, next: Clock) {
         let before = self.next.get(&worker).copied().unwrap_or(Some(Clock(0)));
         if let Some(before) = before {
@@ -202,7 +204,7 @@ impl Iterations {
         }
     }
 
-    /// Waits for `worker` no more, until it contributes again.
+    /// Stops waiting for `worker` until it contributes again.
     pub(super) fn left(&mut self, worker: WorkerId) {
         if let Some(Some(before)) = self.next.insert(worker, None) {
             self.release(before);
@@ -218,7 +220,7 @@ impl Iterations {
         }
     }
 
-    /// Bytes that are kept from update to update.
+    /// Bytes kept from update to update.
     pub(super) fn memory_bytes(&self) -> usize {
         self.means.iter().map(Vec::len).sum::<usize>() * size_of::<f32>()
     }
@@ -276,7 +278,8 @@ mod tests {
             add(&mut iterations, 0, clock, 1.0);
             assert!(iterations.memory_bytes() <= 4 * (MOST_OPEN_ITERATIONS + 1));
         }
-        // Iteration 1 is long closed: it counts as the second of the oldest that is kept.
+        // Iteration 1 is long closed: the gradient counts as the second of the oldest iteration
+        // kept.
         assert_eq!(add(&mut iterations, 1, 1, 3.0), 1.0);
         assert_eq!(add(&mut iterations, 2, 0, 2.0), 0.0, "(1 + 3 + 2) / 3");
     }

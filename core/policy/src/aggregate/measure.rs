@@ -1,8 +1,9 @@
-//! An update in steps, where it goes by something that is known once all keys are looked at.
+//! Two-phase update for rules that need a measurement over all keys: measure (norms, distances),
+//! then apply.
 //!
-//! Of several servers each has some keys only: it adds up what it has, and goes on once it is told
-//! what came of the sums of all. Sums are exact, so that one server with all keys comes to the
-//! same.
+//! Each of several servers has only some of the keys. It sums over its own keys and continues once
+//! it receives the result of the sums of all servers. The sums are exact, so that a single server
+//! with all keys gets the same result.
 
 use alloc::vec::Vec;
 
@@ -13,37 +14,37 @@ use crate::rules::Aggregation;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::sum::ExactSum;
 
-/// What came of sums over all keys.
+/// Result of sums over all keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Found {
-    /// Of the workers' vectors those at these places come into the update.
+    /// The positions of the workers whose vectors make up the update.
     Nearest(Vec<u32>),
-    /// So many times the combined gradient makes the update.
+    /// The factor of the combined gradient.
     Scale(f32),
 }
 
 impl Aggregator {
-    /// Whether updates go by the distances of gradients.
+    /// Returns true if updates depend on the distances between gradients.
     #[must_use]
     pub fn wants_distances(&self) -> bool {
         self.is_robust() && matches!(self.aggregation, Aggregation::Krum { .. })
     }
 
-    /// Whether updates go by the norm of the combined gradient.
+    /// Returns true if updates depend on the norm of the combined gradient.
     #[must_use]
     pub const fn wants_norm(&self) -> bool {
         self.updater.clips()
     }
 
-    /// The squared distances of the gradients, as far as their keys are here; none if nothing goes
-    /// by them.
+    /// Returns the pairwise squared distances of the gradients over the local keys; empty if
+    /// updates do not depend on distances.
     #[must_use]
     pub fn distances<'a>(&self, gradients: impl Iterator<Item = Gradient<'a>>) -> Vec<ExactSum> {
         if self.wants_distances() { robust::distances(gradients) } else { Vec::new() }
     }
 
-    /// Which workers' gradients come into the update, by their distances; none if nothing goes by
-    /// them.
+    /// Returns the positions of the workers whose gradients make up the update, by their distances;
+    /// empty if updates do not depend on distances.
     #[must_use]
     pub fn nearest(&self, distances: &[ExactSum]) -> Vec<u32> {
         match self.aggregation {
@@ -52,7 +53,8 @@ impl Aggregator {
         }
     }
 
-    /// Combines gradients by looking at them side by side; `nearest` are those that come into it.
+    /// Combines gradients with the robust rule; `nearest` are the positions of the selected
+    /// workers.
     pub fn combine_nearest<'a>(
         &mut self,
         gradients: impl Iterator<Item = Gradient<'a>>,
@@ -62,28 +64,28 @@ impl Aggregator {
         robust::combine(self.aggregation, gradients, nearest, &mut self.combined);
     }
 
-    /// The sum of the squares of the combined gradient, as far as its keys are here.
+    /// Returns the sum of the squares of the combined gradient over the local keys.
     #[must_use]
     pub fn squares(&self) -> ExactSum {
         ExactSum::of_squares(&self.combined)
     }
 
-    /// What the combined gradient with this sum of squares is to be multiplied with.
+    /// Returns the clip factor of a combined gradient whose sum of squares is `squares`.
     #[must_use]
     pub fn scale(&self, squares: &ExactSum) -> f32 {
         self.updater.scale(squares)
     }
 
-    /// Whether steps go by how much the loss can bend.
+    /// Returns true if steps use the gradients' bounds on the curvature of the loss.
     #[must_use]
     pub const fn bends(&self) -> bool {
         self.updater.bends()
     }
 
-    /// Saves or restores the combined gradient, of an update that is not made yet.
+    /// Saves or restores the combined gradient of an update that is not applied yet.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved.
+    /// [`SavedError`] if the archive does not hold this state.
     pub fn archive_combined(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.own("combined", &mut self.combined)?;
         if self.bends() {

@@ -1,4 +1,4 @@
-//! Gradients that wait for an update, of which those of a worker are kept as one vector.
+//! Merging of gradients that wait for an update: one vector per worker.
 
 use alloc::vec::Vec;
 
@@ -8,27 +8,29 @@ use super::{Aggregator, Combination, Gradient};
 use crate::mode::Mode;
 use crate::rules::{Aggregation, Closing, StalenessSpec};
 
-/// How the gradients of a worker that become part of the same update are kept until then.
+/// How gradients of one worker that belong to the same update are kept until then.
 ///
-/// They have to wait apart where what they do is not a sum in which each has a factor known when it
-/// comes.
+/// They must be kept apart unless the update is a sum in which the factor of each gradient is known
+/// when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merging {
-    /// Each for itself.
+    /// Each gradient separately.
     Apart,
-    /// As their sum, in units of the first.
+    /// As their sum, in units of the first gradient.
     Sum,
-    /// Only the latest counts.
+    /// Only the latest gradient counts.
     Latest,
 }
 
 impl Merging {
-    /// How they are kept under a mode whose updates take all that has come.
+    /// Returns how gradients are kept under a mode whose updates take all that have arrived.
     pub(super) const fn of(mode: &Mode, combination: &Combination) -> Self {
         match (combination, mode.staleness) {
-            // Iterations are means of their own; a running mean of squares goes by the order.
+            // DynSGD averages per iteration; dc-adaptive's running mean of squares depends on the
+            // order.
             (_, StalenessSpec::DynSgd | StalenessSpec::DelayAdaptive { .. }) => Self::Apart,
-            // There are updates while they wait, so that it is not known yet what they count.
+            // Updates happen while gradients wait, so their final staleness weight is not known
+            // yet.
             (Combination::Ringleader(_), StalenessSpec::Plain) => Self::Sum,
             (Combination::Ringleader(_), _) => Self::Apart,
             (Combination::Incremental(_), _) => Self::Latest,
@@ -39,14 +41,14 @@ impl Merging {
     }
 }
 
-/// A gradient, and the sum that is its values if others are merged in it.
+/// A gradient, and the sum that replaces its values if others were merged into it.
 type Kept<'a> = (Gradient<'a>, Option<Vec<f32>>);
 
 impl Aggregator {
-    /// How the gradients of a worker from the same part of the data that become part of the same
-    /// update are kept until then, where an update takes all that has come.
+    /// Returns how gradients of one worker and one part of the data that belong to the same update
+    /// are kept until then, if the update takes all gradients that have arrived.
     ///
-    /// Those of an update of [`Closing::Oldest`] are always kept apart.
+    /// Gradients of a [`Closing::Oldest`] update are always kept apart.
     #[must_use]
     pub const fn merging(&self) -> Merging {
         if self.aggregation.is_robust() || self.scattered.is_cut() {
@@ -55,16 +57,17 @@ impl Aggregator {
         Merging::of(&self.mode, &self.combination)
     }
 
-    /// Adds `next`, a gradient that waits for an update, to `sum`: so far the values of `first` and
-    /// of those that were merged with it before. After that `sum` are the values of `first`, which
-    /// is not to be corrected any more, and `next` has none of its own. `parameters` are the
-    /// current ones, which must still be those before the update if gradients are corrected.
+    /// Adds `next`, a gradient that waits for an update, to `sum`, which holds the values of
+    /// `first` and of gradients merged with it before. Afterwards `sum` holds the values of
+    /// `first`, which must not be corrected again, and `next` has no values of its own.
+    /// `parameters` are the current parameters. If gradients are corrected, they must still be the
+    /// parameters before the update.
     ///
-    /// An update of gradients that come unmerged merges them in the same way first: of a worker and
-    /// part, all that follow upon each other. The result is thus the same to the bit.
+    /// An update merges unmerged gradients in the same way first: all consecutive gradients of the
+    /// same worker and part. The result is therefore the same to the bit.
     ///
     /// # Panics
-    /// If the parameters or a gradient are not as many values as the aggregator was made for.
+    /// If the parameters or a gradient have a length other than the aggregator's.
     pub fn merge(
         &mut self,
         sum: &mut [f32],
@@ -96,7 +99,7 @@ impl Aggregator {
         self.scratch.corrected = corrected;
     }
 
-    /// The gradients of an update with those merged that belong together; none if no two do.
+    /// Merges consecutive gradients of the same worker and part; `None` if there are none to merge.
     pub(super) fn merged<'a>(
         &mut self,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
@@ -135,13 +138,14 @@ impl Aggregator {
 }
 
 impl Gradient<'_> {
-    /// Whether `next`, which comes after it, is to be merged with it and has not been.
+    /// Returns true if `next`, the following gradient, must be merged into this one and has not
+    /// been.
     fn is_beside(&self, next: &Self) -> bool {
         (self.worker, self.part) == (next.worker, next.part) && !next.values.is_empty()
     }
 }
 
-/// The gradients with the values that are kept.
+/// The gradients with their merged values.
 pub(super) fn kept<'k>(merged: &'k [Kept<'_>]) -> impl Iterator<Item = Gradient<'k>> + Clone {
     merged.iter().map(|(gradient, sum)| Gradient {
         values: sum.as_deref().unwrap_or(gradient.values),

@@ -1,9 +1,9 @@
-//! From the gradients of an update to the next version of the parameters: what the server does when
-//! a round closes, and what a replay of the run does again.
+//! Computation of the next version of the parameters from the gradients of an update.
 //!
-//! Knows gradients and the update rule; whose they are only as far as it decides what they count
-//! for, and why they belong together not at all. What comes out depends on nothing but the calls,
-//! in their order.
+//! The server runs it when a round closes, and a replay of the run repeats it. The module knows
+//! gradients and the update rule. It uses the worker of a gradient only to decide its weight, and
+//! does not know why the gradients belong to one update. The result depends only on the calls and
+//! their order.
 
 mod blocks;
 mod correction;
@@ -47,41 +47,41 @@ use pstrain_compute::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
 use pstrain_compute::params::{Cut, KeyList, emptied};
 use pstrain_compute::saved::{Archive, SavedError};
 
-/// A gradient with what decides how much it counts.
+/// A gradient with the data that determines its weight.
 #[derive(Clone, Copy, Debug)]
 pub struct Gradient<'a> {
-    /// Whose it is.
+    /// The worker that computed it.
     pub worker: WorkerId,
     /// The part of the data it was computed from.
     pub part: PartId,
     /// The iteration of that worker.
     pub clock: Clock,
-    /// Examples it is the mean of.
+    /// Number of examples that it averages.
     pub samples: u32,
-    /// What its mini-batch counts among those of its update where sizes differ: the examples it has
-    /// unless a pass ends in it. 0 if all count the same.
+    /// Weight of its mini-batch relative to the others of its update if sizes differ: its number of
+    /// examples, unless a pass ends in the mini-batch. 0 if all mini-batches count equally.
     pub size: u32,
-    /// Updates since the version it was computed on.
+    /// Number of updates since the version it was computed on.
     pub staleness: u64,
     /// The parameters it was computed on, if [`Aggregator::needs_base`].
     pub base: Option<&'a [f32]>,
-    /// The keys that it has values for, where these are not all. All gradients of an update have
-    /// such a list, or none has.
+    /// The keys that it has values for; `None` means all keys. Either all gradients of an update
+    /// have such a list, or none has.
     pub keys: Option<&'a KeyList>,
-    /// The values; none if they are in those of one before it of the same worker and part: see
-    /// [`Aggregator::merge`].
+    /// The values; empty if they were merged into an earlier gradient of the same worker and part:
+    /// see [`Aggregator::merge`].
     pub values: &'a [f32],
 }
 
-/// Combines gradients and updates parameters with the result, with all that has to be remembered
-/// from update to update.
+/// Combines gradients and updates parameters with the result. Holds all state that persists from
+/// update to update.
 ///
-/// A gradient is corrected by the staleness rule, weighted by the staleness rule and by its
-/// worker's participation, and then combined with the others. Those of a worker that become part of
-/// the same update are merged first: see [`Merging`]; they count the same by participation. Where
-/// an update is made of one gradient (asynchronous parallel), or of a table with a gradient of each
-/// worker (incremental, ringleader), it moves the parameters by about as much as one mean gradient
-/// does, whatever [`Aggregation`] says: that speaks of rounds.
+/// The staleness rule corrects a gradient. The staleness rule and the worker's participation
+/// determine its weight. It is then combined with the others. Gradients of one worker in the same
+/// update are merged first (see [`Merging`]) and share one participation weight. If an update is
+/// made of one gradient (asynchronous parallel), or of a table with one gradient per worker
+/// (incremental, ringleader), it moves the parameters by about as much as one mean gradient does,
+/// independent of [`Aggregation`], which applies to rounds only.
 pub struct Aggregator {
     aggregation: Aggregation,
     updater: Updater,
@@ -90,12 +90,13 @@ pub struct Aggregator {
     factors: Factors,
     correction: Correction,
     combination: Combination,
-    /// The update that is being made; kept between updates for its memory.
+    /// Plan of the current update; kept between updates to reuse its memory.
     plan: Plan,
     scratch: Scratch,
-    /// Parameters that somebody still read when the next ones were made; kept for its memory.
+    /// Previous parameters that another holder still read when the next version was made; kept to
+    /// reuse the memory.
     retired: Arc<Vec<f32>>,
-    /// The combined gradient, where it is wanted as a whole; kept for its memory.
+    /// The combined gradient, if it is needed as a whole; kept to reuse its memory.
     combined: Vec<f32>,
     scattered: Scattered,
     workers: u32,
@@ -103,7 +104,7 @@ pub struct Aggregator {
 }
 
 impl fmt::Debug for Aggregator {
-    /// All that the next update depends on.
+    /// Formats all state that the next update depends on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { aggregation, updater, mode, shares, factors, correction, combination, .. } =
             self;
@@ -119,23 +120,23 @@ impl fmt::Debug for Aggregator {
     }
 }
 
-/// Whether gradients have values for some keys only.
+/// Returns true if the gradients have values for some keys only.
 fn is_scattered<'a>(mut gradients: impl Iterator<Item = Gradient<'a>>) -> bool {
     gradients.next().is_some_and(|gradient| gradient.keys.is_some())
 }
 
-/// How the gradients of an update become one.
+/// How the gradients of an update are combined into one.
 #[derive(Debug, Serialize, Deserialize)]
 enum Combination {
-    /// As the aggregation says.
+    /// Combines as the [`Aggregation`] says.
     Round,
-    /// Each worker by its share of the data, with the mean of its gradients.
+    /// Weighs each worker by its share of the data, with the mean of its gradients.
     ByWorker,
-    /// The latest gradients of all workers, by their shares of the data.
+    /// Weighs the latest gradients of all workers by their shares of the data.
     Incremental(Table),
-    /// The means of the workers' gradients since the last whole round, by their shares of the data.
+    /// Weighs each worker's mean gradient since the last whole round by its share of the data.
     Ringleader(Table),
-    /// The means of the workers' iterations.
+    /// Averages the workers' gradients of each iteration.
     Iterations(Iterations),
 }
 
@@ -154,7 +155,7 @@ impl Combination {
         matches!(self, Self::Incremental(_) | Self::Ringleader(_))
     }
 
-    /// Takes note that an update is complete.
+    /// Completes an update.
     fn finish(&mut self) {
         match self {
             Self::Round | Self::ByWorker => {}
@@ -166,8 +167,8 @@ impl Combination {
 }
 
 impl Aggregator {
-    /// An aggregator for `parameters` values and a job with so many workers, before its first
-    /// update.
+    /// Creates an aggregator for `parameters` values and a job with `workers` workers, before its
+    /// first update.
     ///
     /// # Errors
     /// [`OptimError`] if `update` is not valid.
@@ -196,22 +197,21 @@ impl Aggregator {
         })
     }
 
-    /// The same with updates that are of one block of the keys each, if there is a `cut`.
+    /// Restricts each update to one block of the keys if there is a `cut`.
     #[must_use]
     pub fn with_blocks(mut self, cut: Option<Cut>) -> Self {
         cut.into_iter().for_each(|cut| self.scattered.cut(cut));
         self
     }
 
-    /// Takes note that what is combined next becomes the update of `version`, and so of which block
-    /// it is.
+    /// Starts the update of `version`, which determines the block of keys it covers.
     pub fn begin(&mut self, version: Version) {
         self.scattered.begin(version, &mut self.combined);
     }
 
-    /// Goes on under another mode. What was remembered for the one before is forgotten, unless
-    /// gradients count the same under both; the workers' shares are kept, and so is the state of
-    /// the optimiser, scaled if updates are sums of another number of gradients now.
+    /// Switches to another mode. Drops the state of the previous mode, unless gradients count the
+    /// same under both modes. Keeps the workers' shares and the optimizer state; the latter is
+    /// scaled if updates now sum a different number of gradients.
     pub fn set_mode(&mut self, mode: &Mode) {
         let before = core::mem::replace(&mut self.mode, *mode);
         if mode.counts_like(&before) {
@@ -222,8 +222,8 @@ impl Aggregator {
         self.forget();
     }
 
-    /// Forgets what was remembered from update to update, the state of the optimiser with it, since
-    /// the parameters are other ones now. The workers' shares are kept.
+    /// Drops all state that persists between updates, including the optimizer state, because the
+    /// parameters were replaced. Keeps the workers' shares.
     pub fn restart(&mut self) {
         self.updater.restart();
         self.forget();
@@ -235,10 +235,10 @@ impl Aggregator {
         self.combination = Combination::of(&self.mode, self.workers);
     }
 
-    /// Saves or restores all that the next update depends on. What the job says is not saved.
+    /// Saves or restores all state that the next update depends on, except the job's settings.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved.
+    /// [`SavedError`] if the archive does not hold this state.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let Self { updater, mode, shares, factors, correction, combination, .. } = self;
         updater.archive(archive)?;
@@ -257,22 +257,22 @@ impl Aggregator {
         }
     }
 
-    /// Notes that the partition of `worker` has `rows` examples. Until then it counts as one row.
+    /// Sets the number of examples in the partition of `worker` to `rows`. The default is one row.
     pub fn set_rows(&mut self, worker: WorkerId, rows: u64) {
         self.shares.set_rows(worker, rows);
     }
 
-    /// Whether the parameters that a gradient was computed on are needed with it. One that comes
-    /// without them is not corrected.
+    /// Returns true if gradients need the parameters they were computed on. A gradient without them
+    /// is not corrected.
     #[must_use]
     pub const fn needs_base(&self) -> bool {
         self.correction.needs_base()
     }
 
-    /// Bytes kept from update to update for staleness and participation, beside the optimiser's:
-    /// with d parameters, `4 d` for dc-adaptive and for gap-aware, at most
-    /// `4 d` [`MOST_OPEN_ITERATIONS`] and once more for dynsgd, and `4 N d + 8 d` for the table of
-    /// N workers of incremental participation and of ringleader.
+    /// Bytes kept from update to update for staleness and participation, not counting the
+    /// optimizer's: with d parameters, `4 d` for dc-adaptive and for gap-aware, at most `4 d`
+    /// ([`MOST_OPEN_ITERATIONS`] + 1) for dynsgd, and `4 N d + 8 d` for the table of N workers of
+    /// incremental participation and of ringleader.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let combination = match &self.combination {
@@ -285,11 +285,11 @@ impl Aggregator {
         self.correction.memory_bytes() + combination
     }
 
-    /// Combines gradients, which `closing` chose, in the order given: sums of floating-point
-    /// numbers depend on it. `parameters` are the current ones.
+    /// Combines the gradients that `closing` selected. Their order matters, because floating-point
+    /// sums depend on it. `parameters` are the current parameters.
     ///
     /// # Panics
-    /// If the parameters or a gradient are not as many values as the aggregator was made for.
+    /// If the parameters or a gradient have a length other than the aggregator's.
     pub fn combine<'a>(
         &mut self,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
@@ -306,7 +306,8 @@ impl Aggregator {
         }
     }
 
-    /// Whether gradients are looked at side by side. A job whose mode has other updates is refused.
+    /// Returns true if a robust rule compares the gradients with each other. A job whose mode makes
+    /// other updates than rounds is rejected.
     fn is_robust(&self) -> bool {
         self.aggregation.is_robust() && matches!(self.combination, Combination::Round)
     }
@@ -338,7 +339,8 @@ impl Aggregator {
         self.combination.finish();
     }
 
-    /// Combines gradients with a factor given for each, whatever the mode says, in the order given.
+    /// Combines gradients with an explicit factor for each, independent of the mode, in iteration
+    /// order.
     pub fn combine_with<'a>(&mut self, gradients: impl Iterator<Item = (f32, &'a [f32])>) {
         self.combined.resize(self.parameters, 0.0);
         for (place, (factor, values)) in gradients.enumerate() {
@@ -350,29 +352,29 @@ impl Aggregator {
         }
     }
 
-    /// The L2 norm of the combined gradient, before it is clipped.
+    /// The L2 norm of the combined gradient before clipping.
     #[must_use]
     pub fn norm(&self) -> f64 {
         self.squares().root()
     }
 
-    /// Makes version `version` of `parameters` the next one with the combined gradient, which is
-    /// all there is.
+    /// Applies the whole combined gradient to `parameters`, which are at version `version`, and
+    /// clips it if configured.
     ///
     /// # Panics
-    /// If the parameters, or the gradients combined before, are not as many values as the
-    /// aggregator was made for.
+    /// If the parameters or the gradients combined before have a length other than the
+    /// aggregator's.
     pub fn apply(&mut self, parameters: &mut [f32], version: Version) {
         let factor = if self.updater.clips() { self.scale(&self.squares()) } else { 1.0 };
         self.apply_scaled(parameters, version, factor);
     }
 
-    /// Makes version `version` of `parameters` the next one with `factor` times the combined
-    /// gradient.
+    /// Applies `factor` times the combined gradient to `parameters`, which are at version
+    /// `version`.
     ///
     /// # Panics
-    /// If the parameters, or the gradients combined before, are not as many values as the
-    /// aggregator was made for.
+    /// If the parameters or the gradients combined before have a length other than the
+    /// aggregator's.
     pub fn apply_scaled(&mut self, parameters: &mut [f32], version: Version, factor: f32) {
         assert_eq!(parameters.len(), self.parameters, "length of the parameters");
         assert_eq!(self.combined.len(), self.parameters, "length of the gradient");
@@ -393,13 +395,13 @@ impl Aggregator {
         self.correction.updated(learning_rate);
     }
 
-    /// Combines gradients as [`Aggregator::combine`] does and makes version `version` of
-    /// `parameters` the next one with them as [`Aggregator::apply`] does, with the same result to
-    /// the bit, but block by block of the keys: each value comes from memory once. Parameters that
-    /// others hold too are copied on the way.
+    /// Combines gradients as [`Aggregator::combine`] does and applies them to version `version` of
+    /// `parameters` as [`Aggregator::apply`] does. The result is the same to the bit, but the work
+    /// proceeds block by block of the keys, so that each value is loaded from memory once. Shared
+    /// parameters are copied on the way.
     ///
     /// # Panics
-    /// If the parameters or a gradient are not as many values as the aggregator was made for.
+    /// If the parameters or a gradient have a length other than the aggregator's.
     pub fn update<'a>(
         &mut self,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
@@ -409,7 +411,8 @@ impl Aggregator {
     ) {
         assert_eq!(parameters.len(), self.parameters, "length of the parameters");
         if self.updater.clips() || self.is_robust() || is_scattered(gradients.clone()) {
-            // The whole gradient is needed before the first step.
+            // The first step needs the whole gradient: its norm, the robust rule, or the sum over
+            // keys.
             self.combine(gradients, parameters, closing);
             let parameters: &mut Vec<f32> = Arc::make_mut(parameters);
             return self.apply(parameters, version);
@@ -457,8 +460,8 @@ impl Aggregator {
     }
 }
 
-/// The gradients that an update of a job of so many workers adds up under `mode`, each counting as
-/// it is: 1 where it takes a mean of them.
+/// Number of gradients that an update of a job with `workers` workers sums under `mode`; 1 if the
+/// update is a mean.
 fn summed(aggregation: Aggregation, mode: &Mode, workers: u32) -> f32 {
     use ConsistencySpec as C;
     let has_table = mode.participation == ParticipationSpec::Incremental;
@@ -478,7 +481,7 @@ fn summed(aggregation: Aggregation, mode: &Mode, workers: u32) -> f32 {
     gradients.max(1) as f32
 }
 
-/// Takes a part of a step, with whoever wants to see what it changes.
+/// Applies a part of a step and reports the change to the correction if it watches.
 fn change(
     (updater, correction): (&mut Updater, &mut Correction),
     params: &mut [f32],
@@ -494,7 +497,7 @@ fn change(
     correction.changed(step.first, [before, params], step.learning_rate);
 }
 
-/// Room for a block of values of each kind; kept between updates for its memory.
+/// Block-sized buffers; kept between updates to reuse their memory.
 #[derive(Debug)]
 struct Scratch {
     sum: Vec<f32>,

@@ -1,4 +1,4 @@
-//! What the gradients of an update do, worked out before any value is touched.
+//! Plan of an update: the effect of each gradient, computed before any value is touched.
 
 use alloc::vec::Vec;
 
@@ -9,51 +9,51 @@ use super::{Aggregator, Combination, Gradient};
 use crate::mode::Mode;
 use crate::rules::{Closing, ParticipationSpec};
 
-/// An update.
+/// The plan of an update.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Its gradients, in their order.
+    /// Its gradients in order.
     pub(super) gradients: Vec<Planned>,
-    /// Whether it is a multiple of the first gradient alone.
+    /// True if the update is a multiple of the first gradient alone.
     pub(super) is_lone: bool,
 }
 
-/// What a gradient does.
+/// The effect of a gradient.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Term {
-    /// Nothing of its own: it is in the values of one before it.
+    /// No effect of its own: it was merged into the values of an earlier gradient.
     Merged,
-    /// So many times its values are part of the combined gradient.
+    /// Adds its values, times this factor, to the combined gradient.
     Add(f32),
-    /// It changes the table.
+    /// Changes the table.
     Change(Change),
-    /// It changes the mean of an iteration.
+    /// Changes the mean of an iteration.
     Revise(Revision),
 }
 
-/// A gradient of an update.
+/// A gradient of an update and its planned effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planned {
     pub(super) term: Term,
-    /// The entry of the table that is forgotten after it.
+    /// The table entry that is forgotten after it.
     pub(super) gone: Option<Change>,
 }
 
-/// A gradient with those that are merged in it.
+/// A gradient together with the gradients merged into it.
 struct Group<'a> {
-    /// Its place among the gradients of the update.
+    /// Its position among the gradients of the update.
     place: usize,
     first: Gradient<'a>,
-    /// The staleness of the last.
+    /// The staleness of the last gradient.
     staleness: u64,
     samples: u64,
     gradients: f64,
-    /// The sum of what their worker counts for by its participation.
+    /// The sum of the gradients' participation weights.
     participation: f64,
 }
 
 impl Aggregator {
-    /// Plans an update. Gradients that are merged in one before them have no values.
+    /// Plans an update. Gradients that were merged into an earlier one have no values.
     pub(super) fn plan<'a>(
         &mut self,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
@@ -136,7 +136,8 @@ impl Aggregator {
                 Term::Change(table.replace(worker, rows, scale, self.parameters))
             }
             Combination::Ringleader(table) => {
-                // The sum is in units of its first.
+                // The sum is in units of its first gradient, so its weight is relative to the
+                // first.
                 let scale = scale * (f64::from(samples) / group.samples as f64);
                 let weight = (group.samples, scale);
                 Term::Change(table.average(worker, rows, weight, self.parameters))

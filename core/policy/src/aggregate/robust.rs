@@ -1,9 +1,10 @@
-//! Combinations that a minority of the workers cannot lead astray, whatever it sends.
+//! Byzantine-robust combinations: a minority of the workers cannot lead them astray, no matter what
+//! it sends.
 //!
 //! Sources: Yin, Chen, Ramchandran and Bartlett, ICML 2018 (median, trimmed mean); Blanchard, El
-//! Mhamdi, Guerraoui and Stainer, NIPS 2017 (Krum). Every sum is made in double precision and in
-//! one order, so that a replay comes to the same bits. If fewer workers contribute than were
-//! reckoned with, fewer are left out.
+//! Mhamdi, Guerraoui and Stainer, NIPS 2017 (Krum). Every sum uses double precision and one fixed
+//! order, so that a replay produces the same bits. If fewer workers contribute than configured,
+//! fewer are left out.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,8 +14,8 @@ use crate::rules::Aggregation;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::sum::ExactSum;
 
-/// Combines gradients, of which those of a worker follow each other, into `combined`; where some
-/// are chosen, those at the places `nearest` among the workers.
+/// Combines gradients into `combined`; gradients of one worker are consecutive. If the rule selects
+/// workers, `nearest` holds the positions of the selected workers.
 pub(super) fn combine<'a>(
     aggregation: Aggregation,
     gradients: impl Iterator<Item = Gradient<'a>>,
@@ -35,14 +36,14 @@ pub(super) fn combine<'a>(
             let chosen = nearest.iter().filter_map(|&place| workers.get(place as usize));
             mean(&chosen.collect::<Vec<_>>(), combined);
         }
-        // These are sums with factors, which are made elsewhere.
+        // These rules are sums with factors, which `blocks` computes.
         Aggregation::Mean | Aggregation::Sum => {
             mean(&workers.iter().collect::<Vec<_>>(), combined);
         }
     }
 }
 
-/// What a worker sent for an update: one gradient, or the mean of several.
+/// Vector of a worker for an update: one gradient, or the mean of several.
 enum Vector<'a> {
     Own(&'a [f32]),
     Mean(Vec<f32>),
@@ -57,7 +58,7 @@ impl Vector<'_> {
     }
 }
 
-/// One vector for each worker, so that none counts for several by sending more.
+/// Returns one vector per worker, so that a worker does not gain weight by sending more gradients.
 fn by_worker<'a>(gradients: impl Iterator<Item = Gradient<'a>>) -> Vec<Vector<'a>> {
     let mut found: Vec<(WorkerId, Vec<&'a [f32]>)> = Vec::new();
     for gradient in gradients {
@@ -78,7 +79,7 @@ fn by_worker<'a>(gradients: impl Iterator<Item = Gradient<'a>>) -> Vec<Vector<'a
     found.into_iter().map(vector).collect()
 }
 
-/// The mean of each coordinate without its `each` least and `each` greatest values.
+/// Writes the mean of each coordinate without its `each` smallest and `each` largest values.
 fn trimmed(workers: &[Vector<'_>], each: usize, combined: &mut [f32]) {
     let mut values = Vec::with_capacity(workers.len());
     let kept = each..workers.len().saturating_sub(each).max(each);
@@ -96,14 +97,14 @@ fn mean(workers: &[&Vector<'_>], combined: &mut [f32]) {
     }
 }
 
-/// The mean of finite values, which is among them.
+/// Returns the mean of finite values; the result lies within their range.
 fn mean_of<'v>(values: impl ExactSizeIterator<Item = &'v f32>) -> f32 {
     let count = values.len().max(1) as f64;
     (values.map(|&value| f64::from(value)).sum::<f64>() / count) as f32
 }
 
-/// The squared distance of each two workers' vectors, as far as they are here: of the second to the
-/// first, of the third to the first and the second, and so on.
+/// Returns the squared distance of each pair of workers' vectors over the local keys, in the order
+/// (second, first), (third, first), (third, second), and so on.
 pub(super) fn distances<'a>(gradients: impl Iterator<Item = Gradient<'a>>) -> Vec<ExactSum> {
     let workers = by_worker(gradients);
     let values = || workers.iter().map(Vector::values);
@@ -112,13 +113,13 @@ pub(super) fn distances<'a>(gradients: impl Iterator<Item = Gradient<'a>>) -> Ve
     pairs.map(|(one, other)| ExactSum::of_squared_distance(one, other)).collect()
 }
 
-/// The places of the `chosen` workers whose score by Krum is best, in the workers' order, from the
-/// distances of each two; of equal scores the first.
+/// Returns the positions of the `chosen` workers with the best Krum score, in the order of the
+/// workers, from the pairwise distances. The first worker wins a tie.
 pub(super) fn nearest(distances: &[ExactSum], faulty: u32, chosen: u32) -> Vec<u32> {
-    // As many pairs as `count (count - 1) / 2`.
+    // There are `count (count - 1) / 2` pairs.
     let count = (0..).find(|count| count * (count + 1) / 2 >= distances.len()).unwrap_or(0) + 1;
     let near = count.saturating_sub(faulty as usize + 2).max(1).min(count - 1);
-    // One that is beyond all numbers is as far as can be.
+    // A NaN distance counts as infinitely far.
     let far = |distance: f64| if distance.is_nan() { f64::INFINITY } else { distance };
     let values: Vec<f64> = distances.iter().map(|sum| far(sum.value())).collect();
     let distance = |one: usize, other: usize| {
@@ -135,7 +136,7 @@ pub(super) fn nearest(distances: &[ExactSum], faulty: u32, chosen: u32) -> Vec<u
     let mut places: Vec<u32> = (0..count as u32).collect();
     places.sort_by(|&one, &other| scores[one as usize].total_cmp(&scores[other as usize]));
     places.truncate(chosen.max(1) as usize);
-    // In the workers' order, whatever their scores.
+    // In the order of the workers, independent of their scores.
     places.sort_unstable();
     places
 }
@@ -160,7 +161,7 @@ mod tests {
         combined
     }
 
-    /// The squared distance of two.
+    /// The squared distance of two vectors.
     fn apart(one: &[f32], other: &[f32]) -> f64 {
         ExactSum::of_squared_distance(one, other).value()
     }
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(combined(Aggregation::Median, &vectors[..4]), [2.5, 8.0]);
         let trimmed = Aggregation::Trimmed { each: 1 };
         assert_eq!(combined(trimmed, &vectors), [3.0, 16.0 / 3.0]);
-        // With too few workers it leaves out as many as it can.
+        // With too few workers the rule leaves out as many as it can.
         assert_eq!(combined(Aggregation::Trimmed { each: 9 }, &vectors), [3.0, 7.0]);
     }
 
@@ -195,7 +196,7 @@ mod tests {
     fn krum_takes_a_gradient_from_the_crowd() {
         let vectors = [[1.0, 0.0], [1.1, 0.0], [1e30, 0.0], [0.9, 0.0], [1.0, 0.1]]
             .map(|values| values.to_vec());
-        // n - f - 2 = 2 neighbours: 0.02 for the first, the least.
+        // n - f - 2 = 2 neighbours: 0.02 for the first, the smallest score.
         assert_eq!(combined(Aggregation::Krum { faulty: 1, chosen: 1 }, &vectors), [1.0, 0.0]);
         let several = combined(Aggregation::Krum { faulty: 1, chosen: 4 }, &vectors);
         assert_eq!(several, [1.0, 0.025]);
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(combined, [2.0]);
     }
 
-    /// Honest vectors, and fewer arbitrary ones, in any order.
+    /// Honest vectors and fewer arbitrary ones, in any order.
     fn attacks() -> impl Strategy<Value = (Vec<Vec<f32>>, Vec<Vec<f32>>, u64)> {
         let finite = |text: f32| if text.is_finite() { text } else { f32::MAX };
         (1..6_usize, 1..6_usize).prop_flat_map(move |(faulty, keys)| {
@@ -261,7 +262,8 @@ mod tests {
             let krum = Aggregation::Krum { faulty: faulty.len() as u32, chosen: 1 };
             let chosen = combined(krum, &vectors);
             prop_assert!(vectors.contains(&chosen));
-            // Its score is at most that of an honest one, which has n - f - 2 honest neighbours.
+            // Its score is at most the score of an honest vector, which has n - f - 2 honest
+            // neighbours.
             let widest = honest.iter().flat_map(|one| {
                 honest.iter().map(|other| apart(one, other))
             }).fold(0.0, f64::max);

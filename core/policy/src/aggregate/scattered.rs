@@ -1,4 +1,4 @@
-//! Gradients that have values for some keys only, added up on all keys, or on those of a block.
+//! Sums of sparse gradients, which have values for some keys only, over all keys or one block.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,37 +8,36 @@ use super::plan::{Plan, Term};
 use pstrain_compute::id::Version;
 use pstrain_compute::params::{Cut, KeyList, KeyRange};
 
-/// Where gradients are added up, and how much the loss can bend there.
+/// The range where gradients are summed, and the curvature of the loss there.
 #[derive(Debug)]
 pub(super) struct Scattered {
-    /// The blocks of updates; none if each is of all keys.
+    /// The blocks of the updates; `None` if each update covers all keys.
     cut: Option<Cut>,
     /// The keys that the update changes.
     pub(super) range: Range<usize>,
-    /// For each of all keys, if the gradients' lists say of it; those outside of the range are of
-    /// earlier updates.
+    /// Curvature bound of each key, if the gradients' key lists have such bounds. Values outside of
+    /// `range` are left over from earlier updates.
     pub(super) curvature: Vec<f32>,
     parameters: usize,
 }
 
 impl Scattered {
-    /// For updates of all of so many keys.
+    /// Creates the state for updates of all `parameters` keys.
     pub(super) const fn new(parameters: usize) -> Self {
         Self { cut: None, range: 0..parameters, curvature: Vec::new(), parameters }
     }
 
-    /// From now on each update is of a block.
+    /// Restricts each later update to one block of `cut`.
     pub(super) const fn cut(&mut self, cut: Cut) {
         self.cut = Some(cut);
     }
 
-    /// Whether each update is of a block.
+    /// Returns true if each update covers one block only.
     pub(super) const fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// The next update is that of `version`: what was added up for the one before is gone from
-    /// `sum`.
+    /// Starts the update of `version` and clears the previous update's values in `sum`.
     pub(super) fn begin(&mut self, version: Version, sum: &mut [f32]) {
         let Some(cut) = &self.cut else { return };
         if let Some(before) = sum.get_mut(self.range.clone()) {
@@ -47,7 +46,8 @@ impl Scattered {
         self.range = cut.at(version);
     }
 
-    /// Adds gradients up in `sum`, as `plan` says. A job whose updates are no such sums is refused.
+    /// Adds up gradients in `sum` as `plan` says. A job whose updates are not such sums is
+    /// rejected.
     pub(super) fn add<'a>(
         &self,
         plan: &Plan,
@@ -57,7 +57,7 @@ impl Scattered {
         scatter(plan, gradients, &self.range, |gradient, _| gradient.values, sum);
     }
 
-    /// Adds up as well how much the loss can bend, for whoever steps by that.
+    /// Adds up the curvature bounds as well, for optimizers that use them.
     pub(super) fn bend<'a>(&mut self, plan: &Plan, gradients: impl Iterator<Item = Gradient<'a>>) {
         self.curvature.resize(self.parameters, 0.0);
         let bounds = |_: &_, list: &'a KeyList| list.curvature().unwrap_or_default();
@@ -65,8 +65,8 @@ impl Scattered {
     }
 }
 
-/// Adds up, at the keys in `range`, what `of` says of gradients and their lists, a value for each
-/// key of the list.
+/// Sums one value per listed key, which `of` returns for a gradient and its key list, at the keys
+/// in `range`.
 fn scatter<'a>(
     plan: &Plan,
     gradients: impl Iterator<Item = Gradient<'a>>,

@@ -1,4 +1,4 @@
-//! How often each worker contributes, against how much of the data it has.
+//! Frequency of each worker's contributions relative to its share of the data.
 
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
@@ -7,40 +7,41 @@ use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::WorkerId;
 
-/// The greatest weight: a worker that contributes next to nothing shall not decide an update.
+/// The largest weight: a worker that contributes very rarely must not decide an update.
 const GREATEST_WEIGHT: f64 = 20.0;
-/// How much of the difference to its last gap an estimate takes on.
+/// Weight of a new gap in the running mean of gaps.
 const NEW: f64 = 0.1;
-/// A worker is taken to have left when it has been silent for this many of its usual gaps.
+/// A worker counts as gone after being silent for this many of its usual gaps.
 const PATIENCE: f64 = 20.0;
 
 /// The workers' shares of the data and of the gradients.
 ///
-/// The share of the gradients is 1 over the mean gap: the gradients accepted from one of a
-/// worker to its next, that one included. Workers of equal rows that take turns have gaps that
-/// are all equal to their number, and weights of exactly 1.
+/// The share of the gradients is 1 over the mean gap: the number of gradients accepted from one
+/// gradient of a worker to its next, including the next. Workers of equal rows that take turns have
+/// gaps that all equal their number, and weights of exactly 1.
 ///
-/// Only workers that have contributed count, so that a replay, which knows the rows of all from
-/// the start, comes to the same shares. Each gradient costs a few look-ups, whatever their number.
+/// Only workers that have contributed count, so that a replay, which knows the rows of all workers
+/// from the start, computes the same shares. Each gradient costs a few look-ups, independent of the
+/// number of workers.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Shares {
     workers: BTreeMap<WorkerId, Share>,
     /// Gradients accepted so far.
     accepted: u64,
-    /// Rows of those that take part.
+    /// Rows of all present workers.
     rows: u64,
-    /// How many take part.
+    /// Number of present workers.
     present: u64,
-    /// Who was looked at last for whether it has left.
+    /// The worker that [`Self::silent`] checked last.
     looked_at: Option<WorkerId>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Share {
     rows: u64,
-    /// Whether it has contributed and has not been silent for long.
+    /// True if it has contributed and has not been silent for long.
     present: bool,
-    /// The number of its last gradient among those accepted.
+    /// The number of its last gradient in the sequence of accepted ones.
     last: Option<u64>,
     gap: Option<f64>,
 }
@@ -54,7 +55,7 @@ impl Shares {
         }
     }
 
-    /// The rows of `worker`; 1 if nobody told, so that all are then equal.
+    /// Returns the rows of `worker`; 1 if they were never set, so that all workers are then equal.
     pub(super) fn rows(&self, worker: WorkerId) -> u64 {
         self.workers.get(&worker).map_or(1, |share| share.rows)
     }
@@ -69,7 +70,7 @@ impl Shares {
     }
 
     /// Counts a gradient of `worker`. Returns its share of the data over its share of the
-    /// gradients: 1 for its first, and never more than [`GREATEST_WEIGHT`].
+    /// gradients: 1 for its first gradient, and at most [`GREATEST_WEIGHT`].
     pub(super) fn contribute(&mut self, worker: WorkerId) -> f64 {
         self.accepted += 1;
         let accepted = self.accepted;
@@ -87,8 +88,8 @@ impl Shares {
         gap.map_or(1.0, |gap| weight(gap).min(GREATEST_WEIGHT))
     }
 
-    /// Looks at one worker, each time at the next. Returns it if it has been silent for so long
-    /// that it seems to have left; its rows then count no more, until it contributes again.
+    /// Checks one worker per call, in turn. Returns it if it has been silent for so long that it
+    /// seems to have left; its rows then stop counting until it contributes again.
     pub(super) fn silent(&mut self) -> Option<WorkerId> {
         let after = self.looked_at.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.workers.range_mut((after, Bound::Unbounded)).next();
@@ -98,7 +99,7 @@ impl Shares {
         };
         self.looked_at = Some(worker);
         let (true, Some(last)) = (share.present, share.last) else { return None };
-        // Of one that has contributed only once it is not known how slow it is.
+        // A worker that has contributed only once has no measured gap.
         let turn = self.present as f64;
         let gap = share.gap.map_or(PATIENCE * turn, |gap| gap.max(turn));
         if (self.accepted - last) as f64 <= PATIENCE * gap {

@@ -1,4 +1,4 @@
-//! A gradient of each worker, and the sum of them all by the rows they stand for.
+//! Table with one gradient per worker, and their sum weighted by rows.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::saved::{Archive, SavedError};
 
-/// The table. Each change costs one pass over the parameters, whatever the number of workers; it
-/// holds a gradient for each, and the sum in double precision. What changes is planned first, and
-/// then carried out for one block of keys after another, in the same order for each.
+/// The table. A change costs one pass over the parameters, independent of the number of workers.
+/// The table holds a gradient for each worker, and the sum in double precision. Changes are planned
+/// first, and then carried out for one block of keys after another, in the same order for each
+/// block.
 ///
-/// Invariant: the sum is that of `rows * values` over the entries, but for rounding in `f64`. With
-/// one entry there is none: a product of a value and up to 2^29 rows is exact.
+/// Invariant: the sum equals the sum of `rows * values` over the entries, up to rounding in `f64`.
+/// With one entry there is no rounding: a product of a value and up to 2^29 rows is exact.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Table {
     entries: BTreeMap<WorkerId, Entry>,
@@ -22,7 +23,7 @@ pub(super) struct Table {
     sum: Vec<f64>,
     /// Rows of all entries.
     rows: u64,
-    /// Whether the sum is to begin anew.
+    /// True if the sum is to be reset to 0.
     is_cleared: bool,
 }
 
@@ -34,19 +35,19 @@ struct Entry {
     values: Vec<f32>,
 }
 
-/// What becomes of the entry of a worker.
+/// The change of a worker's entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     worker: WorkerId,
-    /// Rows that it counted for before, 0 if there was none, and counts for now.
+    /// Rows that it counted for before (0 if it had no entry) and counts for now.
     rows: [f64; 2],
-    /// How much of its values is kept, and how much of the new ones comes to it.
+    /// The factors of its old values and of the new ones.
     kept: f32,
     new: f32,
 }
 
 impl Table {
-    /// Saves or restores the arrays, once serde has been over the rest.
+    /// Saves or restores the arrays, after serde has processed the other fields.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         if archive.is_there(self.sum.len())? {
             archive.own_f64("sum", &mut self.sum)?;
@@ -59,7 +60,7 @@ impl Table {
         Ok(())
     }
 
-    /// Plans to put `scale` times a gradient of so many values in the place of what `worker` had.
+    /// Plans to replace the entry of `worker` with `scale` times a gradient of so many values.
     pub(super) fn replace(
         &mut self,
         worker: WorkerId,
@@ -70,8 +71,8 @@ impl Table {
         self.put(worker, rows, |_| (0.0, scale), (1, values))
     }
 
-    /// Plans to average `scale` times a gradient of so many values, the mean of so many examples,
-    /// into what `worker` has.
+    /// Plans to average `scale` times a gradient of so many values, the mean of `samples` examples,
+    /// into the entry of `worker`.
     pub(super) fn average(
         &mut self,
         worker: WorkerId,
@@ -106,7 +107,7 @@ impl Table {
         change
     }
 
-    /// Plans to forget what `worker` had.
+    /// Plans to forget the entry of `worker`.
     pub(super) fn forget(&mut self, worker: WorkerId) -> Option<Change> {
         let entry = self.entries.get_mut(&worker)?;
         let rows = core::mem::take(&mut entry.rows);
@@ -117,7 +118,7 @@ impl Table {
 
     /// Plans to empty the table.
     pub(super) fn clear(&mut self) {
-        // The entries are kept for their memory.
+        // The entries stay allocated, so that their buffers are reused.
         for entry in self.entries.values_mut() {
             entry.rows = 0;
             entry.samples = 0;
@@ -126,7 +127,7 @@ impl Table {
         self.is_cleared = true;
     }
 
-    /// Begins to carry out what was planned for so many keys from `first` on.
+    /// Starts carrying out the plan for so many keys from `first` on.
     pub(super) fn begin(&mut self, first: usize, values: usize) {
         if self.is_cleared {
             self.sum[first..first + values].fill(0.0);
@@ -145,7 +146,7 @@ impl Table {
             }
         } else if kept == 0.0 {
             for ((sum, own), value) in own {
-                // In this order, so that a lone entry's sum comes to 0 exactly in between.
+                // In this order, so that the sum of a lone entry is exactly 0 in between.
                 *sum -= before * f64::from(*own);
                 *own = new * value;
                 *sum += now * f64::from(*own);
@@ -159,7 +160,7 @@ impl Table {
         }
     }
 
-    /// Carries out that the entry of a worker is forgotten, for so many keys from `first` on.
+    /// Carries out that an entry is forgotten, for so many keys from `first` on.
     pub(super) fn subtract(&mut self, first: usize, change: &Change, values: usize) {
         let Some(entry) = self.entries.get(&change.worker) else { return };
         let own = &entry.values[first..first + values];
@@ -168,16 +169,16 @@ impl Table {
         }
     }
 
-    /// Writes the mean of the entries, by their rows, for the keys from `first` on.
+    /// Writes the mean of the entries, weighted by rows, for the keys from `first` on.
     pub(super) fn mean(&self, first: usize, mean: &mut [f32]) {
-        // A lone entry comes out exactly: the product is off by less than half a step of `f32`.
+        // The result of a lone entry is exact: the product is off by less than half an `f32` step.
         let share = 1.0 / self.rows.max(1) as f64;
         for (mean, sum) in mean.iter_mut().zip(&self.sum[first..]) {
             *mean = (sum * share) as f32;
         }
     }
 
-    /// Takes note that what was planned is carried out for all keys.
+    /// Completes an update of all keys. Removes entries without rows unless `keeps_empty`.
     pub(super) fn finish(&mut self, keeps_empty: bool) {
         self.is_cleared = false;
         if !keeps_empty {
@@ -185,7 +186,7 @@ impl Table {
         }
     }
 
-    /// Bytes that are kept from update to update: `4 N d + 8 d` with N workers and d parameters.
+    /// Bytes kept from update to update: `4 N d + 8 d` with N workers and d parameters.
     pub(super) fn memory_bytes(&self) -> usize {
         let values = self.entries.values().map(|entry| entry.values.len()).sum::<usize>();
         values * size_of::<f32>() + self.sum.len() * size_of::<f64>()

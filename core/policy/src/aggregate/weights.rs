@@ -1,4 +1,4 @@
-//! What the gradients of an update count for.
+//! Weights of the gradients of an update.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use super::shares::Shares;
 use crate::rules::{Aggregation, StalenessSpec};
 use pstrain_compute::id::WorkerId;
 
-/// What a gradient counts for against others of its worker in the same update, but for staleness.
+/// Weight of a gradient relative to others of its worker in the same update, without staleness.
 pub(super) fn unit(aggregation: Aggregation, gradient: &Gradient<'_>) -> f64 {
     match (aggregation, gradient.size) {
         (Aggregation::Sum, 0) => 1.0,
@@ -19,20 +19,20 @@ pub(super) fn unit(aggregation: Aggregation, gradient: &Gradient<'_>) -> f64 {
     }
 }
 
-/// What a gradient is multiplied with when the update is a sum of its gradients.
+/// Rule that weighs gradients when the update is a sum of its gradients.
 #[derive(Debug)]
 pub(super) enum Weights {
-    /// All count by their examples.
+    /// By number of examples.
     Mean { samples: u64 },
-    /// Each counts in full, or by its size in mean size: the sum is `count` times the mean.
+    /// Each counts in full, or by its size over the mean size: the sum is `count` times the mean.
     Sum { count: u64, all: u64 },
-    /// The workers count by their rows, the gradients of each by their examples; all of it so many
-    /// times.
+    /// The workers count by their rows, and the gradients of one worker by their examples; the
+    /// whole is multiplied by `times`.
     ByWorker { samples: BTreeMap<WorkerId, u64>, rows: u64, times: u64 },
 }
 
 impl Weights {
-    /// Those of gradients that are combined as the aggregation says.
+    /// Weights of gradients that are combined as the aggregation says.
     pub(super) fn of_round<'a>(
         aggregation: Aggregation,
         gradients: impl Iterator<Item = Gradient<'a>>,
@@ -47,7 +47,7 @@ impl Weights {
         }
     }
 
-    /// Those of gradients of which each worker has the mean, by its rows.
+    /// Weights of gradients that are averaged per worker, and by rows over the workers.
     pub(super) fn by_worker<'a>(
         aggregation: Aggregation,
         gradients: impl Iterator<Item = Gradient<'a>>,
@@ -65,7 +65,7 @@ impl Weights {
         Self::ByWorker { samples, rows, times }
     }
 
-    /// What `gradient` is multiplied with, if its worker has so many rows.
+    /// Returns the factor of `gradient`, whose worker has `rows` rows.
     pub(super) fn of(&self, gradient: &Gradient<'_>, rows: u64) -> f64 {
         let Gradient { worker, size, .. } = *gradient;
         let own = f64::from(gradient.samples);
@@ -81,15 +81,15 @@ impl Weights {
     }
 }
 
-/// The factors of a staleness rule, each worked out once.
+/// Cached factors of a staleness rule by staleness.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Factors(Vec<f64>);
 
-/// Factors that are kept: a staleness above is as rare as it is large.
+/// Largest number of cached factors: a staleness above is rare.
 const MOST_FACTORS: usize = 256;
 
 impl Factors {
-    /// The factor of `rule`, which is always the same one, for this staleness.
+    /// Returns the factor of `rule` for this staleness. `rule` must be the same in all calls.
     pub(super) fn of(&mut self, rule: &StalenessSpec, staleness: u64) -> f64 {
         if *rule == StalenessSpec::Plain {
             return 1.0;

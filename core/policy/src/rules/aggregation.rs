@@ -1,4 +1,4 @@
-//! How the contributions of a round are combined, as the job names it.
+//! Rules that combine the contributions of a round, as the job names them.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,13 +6,13 @@ use core::str::FromStr;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// How the contributions of a round are combined.
+/// Rule that combines the contributions of a round.
 ///
-/// An update that is made of one gradient, as with asynchronous parallel, is the same under mean
-/// and sum; the others speak of rounds to which several workers contribute. Under those each worker
-/// counts the same, however many examples its gradient is from, so that none can count for more by
-/// what it says. They hold as long as fewer than half of the workers (median), at most the number
-/// given (the others), send something else than they should.
+/// For an update made of one gradient, as with asynchronous parallel, mean and sum are the same.
+/// The other rules apply to rounds to which several workers contribute. They weigh each worker
+/// equally, no matter how many examples its gradient is from, so that no worker can gain weight by
+/// a false count. They hold as long as the number of faulty workers is less than half of the
+/// workers (median) or at most the configured number (the others).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aggregation {
     /// The mean over all examples of the update: `sum(B_i g_i) / sum(B_i)`.
@@ -22,38 +22,38 @@ pub enum Aggregation {
     Sum,
     /// The median of each coordinate (Yin, Chen, Ramchandran and Bartlett, ICML 2018).
     Median,
-    /// The mean of each coordinate without its so many greatest and so many least values (Yin et
-    /// al. 2018, with a number in the place of their share).
+    /// The mean of each coordinate without its `each` largest and `each` smallest values (Yin et
+    /// al. 2018, with a number instead of a share).
     Trimmed {
-        /// How many are left out at each end.
+        /// Number of values left out at each end.
         each: u32,
     },
-    /// The mean of those gradients that are nearest to their neighbours: with n workers the score
-    /// of a gradient is the sum of its squared distances to the `n - faulty - 2` nearest others
-    /// (Blanchard, El Mhamdi, Guerraoui and Stainer, NIPS 2017: Krum, and with more than one
-    /// multi-Krum).
+    /// The mean of the gradients that are nearest to their neighbors: with n workers the score of a
+    /// gradient is the sum of its squared distances to the `n - faulty - 2` nearest others
+    /// (Blanchard, El Mhamdi, Guerraoui and Stainer, NIPS 2017: Krum, and multi-Krum if `chosen` is
+    /// more than one).
     Krum {
         /// f: workers that may send anything.
         faulty: u32,
-        /// m: gradients of which the mean is taken.
+        /// m: gradients that are averaged.
         chosen: u32,
     },
 }
 
-/// The most workers of a round that are compared with each other: one message has what one server
-/// says of each two.
+/// Largest number of workers of a round that are compared with each other: one message carries a
+/// server's distances of all pairs.
 pub const MOST_COMPARED: u32 = 500;
 
 const KNOWN: &str = "mean, sum, median, trimmed:B, krum:F or krum:F,M with whole numbers above 0";
 
 impl Aggregation {
-    /// Whether it holds out against workers that send anything.
+    /// Returns true if it tolerates workers that send arbitrary gradients.
     #[must_use]
     pub const fn is_robust(self) -> bool {
         !matches!(self, Self::Mean | Self::Sum)
     }
 
-    /// Workers that must contribute to a round for it to mean anything.
+    /// Smallest number of workers that must contribute to a round.
     #[must_use]
     pub const fn least_contributors(self) -> u32 {
         match self {
@@ -61,7 +61,7 @@ impl Aggregation {
             Self::Median => 3,
             Self::Trimmed { each } => each.saturating_mul(2).saturating_add(1),
             Self::Krum { faulty, chosen } => {
-                // n > 2 f + 2, and there must be as many honest ones as are chosen.
+                // n > 2 f + 2, and at least `chosen` workers must be honest.
                 let least = faulty.saturating_mul(2).saturating_add(3);
                 let honest = faulty.saturating_add(chosen);
                 if least > honest { least } else { honest }
@@ -70,24 +70,24 @@ impl Aggregation {
     }
 }
 
-/// An aggregation that does not go together with what else a job is.
+/// An aggregation that is incompatible with another setting of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AggregationError {
-    /// Fewer workers contribute to a round than it needs.
+    /// Fewer workers contribute to a round than the aggregation needs.
     Few {
         /// The aggregation.
         aggregation: Aggregation,
         /// Workers that contribute to a round.
         contributors: u32,
-        /// Workers that must.
+        /// Smallest number of workers that must contribute.
         least: u32,
     },
-    /// Another setting that it does not go with.
+    /// The aggregation needs another value of a setting.
     Needs {
         /// The aggregation.
         aggregation: Aggregation,
-        /// The other setting, what it must be, and why.
+        /// The other setting, its required value, and the reason.
         needs: &'static str,
     },
 }

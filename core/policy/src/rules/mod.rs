@@ -1,5 +1,5 @@
-//! The rules by which gradients become an update, as a job names them.
-//! [`aggregate`](crate::aggregate) follows them.
+//! Rules that turn gradients into an update, as a job names them. [`aggregate`](crate::aggregate)
+//! implements them.
 
 mod aggregation;
 mod closing;

@@ -1,9 +1,9 @@
-//! Gradients that are merged while they wait, against those that come to the update one by one.
+//! Gradients merged while they wait, compared with gradients that reach the update one by one.
 
 use super::*;
 
 impl Run {
-    /// The same update of gradients that were merged as they came, as a server does it.
+    /// Makes the same update from gradients merged on arrival, as a server does.
     fn update_merged(&mut self, gradients: &[Given]) {
         let merging = self.aggregator.merging();
         let mut waiting: Vec<Given> = Vec::new();
@@ -34,7 +34,7 @@ impl Run {
     }
 }
 
-/// Rounds of any number of gradients of each worker, each in the order of workers.
+/// Rounds with any number of gradients per worker, each in the order of workers.
 fn rounds() -> impl Strategy<Value = Vec<Vec<Given>>> {
     let one = (0..WORKERS, 1..100_u32, 0..4_u64, prop::array::uniform2(-9.0_f32..9.0));
     prop::collection::vec(prop::collection::vec(one, 1..20), 1..6).prop_map(|rounds| {
@@ -85,7 +85,7 @@ proptest! {
             one_by_one.update(round);
             merged.update_merged(round);
             prop_assert_eq!(one_by_one.bits(), merged.bits(), "{}", mode);
-            // Large steps would be all that is left to see.
+            // Without the reset, large steps would hide the differences of later rounds.
             for run in [&mut one_by_one, &mut merged] {
                 run.parameters = vec![0.3, -0.2];
             }
