@@ -2,10 +2,10 @@
 
 use super::Consistency;
 
-/// ASP: every gradient is an update of its own, applied on arrival; nobody waits.
+/// ASP: every gradient is an update of its own, applied on arrival; no worker waits.
 ///
-/// Invariant: the version is the number of gradients accepted. With N always-busy workers the
-/// mean staleness tends to N - 1, whatever their speeds.
+/// Invariant: the version is the number of gradients accepted. With N always-busy workers the mean
+/// staleness tends to N - 1, independent of their speeds.
 ///
 /// Recht et al., NIPS 2011 (Hogwild!); Dean et al., NIPS 2012 (Downpour SGD).
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,13 +1,13 @@
-//! Updates from so many gradients, whoever they are of: K-batch-sync, which is Rennala SGD, and
+//! Updates from a fixed number of gradients of any workers: K-batch-sync, which is Rennala SGD, and
 //! K-batch-async.
 
 use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::rules::Closing;
 use pstrain_compute::id::{Version, WorkerId};
 
-/// Whether `gradients` are there, or all that the budget asks for. Unlike a quorum this does not
-/// shrink with the membership, for one worker can fill it alone; but what is there is used when
-/// nobody is left to add to it.
+/// Closes the update if there are `gradients` contributions, or all that the budget asks for.
+/// Unlike a quorum the number does not shrink with the membership, because one worker can fill it
+/// alone. If no members are left, the existing contributions are used.
 fn filled(cohort: &Cohort, gradients: u32) -> Closing {
     let full = cohort.contributions() >= gradients as usize;
     if full || cohort.is_spent() || cohort.is_empty() {
@@ -17,13 +17,13 @@ fn filled(cohort: &Cohort, gradients: u32) -> Closing {
     }
 }
 
-/// K-batch-sync: an update is made of the first K gradients on the current version, whoever they
-/// are of; a worker goes on at once on the same version. At the update everybody begins anew, and
-/// what was computed on the version before is dropped.
+/// K-batch-sync: an update is made of the first K gradients on the current version, from any
+/// workers; a worker continues at once on the same version. After the update all workers start on
+/// the next version, and gradients on the previous version are dropped.
 ///
-/// Invariant: an update has exactly K contributions (fewer only when nobody is left or the budget
-/// asks for fewer), each computed on the version just before it. One fast worker may give all of
-/// them: more gradients are then less noise, but not other data.
+/// Invariant: an update has exactly K contributions (fewer only if no members are left or the
+/// budget asks for fewer), each computed on the version just before it. One fast worker may
+/// contribute all of them: more gradients then reduce noise, but do not add other data.
 ///
 /// Dutta et al., AISTATS 2018; as Rennala SGD, Tyurin and Richtarik, NeurIPS 2023.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub struct KBatchSync {
 }
 
 impl KBatchSync {
-    /// K-batch-sync with updates of so many gradients.
+    /// Creates K-batch-sync with updates of `gradients` gradients.
     #[must_use]
     pub const fn new(gradients: u32) -> Self {
         Self { gradients }
@@ -53,12 +53,12 @@ impl Consistency for KBatchSync {
     }
 }
 
-/// K-batch-async, or buffered: an update is made of K gradients, whoever they are of and however
-/// stale; nobody waits, and nothing is dropped.
+/// K-batch-async, or buffered: an update is made of K gradients of any workers and any staleness;
+/// no worker waits, and no gradient is dropped.
 ///
-/// Invariant: an update has exactly K contributions (fewer only when nobody is left or the budget
-/// asks for fewer). With N
-/// always-busy workers the mean staleness tends to (N - 1) / K or less. With K = 1 it is ASP.
+/// Invariant: an update has exactly K contributions (fewer only if no members are left or the
+/// budget asks for fewer). With N always-busy workers the mean staleness tends to (N - 1) / K or
+/// less. With K = 1 it is ASP.
 ///
 /// Dutta et al., AISTATS 2018; as n-softsync, Zhang et al., IJCAI 2016; with a buffer in federated
 /// learning, Nguyen et al., AISTATS 2022 (FedBuff).
@@ -68,7 +68,7 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// K-batch-async with updates of so many gradients.
+    /// Creates K-batch-async with updates of `gradients` gradients.
     #[must_use]
     pub const fn new(gradients: u32) -> Self {
         Self { gradients }

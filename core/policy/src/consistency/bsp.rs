@@ -4,10 +4,11 @@ use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::rules::Closing;
 use pstrain_compute::id::{Version, WorkerId};
 
-/// BSP: every member contributes once to each update, and nobody starts before it.
+/// BSP: every member contributes once to each update, and no worker starts the next iteration
+/// before it.
 ///
-/// Invariant: an update has exactly one contribution of every member that counts at its close,
-/// each computed on the version just before it; the measured staleness is always 0.
+/// Invariant: an update has exactly one contribution of every member that counts at its close, each
+/// computed on the version just before it; the measured staleness is always 0.
 ///
 /// Valiant 1990; as a parameter server: Li et al., OSDI 2014, section 3.4 (sequential).
 #[derive(Clone, Copy, Debug, Default)]

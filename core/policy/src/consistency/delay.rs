@@ -6,15 +6,16 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::task::MOST_IN_FLIGHT;
 
 /// Bounded delay D: whole iterations become updates, in order, and a worker may start iteration t
-/// as soon as iterations before t - D have.
+/// as soon as all iterations before t - D have.
 ///
 /// Invariant: an update has exactly one contribution of every member that took part in its
-/// iteration, and iterations are updates in order; a worker is asked for at most D iterations
-/// beyond the oldest that is no update yet, so no gradient is staler than D; nor for more of them
-/// than the budget asks for, with one to spare. Without a bound it may be ahead by a pass over its
-/// data, and over the blocks of keys if updates are of those: the server keeps all that, for a
-/// worker that may never come. Unlike under SSP, nobody sees part of an iteration, and a worker may
-/// begin before its own last gradient is in the parameters.
+/// iteration, and iterations become updates in order. A worker is asked for at most D iterations
+/// beyond the oldest that is not an update yet, so no gradient is staler than D. It is also not
+/// asked for more iterations than the budget asks for, plus one. Without a bound a worker may be
+/// ahead by a pass over its data, times the number of blocks of keys if updates cover blocks: the
+/// server keeps all these gradients, for a worker that may never come. Unlike under SSP, no worker
+/// sees part of an iteration, and a worker may start before its own last gradient is in the
+/// parameters.
 ///
 /// Li et al., OSDI 2014, sections 3.4 and 3.5.
 #[derive(Clone, Copy, Debug)]
@@ -23,9 +24,9 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// Bounded delay of so many iterations; `None` if there is no bound.
+    /// Bounded delay of `bound` iterations; `None` for no bound.
     ///
-    /// Without delay it is BSP, and [`super::ConsistencySpec::build`] makes it that.
+    /// Without delay it is BSP, and [`super::ConsistencySpec::build`] builds that.
     #[must_use]
     pub const fn new(bound: Option<u64>) -> Self {
         Self { bound }
@@ -34,14 +35,14 @@ impl Delay {
 
 impl Consistency for Delay {
     fn closes(&self, cohort: &Cohort) -> Closing {
-        // With nobody left, nobody can add to what there is.
+        // Without members the contributions that exist are complete.
         let passed =
             cohort.slowest().is_none_or(|slowest| cohort.oldest().is_some_and(|it| it < slowest));
         if passed { Closing::Oldest } else { Closing::NotYet }
     }
 
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
-        // As many iterations of everybody as the budget asks for, were all mini-batches whole.
+        // Iterations of all members that the budget asks for if all mini-batches were whole.
         let iterations = cohort.wanted().div_ceil(cohort.len().max(1) as u64);
         let ahead = cohort.lead(worker).saturating_add(u64::from(under_way));
         ahead <= self.bound.unwrap_or_else(|| cohort.pass(worker)).min(iterations)

@@ -1,22 +1,23 @@
-//! Updates from so many different workers: K-sync, with backup workers as its other name, and
+//! Updates from a fixed number of different workers: K-sync, also known as backup workers, and
 //! K-async.
 
 use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::rules::Closing;
 use pstrain_compute::id::{Version, WorkerId};
 
-/// How many different workers an update waits for.
+/// Number of different workers that an update waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quorum {
-    /// So many, or all that can contribute if they are fewer.
+    /// This number, or all that can contribute if they are fewer.
     Of(u32),
-    /// All but so many, and one at least.
+    /// All but this number, but at least one.
     AllBut(u32),
 }
 
 impl Quorum {
-    /// Whether enough workers have contributed. Whoever contributed and left counts among those
-    /// there are, for its contribution does; so a departure makes nobody wait for ever.
+    /// Returns true if enough workers have contributed. A worker that contributed and left is
+    /// included in the total, because its contribution counts; a departure can thus not block the
+    /// update forever.
     fn is_met(self, cohort: &Cohort) -> bool {
         let there = cohort.within_reach();
         let needed = match self {
@@ -28,19 +29,19 @@ impl Quorum {
 }
 
 /// K-sync: an update is made of the first K gradients, of different workers, on the current
-/// version; all others are dropped, and everybody begins anew on the next version.
+/// version; all others are dropped, and all workers start on the next version.
 ///
-/// Backup workers are the same with K counted from the other end: of N members, the last B are
-/// not waited for.
+/// Backup workers are the same policy with K counted from the other end: the update does not wait
+/// for the last B of N members.
 ///
 /// Invariant: an update has exactly K contributions of different workers, fewer only if fewer can
-/// contribute, each computed on the version just before it; no gradient outlives its round. With
-/// K the number of members, or without backup workers, it is BSP.
+/// contribute, each computed on the version just before it; no gradient outlives its round. If K is
+/// the number of members, or without backup workers, it is BSP.
 ///
-/// A worker that is always among the last is always dropped, and its data never count: fatal if
-/// they differ from those of the others. Nothing here favours it; `share` participation cannot
-/// weigh what never arrives in time. Where workers are slow for good, rather than now and then,
-/// K-async, Malenia or Ringleader keep their data.
+/// The gradients of a worker that is always among the last are always dropped, and its data never
+/// count: fatal if its data differ from the other workers' data. This policy does nothing for such
+/// a worker, and `share` participation cannot weigh gradients that never arrive in time. If workers
+/// are permanently slow, rather than now and then, K-async, Malenia or Ringleader keep their data.
 ///
 /// Dutta et al., AISTATS 2018 (K-sync); Chen et al., 2016 (backup workers).
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +83,8 @@ impl Consistency for KSync {
     }
 }
 
-/// K-async: an update is made of K gradients of different workers, however stale; whoever
-/// contributed waits for it, and the others go on undisturbed.
+/// K-async: an update is made of K gradients of different workers, of any staleness; a worker that
+/// contributed waits for it, and the others continue undisturbed.
 ///
 /// Invariant: an update has exactly K contributions of different workers, fewer only if fewer can
 /// contribute, and no gradient is dropped. With K = 1 it is ASP.

@@ -1,8 +1,8 @@
-//! Consistency: when a gradient is applied, and when a worker may go on.
+//! Consistency: when a gradient is applied, and when a worker may continue.
 //!
-//! A policy answers questions about the [`Cohort`]: it decides, the server obeys, and the server
-//! has no branch on which policy it is. Each policy is a file of its own and states its
-//! invariant; a property test over random schedules holds it to that.
+//! A policy answers questions about the [`Cohort`]: the policy decides, the server obeys, and the
+//! server has no branch on the kind of policy. Each policy has its own file and states its
+//! invariant; a property test over random schedules checks it.
 
 mod asp;
 mod batches;
@@ -43,125 +43,126 @@ use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
-/// A consistency policy: the questions the server asks. Unless a policy says otherwise, each
-/// gradient is an update of its own on arrival, and nobody waits.
+/// A consistency policy: the questions the server asks. By default each gradient is an update of
+/// its own on arrival, and no worker waits.
 pub trait Consistency: Debug + Send {
-    /// What happens to a gradient of `worker` that was computed on version `base`.
+    /// Decides whether a gradient of `worker` that was computed on version `base` contributes.
     fn admit(&self, cohort: &Cohort, worker: WorkerId, base: Version) -> Admission {
         let _unheeded = (cohort, worker, base);
         Admission::Contribute
     }
 
-    /// Which of the contributions gathered so far become an update now.
+    /// Returns which of the contributions gathered so far become an update now.
     ///
-    /// Asked only when there is at least one.
+    /// Called only if there is at least one.
     fn closes(&self, cohort: &Cohort) -> Closing {
         let _unheeded = cohort;
         Closing::Everything
     }
 
-    /// Whether `worker`, which has `under_way` mini-batches that have not come back, may be given
-    /// the current parameters and one more.
+    /// Returns true if `worker`, which has `under_way` mini-batches that have not come back, may be
+    /// given the current parameters and one more mini-batch.
     ///
-    /// Nobody is asked for more than can become part of an update: where any number of gradients
-    /// of a worker may gather before one, those who are not waited for stop once what has gathered
-    /// is all that the budget asks for.
+    /// No worker is asked for more than can become part of an update: if a worker may gather any
+    /// number of gradients before an update, workers that are not waited for stop once the gathered
+    /// gradients are all that the budget asks for.
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
         let _unheeded = (cohort, worker, under_way);
         true
     }
 
-    /// Whether the others, or the next update, may have to wait for `worker`.
+    /// Returns true if the other workers, or the next update, may have to wait for `worker`.
     fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
         !cohort.contributed(worker)
     }
 
-    /// When the next worker may start, where those who may do so one after another. Whoever is
-    /// behind the others comes first.
+    /// Returns when the next worker may start, if workers start one after another. The worker that
+    /// is furthest behind comes first.
     fn next_turn(&self, cohort: &Cohort) -> Option<Time> {
         let _unheeded = cohort;
         None
     }
 
-    /// A number that changes whenever somebody who may not start now may start: while it and the
-    /// membership stay, nobody who was made to wait needs to be looked at again.
+    /// Returns a number that changes whenever a waiting worker may become able to start. While it
+    /// and the membership are unchanged, waiting workers need not be checked again.
     fn gate(&self, cohort: &Cohort) -> u64 {
         let _unheeded = cohort;
         0
     }
 
-    /// Whether an update gathers the gradients of several workers in a round. A worker that joins
-    /// then waits for the next round to count, and a round is not closed while too few workers
-    /// are there. Otherwise an update waits for nobody who is not there.
+    /// Returns true if an update gathers the gradients of several workers in a round. A worker that
+    /// joins then counts from the next round on, and a round does not close while too few workers
+    /// are present. Otherwise an update does not wait for absent workers.
     fn in_rounds(&self) -> bool {
         false
     }
 
-    /// Whether a worker that joins does so in front, with the fastest, instead of with the
-    /// slowest: where whole iterations are applied in order, those behind would have to wait for
-    /// all that it has missed.
+    /// Returns true if a worker that joins starts at the clock of the fastest instead of the
+    /// slowest: if whole iterations are applied in order, workers behind would have to wait for all
+    /// iterations that it missed.
     fn joins_in_front(&self) -> bool {
         false
     }
 
-    /// The most mini-batches of one worker that may be under way, at least 1. What a worker is
-    /// asked for beyond the first it begins as soon as it has sent the one before.
+    /// The largest number of mini-batches of one worker that may be under way, at least 1. A worker
+    /// starts each further mini-batch as soon as it has sent the previous one.
     fn window(&self) -> u32 {
         1
     }
 
-    /// Whether an update makes the gradients worthless that are still being computed on an earlier
-    /// version: those workers are given the new one at once, and begin anew.
+    /// Returns true if an update makes gradients worthless that are still being computed on an
+    /// earlier version: the server sends these workers the new version at once, and they start
+    /// again.
     fn cancels(&self) -> bool {
         false
     }
 
-    /// How contributions become updates once no others can come under this policy, as long as there
-    /// are any.
+    /// Returns how the remaining contributions become updates once no more can arrive under this
+    /// policy; applied until none are left.
     fn flushes(&self) -> Closing {
         Closing::Everything
     }
 
-    /// Takes note that `worker` has been given parameters.
+    /// Records that `worker` has been given parameters.
     fn started(&mut self, worker: WorkerId, now: Time) {
         let _unheeded = (worker, now);
     }
 
-    /// Takes note of a contribution of `worker`, which is in `cohort` already.
+    /// Records a contribution of `worker`, which `cohort` already contains.
     fn contributed(&mut self, cohort: &Cohort, worker: WorkerId, now: Time) {
         let _unheeded = (cohort, worker, now);
     }
 
-    /// Takes note of an update from contributions that were chosen by `closing`.
+    /// Records an update from the contributions that `closing` selected.
     fn closed(&mut self, cohort: &Cohort, closing: Closing) {
         let _unheeded = (cohort, closing);
     }
 
-    /// Takes note that `worker`, which is not in `cohort` any more, does not count.
+    /// Records that `worker`, which `cohort` no longer contains, has stopped counting.
     fn left(&mut self, cohort: &Cohort, worker: WorkerId) {
         let _unheeded = (cohort, worker);
     }
 
-    /// Saves or restores what it has taken note of, if anything.
+    /// Saves or restores the state of the policy, if any.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved.
+    /// [`SavedError`] if the archive does not hold this state.
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let _without_memory = archive;
         Ok(())
     }
 }
 
-/// What happens to a pushed gradient.
+/// Result of admitting a pushed gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It becomes part of the next update.
     Contribute,
-    /// It is thrown away, and its mini-batch computed again.
+    /// It is dropped, and its mini-batch is computed again.
     Drop(DropReason),
 }
 
-/// Takes only gradients that were computed on the current version.
+/// Admits only gradients that were computed on the current version.
 fn fresh_only(cohort: &Cohort, base: Version) -> Admission {
     if base == cohort.version() {
         Admission::Contribute

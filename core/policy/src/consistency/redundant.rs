@@ -1,21 +1,21 @@
-//! Rounds in which more is computed than is needed.
+//! Rounds with redundant computation.
 
 use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::rules::Closing;
 use pstrain_compute::id::{Version, WorkerId};
 
-/// BSP where the round is over once what has come covers all partitions, whoever it came from:
-/// gradient coding and partial gradients.
+/// BSP whose round closes once the received gradients cover all partitions, no matter which workers
+/// sent them: gradient coding and partial gradients.
 ///
-/// Invariant: an update is the one that BSP with all workers would make, up to rounding, each
-/// gradient computed on the version just before it. Who is late is told to begin the next round.
+/// Invariant: an update equals the update of BSP with all workers, up to rounding, each gradient
+/// computed on the version just before it. A late worker is told to start the next round.
 #[derive(Clone, Copy, Debug)]
 pub struct Redundant {
     tasks: u32,
 }
 
 impl Redundant {
-    /// Rounds in which each worker sends up to `tasks` gradients.
+    /// Creates rounds in which each worker sends up to `tasks` gradients.
     #[must_use]
     pub const fn new(tasks: u32) -> Self {
         Self { tasks }
@@ -31,12 +31,14 @@ impl Consistency for Redundant {
         if cohort.is_covered() { Closing::Everything } else { Closing::NotYet }
     }
 
-    /// Whoever has something to compute for the round.
+    /// Changes once per round. `may_start` keeps its default: a worker starts if it has something
+    /// to compute for the round.
     fn gate(&self, cohort: &Cohort) -> u64 {
         cohort.version().0
     }
 
-    /// A newcomer may be just the one who is missing, so it counts at once.
+    /// A worker sends up to this many gradients per round. `in_rounds` keeps its default: a worker
+    /// that joins may be exactly the missing one, so it counts at once.
     fn window(&self) -> u32 {
         self.tasks
     }

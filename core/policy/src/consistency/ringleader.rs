@@ -10,36 +10,38 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
-/// Ringleader ASGD: a step takes the mean over a table of one entry for each worker, which is the
-/// mean of its gradients. First gradients are gathered until every member has an entry; that is a
-/// table, and an update. Then each member has one turn: when its gradient comes, it joins the
-/// table, and there is an update from the whole table again. Gradients of those that have had
-/// their turn wait for the next table, which is gathered once all have. Nothing is dropped, and
-/// nobody waits who has not given a whole pass over its data to the next table, or when what has
-/// gathered is all that the budget asks for.
+/// Ringleader ASGD: a step takes the mean over a table with one entry per worker, the mean of that
+/// worker's gradients.
 ///
-/// Invariant: between two tables ([`Closing::Everything`]) every member has exactly one turn: the
-/// one whose gradient completed the table has had it with that (nobody has, if it was completed by
-/// a departure), and every other one has a [`Closing::Latest`] of its own. A table has a
-/// contribution of everyone who is a member when it begins. With a fixed membership of N no
+/// First the server gathers gradients until every member has an entry. They form a table, and the
+/// first update. Then each member has one turn: its next gradient joins the table, and the whole
+/// table makes another update. Gradients of members that have had their turn are gathered for the
+/// next table, which is complete only after all turns. No gradient is dropped. A worker waits only
+/// if it has given a whole pass over its data to the next table, or if it has given at least one
+/// gradient and the gathered gradients are all that the budget asks for.
+///
+/// Invariant: between two tables ([`Closing::Everything`]) every member has exactly one turn. The
+/// member whose gradient completed the table has had its turn with it (no member has, if a
+/// departure completed the table), and every other member has a [`Closing::Latest`] update of its
+/// own. A table has a contribution of every member at its start. With a fixed membership of N no
 /// gradient is staler than 2N - 2 updates.
 ///
-/// A worker that joins has no turn at the table that there is, and is waited for with the next.
-/// Who leaves is not waited for; what it gave stays. The
-/// authors let a worker go on with the parameters of its last turn; here it is given the current
-/// ones each time, which are never older.
+/// A worker that joins has no turn at the current table, and the next table waits for it. The
+/// server does not wait for workers that left; their contributions stay. In the paper a worker
+/// continues with the parameters of its last turn; here it receives the current parameters each
+/// time, which are never older.
 ///
 /// Maranjyan and Richtarik, 2025.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ringleader {
-    /// Members that have not had their turn at the table. Once there are none, the next one is
+    /// Members that have not had their turn at the table. Once it is empty, the next table is
     /// gathered.
     owed: BTreeSet<WorkerId>,
-    /// Members that have contributed to the next table, and how often.
+    /// Number of contributions to the next table, by member.
     gathered: BTreeMap<WorkerId, u64>,
-    /// Whose contribution came last, if nobody has left since.
+    /// The worker that contributed last, if no member has left since.
     latest: Option<WorkerId>,
-    /// Whether the contribution that came last is a turn that has not been taken.
+    /// True if the last contribution is a turn that has not been taken yet.
     turn: bool,
 }
 

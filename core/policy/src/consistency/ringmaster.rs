@@ -4,12 +4,12 @@ use super::{Admission, Cohort, Consistency};
 use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::{Version, WorkerId};
 
-/// Ringmaster ASGD: gradients are applied on arrival as under ASP, but one that is R updates stale
-/// or more is dropped, and its worker begins anew on the current version.
+/// Ringmaster ASGD: gradients are applied on arrival as under ASP, but a gradient that is R updates
+/// stale or more is dropped, and its worker starts again on the current version.
 ///
-/// Invariant: no gradient of staleness R or more is applied. With R = 1 only fresh ones are; with
-/// an R that is never reached it is ASP. Somebody is always fresh enough, since the version stands
-/// still while everything is dropped.
+/// Invariant: no gradient of staleness R or more is applied. With R = 1 only fresh gradients are;
+/// with an R that is never reached it is ASP. Some worker is always fresh enough, because the
+/// version does not change while all gradients are dropped.
 ///
 /// Maranjyan, Tyurin and Richtarik, ICML 2025.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Ringmaster {
 }
 
 impl Ringmaster {
-    /// Ringmaster that drops gradients of this staleness and above.
+    /// Creates a Ringmaster that drops gradients of this staleness and above.
     #[must_use]
     pub const fn new(staleness: u64) -> Self {
         Self { staleness }

@@ -1,9 +1,9 @@
-//! Who waits for whom under each policy, in words for those who wait.
+//! User-facing text on who waits for whom under each policy.
 
 use super::ConsistencySpec;
 
 impl ConsistencySpec {
-    /// Who waits for whom: the reason why a worker is given no parameters.
+    /// Returns who waits for whom: the reason why a worker is given no parameters.
     #[must_use]
     pub const fn rule(self) -> &'static str {
         match self {

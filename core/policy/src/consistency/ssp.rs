@@ -3,11 +3,11 @@
 use super::{Cohort, Consistency};
 use pstrain_compute::id::WorkerId;
 
-/// SSP(s): gradients are applied on arrival, but nobody starts an iteration more than `slack`
+/// SSP(s): gradients are applied on arrival, but no worker starts an iteration more than `slack`
 /// iterations ahead of the slowest member.
 ///
-/// Invariant: a worker that computes leads the slowest by at most `slack`, one that waits by at
-/// most `slack + 1`; with N workers the measured staleness is at most `(N - 1)(2 slack + 1)`.
+/// Invariant: a computing worker leads the slowest by at most `slack`, a waiting worker by at most
+/// `slack + 1`; with N workers the measured staleness is at most `(N - 1)(2 slack + 1)`.
 ///
 /// Ho et al., NIPS 2013.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,8 @@ pub struct Ssp {
 impl Ssp {
     /// SSP with the given slack, in iterations.
     ///
-    /// A slack of 0 lets nobody see part of an iteration, so [`super::ConsistencySpec::build`]
-    /// makes it BSP, which applies the iteration as one update in worker order.
+    /// With a slack of 0 no worker sees part of an iteration. [`super::ConsistencySpec::build`]
+    /// therefore makes it BSP, which applies the iteration as one update in worker order.
     #[must_use]
     pub const fn new(slack: u64) -> Self {
         Self { slack }

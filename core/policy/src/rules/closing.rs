@@ -1,17 +1,17 @@
-//! Which contributions become an update.
+//! Decision which contributions become an update.
 
 use serde::{Deserialize, Serialize};
 
-/// Which contributions become an update.
+/// The contributions that become an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Closing {
     /// None yet.
     NotYet,
-    /// All.
+    /// All contributions.
     Everything,
-    /// Those of the oldest iteration that has any.
+    /// The contributions of the oldest iteration that has any.
     Oldest,
-    /// The one that came last; the others stay where they are.
+    /// The contribution that came last; the others stay where they are.
     Latest,
 }

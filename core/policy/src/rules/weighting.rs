@@ -1,4 +1,4 @@
-//! The words that select what becomes of stale gradients and of unequal participation.
+//! Names of the rules for stale gradients and for unequal participation.
 
 use alloc::string::String;
 use core::fmt;
@@ -6,42 +6,43 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a gradient that was computed on an earlier version, as the job names it.
+/// Rule for gradients that were computed on an earlier version, as the job names it.
 ///
-/// Below, `g` is the gradient and `tau` its staleness: the updates since the version it was
-/// computed on. Whatever the rule, a fresh gradient (`tau` 0) counts in full.
+/// Below, `g` is the gradient and `tau` its staleness: the number of updates since the version it
+/// was computed on. Under every rule, a fresh gradient (`tau` 0) counts in full.
 ///
-/// Every rule that goes by staleness lowers the weight of a slow worker, which contributes less
-/// often than the others as it is. Where workers hold different data, as with label skew, that
-/// makes the bias worse; [`ParticipationSpec::Share`] is what helps there.
+/// Every rule that depends on staleness lowers the weight of a slow worker, which already
+/// contributes less often than the others. If workers hold different data, as with label skew, this
+/// increases the bias; [`ParticipationSpec::Share`] reduces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum StalenessSpec {
-    /// Nothing: it counts as if it were fresh.
+    /// No correction: the gradient counts as if it were fresh.
     #[default]
     Plain,
-    /// It counts for `1 / max(1, tau)` (Zhang, Gupta, Lian and Liu, IJCAI 2016).
+    /// Factor `1 / max(1, tau)` (Zhang, Gupta, Lian and Liu, IJCAI 2016).
     Inverse,
-    /// It counts for `1 / (1 + tau)`: the form that most programs took from the same paper.
+    /// Factor `1 / (1 + tau)`: the form that most programs took from the same paper.
     InversePlusOne,
-    /// It counts for `(1 + tau)^-power` (Xie, Koyejo and Gupta 2019, polynomial).
+    /// Factor `(1 + tau)^-power` (Xie, Koyejo and Gupta 2019, polynomial).
     Polynomial {
         /// The power, 0 to [`GREATEST_POWER`].
         power: f64,
     },
-    /// It counts for 1 up to a staleness of `free`, then for `1 / (slope (tau - free) + 1)` (Xie,
-    /// Koyejo and Gupta 2019, hinge).
+    /// Factor 1 up to a staleness of `free`, then `1 / (slope (tau - free) + 1)` (Xie, Koyejo and
+    /// Gupta 2019, hinge).
     Hinge {
-        /// How fast it falls, above 0.
+        /// Slope of the decrease, above 0.
         slope: f64,
-        /// The staleness that costs nothing.
+        /// The largest staleness with factor 1.
         free: u64,
     },
-    /// Each iteration of the workers contributes the mean of what has arrived of it: a late
-    /// gradient is averaged in, and those before it revised (Jiang, Cui, Zhang and Yu, SIGMOD 2017,
-    /// DynSGD). An update is the change of that mean, whatever the aggregation.
+    /// Each iteration of the workers contributes the mean of the gradients that have arrived for
+    /// it: a late gradient is averaged in, and the contribution of earlier ones is revised (Jiang,
+    /// Cui, Zhang and Yu, SIGMOD 2017, DynSGD). An update is the change of that mean under any
+    /// aggregation.
     DynSgd,
-    /// `g + lambda g g (now - then)`, element by element, with the parameters now and those that
-    /// it was computed on (Zheng et al., ICML 2017, DC-ASGD-c).
+    /// `g + lambda g g (now - then)`, element by element, with the current parameters and the ones
+    /// that the gradient was computed on (Zheng et al., ICML 2017, DC-ASGD-c).
     Delay {
         /// The strength, 0 or more.
         lambda: f64,
@@ -54,30 +55,30 @@ pub enum StalenessSpec {
         /// The share of `MS` that is kept at each gradient, in [0, 1).
         memory: f64,
     },
-    /// `g / P`, element by element, with `P = 1 + |now - then| / C` and `C` the usual way of a
-    /// parameter in one update: not the number of updates counts, but how far they led (Barkai,
-    /// Hakimi and Schuster, ICLR 2020). Weight decay is added in full: the source divides it by
-    /// `P`, too, where it is part of the gradient.
+    /// `g / P`, element by element, with `P = 1 + |now - then| / C` and `C` the usual movement of a
+    /// parameter in one update: the distance moved counts, not the number of updates (Barkai,
+    /// Hakimi and Schuster, ICLR 2020). Weight decay is added in full: the source divides it by `P`
+    /// as well where it is part of the gradient.
     GapAware,
 }
 
-/// What is done about workers that contribute more often than others, as the job names it.
+/// Rule for workers that contribute more often than others, as the job names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ParticipationSpec {
-    /// Nothing: whoever contributes more often counts more.
+    /// No rule: a worker that contributes more often counts more.
     #[default]
     Plain,
-    /// A gradient counts for its worker's share of the data over its share of the gradients, 20
-    /// at most (importance weights; Leconte et al. 2024).
+    /// A gradient counts for its worker's share of the data over its share of the gradients, at
+    /// most 20 (importance weights; Leconte et al. 2024).
     Share,
     /// Each update steps with the latest gradients of all workers, by their shares of the data
-    /// (incremental aggregated gradient: Blatt, Hero and Gauchman 2007; for learning from workers
-    /// that are not always there, Gu et al. 2021). Costs a gradient and more of memory for each
+    /// (incremental aggregated gradient: Blatt, Hero and Gauchman 2007; for learning from
+    /// intermittently present workers, Gu et al. 2021). Uses memory for more than one gradient per
     /// worker.
     Incremental,
 }
 
-/// The greatest power of [`StalenessSpec::Polynomial`].
+/// The largest power of [`StalenessSpec::Polynomial`].
 pub const GREATEST_POWER: f64 = 8.0;
 
 const STALENESS: &str = "plain, inverse, inverse-plus-one, polynomial[:POWER] with 0 to 8, \
@@ -92,10 +93,10 @@ impl StalenessSpec {
     pub const HINGE: Self = Self::Hinge { slope: 10.0, free: 4 };
     /// The lambda its authors recommend.
     pub const DELAY: Self = Self::Delay { lambda: 0.04 };
-    /// The lambda and the memory that their authors recommend (for CIFAR-10).
+    /// The lambda and the memory that its authors recommend (for CIFAR-10).
     pub const DELAY_ADAPTIVE: Self = Self::DelayAdaptive { lambda: 2.0, memory: 0.95 };
 
-    /// Whether its numbers are in their ranges.
+    /// Returns true if its numbers are in their ranges.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let is_strength = |lambda: f64| lambda.is_finite() && lambda >= 0.0;
@@ -112,8 +113,8 @@ impl StalenessSpec {
         }
     }
 
-    /// What a gradient of this staleness counts for: in (0, 1], 1 for a fresh one, and never more
-    /// for a staler one. 1 with the rules that look at more than the staleness.
+    /// Returns the factor of a gradient of this staleness: in (0, 1], 1 for a fresh gradient, and
+    /// non-increasing in staleness. 1 for rules that do not depend on staleness alone.
     #[must_use]
     pub fn factor(&self, staleness: u64) -> f64 {
         let tau = staleness as f64;
@@ -159,7 +160,7 @@ impl fmt::Display for ParticipationSpec {
     }
 }
 
-/// Text that names no rule, or one with numbers out of range.
+/// A text that names no rule, or a rule with numbers out of range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownRule {
     text: String,
@@ -184,7 +185,7 @@ impl FromStr for StalenessSpec {
     }
 }
 
-/// The rule that `text` names, whether or not its numbers are in their ranges.
+/// Parses the rule without checking the ranges of its numbers.
 fn parse(text: &str) -> Option<StalenessSpec> {
     let (word, numbers) = match text.split_once(':') {
         Some((word, numbers)) => (word, Some(numbers)),
