@@ -1,5 +1,5 @@
-//! What comes out of the aggregator: each rule against the case it reduces to, and against its
-//! definition worked out in double precision.
+//! Tests of the aggregator: each rule against the case it reduces to, and against its definition
+//! computed in double precision.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -45,7 +45,7 @@ struct Given {
 }
 
 impl Given {
-    /// The same without its values.
+    /// The same gradient with all values 0.
     fn bare(&self) -> Self {
         Self { values: vec![0.0; self.values.len()], ..self.clone() }
     }
@@ -69,8 +69,8 @@ fn given(worker: u32, clock: u64, values: &[f32]) -> Given {
     Given { worker, clock, samples: 1, size: 0, staleness: 0, base: None, values: values.to_vec() }
 }
 
-/// An aggregator with parameters that it updates, one that does the same block by block, and one
-/// that is told what the first combined, where it can do with that.
+/// An aggregator with the parameters that it updates, one that does the same block by block, and
+/// one that receives the first one's combined gradient where that suffices.
 #[derive(Debug)]
 struct Run {
     aggregator: Aggregator,
@@ -131,7 +131,7 @@ impl Run {
         self.told.apply(&mut as_told, self.version);
         self.aggregator.apply(&mut self.parameters, self.version);
         let mut after = before.clone();
-        // Every other time nobody else holds them.
+        // In every other update the parameters are unshared.
         let _other = self.version.0.is_multiple_of(2).then_some(before);
         self.blockwise.update(gradients, &mut after, closing, self.version);
         assert_eq!(bits(&after), self.bits(), "block by block");
@@ -167,7 +167,7 @@ fn assert_close(found: &[f32], expected: &[f64], tolerance: f64) {
 }
 
 proptest! {
-    /// Mini-batches with sizes of their own, of which only the last of a pass is not whole.
+    /// Mini-batches of different sizes, of which only the last of a pass is not whole.
     #[test]
     fn a_sum_of_sized_mini_batches_is_so_many_times_their_mean(
         gradients in prop::collection::vec((1_u32..100, -9_i8..9), 1..5),
@@ -315,7 +315,7 @@ fn a_gap_of_a_usual_step_halves_a_gradient() {
 fn an_incremental_step_is_the_mean_of_the_latest_gradients_by_rows() {
     let mode = participation(ParticipationSpec::Incremental);
     let mut run = Run::new(&mode, &[0.0]).rows(&[1, 3]);
-    run.update(&[given(0, 0, &[8.0])]); // nobody else is known yet
+    run.update(&[given(0, 0, &[8.0])]); // no other worker is known yet
     assert_eq!(run.parameters, [-8.0]);
     run.update(&[given(1, 0, &[4.0])]);
     assert_eq!(run.parameters, [-8.0 - (8.0 + 3.0 * 4.0) / 4.0]);
@@ -447,7 +447,7 @@ proptest! {
             run.update(gradients);
         }
         let mut sums: BTreeMap<u64, (f64, [f64; 2])> = BTreeMap::new();
-        // One further behind than what is kept counts for the oldest that is.
+        // A gradient further behind than the kept iterations counts for the oldest kept.
         let lead = arrivals.iter().map(|given| given.clock).max().unwrap_or_default();
         prop_assume!(lead < MOST_OPEN_ITERATIONS as u64);
         for Given { clock, samples, values, .. } in &arrivals {
@@ -545,7 +545,7 @@ proptest! {
     }
 }
 
-/// A step after the change is the one that the new mode would have made all along.
+/// After the change, a step equals the step under the new mode from the start.
 #[test]
 fn momentum_is_scaled_when_updates_are_sums_of_another_number_of_gradients() {
     let optimizers = [

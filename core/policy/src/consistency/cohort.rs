@@ -1,4 +1,4 @@
-//! Who takes part and how far each one is: all that a policy may look at.
+//! Members and their progress: all the state that a policy may use.
 
 mod counts;
 
@@ -11,30 +11,31 @@ use self::counts::Counts;
 use crate::rules::Closing;
 use pstrain_compute::id::{Clock, Version, WorkerId};
 
-/// The members that count, their clocks, and the round that is open.
+/// The members that count, their clocks, and the open round.
 ///
-/// Every question a policy asks is answered in constant or logarithmic time, so that the cost of
-/// a push does not grow with the number of idle workers.
+/// Every question of a policy is answered in constant or logarithmic time, so that the cost of a
+/// push does not grow with the number of idle workers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cohort {
     version: Version,
     members: BTreeMap<WorkerId, Standing>,
-    /// The members in the order of their clocks.
+    /// The members sorted by clock.
     clocks: BTreeSet<(Clock, WorkerId)>,
-    /// Members that have contributed to the open round, and those that have left since.
+    /// Members that have contributed to the open round, including members that have left since.
     contributors: Vec<WorkerId>,
-    /// How many of the contributors do not count any more.
+    /// Number of contributors that no longer count.
     gone: usize,
-    /// Contributions to the open round, by the iteration they belong to.
+    /// Contributions to the open round, by their iteration.
     pending: Counts,
     contributions: usize,
-    /// The iteration of the contribution that came last.
+    /// The iteration of the last contribution.
     latest: Clock,
-    /// Members that have not contributed to the open round.
+    /// Number of members that have not contributed to the open round.
     owing: usize,
-    /// Whether what has come is all that an update needs.
+    /// True if the received gradients suffice for an update.
     covered: bool,
-    /// Mini-batches that the budget asks for beyond the updates so far; none without such a budget.
+    /// Mini-batches that the budget asks for beyond the updates so far; `None` without such a
+    /// budget.
     wanted: Option<u64>,
     joins: u64,
 }
@@ -43,7 +44,7 @@ pub struct Cohort {
 struct Standing {
     clock: Clock,
     contributed: bool,
-    /// Mini-batches in a pass over its data.
+    /// Number of mini-batches in a pass over its data.
     pass: u64,
 }
 
@@ -60,19 +61,19 @@ impl Cohort {
         self.members.len()
     }
 
-    /// Whether nobody counts.
+    /// Returns true if no members count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Whether `worker` counts.
+    /// Returns true if `worker` counts.
     #[must_use]
     pub fn contains(&self, worker: WorkerId) -> bool {
         self.members.contains_key(&worker)
     }
 
-    /// The members that count, in the order of their ids.
+    /// The members that count, sorted by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.members.keys().copied()
     }
@@ -89,14 +90,15 @@ impl Cohort {
         self.hindmost().map(|(clock, _)| clock)
     }
 
-    /// The slowest member with its clock; of several, the first by its id.
+    /// The slowest member with its clock; of several, the one with the lowest id.
     #[must_use]
     pub fn hindmost(&self) -> Option<(Clock, WorkerId)> {
         self.clocks.first().copied()
     }
 
-    /// The clock of the fastest: of the members, or of one that has left while what it contributed
-    /// is no update yet, so that nobody joins in an iteration that it has contributed to before.
+    /// The clock of the fastest member, or of one that has left while its contribution is not part
+    /// of an update yet. A worker that joins at this clock thus never joins an iteration that it
+    /// has already contributed to.
     #[must_use]
     pub fn fastest(&self) -> Option<Clock> {
         let &(clock, _) = self.clocks.last()?;
@@ -104,7 +106,7 @@ impl Cohort {
         Some(gone.map_or(clock, |gone| gone.max(clock)))
     }
 
-    /// How far `worker` is ahead of the slowest member.
+    /// Number of iterations that `worker` is ahead of the slowest member.
     #[must_use]
     pub fn lead(&self, worker: WorkerId) -> u64 {
         match (self.clock(worker), self.slowest()) {
@@ -113,7 +115,7 @@ impl Cohort {
         }
     }
 
-    /// Whether `worker` has contributed to the open round.
+    /// Returns true if `worker` has contributed to the open round.
     #[must_use]
     pub fn contributed(&self, worker: WorkerId) -> bool {
         self.members.get(&worker).is_some_and(|standing| standing.contributed)
@@ -125,8 +127,8 @@ impl Cohort {
         self.contributors.len()
     }
 
-    /// Workers that have contributed to the open round or still can: how many different ones a
-    /// round may ask for without waiting for ever.
+    /// Workers that have contributed to the open round or still can: the largest number of
+    /// different workers that a round may wait for without blocking forever.
     #[must_use]
     pub fn within_reach(&self) -> usize {
         self.members.len() + self.gone
@@ -144,59 +146,59 @@ impl Cohort {
         self.contributions
     }
 
-    /// Members that have not contributed to the open round.
+    /// Number of members that have not contributed to the open round.
     ///
-    /// This, and never a comparison of counts, says whether a round is complete: the contribution
-    /// of a member that has left since must not stand in for one that is still owed.
+    /// Only this number, and never a comparison of counts, tells if a round is complete: the
+    /// contribution of a member that has left since must not stand in for one that is still owed.
     #[must_use]
     pub const fn owing(&self) -> usize {
         self.owing
     }
 
-    /// Whether what has come to the open round is all that an update needs, where that is not a
-    /// question of who contributed.
+    /// Returns true if the contributions to the open round suffice for an update, for policies
+    /// where that does not depend on who contributed.
     #[must_use]
     pub const fn is_covered(&self) -> bool {
         self.covered
     }
 
-    /// Notes whether it is.
+    /// Sets the value of [`Self::is_covered`].
     pub const fn set_covered(&mut self, covered: bool) {
         self.covered = covered;
     }
 
-    /// Mini-batches that the budget asks for beyond the updates so far.
+    /// Mini-batches that the budget asks for beyond the updates so far; the maximum without a
+    /// budget.
     #[must_use]
     pub fn wanted(&self) -> u64 {
         self.wanted.unwrap_or(u64::MAX)
     }
 
-    /// Notes how many mini-batches the budget asks for beyond the updates so far.
+    /// Sets the number of mini-batches that the budget asks for beyond the updates so far.
     pub const fn set_wanted(&mut self, batches: u64) {
         self.wanted = Some(batches);
     }
 
-    /// Whether the contributions to the open round are all that the budget asks for.
+    /// Returns true if the contributions to the open round are all that the budget asks for.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.contributions as u64 >= self.wanted()
     }
 
-    /// Mini-batches in a pass over the data of `worker`: with so many of them on the same
-    /// parameters, its gradient is exact.
+    /// Mini-batches in a pass over the data of `worker`: the mean gradient of that many on the same
+    /// parameters is exact.
     #[must_use]
     pub fn pass(&self, worker: WorkerId) -> u64 {
         self.members.get(&worker).map_or(u64::MAX, |standing| standing.pass)
     }
 
-    /// How often somebody has joined so far.
+    /// Number of joins so far.
     #[must_use]
     pub const fn joins(&self) -> u64 {
         self.joins
     }
 
-    /// Lets `worker`, with `pass` mini-batches in a pass over its data, count from now on, at
-    /// `clock`.
+    /// Adds `worker` as a member at `clock`, with `pass` mini-batches in a pass over its data.
     pub fn join(&mut self, worker: WorkerId, clock: Clock, pass: u64) {
         self.joins += 1;
         self.leave(worker);
@@ -205,7 +207,8 @@ impl Cohort {
         self.owing += 1;
     }
 
-    /// Lets `worker` count no more; what it contributed stays. Returns its clock, if it counted.
+    /// Removes `worker` from the members; its contributions stay. Returns its clock, if it was a
+    /// member.
     pub fn leave(&mut self, worker: WorkerId) -> Option<Clock> {
         let standing = self.members.remove(&worker)?;
         self.clocks.remove(&(standing.clock, worker));
@@ -217,8 +220,8 @@ impl Cohort {
         Some(standing.clock)
     }
 
-    /// Notes a contribution of `worker`, whose clock moves on. Returns the iteration that it is a
-    /// part of: the worker's own, or the slowest one's if it does not count.
+    /// Records a contribution of `worker` and advances its clock. Returns the iteration of the
+    /// contribution: the worker's own, or the slowest member's if the worker is not a member.
     pub fn contribute(&mut self, worker: WorkerId) -> Clock {
         self.contributions += 1;
         let clock = self.clock(worker).or_else(|| self.slowest()).unwrap_or_default();
@@ -236,13 +239,13 @@ impl Cohort {
         clock
     }
 
-    /// Makes a new version without an update, between two of them.
+    /// Increments the version without an update, between two updates.
     pub const fn renew(&mut self) {
         self.version = self.version.next();
     }
 
-    /// Makes an update, and with it a new version, of the contributions that `closing` chooses.
-    /// Once there are no others, the round is over and everyone owes again.
+    /// Makes an update, and with it a new version, of the contributions that `closing` selects. If
+    /// none remain, the round ends and every member owes again.
     pub fn close(&mut self, closing: Closing) {
         let taken = match closing {
             Closing::NotYet => return,
@@ -270,8 +273,8 @@ impl Cohort {
         }
     }
 
-    /// Puts everyone at the clock of the fastest: what one was ahead of another under an earlier
-    /// rule shall not count under the next.
+    /// Sets all clocks to the fastest member's: a lead that a worker gained under an earlier rule
+    /// must not count under the next.
     pub fn level(&mut self) {
         let Some(fastest) = self.fastest() else { return };
         self.members.values_mut().for_each(|standing| standing.clock = fastest);

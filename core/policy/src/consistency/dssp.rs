@@ -9,40 +9,40 @@ use pstrain_compute::id::{Clock, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
-/// DSSP: SSP whose slack is chosen anew, between two bounds, each time the fastest worker would
-/// have to wait. It may go on for as many iterations more as let it wait the least: up to just
-/// before the slowest is expected to push, as far as both keep their pace.
+/// DSSP: SSP whose slack is chosen, between two bounds, each time the fastest worker would have to
+/// wait. The worker may continue for the number of extra iterations that minimizes its wait: until
+/// just before the slowest is expected to push, if both keep their pace.
 ///
-/// Invariant: a worker that computes leads the slowest by at most the larger slack; one that is
-/// more than the smaller ahead was the fastest when it got there and was given credit for it, of
-/// at most the difference of the two. With both equal it is SSP.
+/// Invariant: a computing worker leads the slowest by at most the larger slack. A worker that leads
+/// by more than the smaller slack was the fastest when it reached that lead and received credit for
+/// it, at most the difference of the two slacks. If both slacks are equal it is SSP.
 ///
-/// Zhao et al., ICDCS 2019, algorithms 1 and 2. Their interval is the time between two pushes; here
-/// it is that from when a worker was free to begin to its push, since what it waited says nothing
-/// of its pace.
+/// Zhao et al., ICDCS 2019, algorithms 1 and 2. Their interval is the time between two pushes. Here
+/// it is the time from when a worker was free to start to its push, because its waiting time does
+/// not depend on its pace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dssp {
     low: u64,
     high: u64,
     paces: BTreeMap<WorkerId, Pace>,
-    /// Members that were made to wait at their clocks.
+    /// Members that wait, with the clock they wait at.
     held: BTreeSet<(Clock, WorkerId)>,
-    /// The latest time heard of.
+    /// The latest time seen.
     now: Time,
 }
 
-/// What is known of a worker.
+/// Measured pace of a worker.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Pace {
-    /// Since when it has been free to do its current iteration.
+    /// When it became free to start its current iteration.
     began: Time,
-    /// What its last iteration took, in nanoseconds; none before its first.
+    /// Duration of its last iteration in nanoseconds; `None` before its first.
     interval: Option<u64>,
     /// It has credit for iterations before this one.
     credit: Clock,
 }
 
-/// The most that the two slacks may differ by: so many predictions are compared at a push.
+/// Largest difference of the two slacks: a push compares that many predictions.
 pub(super) const WIDEST: u64 = 1000;
 
 impl Dssp {
@@ -52,9 +52,9 @@ impl Dssp {
         Self { low, high, paces: BTreeMap::new(), held: BTreeSet::new(), now: Time::ZERO }
     }
 
-    /// How many more iterations let `worker` wait the least for the slowest: the r for which its
-    /// r-th push from now is predicted the shortest time before one of the slowest worker. None
-    /// while a pace is not known.
+    /// Returns the number of extra iterations after which `worker` waits the least for the slowest:
+    /// the r for which its r-th push from now is predicted the shortest time before a push of the
+    /// slowest worker. 0 while a pace is not known.
     fn credit(&self, cohort: &Cohort, worker: WorkerId) -> u64 {
         let most = self.high.saturating_sub(self.low).min(WIDEST);
         let pace = |worker: WorkerId| {
@@ -64,7 +64,7 @@ impl Dssp {
         let (Some((last, own)), Some((begun, other))) = (pace(worker), slowest) else { return 0 };
         let wait = |more: u64| {
             let push = last.saturating_add(more.saturating_mul(own));
-            // The first push of the slowest that is not before; it may be overdue.
+            // The first push of the slowest that is not earlier; it may be overdue.
             let passed = push.saturating_sub(begun).div_ceil(other.max(1)).max(1);
             let met = begun.saturating_add(passed.saturating_mul(other));
             (passed <= most + 1).then(|| met.saturating_sub(push))
@@ -72,7 +72,7 @@ impl Dssp {
         (0..=most).filter_map(|more| Some((wait(more)?, more))).min().map_or(0, |(_, more)| more)
     }
 
-    /// Notes whom the slowest no longer keeps waiting.
+    /// Restarts the interval of members that no longer wait for the slowest.
     fn release(&mut self, cohort: &Cohort) {
         let Some(slowest) = cohort.slowest() else { return };
         let free = slowest.0.saturating_add(self.low);
@@ -100,7 +100,7 @@ impl Consistency for Dssp {
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {
-        // Credit is given at a worker's own push, when it is looked at anyway.
+        // A worker gains credit at its own push, when it is checked anyway.
         cohort.slowest().map_or(0, |slowest| slowest.0 + 1)
     }
 

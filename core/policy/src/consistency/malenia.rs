@@ -10,20 +10,21 @@ use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
-/// Malenia SGD: every member gives gradients on the current version, going on with it at once, and
-/// the update waits until the harmonic mean of their counts B_i is large enough: with N members,
-/// until `N / sum(1 / B_i) >= S / N`. The slowest is waited for once, and the fast ones spend that
-/// time on better means of their own data.
+/// Malenia SGD: every member contributes gradients on the current version and continues on it at
+/// once. The update waits until the harmonic mean of their counts B_i is large enough: with N
+/// members, until `N / sum(1 / B_i) >= S / N`. The update waits for one gradient of the slowest
+/// member, and the fast members use that time to average more of their own data.
 ///
-/// Invariant: an update has at least one contribution of every member that counts at its close,
-/// all computed on the version just before it, and satisfies the inequality over those members. A
-/// step takes each worker's mean, not the mean of all gradients: the aggregator weighs a gradient
-/// by the worker's share of the data over B_i. With S of N or less the update closes as soon as
-/// everybody has given one, which at equal speeds is BSP.
+/// Invariant: an update has at least one contribution of every member that counts at its close, all
+/// computed on the version just before it, and satisfies the inequality over those members. A step
+/// takes each worker's mean, not the mean of all gradients: the aggregator weighs a gradient by the
+/// worker's share of the data over B_i. With S of N or less the update closes as soon as every
+/// member has contributed once, which at equal speeds is BSP.
 ///
-/// While others are waited for, a worker stops after a whole pass over its data, since its mean is
-/// the exact gradient then, and when what has gathered is all that the budget asks for. An update
-/// falls short of S if nobody could give more, or the budget does not ask for it.
+/// While the update waits for others, a worker stops after a whole pass over its data, because its
+/// mean is then the exact gradient, or once the gathered gradients are all that the budget asks
+/// for. An update falls short of S if no member could contribute more, or the budget does not ask
+/// for it.
 ///
 /// Tyurin and Richtarik, NeurIPS 2023, section 5.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub struct Malenia {
     counts: BTreeMap<WorkerId, u32>,
     /// The sum of 1 / B_i.
     inverses: f64,
-    /// Members that have given a whole pass over their data, or more.
+    /// Members that have contributed a whole pass over their data, or more.
     exact: BTreeSet<WorkerId>,
 }
 
@@ -45,7 +46,7 @@ impl Malenia {
     }
 }
 
-/// By what the sum of 1 / B_i, kept from gradient to gradient, may be off.
+/// Bound on the error of the incrementally maintained sum of 1 / B_i.
 const ROUNDING: f64 = 1e-9;
 
 impl Consistency for Malenia {
@@ -54,8 +55,8 @@ impl Consistency for Malenia {
     }
 
     fn closes(&self, cohort: &Cohort) -> Closing {
-        // A member that has left is neither waited for nor counted on: the count it left behind
-        // would never grow.
+        // Only counts of current members are used: the count of a member that left would never
+        // grow.
         let members = self.counts.len() as f64;
         let enough = members * members * (1.0 + ROUNDING) + ROUNDING
             >= f64::from(self.gradients) * self.inverses;

@@ -10,30 +10,30 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
-/// Round-robin: gradients are applied on arrival, but workers are given parameters in turn, in the
-/// order of their ids and then from the first again, evenly over the cycle.
+/// Round-robin: gradients are applied on arrival, but workers are given parameters in turn,
+/// cyclically in the order of their ids, evenly spaced over the cycle.
 ///
-/// Worker i may start an iteration once every worker before it has started the same one, and every
-/// worker after it the one before. What the server sees of a start is the push before it, so the
-/// turn is whose it is among the members in the order of (clock, id): a worker may start if it is
-/// level with the hindmost, or one iteration ahead of it and before it in the cycle. A worker that
-/// is late is waited for as long as it is a member, so a silent one until its lease is over; one
-/// that is not there has no turn.
+/// Worker i may start an iteration once every worker before it has started the same iteration, and
+/// every worker after it the previous one. The server observes a start only by the push before it,
+/// so the turn belongs to the first member in the order of (clock, id): a worker may start if it is
+/// level with the slowest member, or one iteration ahead of it and before it in the cycle. The
+/// server waits for a late worker as long as it is a member, so for a silent one until its lease
+/// expires; an absent worker has no turn.
 ///
 /// Turns are slots: the next one begins P / N after the last, where P is the cycle, the longest
-/// that any of the N members takes from its parameters to its gradient. As each slot begins where
-/// a gradient has just come, a cycle of equal workers is no longer for it, and an exchange of
-/// gradient and parameters that takes less than a slot has the link of the server to itself. Where
-/// times vary, a slot that began late moves all after it: spacing then costs some of the time that
-/// is lost to the order anyway. Of a worker's last four times the shortest is taken, so that slow
-/// mini-batches and lost messages do not slow down everybody for longer. Before the first gradients
-/// nothing is known of P: all begin at once, and are spaced in the next two cycles, which takes a
-/// cycle longer.
+/// time that any of the N members takes from its parameters to its gradient. Each slot begins when
+/// a gradient has just arrived, so that slots do not lengthen the cycle of equal workers, and an
+/// exchange of gradient and parameters that takes less than a slot has the server's link to itself.
+/// If times vary, a slot that began late delays all later slots: the spacing then costs some of the
+/// time that the fixed order loses anyway. The shortest of a worker's last four times counts, so
+/// that slow mini-batches and lost messages do not slow down all workers for longer. P is unknown
+/// before the first gradients: all workers start at once, and are spaced over the next two cycles,
+/// which takes one cycle longer.
 ///
 /// Invariant: with a fixed membership of N, parameters are given out in the order 1, 2, ..., N, 1,
-/// ..., two turns at least a slot apart; nobody that computes is more than one iteration ahead of
-/// anybody; no gradient is staler than 2 (N - 1), and at equal speeds each is exactly N - 1 stale
-/// once they are spaced.
+/// ..., two turns at least a slot apart; no computing worker is more than one iteration ahead of
+/// another; no gradient is staler than 2 (N - 1), and at equal speeds each is exactly N - 1 stale
+/// once the workers are spaced.
 ///
 /// Chen et al., INFOCOM 2019 (R2SP).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -43,21 +43,21 @@ pub struct RoundRobin {
     times: BTreeMap<WorkerId, Times>,
 }
 
-/// What a worker takes from its parameters to its gradient.
+/// Times of a worker from its parameters to its gradient.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Times {
     started: Time,
-    /// The last ones, in any order; none where there is none yet.
+    /// The latest times, as a ring buffer; `None` in unused entries.
     last: [Option<Duration>; KEPT],
-    /// How many there were.
+    /// Number of times measured so far.
     count: usize,
 }
 
-/// Of as many of a worker's times the shortest is taken.
+/// Number of times kept per worker; the shortest of them counts.
 const KEPT: usize = 4;
 
 impl RoundRobin {
-    /// From one turn to the next.
+    /// Time from one turn to the next.
     fn slot(&self, cohort: &Cohort) -> Duration {
         let shortest = |times: &Times| times.last.iter().flatten().min().copied();
         let cycle = self.times.values().filter_map(shortest).max().unwrap_or_default();
@@ -83,7 +83,7 @@ impl Consistency for RoundRobin {
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {
-        // One more than the number of turns so far, of workers without end.
+        // One more than the number of turns so far, counting 2^32 workers per cycle.
         cohort.hindmost().map_or(0, |(clock, worker)| {
             clock.0.wrapping_shl(u32::BITS).wrapping_add(u64::from(worker.0)).wrapping_add(1)
         })
@@ -118,7 +118,7 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// The next turn after worker 0 has started at `from` and pushed at `to`.
+    /// Returns the next turn after worker 0 has started at `from` and pushed at `to`.
     fn after(policy: &mut RoundRobin, cohort: &Cohort, from: u64, to: u64) -> Option<Time> {
         policy.started(WorkerId(0), ms(from));
         policy.contributed(cohort, WorkerId(0), ms(to));
@@ -137,12 +137,12 @@ mod tests {
         // 20 ms among four.
         assert_eq!(policy.next_turn(&cohort), Some(ms(5)));
         assert_eq!(after(&mut policy, &cohort, 100, 140), Some(ms(110)));
-        // Three times slow is no habit, four times is.
+        // The fourth slow time replaces the last short one.
         for from in [200, 400, 600] {
             assert_eq!(after(&mut policy, &cohort, from, from + 100), Some(ms(from + 10)));
         }
         assert_eq!(after(&mut policy, &cohort, 2000, 2400), Some(ms(2025)));
-        // Whoever has left counts for nothing: neither its time nor itself.
+        // A worker that has left counts neither with its time nor as a member.
         cohort.leave(WorkerId(0));
         policy.left(&cohort, WorkerId(0));
         assert_eq!(policy.next_turn(&cohort), Some(ms(2000) + Duration::from_millis(20) / 3));

@@ -1,4 +1,4 @@
-//! The words that select a policy.
+//! Names of the consistency policies.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -15,7 +15,7 @@ use super::{
 };
 use pstrain_compute::id::MAX_WORKERS;
 
-/// A policy as the job names it: `bsp`, `ssp:3`, `asp`.
+/// A consistency policy as the job names it: `bsp`, `ssp:3`, `asp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConsistencySpec {
     /// Bulk-synchronous.
@@ -30,7 +30,8 @@ pub enum ConsistencySpec {
     Asp,
     /// Bounded delay.
     Delay {
-        /// Iterations that a worker may be ahead of the oldest that is no update; none: no bound.
+        /// Iterations that a worker may be ahead of the oldest that is not applied; `None`: no
+        /// bound.
         bound: Option<u64>,
     },
     /// Dynamic stale-synchronous.
@@ -40,59 +41,59 @@ pub enum ConsistencySpec {
         /// The largest slack; at least `low`.
         high: u64,
     },
-    /// Updates of the first fresh gradients of so many workers.
+    /// Updates of the first fresh gradients of K different workers.
     KSync {
-        /// How many.
+        /// Number of workers, K.
         workers: u32,
     },
-    /// Updates of the first fresh gradients of all workers but some.
+    /// Updates of the first fresh gradients of all workers but B.
     Backup {
-        /// How many are not waited for.
+        /// Number of workers that an update does not wait for, B.
         workers: u32,
     },
-    /// Updates of so many fresh gradients.
+    /// Updates of K fresh gradients.
     KBatchSync {
-        /// How many.
+        /// Number of gradients, K.
         gradients: u32,
     },
-    /// Rennala SGD: K-batch-sync by its other name.
+    /// Rennala SGD: another name of K-batch-sync.
     Rennala {
-        /// How many gradients an update has.
+        /// Number of gradients of an update.
         gradients: u32,
     },
-    /// Updates of the gradients of so many workers, however stale.
+    /// Updates of the gradients of K different workers, of any staleness.
     KAsync {
-        /// How many.
+        /// Number of workers, K.
         workers: u32,
     },
-    /// Updates of so many gradients, however stale.
+    /// Updates of K gradients, of any staleness.
     Buffered {
-        /// How many.
+        /// Number of gradients, K.
         gradients: u32,
     },
     /// Malenia SGD.
     Malenia {
-        /// S: the gradients an update is worth.
+        /// S: number of gradients that an update is worth.
         gradients: u32,
     },
     /// Ringmaster ASGD.
     Ringmaster {
-        /// The staleness from which on gradients are dropped.
+        /// The smallest staleness at which gradients are dropped.
         staleness: u64,
     },
     /// Ringleader ASGD.
     Ringleader,
-    /// Asynchronous in turn.
+    /// Asynchronous, in turns.
     RoundRobin,
-    /// Whatever fits, chosen while training ([`Auto`](crate::auto::Auto)).
+    /// Chosen and changed during training ([`Auto`](crate::auto::Auto)).
     Auto,
 }
 
-/// The most gradients that an update may gather: all are kept until then.
+/// Largest number of gradients that an update may gather: all are kept until then.
 pub const MOST_GATHERED: u32 = MAX_WORKERS;
 
 impl ConsistencySpec {
-    /// Whether a worker may have more than one mini-batch under way.
+    /// Returns true if a worker may have more than one mini-batch under way.
     #[must_use]
     pub const fn pipelines(self) -> bool {
         matches!(
@@ -131,14 +132,14 @@ impl ConsistencySpec {
             Self::Ringmaster { staleness } => Box::new(Ringmaster::new(staleness)),
             Self::Ringleader => Box::new(Ringleader::default()),
             Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::Auto => Self::Asp.build(), // what it begins with
+            Self::Auto => Self::Asp.build(), // the policy that `auto` starts with
         }
     }
 
-    /// Whether the policy makes sense among `workers` workers.
+    /// Checks that the policy is possible with `workers` workers.
     ///
     /// # Errors
-    /// In words, what its number must be.
+    /// [`ImpossibleConsistency`] if its number is out of range; the text names the range.
     pub fn check(self, workers: u32) -> Result<(), ImpossibleConsistency> {
         let allowed = match self {
             Self::KSync { workers: wanted } | Self::KAsync { workers: wanted } => {
@@ -181,11 +182,11 @@ impl fmt::Display for ConsistencySpec {
     }
 }
 
-/// Text that names no policy, or one with a number that is beyond all bounds.
+/// A text that names no policy, or a policy with a number that is too large for its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownConsistency {
     text: String,
-    /// The most that a number of this policy may be, if that is what is wrong.
+    /// The largest number of this policy, if a too large number is the only error.
     most: Option<u64>,
 }
 
@@ -207,7 +208,7 @@ impl fmt::Display for UnknownConsistency {
 
 impl core::error::Error for UnknownConsistency {}
 
-/// A policy whose number makes no sense for the job.
+/// A policy whose number is impossible for the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpossibleConsistency {
     consistency: ConsistencySpec,
@@ -254,7 +255,7 @@ impl FromStr for ConsistencySpec {
     }
 }
 
-/// The most that a number of this word may be, if there is nothing else wrong with `number`.
+/// Returns the largest number that this word allows, if `number` is otherwise valid.
 fn most_of(word: &str, number: &str) -> Option<u64> {
     let small = number.split(',').map(|digits| {
         let is_whole = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -273,7 +274,7 @@ fn most_of(word: &str, number: &str) -> Option<u64> {
     })
 }
 
-/// The policy of this word and what follows it.
+/// Parses a policy from its word and the number after the colon.
 fn with_number(word: &str, number: Option<&str>) -> Option<ConsistencySpec> {
     let Some(number) = number else {
         return match word {

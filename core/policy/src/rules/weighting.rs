@@ -73,8 +73,8 @@ pub enum ParticipationSpec {
     Share,
     /// Each update steps with the latest gradients of all workers, by their shares of the data
     /// (incremental aggregated gradient: Blatt, Hero and Gauchman 2007; for learning from
-    /// intermittently present workers, Gu et al. 2021). Uses memory for more than one gradient per
-    /// worker.
+    /// intermittently present workers, Gu et al. 2021). Keeps one gradient per worker and their
+    /// sum in memory.
     Incremental,
 }
 

@@ -1,4 +1,4 @@
-//! How many there are at each clock.
+//! Multiset of clocks.
 
 use alloc::collections::VecDeque;
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::Clock;
 
-/// Counts above 0, in the order of their clocks. There are few clocks at a time, and what was there
-/// stays in memory: rounds come and go without asking for any.
+/// Counts above 0, sorted by clock. There are few clocks at a time, and the buffer keeps its
+/// capacity, so that new rounds do not allocate.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Counts(VecDeque<(Clock, usize)>);
 
@@ -16,7 +16,7 @@ impl Counts {
         self.0.binary_search_by_key(&clock, |&(it, _)| it)
     }
 
-    /// One more at `clock`.
+    /// Adds one at `clock`.
     pub(super) fn add(&mut self, clock: Clock) {
         match self.place(clock) {
             Ok(place) => self.0[place].1 += 1,
@@ -24,7 +24,7 @@ impl Counts {
         }
     }
 
-    /// One less at `clock`; nothing is kept of those that come to none.
+    /// Removes one at `clock`, and the entry if its count reaches 0.
     pub(super) fn take_one(&mut self, clock: Clock) {
         let Ok(place) = self.place(clock) else { return };
         self.0[place].1 -= 1;
@@ -33,7 +33,7 @@ impl Counts {
         }
     }
 
-    /// Takes all that are at the first clock; how many those are.
+    /// Removes all at the first clock, and returns their number.
     pub(super) fn take_first(&mut self) -> usize {
         self.0.pop_front().map_or(0, |(_, count)| count)
     }

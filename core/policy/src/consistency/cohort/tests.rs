@@ -1,4 +1,4 @@
-//! The cohort against a second one that looks at everybody for each answer.
+//! Compares the cohort with a reference model that scans all members for each answer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ enum Step {
     Close,
 }
 
-/// The same thing, written for the eye: each answer is worked out anew.
+/// Reference model: computes each answer from scratch.
 #[derive(Default)]
 struct Plain {
     version: u64,
@@ -127,7 +127,7 @@ fn a_leaver_does_not_close_the_round_for_others() {
     cohort.contribute(WorkerId(0));
     cohort.contribute(WorkerId(1));
     cohort.leave(WorkerId(0));
-    // As many contributions as members, and still one is owed.
+    // As many contributions as members, and still one member owes.
     assert_eq!((cohort.contributions(), cohort.len(), cohort.owing()), (2, 2, 1));
 }
 
