@@ -1,4 +1,4 @@
-//! The mode of a run: what may be changed while it goes on.
+//! Mode of a run: the settings that may change while it runs.
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -12,29 +12,30 @@ use crate::rules::{ParticipationSpec, StalenessSpec};
 use pstrain_compute::id::Version;
 use pstrain_compute::task::MOST_IN_FLIGHT;
 
-/// When gradients are applied, and what they count for.
+/// The settings that decide when gradients are applied, and with which weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
-    /// When gradients are applied and workers go on.
+    /// When gradients are applied and workers continue.
     pub consistency: ConsistencySpec,
-    /// Mini-batches of one worker that may be under way; what the consistency says if not given.
+    /// Mini-batches of one worker that may be under way; by default the policy's window.
     pub in_flight: Option<u32>,
-    /// What becomes of stale gradients.
+    /// The rule for stale gradients.
     pub staleness: StalenessSpec,
-    /// Updates since its parameters beyond which a gradient is thrown away.
+    /// Largest staleness in updates; a staler gradient is dropped.
     pub max_staleness: Option<u64>,
-    /// What is done about workers that contribute more often than others.
+    /// The rule for workers that contribute more often than others.
     pub participation: ParticipationSpec,
 }
 
 impl Mode {
-    /// A mode with nothing but a consistency.
+    /// Creates a mode with this consistency and defaults otherwise.
     #[must_use]
     pub fn of(consistency: ConsistencySpec) -> Self {
         Self { consistency, ..Self::default() }
     }
 
-    /// The most mini-batches of one worker that may be under way, unless the run changes it.
+    /// The largest number of mini-batches of one worker that may be under way, unless the run
+    /// changes it.
     #[must_use]
     pub fn window(&self) -> u32 {
         if self.consistency == ConsistencySpec::Auto {
@@ -43,16 +44,16 @@ impl Mode {
         self.in_flight.unwrap_or_else(|| self.consistency.build().window()).clamp(1, MOST_IN_FLIGHT)
     }
 
-    /// Whether gradients are applied when they are under `other`, and count for the same: between
-    /// such modes nothing has to wait, since how much may be under way, and how stale it may be,
-    /// concerns no gradient but the next.
+    /// Returns true if gradients are applied at the same time and with the same weight as under
+    /// `other`. A change between such modes needs no barrier, because the window and the staleness
+    /// limit affect future gradients only.
     #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         let Self { in_flight, max_staleness, .. } = *other;
         Self { in_flight, max_staleness, ..*self } == *other
     }
 
-    /// This mode with another consistency, and without what does not go with that.
+    /// Returns this mode with another consistency, and without settings that contradict it.
     #[must_use]
     pub fn with(self, consistency: ConsistencySpec) -> Self {
         if consistency == ConsistencySpec::Auto {
@@ -63,10 +64,10 @@ impl Mode {
         if mode.validate().is_ok() { mode } else { Self { in_flight, ..Self::of(consistency) } }
     }
 
-    /// This mode with one of its settings changed: the key and the value as in a job file.
+    /// Returns this mode with one setting changed: key and value as in a job file.
     ///
     /// # Errors
-    /// In words, if there is no such setting, or the value or the mode it makes are not valid.
+    /// A message, if there is no such setting, or if the value or the resulting mode is not valid.
     pub fn set(self, key: &str, value: &str) -> Result<Self, String> {
         let mut mode = self;
         match key {
@@ -86,8 +87,8 @@ impl Mode {
         Ok(mode)
     }
 
-    /// Checks what the types cannot: numbers out of range, and rules that say different things
-    /// about the same gradient.
+    /// Checks constraints that the types do not express: ranges of numbers, and rules that
+    /// contradict each other about the same gradient.
     ///
     /// # Errors
     /// [`ModeError`] names the settings and what to do.
@@ -127,7 +128,7 @@ fn parse<T: FromStr<Err: fmt::Display>>(key: &str, value: &str) -> Result<T, Str
     named(key, value, value.parse())
 }
 
-/// The same with the setting in its error.
+/// Adds the name of the setting to the error.
 fn named<T, E: fmt::Display>(key: &str, value: &str, read: Result<T, E>) -> Result<T, String> {
     read.map_err(|error| alloc::format!("{key} = {value}: {error}"))
 }
@@ -135,7 +136,7 @@ fn named<T, E: fmt::Display>(key: &str, value: &str, read: Result<T, E>) -> Resu
 /// Reads `in-flight`: `auto` or a number.
 ///
 /// # Errors
-/// In words, what it must be.
+/// A message with the allowed values.
 pub fn read_in_flight(text: &str) -> Result<Option<u32>, String> {
     let must = || alloc::format!("must be 1 to {MOST_IN_FLIGHT}, or auto");
     read_unless(text, "auto").ok_or_else(must)
@@ -144,7 +145,7 @@ pub fn read_in_flight(text: &str) -> Result<Option<u32>, String> {
 /// Reads `max-staleness`: `none` or a number.
 ///
 /// # Errors
-/// In words, what it must be.
+/// A message with the allowed values.
 pub fn read_max_staleness(text: &str) -> Result<Option<u64>, String> {
     let must = || alloc::format!("must be a number of updates, 0 to {}, or none", u64::MAX);
     read_unless(text, "none").ok_or_else(must)
@@ -154,12 +155,12 @@ fn read_unless<T: FromStr>(text: &str, none: &str) -> Option<Option<T>> {
     if text == none { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-/// A change of consistency that the job foresees.
+/// A change of consistency scheduled in the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
-    /// To what.
+    /// The new consistency.
     pub to: ConsistencySpec,
-    /// When.
+    /// The time of the change.
     pub at: SwitchAt,
 }
 
@@ -173,8 +174,8 @@ impl fmt::Display for Switch {
 }
 
 impl Switch {
-    /// Checks the changes that a job with so many workers foresees: each to a consistency that
-    /// fits it, at a time that is neither before the first update nor before the one ahead of it.
+    /// Checks the changes scheduled in a job with `workers` workers: each consistency must fit the
+    /// job, and each time must be after the start and not before the previous change.
     ///
     /// # Errors
     /// [`SwitchError`] names the change and what is wrong with it.
@@ -195,15 +196,15 @@ impl Switch {
     }
 }
 
-/// A change of consistency that cannot be foreseen.
+/// A change of consistency that cannot be scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SwitchError {
-    /// To a consistency whose number does not fit the job.
+    /// The number of the new consistency does not fit the job.
     Impossible(Switch, ImpossibleConsistency),
-    /// Before there is an update.
+    /// The change would come before the first update.
     TooEarly(Switch),
-    /// Before one that comes ahead of it in the list.
+    /// The change would come before one that precedes it in the list.
     OutOfOrder(Switch),
 }
 
@@ -228,17 +229,17 @@ impl fmt::Display for SwitchError {
 
 impl core::error::Error for SwitchError {}
 
-/// When a change of consistency is ordered.
+/// The time of a change of consistency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SwitchAt {
-    /// With this version.
+    /// At this version.
     Version(Version),
-    /// After so much training time.
+    /// After this much training time.
     Time(Duration),
 }
 
 impl SwitchAt {
-    /// Whether it is time, `spent` after the training began.
+    /// Returns true if the change is due at `version`, `spent` after the training began.
     #[must_use]
     pub fn is_due(self, version: Version, spent: Duration) -> bool {
         match self {
@@ -247,7 +248,7 @@ impl SwitchAt {
         }
     }
 
-    /// The training time, if it is a time.
+    /// Returns the training time, if the change is scheduled by time.
     #[must_use]
     pub const fn time(self) -> Option<Duration> {
         match self {
@@ -257,21 +258,21 @@ impl SwitchAt {
     }
 }
 
-/// A mode that makes no sense.
+/// A mode with invalid or contradictory settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ModeError {
     /// No mini-batch under way, or too many.
     InFlight(u32),
-    /// Several mini-batches under way where each must wait for the update with the one before.
+    /// Several mini-batches under way although each must wait for the update with the previous one.
     OneByOne(ConsistencySpec),
-    /// `auto` with what it chooses itself.
+    /// `auto` together with settings that it chooses itself.
     NotUpToYou,
-    /// A rule with numbers out of range.
+    /// A staleness rule with numbers out of range.
     Staleness(StalenessSpec),
-    /// Two rules that each replace a worker's gradient by what they remember of the others.
+    /// Two rules that each replace a worker's gradient by state of other gradients.
     TwoTables,
-    /// A consistency that says itself what each worker counts for, with another rule for that.
+    /// A consistency that determines the weights of workers, with another rule for them.
     WeighedTwice(ConsistencySpec),
 }
 

@@ -1,4 +1,4 @@
-//! The parameters that were looked at: what the controller's course is about, at whoever has them.
+//! Snapshots of the parameters that a server keeps for the controller's trajectory.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -11,7 +11,7 @@ use pstrain_compute::id::Version;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::sum::ExactSum;
 
-/// Parameters that can be gone back to.
+/// Parameters that can be restored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// Their version.
@@ -21,38 +21,38 @@ pub struct Kept {
     pub parameters: Arc<Vec<f32>>,
 }
 
-/// A look at the current parameters.
+/// A measurement of the current parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     /// Their version.
     pub version: Version,
-    /// Whether it is the first of a course: what was looked at before has no part in it.
+    /// True if it is the first of a trajectory: earlier snapshots are dropped.
     pub anew: bool,
-    /// Whether the parameters of the last look but one can be gone back to.
+    /// True if the parameters of two looks ago can be restored.
     pub approved: bool,
 }
 
-/// Some keys of the parameters that were looked at.
+/// Snapshots of a server's keys of the parameters.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Looks {
-    /// Those of the last looks, the oldest first.
+    /// The latest snapshots, oldest first.
     last: VecDeque<Kept>,
-    /// Those to go back to.
+    /// The snapshot to restore.
     good: Option<Kept>,
 }
 
 impl Looks {
-    /// Saves or restores the parameters, once serde has been over the rest.
+    /// Saves or restores the parameters, after serde has processed the other fields.
     ///
     /// # Errors
-    /// [`SavedError`] if what is restored is not there.
+    /// [`SavedError`] if the archive does not hold this state.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let mut all = self.last.iter_mut().chain(&mut self.good);
         all.try_for_each(|kept| archive.shared("kept", &mut kept.parameters))
     }
 
-    /// Looks at `parameters`. Returns, once there are two moves, the sum over the keys here of
-    /// their products, and of the squares of each.
+    /// Records a snapshot of `parameters`. With three snapshots, returns sums over the local keys:
+    /// the product of the last two moves, and the square of each.
     pub fn look(&mut self, look: Look, parameters: &Arc<Vec<f32>>) -> Option<Vec<ExactSum>> {
         let Look { version, anew, approved } = look;
         if anew {
@@ -80,13 +80,13 @@ impl Looks {
         Some(sums.into())
     }
 
-    /// What to go back to.
+    /// Returns the snapshot to restore.
     #[must_use]
     pub const fn good(&self) -> Option<&Kept> {
         self.good.as_ref()
     }
 
-    /// Forgets all that was looked at.
+    /// Drops all snapshots.
     pub fn forget(&mut self) {
         *self = Self::default();
     }

@@ -1,4 +1,4 @@
-//! What one worker delivers with its window, and the window that would do.
+//! Throughput of one worker with its window, and the window that suffices.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,55 +9,58 @@ use serde::{Deserialize, Serialize};
 use crate::auto::Seen;
 use pstrain_compute::time::Time;
 
-/// Share of its time that a worker should spend computing: more than that is not worth more
+/// Share of its time that a worker should spend computing: a higher share is not worth more
 /// staleness.
 const BUSY: f64 = 0.95;
-/// A larger window helps if it brings this share of what it would with nothing else to wait for.
-/// Not more, because the measurement before it may have begun when the link was another.
+/// A larger window helps if the rate grows by this share of the growth that would be possible
+/// without other bottlenecks. Not more, because the link may have changed since the previous
+/// measurement began.
 const HELPS: f64 = 0.25;
-/// Measurements for which a window rests after a larger one did not help.
+/// Measurements without growth after a larger window did not help.
 const REST: u32 = 32;
-/// Share of a push in the running mean of a worker's loss.
+/// Weight of a push in the running mean of a worker's loss.
 const LOSS_SHARE: f64 = 0.1;
-/// What one worker delivers with its window.
+/// Measured pace of one worker with its window.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Pace {
     pub(super) window: u32,
-    /// Pushes to let pass before the next measurement: they were given out under another window.
+    /// Pushes to skip before the next measurement, because they were given out under another
+    /// window.
     skip: u32,
-    /// Pushes that a measurement takes.
+    /// Number of pushes that a measurement takes.
     wanted: u32,
     since: Option<Time>,
     pushes: u32,
     computing: Duration,
-    /// The window and the pushes a second before the one that is being tried.
+    /// The previous window and its pushes per second, while a larger window is tried.
     before: Option<(u32, f64)>,
-    /// Measurements for which a larger window is not tried.
+    /// Remaining measurements without growth.
     rest: u32,
-    /// Whether a larger window did not help before: then it at most doubles.
+    /// True if a larger window did not help before; the window then at most doubles.
     is_careful: bool,
-    /// Mean loss of its latest mini-batches.
+    /// Running mean of the losses of its mini-batches.
     pub(super) loss: Option<f64>,
     /// Examples in its partition.
     pub(super) rows: u64,
 }
 
-/// What came out of a measurement.
+/// Result of a measurement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
-    /// The share of the time in which the worker computed.
+    /// Share of the time in which the worker computed.
     busy: f64,
-    /// Its pushes a second.
+    /// Pushes per second.
     rate: f64,
 }
 
 impl Pace {
-    /// One of a worker that has pushed its first gradient, on parameters that were `given` then.
+    /// Creates the pace of a worker that has pushed its first gradient, on parameters that were
+    /// sent at `given`.
     pub(super) const fn new(given: Time) -> Self {
         Self {
             window: 1,
             skip: 0,
-            // One cycle shows the order of magnitude, and a slow link is slow to show more.
+            // One cycle shows the order of magnitude; more cycles take long on a slow link.
             wanted: 1,
             since: Some(given),
             pushes: 0,
@@ -70,14 +73,14 @@ impl Pace {
         }
     }
 
-    /// Notes the loss of a push.
+    /// Records the loss of a push.
     pub(super) fn lose(&mut self, seen: &Seen) {
         let loss = f64::from(seen.loss);
         self.rows = seen.rows;
         self.loss = Some(self.loss.map_or(loss, |mean| mean + LOSS_SHARE * (loss - mean)));
     }
 
-    /// Begins with another window.
+    /// Changes the window.
     pub(super) fn set_window(&mut self, window: u32) {
         self.skip = self.window;
         self.window = window;
@@ -85,7 +88,7 @@ impl Pace {
         self.since = None;
     }
 
-    /// Notes a push; what came out of the measurement that it ends, if it ends one.
+    /// Records a push. Returns the result of the measurement that it ends, if any.
     pub(super) fn measure(&mut self, seen: &Seen) -> Option<Measured> {
         if self.skip > 0 {
             self.skip -= 1;
@@ -107,7 +110,7 @@ impl Pace {
         Some(Measured { busy, rate })
     }
 
-    /// Begins with the window that would do, up to `ceiling`, and says why; none if it has it.
+    /// Sets the window that suffices, up to `ceiling`, and returns the reason; `None` if unchanged.
     pub(super) fn resize(&mut self, measured: Measured, ceiling: u32) -> Option<String> {
         let Measured { busy, rate } = measured;
         if let Some((window, before)) = self.before.take() {
@@ -135,7 +138,8 @@ impl Pace {
         ))
     }
 
-    /// A larger window than `window` made it only `growth` times as fast.
+    /// Shrinks the window after growing it from `window` made the worker only `growth` times as
+    /// fast.
     fn go_back(&mut self, window: u32, growth: f64) -> Option<String> {
         let enough = libm::ceil(f64::from(window) * growth.max(1.0)) as u32;
         self.rest = REST;

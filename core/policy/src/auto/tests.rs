@@ -1,12 +1,12 @@
-//! The controller against workers whose speed is known.
+//! Tests of the controller with workers of known speed.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::*;
 
-/// A worker that computes for `compute` and waits `trip` for an answer; over its link goes one
-/// gradient each `transfer` at most.
+/// A worker that computes for `compute` and waits `trip` for an answer; its link carries at most
+/// one gradient per `transfer`.
 #[derive(Clone, Copy)]
 struct Link {
     compute: f64,
@@ -14,7 +14,7 @@ struct Link {
     transfer: f64,
 }
 
-/// A controller with its workers.
+/// A controller and its workers.
 struct Bench {
     auto: Auto,
     looks: Looks,
@@ -38,19 +38,21 @@ impl Bench {
         }
     }
 
-    /// The next `pushes` of whoever comes first, with the loss that `loss` gives for the time.
+    /// Simulates the next `pushes` in order of arrival, with the loss that `loss` returns for the
+    /// time.
     fn go(&mut self, pushes: usize, loss: impl Fn(f64) -> f64) {
         self.go_along(pushes, loss, |push| push as f32);
     }
 
-    /// The same with the one parameter that `course` gives for the number of the push.
+    /// The same with a single parameter, which `course` returns for the number of the push.
     fn go_along(&mut self, pushes: usize, loss: impl Fn(f64) -> f64, course: impl Fn(u64) -> f32) {
         for _ in 0..pushes {
             let (place, _) =
                 self.clocks.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap();
             let (worker, link) = (WorkerId(place as u32), self.links[place]);
             let window = f64::from(self.auto.window(worker));
-            // A window of w brings w gradients each round trip, unless something else is full.
+            // A window of w yields w gradients per round trip, unless computation or link is
+            // saturated.
             let period = ((link.compute + link.trip) / window).max(link.compute).max(link.transfer);
             self.clocks[place] += period;
             let now = self.clocks[place];
@@ -79,7 +81,7 @@ impl Bench {
         }
     }
 
-    /// The modes that were chosen.
+    /// The chosen modes.
     fn modes(&self) -> Vec<Mode> {
         let modes = self.chosen.iter().filter_map(|choice| match choice {
             Choice::Mode { mode, .. } => Some(*mode),
@@ -105,7 +107,7 @@ fn each_worker_gets_as_many_as_keep_it_busy() {
     assert_eq!(windows[0], 2, "{windows:?}");
     assert!((21..=25).contains(&windows[1]), "{windows:?}");
     assert!((2..=3).contains(&windows[2]), "{windows:?}");
-    // The first gradient of each worker says how many it needs.
+    // The first gradient of each worker shows which window it needs.
     let windows = bench.chosen.iter().filter(|choice| matches!(choice, Choice::Window { .. }));
     assert_eq!(windows.count(), 3, "{:?}", bench.chosen);
 }
@@ -124,7 +126,7 @@ fn workers_with_data_of_their_own_count_by_their_shares_from_their_first_gradien
     assert_eq!(Auto::first(false).participation, ParticipationSpec::Plain);
     let mut bench = Bench::new(&[link(4.5, 1.0), link(4.5, 100.0)]);
     bench.go(3000, |_| 0.5);
-    // Another mode would be a fence, at which all wait for the slowest.
+    // A change of mode would be a barrier, at which all workers wait for the slowest.
     assert!(bench.modes().is_empty(), "{:?}", bench.chosen);
 }
 
@@ -182,7 +184,7 @@ fn a_worker_that_comes_late_does_not_hide_that_the_loss_has_climbed() {
 
 #[test]
 fn more_under_way_than_a_full_link_carries_is_taken_back() {
-    // The link takes 40 ms for a gradient; beyond three under way they only queue.
+    // The link takes 40 ms per gradient; more than three under way only queue.
     let full = Link { compute: 5.0, trip: 100.0, transfer: 40.0 };
     let mut bench = Bench::new(&[full]);
     bench.go(400, |_| 0.5);
@@ -236,7 +238,7 @@ fn parameters_that_swing_halve_the_windows_where_the_loss_is_up() {
         let mut bench = Bench::new(&[link(4.5, 100.0), link(4.5, 100.0)]);
         bench.go(3000, |_| 0.5);
         let (begin, chosen, widest) = (bench.pushes, bench.chosen.len(), bench.auto.widest());
-        // Each look is half a swing after the one before.
+        // Each look is half a period after the previous one.
         let half = Course::spacing(bench.auto.under_way, true);
         let swings = |push: u64| if ((push - begin) / half).is_multiple_of(2) { 1.0 } else { -1.0 };
         bench.go_along(6 * half as usize, |_| loss, swings);

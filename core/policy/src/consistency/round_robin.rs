@@ -137,7 +137,7 @@ mod tests {
         // 20 ms among four.
         assert_eq!(policy.next_turn(&cohort), Some(ms(5)));
         assert_eq!(after(&mut policy, &cohort, 100, 140), Some(ms(110)));
-        // The fourth slow time replaces the last short one.
+        // Three slow times do not change the slot, the fourth does.
         for from in [200, 400, 600] {
             assert_eq!(after(&mut policy, &cohort, from, from + 100), Some(ms(from + 10)));
         }
