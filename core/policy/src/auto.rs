@@ -1,39 +1,39 @@
-//! `auto`: a mode chosen while training, from what the server sees.
+//! The `auto` controller: chooses the mode during training from the server's measurements.
 //!
 //! # Why these choices
 //! With N workers of which worker i has the share `f_i` of the data and delivers `r_i` gradients a
 //! second, an update by `f_i / share_i` times each gradient (participation `share`) follows the
-//! gradient of all data, whatever the speeds, at the price of a variance that is
-//! `V = sum f_i^2 / share_i` times as large. What that leaves of `R = sum r_i` gradients a second
-//! is `R / V = 1 / sum(f_i^2 / r_i)`: with equal shares N times the harmonic mean of the rates,
-//! never less than the N times their minimum that whole rounds or iterations deliver. So
-//! asynchronous updates with share weights are the mode to be in, as long as staleness does no
-//! harm.
+//! gradient of all data at any speeds, at the price of a variance that is `V = sum f_i^2 / share_i`
+//! times as large. The effective rate out of `R = sum r_i` gradients a second is `R / V = 1 /
+//! sum(f_i^2 / r_i)`: with equal shares N times the harmonic mean of the rates, never less than the
+//! N times their minimum that whole rounds or iterations deliver. Asynchronous updates with share
+//! weights are therefore the best mode as long as staleness does no harm.
 //!
 //! Workers count by their shares from the first gradient. Their windows differ while they grow, and
 //! under label skew the gradients of workers with large windows would raise the loss of all data.
 //!
 //! A worker that waits for an answer delivers nothing. It is given as many mini-batches ahead as it
-//! needs to compute without a pause: a share `u` of its time spent computing with a window of `w`
-//! means that `w / u` would do, if it is only the answer that it waits for. Whether it was, the
-//! next measurement shows; if more under way did not help (a link that is full, a server that is
-//! busy), the window goes back to what did.
+//! needs to compute without a pause: if it computes for a share `u` of its time with a window of
+//! `w`, a window of `w / u` suffices, provided that it waits for the answer only. The next
+//! measurement verifies this; if a larger window did not help (a full link, a busy server), the
+//! window returns to the size that did.
 //!
-//! The first gradient of a worker says how large its window has to be, and the window grows to that
-//! at once: growing step by step costs several round trips, which is more than going back costs
-//! where it was too large. A window that is larger than the link needs makes no gradient staler: a
-//! worker computes on the latest parameters that it has.
+//! The first gradient of a worker shows how large its window has to be, and the window grows to
+//! that size at once: growing step by step costs several round trips, which is more than shrinking
+//! a window that was too large. A window that is larger than the link needs makes no gradient
+//! staler: a worker computes on the latest parameters that it has.
 //!
 //! # When staleness does harm
-//! Before it does, the parameters begin to swing (`course`). Windows grow only while they move on
-//! where they went before, and are halved when they swing. Should the loss climb all the same, the
-//! last parameters under which it was low are restored, and the windows halved, again and again
-//! down to one mini-batch. The same happens, a few times at most, when a version has diverged: most
-//! of the workers find no finite gradient on it. Then gradients count alike, if they did not, for a
-//! worker that counts for more than it sends takes larger steps; and then the workers go in step
-//! (BSP). After each cut the windows rest, longer each time, before they may grow again.
+//! Before it does, the parameters begin to swing (`course`). Windows grow only while the parameters
+//! keep their direction, and are halved when they swing. If the loss climbs nevertheless, the last
+//! parameters with a low loss are restored and the windows halved, repeatedly down to one
+//! mini-batch. The same happens, a limited number of times, when a version has diverged: most of
+//! the workers find no finite gradient on it. The next step is to weigh all gradients equally, if
+//! they were not, because a worker with a large weight takes larger steps. The last step is BSP.
+//! After each cut the windows rest, longer each time, before they may grow again.
 //!
-//! Knows the times and losses of pushes, and how parameters moved; gradients, messages and clocks
+//! The controller knows the times and losses of pushes, and how the parameters moved. It knows
+//! neither gradients nor messages nor clocks.
 //! it does not.
 
 mod course;
@@ -59,29 +59,30 @@ use pstrain_compute::sum::ExactSum;
 use pstrain_compute::task::MOST_IN_FLIGHT;
 use pstrain_compute::time::Time;
 
-/// The loss climbs when it is above its minimum by this factor ...
+/// The loss climbs if it exceeds its minimum by this factor ...
 const CLIMB: f64 = 2.0;
 /// ... and by this share of the first loss.
 const CLIMB_OF_FIRST: f64 = 0.2;
-/// A window does not grow while the loss is above its minimum by half as much ...
+/// A window does not grow while the loss exceeds its minimum by this part of a climb.
 const UNEASY: f64 = 0.5;
-/// Windows that were cut may grow again after this power of two of patience.
+/// Windows that were cut may grow again after `patience << REST` pushes; doubles per failure.
 const REST: u32 = 2;
-/// ... and parameters are worth being kept while it is not by a quarter.
+/// Parameters are kept for a restore only while the loss exceeds its minimum by less than this part
+/// of a climb.
 const EASY: f64 = 0.25;
 /// Bytes of gradients that a worker may have under way. Half of the 64 MiB that transports queue
-/// for one peer: a worker that comes back after a cut sends all that is under way once more.
+/// for one peer: a worker that reconnects after a cut resends all that is under way.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
-/// How often a version may diverge before the run ends.
+/// Number of times that a version may diverge before the run ends.
 const DIVERGENCES: u32 = 8;
 
 /// The controller.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Auto {
     paces: BTreeMap<WorkerId, Pace>,
-    /// Mini-batches that may be under way, of all workers.
+    /// Sum of the windows of all workers.
     under_way: u64,
-    /// The largest window that gradients of this length allow.
+    /// The largest window that the length of the gradients allows.
     most: u32,
     /// The largest window that a worker may have now.
     ceiling: u32,
@@ -89,89 +90,90 @@ pub struct Auto {
     course: Course,
     /// Pushes since a window grew.
     settled: u64,
-    /// How often a version has diverged.
+    /// Number of times that a version has diverged.
     divergences: u32,
-    /// Whether windows may grow: until they are cut, and again once the effect of that is known.
+    /// True if windows may grow: until they are cut, and again once the effect of the cut is known.
     grows: bool,
-    /// The look that is being taken.
+    /// The pending measurement of the parameters.
     looking: Option<Looking>,
 }
 
-/// A push at which the parameters are looked at, until what is seen of them is known.
+/// A push at which the parameters are measured, until the result is known.
 #[derive(Debug, Serialize, Deserialize)]
 struct Looking {
     worker: WorkerId,
-    /// What came out of a measurement that it ended.
+    /// Result of the pace measurement that the push ended, if any.
     measured: Option<Measured>,
-    /// Updates between two looks.
+    /// Updates between two measurements.
     spacing: u64,
-    /// Whether the loss was up.
+    /// True if the loss was up.
     is_up: bool,
 }
 
-/// A push, as far as the controller wants to know it.
+/// Data of a push that the controller uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// Whose.
+    /// The worker that pushed.
     pub worker: WorkerId,
-    /// When it came.
+    /// When the push arrived.
     pub now: Time,
     /// When its parameters were given out.
     pub given: Time,
-    /// What its computation took.
+    /// Duration of its computation.
     pub compute: Duration,
     /// Mean loss of its mini-batch.
     pub loss: f32,
     /// Examples in the worker's partition.
     pub rows: u64,
-    /// The current version, without it.
+    /// The current version, which does not include the push.
     pub version: Version,
 }
 
-/// What the controller has chosen.
+/// A decision of the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// To look at the current parameters: what is seen of them goes to [`Auto::looked`], before any
-    /// other push.
+    /// Measure the current parameters and pass the result to [`Auto::looked`] before any other
+    /// push.
     Look(Look),
-    /// Another window for a worker.
+    /// Change the window of a worker.
     Window {
-        /// Whose.
+        /// The worker.
         worker: WorkerId,
         /// Mini-batches that it may have under way.
         in_flight: u32,
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
     },
-    /// Another mode.
+    /// Change the mode.
     Mode {
-        /// The mode.
+        /// The new mode.
         mode: Mode,
-        /// The version of the parameters that it begins with, if not the current one: that which
-        /// can be gone back to.
+        /// The version of the parameters to start with, if not the current one: the one approved
+        /// for a restore.
         restore: Option<Version>,
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
     },
 }
 
-/// The course of the loss.
+/// The trajectory of the loss.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Climb {
     first: Option<f64>,
-    /// Since somebody came or went.
+    /// Lowest loss since a worker last left or parameters were restored. A worker that joins is
+    /// averaged in.
     lowest: Option<f64>,
-    /// Pushes since the windows were last cut, or may be cut again.
+    /// Pushes since the windows were last cut or their ceiling was last raised.
     calm: u64,
-    /// How often it was climbed after windows had grown.
+    /// Number of restores after windows had grown.
     times: u32,
-    /// Whether a window has grown since.
+    /// True if a window has grown since the last restore.
     has_grown: bool,
 }
 
 impl Auto {
-    /// A controller before the first push, under the mode [`Auto::first`], of gradients with so
-    /// many `parameters`.
+    /// Creates a controller before the first push, in the mode [`Auto::first`], for gradients of
+    /// `parameters` values.
     #[must_use]
     pub fn new(parameters: u64) -> Self {
         let bytes = parameters.max(1) * size_of::<f32>() as u64;
@@ -190,15 +192,15 @@ impl Auto {
         }
     }
 
-    /// Saves or restores all that it has seen.
+    /// Saves or restores the state of the controller.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved.
+    /// [`SavedError`] if the archive does not hold this state.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)
     }
 
-    /// The mode it begins with: workers that have data of their own count by their shares.
+    /// The initial mode: workers that have data of their own count by their shares.
     #[must_use]
     pub fn first(has_shares: bool) -> Mode {
         let participation =
@@ -206,21 +208,21 @@ impl Auto {
         Mode { in_flight: Some(1), participation, ..Mode::of(ConsistencySpec::Asp) }
     }
 
-    /// Mini-batches of `worker` that may be under way.
+    /// The number of mini-batches of `worker` that may be under way.
     #[must_use]
     pub fn window(&self, worker: WorkerId) -> u32 {
         self.paces.get(&worker).map_or(1, |pace| pace.window)
     }
 
-    /// Takes note that `worker` does not count any more.
+    /// Removes `worker`, which no longer counts.
     pub fn left(&mut self, worker: WorkerId) {
         if let Some(pace) = self.paces.remove(&worker) {
             self.under_way -= u64::from(pace.window);
-            self.climb.lowest = None; // of other data
+            self.climb.lowest = None; // the lowest loss was of other data
         }
     }
 
-    /// Takes note of an accepted push under `mode`; says what is to change, if anything.
+    /// Records an accepted push under `mode`, and returns the change to make, if any.
     pub fn pushed(&mut self, mode: &Mode, seen: Seen) -> Option<Choice> {
         if !self.paces.contains_key(&seen.worker) {
             self.under_way += 1;
@@ -239,7 +241,8 @@ impl Auto {
             .or_else(|| self.resize(seen.worker, measured))
     }
 
-    /// Takes note that `version` has diverged under `mode`; says how to go back, if that may help.
+    /// Records that `version` has diverged under `mode`, and returns the restore to make, if it may
+    /// help.
     pub fn diverged(&mut self, mode: &Mode, version: Version) -> Option<Choice> {
         let restore = self.course.good().filter(|good| *good < version)?;
         if mode.consistency == ConsistencySpec::Bsp || self.divergences == DIVERGENCES {
@@ -250,7 +253,7 @@ impl Auto {
         Some(self.cut(mode, Some(restore), &story))
     }
 
-    /// Gives a worker the window that would do, by what came out of a measurement, if one ended.
+    /// Resizes the window of a worker if a measurement ended.
     fn resize(&mut self, worker: WorkerId, measured: Option<Measured>) -> Option<Choice> {
         let measured = measured?;
         self.grows |= self.climb.calm > 2 * self.under_way && self.is_well();
@@ -267,7 +270,7 @@ impl Auto {
         Some(Choice::Window { worker, in_flight: window, why })
     }
 
-    /// The loss of all data: of each worker by its share.
+    /// The loss of all data: the workers' mean losses weighted by rows.
     fn loss(&self) -> Option<f64> {
         let (mut sum, mut rows) = (0.0, 0.0);
         for pace in self.paces.values() {
@@ -277,24 +280,25 @@ impl Auto {
         (rows > 0.0).then(|| sum / rows)
     }
 
-    /// Whether the parameters move on and the loss is not up.
+    /// Returns true if the parameters keep their direction and the loss is not up.
     fn is_well(&self) -> bool {
         self.course.goes_on() && !self.climb.climbs(self.loss(), UNEASY)
     }
 
-    /// Examples of all workers.
+    /// Number of examples of all workers.
     fn rows(&self) -> u64 {
         self.paces.values().map(|pace| pace.rows).sum()
     }
 
-    /// Pushes that have to come before the effect of a change can be seen.
+    /// Number of pushes until the effect of a change is visible.
     fn patience(&self) -> u64 {
         self.under_way + 8 * self.paces.len() as u64
     }
 
-    /// Goes back and cuts the windows when the loss climbs.
+    /// Restores parameters and cuts the windows if the loss climbs.
     fn watch_loss(&mut self, mode: &Mode) -> Option<Choice> {
-        // Looking at everybody for each push would cost with their number.
+        // The loss of all data takes time linear in the number of workers, so check it every N + 1
+        // pushes.
         if self.climb.first.is_some()
             && !self.climb.calm.is_multiple_of(1 + self.paces.len() as u64)
         {
@@ -312,7 +316,7 @@ impl Auto {
         None
     }
 
-    /// Looks at the parameters, if that is due.
+    /// Orders a measurement of the parameters, if it is due.
     fn look(&mut self, seen: &Seen, measured: Option<Measured>) -> Option<Choice> {
         if !self.course.is_due() {
             return None;
@@ -327,15 +331,15 @@ impl Auto {
         Some(Choice::Look(Look { version, anew, approved }))
     }
 
-    /// Takes note of what was seen of the parameters: what [`Looks::look`] says, added up over all
-    /// keys, or nothing where it says nothing. Says what is to change, if anything.
+    /// Receives the result of a measurement: the sums of [`Looks::look`] over all keys, empty if it
+    /// returned none. Returns the change to make, if any.
     pub fn looked(&mut self, mode: &Mode, sums: &[ExactSum]) -> Option<Choice> {
         let Looking { worker, measured, spacing, is_up } = self.looking.take()?;
         self.course.looked(sums);
         self.watch_course(mode, spacing, is_up).or_else(|| self.resize(worker, measured))
     }
 
-    /// Cuts the windows when the parameters swing, and lets them grow when they have long not.
+    /// Cuts the windows if the parameters swing, and raises their ceiling after a long calm.
     fn watch_course(&mut self, mode: &Mode, spacing: u64, is_up: bool) -> Option<Choice> {
         if let Some(swing) = self.course.swing().filter(|_| is_up && self.widest() > 1) {
             let story = format!(
@@ -357,15 +361,15 @@ impl Auto {
         self.paces.values().map(|pace| pace.window).max().unwrap_or(1)
     }
 
-    /// Goes on with windows half as large, or, where they cannot be, with less of what else can
-    /// do harm.
+    /// Halves the windows. If they are at 1 already, turns off share weights, and then switches to
+    /// BSP.
     fn cut(&mut self, mode: &Mode, restore: Option<Version>, story: &str) -> Choice {
         self.climb.calm = 0;
         self.grows = false;
         if restore.is_some() {
             self.climb.times += u32::from(self.climb.has_grown);
             self.climb.has_grown = false;
-            // Losses of the parameters before say nothing of the ones that are restored.
+            // Losses of the previous parameters do not apply to the restored ones.
             self.climb.lowest = None;
             self.paces.values_mut().for_each(|pace| pace.loss = None);
         }
@@ -395,8 +399,9 @@ impl Auto {
 }
 
 impl Climb {
-    /// Takes note of the first push of a worker, when the others have `rows` examples. Its loss
-    /// joins the least one so far, which the others may have left behind by now.
+    /// Records the first push of a worker, when the other workers have `rows` examples. Averages
+    /// its loss into the first and the lowest loss instead of resetting the lowest, which the other
+    /// workers' losses may exceed by now.
     fn joined(&mut self, rows: u64, seen: &Seen) {
         let (own, others) = (seen.rows as f64, rows as f64);
         let mixed =
@@ -405,14 +410,14 @@ impl Climb {
         self.lowest = self.lowest.map(mixed);
     }
 
-    /// Whether `loss` is above the minimum by `part` of what counts as a climb.
+    /// Returns true if `loss` exceeds the minimum by `part` of what counts as a climb.
     fn climbs(&self, loss: Option<f64>, part: f64) -> bool {
         let (Some(loss), Some(first), Some(lowest)) = (loss, self.first, self.lowest) else {
             return false;
         };
         let relative = 1.0 + part * (CLIMB - 1.0);
         let within = loss <= relative * lowest || loss <= lowest + part * CLIMB_OF_FIRST * first;
-        !within // a loss that is no number is not within anything
+        !within // NaN is never within
     }
 }
 

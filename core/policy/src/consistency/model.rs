@@ -1,5 +1,5 @@
-//! Every policy against a small model of server and workers under random schedules: what an update
-//! is made of, who is ahead of whom, and that there is always somebody to wait for.
+//! Checks every policy against a small model of server and workers under random schedules: the
+//! contents of updates, the leads of workers, and that some worker is always running.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -18,9 +18,9 @@ use pstrain_compute::time::Time;
 enum Step {
     Join(u32),
     Leave(u32),
-    /// The worker's oldest gradient comes, after a while.
+    /// The worker's oldest gradient arrives, after this many nanoseconds.
     Push(u32, u64),
-    /// The same, and it was the worker's last.
+    /// The same with the worker's last gradient.
     Finish(u32),
 }
 
@@ -31,31 +31,31 @@ struct Contribution {
     staleness: u64,
 }
 
-/// A server without arithmetic, and workers that are versions under way.
+/// A server without arithmetic; a worker is a queue of the versions it computes on.
 struct Model {
     spec: ConsistencySpec,
     policy: Box<dyn Consistency>,
     cohort: Cohort,
     now: Time,
-    /// The versions that each member computes on, the oldest first.
+    /// The versions that each member computes on, oldest first.
     under_way: BTreeMap<u32, VecDeque<Version>>,
-    /// Those who count from the next update on.
+    /// Workers that count from the next update on.
     joining: Vec<u32>,
-    /// In the order in which they came, with the versions they were computed on.
+    /// Gathered contributions in order of arrival, with the versions they were computed on.
     pending: Vec<(Contribution, Version)>,
-    /// Gradients that the budget still asks for, if there is one.
+    /// Gradients that the budget still asks for, if there is a budget.
     wanted: Option<u64>,
     /// Mini-batches in a pass over a worker's data.
     pass: u64,
-    /// Whether everybody who ever was a member still is.
+    /// True if the membership has never changed.
     fixed: bool,
     /// The iteration of the last update, if updates are iterations.
     iteration: Option<u64>,
-    /// Members that have had no turn since the last table; none before the first.
+    /// Members that have had no turn since the last table; `None` before the first.
     turns: Option<Vec<u32>>,
-    /// Whose gradient came last, if nobody has left since.
+    /// The worker whose gradient came last, if no member has left since.
     latest: Option<u32>,
-    /// To whom parameters were given, and when.
+    /// Workers that were given parameters, and when.
     granted: Vec<(u32, Time)>,
 }
 
@@ -219,8 +219,8 @@ impl Model {
         }
     }
 
-    /// Those behind first, one to each, until nobody may have more. If it is nobody's turn and
-    /// nothing is under way, it is later.
+    /// Starts waiting workers, slowest first and one mini-batch each, until none may start. If it
+    /// is no worker's turn yet and nothing is under way, time advances to the next turn.
     fn grant(&mut self) {
         loop {
             let mut waiting: Vec<u32> = self.under_way.keys().copied().collect();
@@ -325,7 +325,7 @@ impl Model {
         }
     }
 
-    /// The most staleness while the membership is fixed.
+    /// The largest staleness while the membership is fixed.
     fn most_staleness(&self) -> u64 {
         use ConsistencySpec as C;
         let others = (self.under_way.len() as u64).saturating_sub(1);
@@ -355,7 +355,7 @@ impl Model {
         assert!(owed.is_some() || left, "{worker} has had its turn");
     }
 
-    /// What gathers does not grow without end while somebody is waited for.
+    /// Checks that the gathered gradients are bounded while the update waits for a worker.
     fn check_gathered(&self) {
         use ConsistencySpec as C;
         if !self.fixed {
@@ -364,10 +364,9 @@ impl Model {
         let wanted = self.wanted.unwrap_or(u64::MAX - WORKERS as u64);
         let members = self.under_way.len() as u64;
         let C::Delay { bound } = self.spec else {
-            // Since they were gathered, each turn at the table may have taken one of what was
-            // wanted.
+            // Each turn at the table since they were gathered may have used up one wanted gradient.
             let turns = if self.spec == C::Ringleader { members } else { 0 };
-            // One more of each that had given nothing.
+            // One more of each member that had contributed nothing.
             let most = wanted.saturating_add(turns + members);
             return assert!(self.pending.len() as u64 <= most, "{:?}", self.pending);
         };
@@ -393,14 +392,14 @@ impl Model {
             _ => return,
         };
         for worker in self.under_way.keys() {
-            // The last of those under way is of this iteration.
+            // The last mini-batch under way is of this iteration.
             let ahead = self.cohort.lead(WorkerId(*worker)) + busy(worker);
             assert!(ahead <= most + 1, "{worker} is {ahead} ahead under {}", self.spec);
         }
     }
 }
 
-/// How much there may be of what.
+/// Limits of the budget and of the data.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     wanted: Option<u64>,
@@ -450,7 +449,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..200)
 }
 
-/// Everybody answers in turn, and the version goes on.
+/// Lets all workers push in turn, and checks that the version advances.
 fn check_progress(model: &mut Model) {
     if model.under_way.is_empty() || model.is_over() {
         return;
@@ -496,7 +495,7 @@ proptest! {
     }
 }
 
-/// Pushes of everybody in turn, `rounds` times.
+/// Lets all workers push in turn, `rounds` times.
 fn in_step(model: &mut Model, workers: u32, rounds: u32) {
     for _ in 0..rounds {
         (0..workers).for_each(|worker| model.take(Step::Push(worker, 10)));
@@ -516,7 +515,7 @@ fn bounded_delay_keeps_as_many_under_way_as_it_allows() {
 fn one_worker_with_delay_is_that_much_stale() {
     let mut model = Model::new(ConsistencySpec::Delay { bound: Some(3) }, 1);
     in_step(&mut model, 1, 20);
-    // Three versions behind, all the time: what is under way began before those came back.
+    // Three versions behind at all times: the work under way started before those updates.
     let under_way: Vec<u64> = model.under_way[&0].iter().map(|version| version.0).collect();
     assert_eq!((model.cohort.version().0, under_way), (20, vec![17, 18, 19, 20]));
 }
@@ -535,7 +534,7 @@ fn equal_speeds_make_one_contribution_of_each_worker() {
     }
     let mut model = Model::new(ConsistencySpec::Ringleader, 4);
     in_step(&mut model, 4, 21);
-    // A table of four gradients, with which the last has had its turn, and the turns of three.
+    // A table of four gradients, whose last worker has thereby had its turn, and three turns.
     assert_eq!(model.cohort.version().0, 1 + (21 * 4 - 4) / 7 * 4 + 3);
 }
 
@@ -547,10 +546,10 @@ fn dynamic_slack_lets_the_fastest_stop_just_before_the_slowest_comes() {
         model.take(Step::Push(worker, 0));
         !model.under_way[&worker].is_empty()
     };
-    // The first takes 10 and the second 95; as long as that is not known it is SSP(1).
+    // The first takes 10 and the second 95; until both times are known the policy is SSP(1).
     assert!(push(0, 10) && !push(0, 20) && push(1, 95) && !push(0, 105) && push(1, 190));
-    // It was free to begin at 190: what it waited before is no part of its pace. The second is
-    // expected at 285, just after the eighth push from now.
+    // The first was free to start at 190: the wait before does not count for its pace. The second
+    // is expected at 285, just after the eighth push from now.
     assert!((0..8).all(|more| push(0, 200 + 10 * more)));
     assert!(!push(0, 280));
 }
