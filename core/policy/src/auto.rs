@@ -34,7 +34,6 @@
 //!
 //! The controller knows the times and losses of pushes, and how the parameters moved. It knows
 //! neither gradients nor messages nor clocks.
-//! it does not.
 
 mod course;
 mod looks;
@@ -65,7 +64,8 @@ const CLIMB: f64 = 2.0;
 const CLIMB_OF_FIRST: f64 = 0.2;
 /// A window does not grow while the loss exceeds its minimum by this part of a climb.
 const UNEASY: f64 = 0.5;
-/// Windows that were cut may grow again after `patience << REST` pushes; doubles per failure.
+/// Windows that were cut may grow again after `patience << REST` pushes, twice as many after
+/// each restore.
 const REST: u32 = 2;
 /// Parameters are kept for a restore only while the loss exceeds its minimum by less than this part
 /// of a climb.
