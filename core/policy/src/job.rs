@@ -1,5 +1,6 @@
-//! The job: everything that decides what is trained and how. The server owns it and hands it to
-//! the workers in the handshake.
+//! Definition of a job: all settings that decide what is trained and how.
+//!
+//! The server owns the job and sends it to the workers in the handshake.
 
 mod aggregation;
 mod blocks;
@@ -35,119 +36,123 @@ use pstrain_compute::words;
 /// A resolved job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// A name for people.
+    /// A human-readable name.
     pub name: String,
     /// The seed of every random stream of the run.
     pub seed: u64,
     /// The model.
     pub model: ModelSpec,
-    /// Optimiser, learning rate, decay and clipping.
+    /// Optimizer, learning rate, decay and clipping.
     pub update: UpdateSpec,
-    /// How the gradients of one update are combined.
+    /// Rule that combines the gradients of one update.
     pub aggregation: Aggregation,
-    /// When gradients are applied and workers go on, and what gradients count for, to begin with.
+    /// The initial mode: when gradients are applied and workers continue, and the weights of
+    /// gradients.
     pub mode: Mode,
-    /// Changes of consistency, in their order.
+    /// Scheduled changes of consistency, in order.
     pub switches: Vec<Switch>,
-    /// Whether push and pull travel as one message.
+    /// Message pattern: push and pull in one message, or separately.
     pub exchange: Exchange,
-    /// What of a gradient travels, and how.
+    /// Which values of a gradient are sent, and how they are encoded.
     pub filters: Filters,
-    /// The blocks of keys of which each update changes one; none if it changes all keys.
+    /// The blocks of keys of which each update changes one; `None` if it changes all keys.
     pub blocks: Option<Blocks>,
-    /// Examples of one mini-batch of one worker; of all workers on average where the sizes differ.
+    /// Number of examples of one mini-batch of one worker; the mean over the workers if sizes
+    /// differ.
     pub batch_size: u32,
-    /// What is computed more than once.
+    /// Which gradients are computed redundantly.
     pub redundancy: Redundancy,
-    /// How the work is divided among the workers.
+    /// Division of the work among the workers.
     pub work: WorkSpec,
-    /// When the run is over.
+    /// When the run ends.
     pub budget: Budget,
-    /// Who takes part, and what happens when someone is lost.
+    /// Which workers take part, and what happens when a worker is lost.
     pub membership: Membership,
-    /// Servers, each with a share of the keys; at least 1.
+    /// Number of servers, each with a share of the keys; at least 1.
     pub servers: u32,
     /// The data.
     pub data: JobData,
-    /// What of network and machines is modelled, at most [`MOST_SCENARIO_BYTES`]; empty if nothing
-    /// is. Written and read by the transports; the nodes only carry it.
+    /// Description of the modelled network and machines, at most [`MOST_SCENARIO_BYTES`]; empty
+    /// without a model. Written and read by the transports; the nodes only carry it.
     pub scenario: String,
 }
 
-/// Whether a worker's push also asks for new parameters.
+/// Decides if a worker's push also requests new parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exchange {
-    /// One push-pull message, one answer.
+    /// One push-pull message and one answer.
     #[default]
     Combined,
     /// A push, its acknowledgement, then a pull and its answer.
     Separate,
 }
 
-/// When a run is over.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// Passes over the data; at least 1.
     pub epochs: u32,
-    /// Whose passes are counted.
+    /// How passes are counted.
     pub kind: BudgetKind,
 }
 
-/// What an epoch of the budget is.
+/// Definition of an epoch of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BudgetKind {
-    /// The workers together have processed `epochs` times the training examples, whoever did it.
+    /// The workers together have processed the training examples `epochs` times, no matter which
+    /// worker processed which example.
     #[default]
     Global,
-    /// Each worker passes `epochs` times over its own partition, then leaves the others to it.
+    /// Each worker passes `epochs` times over its own partition, and then stops while the others
+    /// finish.
     Partition,
 }
 
-/// Who takes part.
+/// The workers of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// Worker ids of the job, which is also the number of partitions; at least 1.
+    /// Number of worker ids of the job, which is also the number of partitions; at least 1.
     pub workers: u32,
-    /// The run starts with this many workers and pauses below it. If not given, it starts with
-    /// all and pauses only when none is left.
+    /// The run starts with this many workers and pauses below it. If `None`, it starts with all
+    /// workers and pauses only when none is left.
     pub min_workers: Option<u32>,
     /// What happens when a worker is lost.
     pub on_loss: OnLoss,
-    /// How long a silent worker counts as alive. Every other time limit derives from it.
+    /// How long a silent worker counts as alive. All other time limits derive from it.
     pub lease: Duration,
 }
 
-/// What the server does when a worker is lost: its lease ran out, it was turned away, or it left
+/// Reaction of the server when a worker is lost: its lease expired, it was turned away, or it left
 /// before its share was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnLoss {
-    /// Goes on with the others; the lost one may come back.
+    /// Continues with the other workers; the lost worker may come back.
     #[default]
     Continue,
-    /// Keeps its place until it comes back, or the patience of [`Membership`] is over.
+    /// Keeps its worker slot until it comes back, or [`Membership::patience`] expires.
     Wait,
     /// Ends the run.
     Stop,
-    /// Goes on with the others, which do the lost one's share of each epoch until it comes back.
-    /// For that every worker has all data.
+    /// Continues with the other workers, which do the lost worker's share of each epoch until it
+    /// comes back. This requires that every worker has all data.
     Reassign,
 }
 
-/// The data of a job, as far as the nodes need to know.
+/// The data of a job, to the extent that nodes need it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobData {
     /// Shape of an example.
     pub shape: Shape,
     /// The whole training split.
     pub train: Fingerprint,
-    /// Who has the examples.
+    /// Source of the examples.
     pub from: DataFrom,
-    /// How the data are read, split, encoded and partitioned. Written and read by the data
-    /// crate; the nodes only carry it.
+    /// How the data are read, split, encoded and partitioned. Written and read by the data crate;
+    /// the nodes only carry it.
     pub recipe: String,
 }
 
-/// Where a worker's examples come from.
+/// Source of a worker's examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataFrom {
     /// The worker reads or generates them itself.
@@ -155,7 +160,7 @@ pub enum DataFrom {
     Worker,
     /// The server sends them.
     Server,
-    /// The worker, and nobody else: the server keeps none.
+    /// The worker reads its own examples; the server keeps none.
     Own,
 }
 
@@ -165,20 +170,20 @@ pub fn heartbeat(lease: Duration) -> Duration {
     lease / 5
 }
 
-/// How long a worker that was cut off under this lease tries to come back.
+/// How long a disconnected worker with this lease tries to reconnect.
 #[must_use]
 pub const fn patience(lease: Duration) -> Duration {
     lease.saturating_mul(12)
 }
 
 impl Membership {
-    /// Workers that must be ready before the first update.
+    /// Number of workers that must be ready before the first update.
     #[must_use]
     pub fn needed_to_start(&self) -> u32 {
         self.min_workers.unwrap_or(self.workers)
     }
 
-    /// Workers below which the run pauses.
+    /// Number of workers below which the run pauses.
     #[must_use]
     pub fn needed_to_run(&self) -> u32 {
         self.min_workers.unwrap_or(1)
@@ -190,14 +195,14 @@ impl Membership {
         heartbeat(self.lease)
     }
 
-    /// How long a worker that was cut off tries to come back, and how long a run that waits for a
-    /// lost worker, or has fewer than it needs, waits before it ends.
+    /// How long a disconnected worker tries to reconnect, and how long a run with a lost worker
+    /// that it waits for, or with too few workers, waits before it ends.
     #[must_use]
     pub fn patience(&self) -> Duration {
         patience(self.lease)
     }
 
-    /// How long the server waits for the workers it needs to start.
+    /// How long the server waits for the workers that it needs to start.
     #[must_use]
     pub fn start_patience(&self) -> Duration {
         self.lease * 120
@@ -205,7 +210,8 @@ impl Membership {
 }
 
 impl Job {
-    /// Checks what the types cannot: counts and times that make no sense.
+    /// Checks constraints that the types do not express: ranges of counts and times, and
+    /// combinations of settings.
     ///
     /// Model and update settings are checked when they are built.
     ///
@@ -265,17 +271,17 @@ impl Job {
 }
 
 impl Job {
-    /// The mode that begins where `mode` is wanted: that mode, or the one that `auto` begins with.
+    /// Returns `mode`, or the initial mode of the controller if `mode` is `auto`.
     #[must_use]
     pub fn at_start(&self, mode: Mode) -> Mode {
-        // Where all workers have all data, no worker's gradients count for more.
+        // If all workers have all data, no worker's gradients count for more.
         let has_shares = matches!(self.work, WorkSpec::Equal | WorkSpec::Speed)
             && self.membership.on_loss != OnLoss::Reassign;
         if mode.consistency == ConsistencySpec::Auto { Auto::first(has_shares) } else { mode }
     }
 
-    /// Examples of a whole mini-batch: if it has all that a worker has, as many as there are for
-    /// each.
+    /// Number of examples of a whole mini-batch. If a mini-batch is all examples of a worker, each
+    /// worker's equal share.
     #[must_use]
     pub fn whole_batch(&self) -> u64 {
         match self.batch_size {
@@ -286,40 +292,40 @@ impl Job {
         }
     }
 
-    /// The parameters that training begins with, all keys of `model`.
+    /// The initial parameters of all keys of `model`.
     #[must_use]
     pub fn initial(&self, model: &Model) -> Vec<f32> {
         model.initial(Stream::new(self.seed).fork("initial", 0))
     }
 
-    /// The keys of `server`, where the model has so many parameters; none if there is no such
-    /// server, or not a parameter for each.
+    /// The keys of `server` in a model of `parameters` parameters; `None` if there is no such
+    /// server, or fewer parameters than servers.
     #[must_use]
     pub fn keys_of(&self, server: ServerId, parameters: usize) -> Option<KeyRange> {
         KeyRange::share(parameters as u64, self.servers, server.0)
     }
 }
 
-/// The longest description of what is modelled: it travels in every welcome.
+/// Largest scenario description in bytes: it travels in every welcome.
 pub const MOST_SCENARIO_BYTES: usize = 1024 * 1024;
-/// The batch size of mini-batches that have all that a worker has.
+/// Batch size of mini-batches that consist of all examples of a worker.
 pub const ALL_EXAMPLES: u32 = u32::MAX;
-/// The most servers of one job.
+/// Largest number of servers of one job.
 pub const MAX_SERVERS: u32 = 64;
-/// The shortest lease: below it, an ordinary scheduling delay looks like a death.
+/// The shortest lease: below it, an ordinary scheduling delay looks like a crash.
 pub const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 3600);
 
-/// A job that makes no sense.
+/// A job with invalid or contradictory settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum JobError {
     /// No workers, or too many.
     Workers(u32),
-    /// A minimum that cannot be met.
+    /// A minimum that is 0 or exceeds the number of workers.
     MinWorkers {
-        /// The minimum asked for.
+        /// The configured minimum.
         min: u32,
         /// Workers of the job.
         workers: u32,
@@ -328,9 +334,9 @@ pub enum JobError {
     Lease(Duration),
     /// An empty mini-batch.
     BatchSize,
-    /// Nothing to do.
+    /// No epochs.
     Epochs,
-    /// More examples in all than can be counted.
+    /// The total number of examples overflows.
     Budget {
         /// Training examples.
         rows: u64,
@@ -346,31 +352,32 @@ pub enum JobError {
     },
     /// A consistency whose number does not fit the job.
     Consistency(ImpossibleConsistency),
-    /// A change of consistency that cannot be foreseen.
+    /// A change of consistency that cannot be scheduled.
     Switch(SwitchError),
     /// No servers, or too many.
     Servers(u32),
-    /// A setting that needs a value for every key, where gradients of a sparse model have some.
+    /// A setting that needs a value for every key; gradients of a sparse model have values for
+    /// some.
     Sparse(&'static str),
-    /// Blocks of keys with something that they do not go with.
+    /// Blocks of keys together with an incompatible setting.
     Blocks {
         /// The blocks.
         blocks: Blocks,
-        /// The other setting, what it must be, and why.
+        /// The other setting, its required value, and the reason.
         needs: &'static str,
     },
-    /// Steps by curvature with something that they do not go with: the other setting, what it must
-    /// be, and why.
+    /// Curvature steps together with an incompatible setting: the other setting, its required
+    /// value, and the reason.
     Diagonal(&'static str),
-    /// A scenario of too many bytes.
+    /// A scenario description that is too long, in bytes.
     Scenario(usize),
-    /// A mode that makes no sense.
+    /// An invalid mode.
     Mode(ModeError),
-    /// An aggregation that does not go together with the rest.
+    /// An aggregation that is incompatible with other settings.
     Aggregation(AggregationError),
-    /// Work that makes no sense.
+    /// A division of work that is incompatible with other settings.
     Work(WorkError),
-    /// Filters that make no sense.
+    /// Invalid filters.
     Filters(FilterError),
 }
 

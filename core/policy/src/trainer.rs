@@ -1,7 +1,7 @@
-//! A worker's part of the training: which examples make up a mini-batch, and their gradient.
+//! A worker's training: selects the examples of a mini-batch, and computes their gradient.
 //!
-//! This is what a driver calls to obey a node's wish for a gradient. It knows the model, the
-//! examples and the random streams; nodes, messages and time it does not.
+//! A driver calls it to carry out a node's request for a gradient. The module knows the model, the
+//! examples and the random streams; it knows neither nodes nor messages nor time.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -22,14 +22,14 @@ use pstrain_compute::task::Task;
 
 /// A model with one worker's examples.
 ///
-/// The examples are those of one part of the data, or of several. The mini-batches of a part have
-/// numbers, and a number names the same examples whenever, however often and of whichever worker
-/// it is asked for. A pass over the `n` examples of a part takes `ceil(n / batch size)` of them,
-/// the last with what is left; each pass goes through all examples once in a random order of its
-/// own, or in theirs if one mini-batch is all of them. A mini-batch with a size of its own is the
-/// examples of that order from its number on.
+/// The examples are those of one part of the data, or of several. The mini-batches of a part are
+/// numbered. A number names the same examples at any time, any number of times, and on any worker.
+/// A pass over the `n` examples of a part takes `ceil(n / batch size)` mini-batches, the last with
+/// the remainder. Each pass goes through all examples once in its own random order, or in storage
+/// order if one mini-batch is all of them. A mini-batch with a size of its own has the examples of
+/// that order from its number on.
 ///
-/// Of a sparse model it knows the keys that its examples touch and no others: parameters and
+/// With a sparse model the trainer knows only the keys that its examples touch: parameters and
 /// gradients have a value for each key of [`Trainer::keys`].
 #[derive(Clone, Debug)]
 pub struct Trainer {
@@ -37,7 +37,8 @@ pub struct Trainer {
     keys: Option<KeyList>,
     parts: Vec<Part>,
     combination: Option<Combination>,
-    /// The job and the parameters of its whole model, if gradients are of blocks of the keys.
+    /// The job and the number of parameters of its whole model, if gradients cover blocks of the
+    /// keys.
     blocks: Option<(Box<Job>, u64)>,
     batch_size: usize,
     workspace: Workspace,
@@ -49,24 +50,24 @@ struct Part {
     id: PartId,
     examples: Examples,
     shuffle: Stream,
-    /// The pass that `order` belongs to; none if it is that of the examples.
+    /// The pass that `order` belongs to; `None` if `order` is the storage order.
     pass: Option<u64>,
     order: Vec<u32>,
-    /// What gradients of all examples at one block after the other have in common.
+    /// State shared by full-part gradients of successive blocks.
     margins: Option<Box<Margins>>,
 }
 
-/// How the gradients of all parts become one, under gradient coding.
+/// Combination of the gradients of all parts under gradient coding.
 #[derive(Clone, Debug)]
 struct Combination {
-    /// What each part's gradient counts.
+    /// The coefficient of each part's gradient.
     coefficients: Vec<f64>,
     aggregation: Aggregation,
-    /// Memory for the gradient of one part.
+    /// Buffer for the gradient of one part.
     gradient: Vec<f32>,
 }
 
-/// What came with a gradient.
+/// Loss and number of examples of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Computed {
     /// Mean loss over the examples, in nats.
@@ -75,7 +76,7 @@ pub struct Computed {
     pub samples: u32,
 }
 
-/// A trainer that cannot be.
+/// Invalid input of a trainer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrainerError {
@@ -85,21 +86,21 @@ pub enum TrainerError {
     Examples {
         /// The part.
         part: PartId,
-        /// How many examples it has.
+        /// Number of its examples.
         examples: usize,
     },
-    /// There are more or fewer parts than the worker has in this job.
+    /// The number of parts differs from the worker's number in this job.
     Parts {
-        /// How many there are.
+        /// Number of parts.
         given: usize,
-        /// How many there must be.
+        /// Required number.
         wanted: usize,
     },
-    /// Model and examples are of different shapes.
+    /// Model and examples have different shapes.
     Shape {
-        /// What the model reads.
+        /// Shape that the model reads.
         model: Shape,
-        /// What the examples are.
+        /// Shape of the examples.
         examples: Shape,
     },
 }
@@ -134,7 +135,7 @@ impl fmt::Display for TrainerError {
 impl core::error::Error for TrainerError {}
 
 impl Trainer {
-    /// A trainer of `model` on `examples`, the partition of `worker`, in mini-batches of
+    /// Creates a trainer of `model` on `examples`, the partition of `worker`, in mini-batches of
     /// `batch_size` examples, or all if there are fewer. `seed` is the root stream of the run.
     ///
     /// # Errors
@@ -150,8 +151,8 @@ impl Trainer {
         Self::of_parts(model, vec![(PartId::from(worker), examples)], seed, batch_size)
     }
 
-    /// What `worker` does in `job`, whose model is `model`. `parts` are the examples of
-    /// [`Job::parts_of`], in that order.
+    /// Creates the trainer of `worker` in `job`, whose model is `model`. `parts` are the examples
+    /// of [`Job::parts_of`], in that order.
     ///
     /// # Errors
     /// [`TrainerError`] if a part has no examples or more than 2^32 - 1 or is not of the model's
@@ -229,36 +230,36 @@ impl Trainer {
         &self.model
     }
 
-    /// The keys that parameters and gradients have values for; none if for all.
+    /// The keys that parameters and gradients have values for; `None` for all keys.
     #[must_use]
     pub const fn keys(&self) -> Option<&KeyList> {
         self.keys.as_ref()
     }
 
-    /// Where the values of a gradient of `task` are, if it has values for a block of the keys
-    /// alone.
+    /// The index range of a gradient of `task`, if it has values for one block of the keys only.
     #[must_use]
     pub fn block(&self, task: Task) -> Option<Range<usize>> {
         let (job, all) = self.blocks.as_ref()?;
         Some(self.keys.as_ref()?.places(job.block_of(task, *all)?))
     }
 
-    /// Whether the worker has the part that `task` is of.
+    /// Returns true if the worker has the part of `task`.
     #[must_use]
     pub fn has(&self, task: Task) -> bool {
         find(&self.parts, task.part).is_some()
     }
 
-    /// Computes the gradient of `task` at `params` into `gradient`, which takes on the length of
-    /// the parameters: the mean over the examples of the mini-batch. Where gradients are of blocks,
-    /// its other values are 0.
+    /// Computes the gradient of `task` at `params` into `gradient`, which is resized to the number
+    /// of parameters: the mean over the examples of the mini-batch. If gradients cover blocks, the
+    /// values outside the block are 0.
     ///
     /// Under gradient coding it is the sum over this worker's parts of coefficient times gradient,
     /// where the gradient of a part is its share of the mean over all their examples, or, if
     /// gradients are summed, its own mean.
     ///
     /// # Panics
-    /// If `params` are not [`Model::parameters`] values, or not [`Self::has`].
+    /// If `params` does not have [`Model::parameters`] values, or if [`Self::has`] is false for
+    /// `task`.
     pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
         let block = self.block(task);
         let Self { model, parts, combination, batch_size, workspace, .. } = self;
@@ -305,8 +306,8 @@ impl Trainer {
     }
 }
 
-/// The keys of `model` that `parts` touch, with at least one at each server of `job`, and how much
-/// the loss can bend there if `job` needs that.
+/// The keys of `model` that `parts` touch, with at least one key of each server of `job`, and with
+/// curvature bounds if `job` needs them.
 #[must_use]
 pub fn working_set(job: &Job, model: &Model, parts: &[Examples]) -> KeyList {
     let mut touched: Vec<u32> = parts.iter().flat_map(Examples::touched).collect();
@@ -325,7 +326,7 @@ pub fn working_set(job: &Job, model: &Model, parts: &[Examples]) -> KeyList {
     bounds.and_then(|bounds| list.clone().with_curvature(bounds)).unwrap_or(list)
 }
 
-/// The working set of `parts`, and model and parts over it.
+/// Returns the working set of `parts`, and model and parts restricted to it.
 fn compact(
     job: &Job,
     model: &Model,
@@ -345,7 +346,7 @@ fn compact(
     Ok((keys, model, parts))
 }
 
-/// The place of a part. Whoever has all of them has each in its own place.
+/// Returns the index of a part. A worker with all parts has each at its own index.
 fn find(parts: &[Part], id: PartId) -> Option<usize> {
     let place = id.0 as usize;
     let is_there = parts.get(place).is_some_and(|part| part.id == id);
@@ -353,11 +354,11 @@ fn find(parts: &[Part], id: PartId) -> Option<usize> {
 }
 
 impl Part {
-    /// Puts the order of the pass that the mini-batch belongs to in place, and returns the
-    /// mini-batch's part of it.
+    /// Sets `order` to the order of the mini-batch's pass, and returns the range of the mini-batch
+    /// in it.
     fn prepare(&mut self, task: Task, batch_size: usize) -> Range<usize> {
         let (pass, rows) = self.range(task, batch_size);
-        // What is a sum over all examples needs none drawn, and is quickest in theirs.
+        // A sum over all examples needs no random order, and is fastest in storage order.
         let pass = (rows.len() < self.examples.len()).then_some(pass);
         if self.pass != pass || self.order.is_empty() {
             self.order.clear();
@@ -370,7 +371,7 @@ impl Part {
         rows
     }
 
-    /// The pass of a mini-batch, and its place in the order of that pass.
+    /// Returns the pass of a mini-batch, and its range in the order of that pass.
     const fn range(&self, task: Task, batch_size: usize) -> (u64, Range<usize>) {
         let (batch, count) = (task.batch.0, self.examples.len());
         let (pass, begin, size) = if task.examples > 0 {
@@ -382,7 +383,7 @@ impl Part {
         (pass, begin..if size < count - begin { begin + size } else { count })
     }
 
-    /// Mini-batches in a pass over the part.
+    /// Number of mini-batches in a pass over the part.
     const fn batches_per_pass(&self, batch_size: usize) -> u64 {
         self.examples.len().div_ceil(batch_size) as u64
     }

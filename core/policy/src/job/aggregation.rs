@@ -1,4 +1,4 @@
-//! The checks of a job's aggregation against its other settings.
+//! Checks of a job's aggregation against its other settings.
 
 use super::{Job, Redundancy};
 use crate::consistency::ConsistencySpec;
@@ -8,10 +8,10 @@ use crate::rules::{
 };
 
 impl Job {
-    /// Checks that gradients may be combined as they are under `mode`.
+    /// Checks that the aggregation is compatible with `mode` and the other settings.
     ///
     /// # Errors
-    /// [`AggregationError`] says what does not go together.
+    /// [`AggregationError`] names the conflict.
     pub fn check_aggregation(&self, mode: &Mode) -> Result<(), AggregationError> {
         check_rounds(self.aggregation, mode, self.membership.workers, self.redundancy)?;
         if self.update.clip_contribution.is_some() && self.redundancy != Redundancy::None {
@@ -25,7 +25,7 @@ impl Job {
     }
 }
 
-/// Checks that `aggregation` goes together with how a job of so many workers runs.
+/// Checks that `aggregation` is compatible with the rounds of a job with `workers` workers.
 fn check_rounds(
     aggregation: Aggregation,
     mode: &Mode,

@@ -1,4 +1,4 @@
-//! Jobs whose updates change one block of the keys each: what goes together with that.
+//! Updates that change one block of the keys each, and the settings that they work with.
 
 use super::{Job, JobError, OnLoss};
 use crate::consistency::ConsistencySpec;
@@ -13,11 +13,10 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 
 impl Job {
-    /// Checks whether updates can be of blocks under `mode`, and steps by curvature, if the job has
-    /// them so.
+    /// Checks that updates of blocks and steps by curvature work under `mode`, if the job has them.
     ///
     /// # Errors
-    /// [`JobError::Blocks`] or [`JobError::Diagonal`] say what does not go with it.
+    /// [`JobError::Blocks`] or [`JobError::Diagonal`] name the conflict.
     pub fn check_blocks(&self, mode: &Mode) -> Result<(), JobError> {
         self.check_diagonal(mode)?;
         let Some(blocks) = self.blocks else { return Ok(()) };
@@ -48,7 +47,7 @@ impl Job {
         Err(JobError::Blocks { blocks, needs })
     }
 
-    /// Checks whether steps can go by curvature under `mode`, if they shall.
+    /// Checks that steps by curvature work under `mode`, if the job has them.
     fn check_diagonal(&self, mode: &Mode) -> Result<(), JobError> {
         let needs = if self.update.optimizer != OptimizerSpec::Diagonal {
             return Ok(());
@@ -63,30 +62,30 @@ impl Job {
         Err(JobError::Diagonal(needs))
     }
 
-    /// The blocks of a model with so many `keys`, seen from a server that has `own`; none if
-    /// updates are of all keys.
+    /// The blocks of a model with `keys` keys, as seen by the server of the keys `own`; `None` if
+    /// updates cover all keys.
     #[must_use]
     pub fn cut(&self, keys: u64, own: KeyRange) -> Option<Cut> {
         self.blocks.map(|blocks| Cut { blocks, seed: Stream::new(self.seed), keys, own })
     }
 
-    /// The keys that a gradient of `task` has values for, of a model with so many `keys`; none if
+    /// The keys that a gradient of `task` has values for, in a model with `keys` keys; `None` for
     /// all.
     #[must_use]
     pub fn block_of(&self, task: Task, keys: u64) -> Option<KeyRange> {
         self.blocks?.keys(Stream::new(self.seed), Version(task.batch.0), keys)
     }
 
-    /// Mini-batches of a worker with so many `rows` in a pass over them, and over all blocks of
-    /// keys.
+    /// Number of mini-batches in a pass over `rows` rows of a worker, at least the number of blocks
+    /// of keys.
     #[must_use]
     pub fn pass_over(&self, rows: u64) -> u64 {
         let blocks = self.blocks.map_or(0, |blocks| u64::from(blocks.count));
         rows.div_ceil(u64::from(self.batch_size)).max(blocks)
     }
 
-    /// What of the parameters travels back. With blocks, those that have changed at most: all
-    /// others a worker has.
+    /// Returns the filter for parameters that are sent to workers. With blocks, only changed
+    /// parameters are sent unless another filter is set: a worker already has the others.
     #[must_use]
     pub fn pull_filter(&self) -> PullFilter {
         match self.filters.pull {

@@ -1,4 +1,4 @@
-//! The words that select what workers compute.
+//! Names of the divisions of work and of the kinds of redundancy.
 
 use alloc::string::String;
 use core::fmt;
@@ -6,31 +6,31 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What is computed more than once, so that a round need not wait for everybody.
+/// Redundant computation, so that a round need not wait for all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Redundancy {
-    /// Nothing.
+    /// No redundancy.
     #[default]
     None,
-    /// Gradient coding by groups of workers that compute the same.
+    /// Gradient coding by groups of workers that compute the same gradient.
     Fractional {
-        /// Workers that may be missing, whichever they are.
+        /// Number of workers that may be missing, no matter which.
         tolerance: u32,
     },
-    /// Gradient coding by neighbours that overlap.
+    /// Gradient coding by neighbors with overlapping partitions.
     Cyclic {
-        /// Workers that may be missing, whichever they are.
+        /// Number of workers that may be missing, no matter which.
         tolerance: u32,
     },
     /// Partial gradients: each worker computes several partitions and sends them one by one.
     Partial {
-        /// Partitions that each worker computes in a round, unless all have come before.
+        /// Number of partitions that each worker computes in a round, unless all arrive earlier.
         tasks: u32,
     },
 }
 
 impl Redundancy {
-    /// Parts whose gradients one worker combines into one.
+    /// Number of parts whose gradients one worker combines into one.
     #[must_use]
     pub const fn parts_combined(self) -> u32 {
         match self {
@@ -53,26 +53,26 @@ impl fmt::Display for Redundancy {
     }
 }
 
-/// How the work is divided among the workers.
+/// Division of the work among the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkSpec {
-    /// All have mini-batches of the same size.
+    /// All workers have mini-batches of the same size.
     #[default]
     Equal,
-    /// Mini-batches in proportion to the worker's measured speed.
+    /// Mini-batch sizes are proportional to the workers' measured speeds.
     Speed,
-    /// Every worker has all data, and takes the next of many shards of them whenever it is free.
+    /// Every worker has all data, and takes the next of many shards when it is free.
     Shards {
-        /// Shards that the training data are cut into.
+        /// Number of shards that the training data are divided into.
         count: u32,
     },
 }
 
-/// The most shards that the data are cut into.
+/// Largest number of shards.
 pub const MOST_SHARDS: u32 = 4096;
 
 impl WorkSpec {
-    /// Parts that the training data are cut into for so many workers.
+    /// Number of parts that the training data are divided into for `workers` workers.
     #[must_use]
     pub const fn parts(self, workers: u32) -> u32 {
         match self {
@@ -110,7 +110,7 @@ impl FromStr for WorkSpec {
     }
 }
 
-/// Text that names no way of working.
+/// A text that names no division of work or redundancy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWork {
     text: String,

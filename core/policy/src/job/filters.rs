@@ -1,4 +1,4 @@
-//! The filters of the workers of a job.
+//! Filters of the workers of a job.
 
 use super::Job;
 use pstrain_compute::filter::Carrier;
@@ -7,8 +7,8 @@ use pstrain_compute::params::Layout;
 use pstrain_compute::rng::Stream;
 
 impl Job {
-    /// The filters of `worker`, whose model has this layout, before its first gradient; none if
-    /// gradients travel as they are.
+    /// The filters of `worker`, for a model with this layout, before its first gradient; `None` if
+    /// gradients are sent unfiltered.
     #[must_use]
     pub fn carrier(&self, worker: WorkerId, layout: &Layout) -> Option<Carrier> {
         let filters = (&self.filters, self.blocks);

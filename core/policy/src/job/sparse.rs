@@ -1,5 +1,4 @@
-//! Jobs whose model is sparse: what goes together with gradients that have values for some keys
-//! only.
+//! Sparse models: the settings that work with gradients that have values for some keys only.
 
 use super::{Job, JobError};
 use crate::consistency::ConsistencySpec;
@@ -10,14 +9,14 @@ use pstrain_compute::filter::FilterSpec;
 use pstrain_compute::model::ModelSpec;
 
 impl Job {
-    /// Whether workers know the keys alone that their examples touch.
+    /// Returns true if workers know only the keys that their examples touch.
     #[must_use]
     pub const fn is_sparse(&self) -> bool {
         matches!(self.model, ModelSpec::Logistic)
     }
 
-    /// Checks whether what is asked of a sparse model under `mode` can be done with gradients that
-    /// have values for some keys only, if it is one.
+    /// Checks that the settings under `mode` work with gradients that have values for some keys
+    /// only, if the model is sparse.
     ///
     /// # Errors
     /// [`JobError::Sparse`] names the setting that needs a value for every key.

@@ -1,4 +1,4 @@
-//! The division of a job's work, and its checks against the other settings.
+//! Division of a job's work, and its checks against the other settings.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,45 +13,43 @@ use pstrain_compute::coding::{Code, CodeError, Decoder, Piece};
 use pstrain_compute::id::{BatchId, PartId, WorkerId};
 use pstrain_compute::task::{MOST_IN_FLIGHT, Task};
 
-/// Settings of work that do not go together with the job.
+/// Work settings that are incompatible with the job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// A gradient code that cannot be.
+    /// An impossible gradient code.
     Code(CodeError),
-    /// More partitions computed by each worker than there are, or than may be under way.
+    /// Each worker would compute more partitions than exist, or than may be under way.
     Partial {
         /// Partitions that each worker computes.
         tasks: u32,
-        /// The most there can be.
+        /// Largest possible number.
         most: u32,
     },
-    /// Work that is divided otherwise than equally, together with something that this does not
-    /// go with.
+    /// An unequal division of work together with an incompatible setting.
     Work {
-        /// How it is divided.
+        /// The division.
         work: WorkSpec,
-        /// The other setting, what it must be, and why.
+        /// The other setting, its required value, and the reason.
         needs: &'static str,
     },
-    /// A lost worker's share that the others are to do, together with something that this does not
-    /// go with.
+    /// Reassignment of a lost worker's share together with an incompatible setting.
     Reassign {
-        /// The other setting, what it must be, and why.
+        /// The other setting, its required value, and the reason.
         needs: &'static str,
     },
-    /// No shards, or more than can be, or than there are examples.
+    /// No shards, or more than allowed, or more than there are examples.
     Shards {
         /// Shards.
         count: u32,
         /// Training examples.
         rows: u64,
     },
-    /// Redundancy together with something that it leaves no room for.
+    /// Redundancy together with an incompatible setting.
     Redundancy {
         /// The redundancy.
         redundancy: Redundancy,
-        /// The other setting, what it must be, and why.
+        /// The other setting, its required value, and the reason.
         needs: &'static str,
     },
 }
@@ -80,7 +78,7 @@ impl fmt::Display for WorkError {
 impl core::error::Error for WorkError {}
 
 impl Job {
-    /// Parts that the training data are cut into.
+    /// Number of parts that the training data are divided into.
     #[must_use]
     pub const fn parts(&self) -> u32 {
         self.work.parts(self.membership.workers)
@@ -98,7 +96,7 @@ impl Job {
             (None, Redundancy::Partial { tasks }) => {
                 (0..tasks).map(|number| PartId((worker.0 + number) % workers)).collect()
             }
-            // Its own first.
+            // Its own part first.
             _ if self.membership.on_loss == OnLoss::Reassign => {
                 (0..workers).map(|number| PartId((worker.0 + number) % workers)).collect()
             }
@@ -106,28 +104,29 @@ impl Job {
         }
     }
 
-    /// Examples that count as a worker's own, whose parts have `rows`: those of the first, or all
-    /// where the parts are everybody's.
+    /// Number of examples that count as a worker's own, of parts with `rows` examples each: the
+    /// first part's, or all if the parts are shards, which no worker owns.
     #[must_use]
     pub fn own_rows(&self, rows: &[u64]) -> u64 {
         let own = if matches!(self.work, WorkSpec::Shards { .. }) { rows.len() } else { 1 };
         rows.iter().take(own).sum()
     }
 
-    /// What `worker` combines into each gradient; none where nothing is combined.
+    /// Parts and coefficients that `worker` combines into each gradient; `None` without gradient
+    /// coding.
     #[must_use]
     pub fn pieces_of(&self, worker: WorkerId) -> Option<Vec<Piece>> {
         Some(self.code().ok()??.pieces(worker))
     }
 
-    /// The most examples that a gradient of `task` is computed from.
+    /// The largest number of examples that a gradient of `task` is computed from.
     #[must_use]
     pub fn most_samples(&self, task: Task) -> u32 {
         let parts = self.redundancy.parts_combined();
         if task.examples > 0 { task.examples } else { self.batch_size.saturating_mul(parts) }
     }
 
-    /// How much a gradient of `task` is to compute, in ordinary mini-batches.
+    /// The amount of computation for a gradient of `task`, in ordinary mini-batches.
     #[must_use]
     pub fn amount(&self, task: Task) -> f64 {
         f64::from(self.most_samples(task)) / f64::from(self.batch_size)
@@ -136,7 +135,7 @@ impl Job {
     /// The gradient code, if there is one.
     ///
     /// # Errors
-    /// [`CodeError`] if there cannot be such a code for so many workers.
+    /// [`CodeError`] if no such code exists for this number of workers.
     pub(crate) fn code(&self) -> Result<Option<Code>, CodeError> {
         let workers = self.membership.workers;
         match self.redundancy {
@@ -146,7 +145,7 @@ impl Job {
         }
     }
 
-    /// When gradients are applied and workers go on.
+    /// Builds the policy that decides when gradients are applied and workers continue.
     #[must_use]
     pub fn policy(&self) -> Box<dyn Consistency> {
         match self.redundancy {
@@ -158,7 +157,7 @@ impl Job {
         }
     }
 
-    /// Mini-batches of one worker that may be under way, unless the run changes it.
+    /// Number of mini-batches of one worker that may be under way, unless the run changes it.
     #[must_use]
     pub fn window(&self) -> u32 {
         match self.redundancy {
@@ -167,7 +166,7 @@ impl Job {
         }
     }
 
-    /// The task after `task`, where a worker is given several at once.
+    /// Returns the task after `task`, if a worker is given several at once.
     #[must_use]
     pub const fn following(&self, task: Task) -> Task {
         let Task { part, batch, examples } = task;
@@ -186,17 +185,17 @@ impl Job {
 }
 
 impl Job {
-    /// Checks that work goes together with what else the job is.
+    /// Checks that the division of work is compatible with the other settings under `mode`.
     ///
     /// # Errors
-    /// [`WorkError`] says what does not go together.
+    /// [`WorkError`] names the conflict.
     pub fn check_work(&self, mode: &Mode) -> Result<(), WorkError> {
         self.check_division(mode)?;
         self.check_reassignment(mode)?;
         self.check_redundancy(mode)
     }
 
-    /// Checks that the work may be divided otherwise than equally.
+    /// Checks that an unequal division of work is compatible with the other settings.
     fn check_division(&self, mode: &Mode) -> Result<(), WorkError> {
         let work = self.work;
         if work == WorkSpec::Equal {
@@ -220,8 +219,8 @@ impl Job {
         Ok(())
     }
 
-    /// Checks that there is an example for each shard, and that nothing counts workers by data that
-    /// are theirs alone. `mode` is that of the job, or one that it is to change to.
+    /// Checks that there is an example for each shard, and that no setting weighs workers by their
+    /// own data. `mode` is the mode of the job, or one to switch to.
     fn check_shards(&self, count: u32, mode: &Mode) -> Result<(), WorkError> {
         let rows = self.data.train.rows;
         if count == 0 || count > MOST_SHARDS || u64::from(count) > rows {
@@ -230,8 +229,8 @@ impl Job {
         self.check_counts_examples(mode).map_err(|needs| WorkError::Work { work: self.work, needs })
     }
 
-    /// Checks that the others can do a lost worker's share. `mode` is that of the job, or one that
-    /// it is to change to.
+    /// Checks that other workers can do a lost worker's share. `mode` is the mode of the job, or
+    /// one to switch to.
     fn check_reassignment(&self, mode: &Mode) -> Result<(), WorkError> {
         if self.membership.on_loss != OnLoss::Reassign {
             return Ok(());
@@ -249,7 +248,8 @@ impl Job {
         self.check_counts_examples(mode).map_err(|needs| WorkError::Reassign { needs })
     }
 
-    /// Checks that nothing counts workers by data that are theirs alone; says what that needs.
+    /// Checks that no setting weighs workers by their own data; the error names the required
+    /// setting.
     fn check_counts_examples(&self, mode: &Mode) -> Result<(), &'static str> {
         let foreseen = self.switches.iter().map(|switch| mode.with(switch.to));
         for mode in [*mode].into_iter().chain(foreseen) {
@@ -273,8 +273,9 @@ impl Job {
         Ok(())
     }
 
-    /// Checks that redundancy stands alone: its rounds are synchronous, and what a gradient counts
-    /// is the code's to say. `mode` is that of the job, or one that it is to change to.
+    /// Checks that redundancy is not combined with other rules: its rounds are synchronous, and the
+    /// code alone determines the weights of gradients. `mode` is the mode of the job, or one to
+    /// switch to.
     fn check_redundancy(&self, mode: &Mode) -> Result<(), WorkError> {
         let redundancy = self.redundancy;
         if redundancy == Redundancy::None {

@@ -1,4 +1,4 @@
-//! Blocks of keys: which update a gradient is for decides which block it is of.
+//! Assigner for updates of blocks of keys: the update determines the block.
 
 use alloc::string::String;
 
@@ -9,13 +9,14 @@ use pstrain_compute::id::{BatchId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 
-/// The mini-batch has the number of the update that its gradient becomes part of, and so has the
-/// block. Everybody so computes the same block for the same update, whoever was away before.
+/// The number of a mini-batch is the number of the update that its gradient becomes part of, which
+/// also determines the block. All workers thus compute the same block for the same update, even
+/// after an absence.
 ///
 /// Li et al., OSDI 2014, algorithm 3.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Blocked {
-    /// The update that the next gradient is for.
+    /// The update that the next gradient belongs to.
     due: Version,
 }
 
@@ -28,7 +29,7 @@ impl Dealer for Blocked {
         Some(Task::own(worker, BatchId(self.due.0)))
     }
 
-    /// Whoever takes its place is told by the update that it is for.
+    /// Does nothing: [`Dealer::due`] determines the mini-batch that a replacement computes.
     fn put_back(&mut self, _worker: WorkerId, _task: Task) {}
 
     fn set_rows(&mut self, _worker: WorkerId, _rows: &[u64]) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Gradient coding: everybody computes more than their share, so that some may be late.
+//! Gradient coding: each worker computes more than its share, so that some workers may be late.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -14,21 +14,21 @@ use pstrain_compute::id::{BatchId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 
-/// In round `r` every worker combines mini-batches `r` of its partitions. The round is covered
-/// once those who came can be decoded; whoever comes later comes in vain.
+/// In round `r` every worker combines mini-batches `r` of its partitions. The round is covered once
+/// the received gradients can be decoded; later ones are not needed.
 ///
-/// The mini-batch is that of the round whoever contributed to those before, since all replicas of
-/// a partition must compute the same gradient.
+/// The round alone determines the mini-batch, independent of contributions to earlier rounds,
+/// because all replicas of a partition must compute the same gradient.
 #[derive(Debug)]
 pub(super) struct Coded {
     decoder: Decoder,
     aggregation: Aggregation,
     batch_size: u32,
-    /// Examples of each partition; 0 where nobody has said.
+    /// Examples of each partition; 0 until a worker has reported it.
     rows: Vec<u64>,
-    /// The version on which each worker was last given its task.
+    /// The version on which each worker was last assigned its task.
     given: Vec<Option<Version>>,
-    /// Whose gradients are in the open round.
+    /// Workers whose gradients are in the open round.
     present: BTreeSet<WorkerId>,
 }
 
@@ -45,7 +45,7 @@ impl Coded {
         })
     }
 
-    /// Whether what `worker` computes is in the open round already.
+    /// Returns true if the gradient that `worker` computes is already in the open round.
     fn is_there(&self, worker: WorkerId) -> bool {
         match self.decoder.code().group(worker) {
             None => self.present.contains(&worker),
@@ -109,7 +109,7 @@ impl Dealer for Coded {
         let batch = gradients.first()?.task.batch;
         let sizes = self.rows.iter().map(|&rows| batch_samples(rows, batch, self.batch_size));
         let samples = sizes.sum::<u64>();
-        // A worker sends the mean over its examples, so that numbers keep an ordinary size.
+        // A worker sends the mean over its examples, which keeps values in an ordinary range.
         let factor = |(weight, share): (f64, &Share)| match self.aggregation {
             Aggregation::Sum => weight as f32,
             _ => (weight * f64::from(share.samples) / samples as f64) as f32,

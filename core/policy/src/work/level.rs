@@ -1,8 +1,8 @@
-//! A total cut into whole numbers such that all take the same time, as far as they may.
+//! Division of a total into whole numbers that take the same time, within bounds.
 
 use alloc::vec::Vec;
 
-/// Somebody who takes `start + slope * size` for a share of `size`, which must be within bounds.
+/// Model of a worker that takes `start + slope * size` for a share of `size`, within bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) start: f64,
@@ -13,7 +13,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The share, not rounded, that takes `time`.
+    /// Returns the unrounded share that takes `time`, clamped to the bounds.
     fn share(&self, time: f64) -> f64 {
         let share = (time - self.start) / self.slope;
         share.clamp(self.least as f64, self.most as f64)
@@ -24,15 +24,15 @@ impl Line {
     }
 }
 
-/// Halvings after which a number of 64 bits does not change any more.
+/// Number of halvings after which a 64-bit float no longer changes.
 const HALVINGS: u32 = 128;
 
-/// Shares of `total` that take the same time, but for the bounds, and are rounded by the largest
-/// remainder. Their sum is `total` if the bounds let it be, and otherwise as near as they do.
+/// Divides `total` into shares that take the same time within their bounds, rounded by the largest
+/// remainder. Their sum is `total` if the bounds allow it, and otherwise as close as possible.
 pub(super) fn level(total: u64, lines: &[Line]) -> Vec<u64> {
     let earliest = lines.iter().map(|line| line.time(line.least)).fold(f64::INFINITY, f64::min);
     let latest = lines.iter().map(|line| line.time(line.most)).fold(0.0, f64::max);
-    // The time at which the shares, which grow with it, make up the total.
+    // Bisect the time at which the shares, which grow with it, sum to the total.
     let (mut below, mut above) = (earliest.min(latest), latest);
     for _ in 0..HALVINGS {
         let middle = below + (above - below) / 2.0;
@@ -86,7 +86,7 @@ mod tests {
     fn what_does_not_depend_on_the_share_counts() {
         let far = Line { start: 50.0, ..FREE };
         assert_eq!(level(100, &[far, FREE]), [25, 75]);
-        // Too far for anything but the least.
+        // The fixed time is too long for more than the smallest share.
         assert_eq!(level(40, &[Line { least: 8, ..far }, FREE]), [8, 32]);
     }
 

@@ -1,10 +1,9 @@
-//! Work: which mini-batches a worker computes its gradients from.
+//! Work: the mini-batches that a worker computes its gradients from.
 //!
-//! A [`Task`] names them. It goes out with the parameters and comes back with the gradient, and a
-//! gradient is a function of its task and its parameters alone, whoever computes it. Ordinarily
-//! each worker goes through its own partition; otherwise a [`Dealer`] hands tasks out. Like a
-//! consistency policy it answers the server's questions, and the server has no branch on which it
-//! is.
+//! A [`Task`] names them. It is sent with the parameters and returned with the gradient, and a
+//! gradient is a function of its task and its parameters alone, independent of the worker. By
+//! default each worker goes through its own partition; otherwise a [`Dealer`] assigns tasks. Like a
+//! consistency policy it answers the server's questions, and the server has no branch on its kind.
 
 mod blocked;
 mod coded;
@@ -37,94 +36,94 @@ use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 
-/// Who is given which mini-batches, where that is not each worker its own, one after another.
+/// Assigner of mini-batches, for jobs in which workers do not just go through their own partitions.
 pub trait Dealer: Debug + Send {
-    /// What `worker` is to compute next, on parameters of `version`. None if there is nothing for
-    /// it to do before the next update; nothing has changed then.
+    /// Assigns the next task of `worker`, on parameters of `version`. Returns `None`, without a
+    /// state change, if it has nothing to do before the next update.
     fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task>;
 
-    /// Takes note that the gradient dealt next is to become part of the update of this version.
+    /// Announces the version of the update that the next assigned gradient belongs to.
     fn due(&mut self, _update: Version) {}
 
-    /// What `worker`, which was given `task` and has not answered, is to compute instead now that
-    /// it is given `version`; none if the task stays.
+    /// Returns the task that replaces `task`, which `worker` has not answered, now that it receives
+    /// `version`; `None` if the task stays.
     fn renew(&mut self, _worker: WorkerId, _task: Task, _version: Version) -> Option<Task> {
         None
     }
 
-    /// Whether a gradient for `task`, on parameters of the current `version`, adds anything to what
-    /// is in the open round.
+    /// Returns true if a gradient for `task`, on parameters of the current `version`, adds anything
+    /// to the open round.
     fn wants(&self, _worker: WorkerId, _task: Task, _version: Version) -> bool {
         true
     }
 
-    /// Takes note that a gradient for `task` came, whatever becomes of it, and how long it took.
+    /// Records that a gradient for `task` arrived, accepted or not, and how long it took.
     fn timed(&mut self, _worker: WorkerId, _task: Task, _timed: Timed) {}
 
-    /// Takes note that a wanted gradient is in the open round.
+    /// Records that a wanted gradient is in the open round.
     fn took(&mut self, _worker: WorkerId, _task: Task) {}
 
-    /// Takes note that `worker` will not bring what it was given, though it may be needed.
+    /// Records that `worker` will not complete `task`, which may have to be assigned again.
     fn put_back(&mut self, worker: WorkerId, task: Task);
 
-    /// Takes note that `worker`, whose tasks have been put back, is gone.
+    /// Records that `worker`, whose tasks have been put back, is gone.
     fn left(&mut self, _worker: WorkerId) {}
 
-    /// Mini-batches of the partition of `worker` that others were given.
+    /// Number of mini-batches of the partition of `worker` that were assigned to others.
     fn reassigned(&self, _worker: WorkerId) -> u64 {
         0
     }
 
-    /// A number that changes whenever there may be a task for somebody for whom there was none,
-    /// though there has been no update.
+    /// Returns a number that changes whenever there may be a task for a worker that got none,
+    /// without an update in between.
     fn gate(&self) -> u64 {
         0
     }
 
-    /// Whether all that the budget asks for has been given out: there are no more tasks unless one
-    /// is put back.
+    /// Returns true if the budget is fully assigned: there are no more tasks unless one is put
+    /// back.
     fn is_used_up(&self) -> bool {
         false
     }
 
-    /// Whether the open round has all that an update needs.
+    /// Returns true if the open round has all that an update needs.
     fn is_covered(&self) -> bool {
         false
     }
 
-    /// Whether the members and what is in the open round are too few to cover it.
+    /// Returns true if the members and the gradients in the open round can not cover it.
     fn is_stuck(&self, _members: &Cohort) -> bool {
         false
     }
 
-    /// Takes note that a worker's parts have so many examples.
+    /// Sets the sizes of a worker's parts, in examples.
     ///
     /// # Errors
-    /// In words, if another worker said otherwise of one of them.
+    /// A message, if another worker reported another size of one of them.
     fn set_rows(&mut self, worker: WorkerId, rows: &[u64]) -> Result<(), String>;
 
-    /// What the gradients of an update count, in order; none if each counts what the job's
-    /// aggregation says.
+    /// Returns the weights of an update's gradients, in order; `None` if the job's aggregation
+    /// determines them.
     fn weights(&self, _gradients: &[Share]) -> Option<Weights> {
         None
     }
 
-    /// Takes note of an update, after which `members` go on.
+    /// Records an update, after which `members` continue.
     fn updated(&mut self, _members: &Cohort) {}
 
-    /// Saves or restores what has been dealt, and what it has taken note of.
+    /// Saves or restores the state of the assigner.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved.
+    /// [`SavedError`] if the archive does not hold this state.
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError>;
 }
 
-/// How long a gradient took.
+/// Duration of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timed {
     /// When its parameters were given out.
     pub granted: Time,
-    /// When it came.
+    /// When it arrived.
     pub now: Time,
     /// The part of that time that was computation, as the worker measured it.
     pub compute: Duration,
@@ -132,31 +131,31 @@ pub struct Timed {
     pub samples: u32,
 }
 
-/// A gradient of an update, as far as its weight depends on it.
+/// The properties of a gradient that its weight may depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Whose it is.
+    /// The worker that computed it.
     pub worker: WorkerId,
-    /// What it was computed from.
+    /// The task it was computed from.
     pub task: Task,
-    /// Examples it was computed from.
+    /// Number of examples it was computed from.
     pub samples: u32,
 }
 
-/// What the gradients of an update count.
+/// Weights of the gradients of an update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    /// The factor of each.
+    /// The factor of each gradient.
     pub factors: Vec<f32>,
-    /// Different examples that the update is made of.
+    /// Number of distinct examples in the update.
     pub samples: u64,
 }
 
 impl Job {
-    /// Whoever hands out the tasks of the job; none if each worker goes through its own partition.
+    /// Creates the job's assigner; `None` if each worker goes through its own partition.
     ///
     /// # Errors
-    /// [`CodeError`] if the job asks for a gradient code that cannot be.
+    /// [`CodeError`] if the job asks for an impossible gradient code.
     pub fn dealer(&self) -> Result<Option<Box<dyn Dealer>>, CodeError> {
         Ok(match (self.code()?, self.redundancy, self.work) {
             (Some(code), ..) => Some(Box::new(Coded::new(self, code)?)),
@@ -178,8 +177,8 @@ impl Job {
     }
 }
 
-/// Examples in mini-batch `batch` of a part with `rows` examples: the last of a pass has what is
-/// left.
+/// Number of examples in mini-batch `batch` of a part with `rows` examples; the last mini-batch of
+/// a pass has the remainder.
 #[must_use]
 pub const fn batch_samples(rows: u64, batch: BatchId, batch_size: u32) -> u64 {
     let size = batch_size as u64;
@@ -191,7 +190,7 @@ pub const fn batch_samples(rows: u64, batch: BatchId, batch_size: u32) -> u64 {
     if left < size { left } else { size }
 }
 
-/// Notes the size of a part, which all who have it must agree on.
+/// Sets the size of a part; all workers that have the part must agree on it.
 fn set_rows(known: &mut [u64], part: PartId, rows: u64) -> Result<(), String> {
     match known.get_mut(part.0 as usize) {
         Some(known) if *known == 0 || *known == rows => {

@@ -1,4 +1,4 @@
-//! For tests: who was given what, and that nothing is done twice.
+//! Test helpers that check that no mini-batch is computed twice.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,28 +10,28 @@ use pstrain_compute::task::Task;
 /// Part and mini-batch.
 pub(super) type Given = (u32, u64);
 
-/// What `worker` is given next.
+/// Assigns the next mini-batch of `worker`.
 pub(super) fn deal(dealer: &mut impl Dealer, worker: u32) -> Option<Given> {
     let task = dealer.deal(WorkerId(worker), Version(0))?;
     Some((task.part.0, task.batch.0))
 }
 
-/// What workers do with what they are given.
+/// Simulated workers with their assigned and completed mini-batches.
 #[derive(Default)]
 pub(super) struct Course {
     under_way: BTreeMap<u32, Vec<Given>>,
     done: BTreeSet<Given>,
-    /// All that was ever given out.
+    /// All mini-batches that were ever assigned.
     pub(super) given: BTreeSet<Given>,
 }
 
 impl Course {
-    /// `worker` brings all that it has.
+    /// Completes all mini-batches of `worker`.
     pub(super) fn bring(&mut self, worker: u32) {
         self.done.extend(self.under_way.remove(&worker).into_iter().flatten());
     }
 
-    /// `worker` is given more.
+    /// Assigns `worker` another mini-batch.
     pub(super) fn ask(&mut self, dealer: &mut impl Dealer, worker: u32) -> Option<Given> {
         let given = deal(dealer, worker)?;
         self.under_way.entry(worker).or_default().push(given);
@@ -39,7 +39,7 @@ impl Course {
         Some(given)
     }
 
-    /// `worker` goes without bringing what it has.
+    /// Removes `worker`, whose mini-batches are put back.
     pub(super) fn leave(&mut self, dealer: &mut impl Dealer, worker: u32) {
         for (part, batch) in self.under_way.remove(&worker).into_iter().flatten() {
             let (part, batch) = (PartId(part), BatchId(batch));
@@ -48,7 +48,7 @@ impl Course {
         dealer.left(WorkerId(worker));
     }
 
-    /// Checks that nothing is under way twice, or again.
+    /// Checks that no mini-batch is assigned twice at a time, or again after completion.
     pub(super) fn check(&self) {
         let mut held = BTreeSet::new();
         for task in self.under_way.values().flatten() {
@@ -57,7 +57,7 @@ impl Course {
         }
     }
 
-    /// Mini-batches that were brought.
+    /// Number of completed mini-batches.
     pub(super) fn done(&self) -> u64 {
         self.done.len() as u64
     }

@@ -1,4 +1,4 @@
-//! Partial gradients: what a slow worker has finished counts, and another does the rest.
+//! Partial gradients: finished partitions of a slow worker count, and others compute the rest.
 
 use alloc::string::String;
 use alloc::vec;
@@ -12,25 +12,26 @@ use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 
-/// In each round worker `i` computes partitions `i`, `i + 1`, ... (`tasks` of them, counted round),
-/// and sends each gradient when it is ready. The round is covered once there is one of each
-/// partition; a second one adds nothing.
+/// In each round worker `i` computes partitions `i`, `i + 1`, ... (`tasks` of them, cyclically),
+/// and sends each gradient when it is ready. The round is covered once a gradient of each partition
+/// has arrived; duplicates are ignored.
 ///
-/// The result does not depend on who was first, since the gradient of a partition in a round is
-/// the same whoever computes it. With one task each it is BSP.
+/// The result does not depend on which worker was first, because the gradient of a partition in a
+/// round is the same on all workers. With one task per worker it is BSP.
 ///
 /// Ozfatura, Gunduz, Ulukus, *Speeding up distributed gradient descent by utilizing non-persistent
 /// stragglers*, ISIT 2019: multi-message communication, uncoded, cyclic order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Partial {
     tasks: u32,
-    /// Examples of each partition; 0 where nobody has said.
+    /// Examples of each partition; 0 until a worker has reported it.
     rows: Vec<u64>,
-    /// Which of its tasks each worker was given, bit by bit, and on which version.
+    /// For each worker, the bit set of its tasks that were assigned, and the version they belong
+    /// to.
     given: Vec<(Version, u64)>,
-    /// Which partitions are in the open round.
+    /// The partitions whose gradients are in the open round.
     arrived: Vec<bool>,
-    /// How many are not.
+    /// Number of partitions whose gradients are missing.
     missing: usize,
 }
 
@@ -54,7 +55,7 @@ impl Partial {
         self.arrived.get(part.0 as usize).is_some_and(|arrived| *arrived)
     }
 
-    /// Which of its tasks `worker` was given on `version`.
+    /// Returns the bit set of the tasks that `worker` was assigned on `version`.
     fn given(&self, worker: WorkerId, version: Version) -> u64 {
         let given = self.given.get(worker.0 as usize);
         given.filter(|(last, _)| *last == version).map_or(0, |&(_, given)| given)

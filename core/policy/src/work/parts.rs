@@ -1,4 +1,5 @@
-//! What dealers know of the parts whose mini-batches are anybody's, and of who is waiting for one.
+//! Part sizes and the gate for waiting workers, for assigners whose mini-batches may go to any
+//! worker.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,14 +10,14 @@ use super::set_rows;
 use crate::job::Job;
 use pstrain_compute::id::PartId;
 
-/// The sizes of the parts of the data, and how often each is gone through.
+/// Sizes of the parts of the data, and the number of passes over them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Parts {
     batch_size: u64,
     epochs: u64,
     /// Examples of all parts together.
     all_rows: u64,
-    /// Examples of each; 0 until a worker has said.
+    /// Examples of each part; 0 until a worker has reported it.
     rows: Vec<u64>,
 }
 
@@ -30,7 +31,7 @@ impl Parts {
         }
     }
 
-    /// Parts with `rows`, in mini-batches of 4 examples.
+    /// Creates parts with `rows` examples each, in mini-batches of 4 examples.
     #[cfg(test)]
     pub(super) fn of(rows: &[u64], epochs: u64) -> Self {
         let all_rows = rows.iter().sum();
@@ -45,21 +46,21 @@ impl Parts {
         self.rows.len() as u32
     }
 
-    /// Mini-batches in a pass over a part.
+    /// Number of mini-batches in a pass over a part.
     pub(super) fn batches(&self, part: PartId) -> u64 {
         self.rows.get(part.0 as usize).map_or(0, |rows| rows.div_ceil(self.batch_size))
     }
 
-    /// Mini-batches of a part in all epochs.
+    /// Number of mini-batches of a part in all epochs.
     pub(super) fn in_all(&self, part: PartId) -> u64 {
         self.batches(part) * self.epochs
     }
 
-    /// Takes note of the sizes of all parts, which are told from the part `first` on and called
-    /// `parts`.
+    /// Sets the sizes of all parts. `rows` starts with part `first` and wraps around; `parts` is
+    /// what the error message calls them.
     ///
     /// # Errors
-    /// In words, if they are not all that the job has, or another worker said otherwise.
+    /// A message, if the sizes do not add up to the job's, or contradict another worker's report.
     pub(super) fn set(&mut self, first: u32, rows: &[u64], parts: &str) -> Result<(), String> {
         let all = rows.iter().fold(0_u64, |all, &rows| all.saturating_add(rows));
         if all != self.all_rows {
@@ -74,21 +75,21 @@ impl Parts {
     }
 }
 
-/// Lets those for whom there was nothing to do ask again once there is something.
+/// Gate that lets workers without work ask again once there is work.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Gate {
-    /// Whether somebody found nothing to do.
+    /// True if a worker found no work since the gate last opened.
     refused: bool,
     times: u64,
 }
 
 impl Gate {
-    /// Somebody found nothing to do.
+    /// Records that a worker found no work.
     pub(super) const fn refuse(&mut self) {
         self.refused = true;
     }
 
-    /// There is something to do.
+    /// Records that there is work.
     pub(super) const fn open(&mut self) {
         if self.refused {
             self.refused = false;
@@ -96,7 +97,7 @@ impl Gate {
         }
     }
 
-    /// How often there was something to do for somebody for whom there had been nothing.
+    /// Returns how often work became available after a worker had found none.
     pub(super) const fn times(&self) -> u64 {
         self.times
     }

@@ -1,4 +1,4 @@
-//! Partitions whose workers are gone, done by those who are there.
+//! Partitions of absent workers, computed by the present ones.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -13,15 +13,15 @@ use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 
-/// Each worker goes through its own partition. Those of workers that are not there are everybody's:
-/// whoever has done an epoch of its own goes on with what is left of that epoch in one of them, so
-/// that no partition falls behind. A worker that comes back has its own again, from where the
-/// others are in it. Where a worker finds none of these it helps another with its own, so that
-/// nobody is idle before everything has been given out.
+/// Each worker goes through its own partition. Partitions of absent workers are open to all: a
+/// worker that has completed an epoch of its own continues with the rest of that epoch in an open
+/// partition, so that no partition falls behind. A worker that comes back resumes its own partition
+/// where the others are in it. If no open partition has work left, a worker helps another with its
+/// partition, so that no worker is idle before all mini-batches have been assigned.
 ///
 /// Mini-batch `k` of a partition with `b` of them has the number `e b + k` in epoch `e`, and each
-/// number is given out once. What does not come back, or to no use, is given out again, as the
-/// first of its partition. There is nothing beyond the last epoch of the budget: at the end each
+/// number is assigned once. A mini-batch that was not completed is assigned again, before others of
+/// its partition. There are no tasks beyond the last epoch of the budget: at the end each
 /// mini-batch of each epoch has been applied exactly once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Reassigned {
@@ -30,20 +30,20 @@ pub(super) struct Reassigned {
     gate: Gate,
 }
 
-/// What has been given out of a partition.
+/// Assignment state of a partition.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Partition {
-    /// Whether its worker is there.
+    /// True if its worker is present.
     is_manned: bool,
-    /// The first mini-batch that was never given out.
+    /// The first mini-batch that was never assigned.
     next: BatchId,
-    /// Mini-batches that were given out and did not come back, or not to any use.
+    /// Mini-batches that were assigned and not completed.
     again: BTreeSet<BatchId>,
-    /// How many other workers were given.
+    /// Number of mini-batches that were assigned to other workers.
     others: u64,
 }
 
-/// The part of the data that is the partition of a worker.
+/// The part of the data that is the partition of worker `index`.
 const fn part(index: usize) -> PartId {
     PartId(index as u32)
 }
@@ -58,14 +58,15 @@ impl Reassigned {
         }
     }
 
-    /// The mini-batch of a partition to be given out next, if there is any within the budget.
+    /// Returns the mini-batch of a partition to assign next, if the budget has one left.
     fn first(&self, index: usize) -> Option<BatchId> {
         let Partition { next, again, .. } = self.partitions.get(index)?;
         let fresh = (next.0 < self.parts.in_all(part(index))).then_some(*next);
         again.first().copied().or(fresh)
     }
 
-    /// The partition that a worker goes on with: the one that is behind, its own before others.
+    /// Returns the partition that a worker continues with: the one furthest behind that is open to
+    /// it, its own first. If there is none, the partition with the most mini-batches left.
     fn choose(&self, own: usize) -> Option<usize> {
         let epoch =
             |index: usize| self.first(index)?.0.checked_div(self.parts.batches(part(index)));
@@ -78,7 +79,7 @@ impl Reassigned {
                 let fresh = (self.parts.in_all(part(index))).saturating_sub(next.0);
                 fresh + again.len() as u64
             };
-            // Of several, the first.
+            // `max_by_key` returns the last maximum, so reverse the order to get the first.
             let rest = (0..self.partitions.len()).rev().map(|index| (left(index), index));
             rest.max_by_key(|(left, _)| *left).filter(|(left, _)| *left > 0).map(|(_, index)| index)
         })
@@ -146,7 +147,7 @@ mod tests {
     use super::super::once::{Course, deal};
     use super::*;
 
-    /// Partitions with so many rows, all of whose workers are there.
+    /// Creates partitions with `rows` examples each, all of whose workers are present.
     fn partitions(rows: &[u64], epochs: u64) -> Reassigned {
         let mut dealer = Reassigned {
             parts: Parts::of(rows, epochs),
@@ -172,7 +173,7 @@ mod tests {
         assert_eq!(deal(&mut dealer, 2), Some((2, 0)));
         dealer.put_back(WorkerId(2), Task { part: PartId(2), batch: BatchId(0), examples: 0 });
         dealer.left(WorkerId(2));
-        // First its own epoch, then what is left of that of the one who is gone.
+        // First its own epoch, then the rest of that epoch of the absent worker.
         let first: Vec<_> = (0..3).map(|_| deal(&mut dealer, 0).unwrap()).collect();
         assert_eq!(first, [(0, 0), (0, 1), (2, 0)]);
         let second: Vec<_> = (0..4).map(|_| deal(&mut dealer, 1).unwrap()).collect();
@@ -190,7 +191,7 @@ mod tests {
         let mut dealer = partitions(&[8, 12], 2);
         let own: Vec<_> = (0..4).map(|_| deal(&mut dealer, 0).unwrap()).collect();
         assert_eq!(own, [(0, 0), (0, 1), (0, 2), (0, 3)]);
-        // It has no other left and helps.
+        // Its own partition is done, and it helps.
         assert_eq!(deal(&mut dealer, 0), Some((1, 0)));
         assert_eq!(deal(&mut dealer, 1), Some((1, 1)));
     }
@@ -204,8 +205,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever asks is given something until all epochs are done, whoever comes and goes
-        /// meanwhile, and everything is done once.
+        /// A worker that asks gets a task until all epochs are done, while workers come and go, and
+        /// each mini-batch is done once.
         #[test]
         fn each_mini_batch_is_done_once(
             rows in prop::collection::vec(1_u64..40, 4),

@@ -1,4 +1,4 @@
-//! The shard queue: the data are cut into many parts, and whoever is free takes the next.
+//! The shard queue: the data are divided into many parts, and a free worker takes the next.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
@@ -16,34 +16,33 @@ use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 
 /// Every worker has all parts. A free worker takes the next shard of the epoch's queue, a random
-/// order of the parts, and goes through it in mini-batches; so the fast do more. Where the queue is
-/// empty it takes the later half of what is left of the shard that most is left of, until no
-/// mini-batch of the epoch is left to give out; then the next epoch's queue begins. So nobody is
-/// idle, and two epochs overlap by no more than what is under way.
+/// order of the parts, and goes through it in mini-batches; fast workers thus do more. If the queue
+/// is empty it takes the later half of the largest remaining shard, until every mini-batch of the
+/// epoch has been assigned; then the next epoch's queue starts. No worker is idle, and two epochs
+/// overlap only by the mini-batches under way.
 ///
 /// Mini-batch `k` of a part with `b` of them has the number `e b + k` in epoch `e`, and each number
-/// is given out once. What does not come back, or to no use, is given to whoever is free next,
-/// before anything else. There is nothing beyond the last epoch of the budget: at the end each
+/// is assigned once. A mini-batch that was not completed goes to the next free worker, before
+/// anything else. There are no tasks beyond the last epoch of the budget: at the end each
 /// mini-batch of each epoch has been applied exactly once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shards {
     shuffle: Stream,
     parts: Parts,
-    /// The epoch after that of the queue.
+    /// The epoch after the queue's epoch.
     next_epoch: u64,
-    /// Shards of the epoch that nobody holds.
+    /// Shards of the epoch that no worker holds.
     queue: VecDeque<Span>,
-    /// What each worker has still to be given of its shard.
+    /// The unassigned rest of each worker's shard.
     held: Vec<Option<Span>>,
-    /// Mini-batches that were given out and did not come back, or not to any use: epoch, part,
-    /// number.
+    /// Mini-batches that were assigned and not completed: epoch, part, number.
     again: BTreeSet<(u64, PartId, BatchId)>,
-    /// Mini-batches of all epochs that were never given out.
+    /// Number of mini-batches of all epochs that were never assigned.
     left: u64,
     gate: Gate,
 }
 
-/// Mini-batches of one part that are to be given out; never none.
+/// A non-empty range of unassigned mini-batches of one part.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Span {
     part: PartId,
@@ -71,7 +70,7 @@ impl Shards {
         }
     }
 
-    /// What a worker without a shard goes on with.
+    /// Returns the span that a worker without a shard continues with.
     fn take(&mut self) -> Option<Span> {
         self.queue.pop_front().or_else(|| self.split()).or_else(|| {
             self.begin_epoch();
@@ -79,13 +78,13 @@ impl Shards {
         })
     }
 
-    /// The later half of the shard that most is left of.
+    /// Splits off the later half of the span with the most mini-batches left.
     fn split(&mut self) -> Option<Span> {
         let longer = |most: &Option<Span>, span: &Option<Span>| {
             let left = |span: &Option<Span>| span.map_or(0, |span| span.left());
             left(span) > left(most)
         };
-        // Of several, the first.
+        // On a tie the first span is split.
         let held = self.held.iter_mut();
         let longest = held.reduce(|most, span| if longer(most, span) { span } else { most })?;
         let whole = (*longest)?;
@@ -94,7 +93,7 @@ impl Shards {
         Some(Span { begin: middle, ..whole })
     }
 
-    /// Puts the shards of the next epoch into the queue, if there is one.
+    /// Fills the queue with the shards of the next epoch, if there is one.
     fn begin_epoch(&mut self) {
         let epoch = self.next_epoch;
         if epoch >= self.parts.epochs() {
@@ -191,11 +190,11 @@ mod tests {
         let second = 1 - first;
         assert_eq!(deal(&mut shards, 1), Some((second, 0)));
         assert_eq!(deal(&mut shards, 0), Some((first, 1)));
-        // The second has 7 left of which 4 go to the third worker.
+        // The second worker has 7 left, of which 4 go to the third worker.
         assert_eq!(deal(&mut shards, 2), Some((second, 4)));
         assert_eq!(deal(&mut shards, 1), Some((second, 1)));
         assert_eq!(deal(&mut shards, 2), Some((second, 5)));
-        // What comes back goes first, and the shard of one who is gone to whoever is free.
+        // Mini-batches that were put back come first, and the shard of a departed worker is queued.
         shards.put_back(WorkerId(1), Task { part: PartId(second), batch: BatchId(1), examples: 0 });
         shards.left(WorkerId(1));
         assert_eq!(deal(&mut shards, 0), Some((second, 1)));
@@ -206,7 +205,7 @@ mod tests {
         assert_eq!(deal(&mut shards, 0), Some((second, 3)));
         assert_eq!(deal(&mut shards, 0), Some((second, 7)));
         assert_eq!(deal(&mut shards, 2), Some((second, 6)));
-        // The next epoch's first.
+        // The first mini-batch of the next epoch.
         let (_, batch) = deal(&mut shards, 2).unwrap();
         assert_eq!(batch, 8);
     }
@@ -236,8 +235,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever asks is given something until all epochs are done, whoever goes meanwhile, and
-        /// everything is done once, the epochs one after another.
+        /// A worker that asks gets a task until all epochs are done, while workers leave, and each
+        /// mini-batch is done once, the epochs one after another.
         #[test]
         fn each_mini_batch_is_done_once(
             rows in prop::collection::vec(1_u64..40, 1..9),

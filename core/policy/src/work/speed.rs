@@ -1,4 +1,4 @@
-//! Work in proportion to speed: a slow worker has small mini-batches, and all are ready at once.
+//! Work in proportion to speed: a slow worker has small mini-batches, so that all finish together.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -15,51 +15,51 @@ use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 
-/// The smallest mini-batch that a worker's is made, unless the job's are smaller.
+/// The smallest mini-batch size of a worker, unless the job's is smaller.
 const LEAST: u32 = 8;
-/// What the past counts in a smoothed time.
+/// Weight of the past in a smoothed time.
 const MEMORY: f64 = 0.8;
-/// The most by which a mini-batch changes at once, in hundredths.
+/// The largest change of a mini-batch size at once, in percent.
 const STEP: u64 = 20;
-/// What a re-balancing must take off the longest time, or it is not worth it.
+/// The smallest relative reduction of the longest time that is worth a rebalance.
 const GAIN: f64 = 0.001;
 
-/// Each worker goes through its own partition in mini-batches of a size of its own. The sizes of
-/// all who count sum up to as many times the job's mini-batch, and shift from those who take long
-/// from parameters to gradient to those who do not.
+/// Assigner with mini-batch sizes by speed. Each worker goes through its own partition in
+/// mini-batches of its own size. The sizes of all N members sum to N times the job's batch size,
+/// and shift from workers that take long from parameters to gradient to workers that are fast.
 ///
-/// A worker's time is taken to be `start + slope * size`: what the size does not change, such as
-/// the way over a slow link, and the computing time of an example, each smoothed. Where nothing but
+/// A worker's time is modelled as `start + slope * size`: a part that does not depend on the size,
+/// such as the trip over a slow link, and the computing time of an example, both smoothed. If only
 /// computing takes time the sizes become `B_i = N B speed_i / sum(speed)`.
 ///
-/// A mini-batch has the number of its first example in the sequence of the worker's passes, so
-/// that each pass goes through all examples once whatever the sizes are.
+/// The number of a mini-batch is the position of its first example in the sequence of the worker's
+/// passes, so that each pass covers all examples once at any sizes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BySpeed {
     batch_size: u32,
     workers: Vec<Account>,
-    /// Examples of each partition; 0 where nobody has said.
+    /// Examples of each partition; 0 until a worker has reported it.
     rows: Vec<u64>,
-    /// Gradients since the sizes were last looked at.
+    /// Gradients since the last rebalance.
     pushes: usize,
 }
 
-/// What is known of a worker.
+/// State of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Account {
-    /// Whether it counted when the sizes were last looked at.
+    /// True if it was a member at the last rebalance.
     counts: bool,
     size: u32,
     speed: Option<Speed>,
-    /// When its last gradient came.
+    /// When its last gradient arrived.
     last: Time,
-    /// The first example that was never given out.
+    /// The first example that was never assigned.
     next: u64,
-    /// Mini-batches that were given out and did not come back, or not to any use.
+    /// Mini-batches that were assigned and not completed.
     again: BTreeSet<(BatchId, u32)>,
 }
 
-/// How long a worker takes, in seconds.
+/// Modelled time of a worker, in seconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Speed {
     start: f64,
@@ -85,12 +85,12 @@ impl BySpeed {
         least as u64
     }
 
-    /// Gives the sizes of those who went to those who stay.
+    /// Redistributes the sizes of departed workers over the members.
     fn share_out(&mut self, members: &[usize]) {
         for (index, account) in self.workers.iter_mut().enumerate() {
             let counts = members.binary_search(&index).is_ok();
             if !counts && account.counts {
-                // Whoever comes back may be another machine.
+                // A worker that comes back may be another machine.
                 (account.size, account.speed) = (self.batch_size, None);
             }
             account.counts = counts;
@@ -110,15 +110,15 @@ impl BySpeed {
         }
     }
 
-    /// Shifts examples from those who take the longest to the others. Those who have not been
-    /// measured yet keep what they have.
+    /// Shifts examples from the slowest workers to the others. Workers that have not been measured
+    /// yet keep their sizes.
     fn rebalance(&mut self, members: &[usize]) {
         let least = self.least();
         let measured = |&index: &usize| {
             let account = &self.workers[index];
             let (size, Speed { start, slope }) = (u64::from(account.size), account.speed?);
             let step = (size * STEP / 100).max(1);
-            // More than its partition has are never computed at once.
+            // A mini-batch is never larger than the partition.
             let most = (size + step).min(self.rows[index]).max(size);
             let least = (size - step).max(least).min(size);
             Some((index, Line { start, slope, least, most }))
@@ -160,11 +160,11 @@ impl Dealer for BySpeed {
     fn timed(&mut self, worker: WorkerId, task: Task, timed: Timed) {
         let Some(account) = self.workers.get_mut(worker.0 as usize) else { return };
         let Timed { granted, now, compute, samples } = timed;
-        // What was under way behind another waited for that.
+        // A pipelined mini-batch waited for the previous one.
         let began = granted.max(account.last);
         account.last = now;
         self.pushes += 1;
-        // The last of a pass is smaller, and says less.
+        // The last mini-batch of a pass is smaller, and its time less meaningful.
         let slope = compute.as_secs_f64() / f64::from(samples);
         if samples < task.examples || slope <= 0.0 || !slope.is_finite() {
             return;
@@ -213,14 +213,14 @@ mod tests {
     use super::*;
     use pstrain_compute::id::Clock;
 
-    /// Machines that compute rounds.
+    /// Simulated machines that compute rounds.
     struct Machines {
         dealer: BySpeed,
         cohort: Cohort,
-        /// Microseconds that do not depend on the size, and those of an example.
+        /// Microseconds independent of the size, and microseconds per example.
         speeds: Vec<(u32, u32)>,
         now: Time,
-        /// The examples that each was given, in the order of its passes.
+        /// The examples that each machine was assigned, in the order of its passes.
         given: Vec<Vec<u64>>,
     }
 
@@ -245,7 +245,7 @@ mod tests {
             self.members().into_iter().map(size).collect()
         }
 
-        /// The longest time that is to be expected of those who were measured.
+        /// The longest predicted time of the measured machines.
         fn longest(&self) -> f64 {
             let time = |worker: WorkerId| {
                 let account = &self.dealer.workers[worker.0 as usize];
@@ -255,8 +255,9 @@ mod tests {
             self.members().into_iter().filter_map(time).fold(0.0, f64::max)
         }
 
-        /// One round, in which worker `i` takes `noise[i]` percent longer than its machine does,
-        /// and those of `lost` are given a mini-batch and leave. Gives the tasks of the others.
+        /// Simulates one round, in which worker `i` takes `noise[i]` percent longer than its
+        /// machine does, and each worker of `lost` is assigned a mini-batch and leaves. Returns the
+        /// tasks of the others.
         fn round(&mut self, noise: &[u32], lost: &[WorkerId]) -> Vec<Task> {
             let (granted, mut tasks) = (self.now, Vec::new());
             for worker in self.members() {
@@ -323,7 +324,7 @@ mod tests {
                 let sizes = machines.sizes();
                 prop_assert_eq!(sizes.iter().sum::<u32>(), batch_size * sizes.len() as u32);
             }
-            // Each example once a pass, but for those that went with a worker.
+            // Each example once a pass, except mini-batches of workers that left.
             for (index, given) in machines.given.iter_mut().enumerate() {
                 let account = &machines.dealer.workers[index];
                 for &(batch, examples) in &account.again {
@@ -352,7 +353,7 @@ mod tests {
             }
         }
 
-        /// With nothing but computing, `B_i = N B speed_i / sum(speed)` to the last example.
+        /// If only computing takes time, `B_i = N B speed_i / sum(speed)` up to rounding.
         #[test]
         fn sizes_become_those_in_proportion_to_speed(
             each in prop::collection::vec(100_u32..1000, 2..8),
@@ -366,7 +367,7 @@ mod tests {
             let all: f64 = each.iter().map(|&each| 1.0 / f64::from(each)).sum();
             for (size, each) in machines.sizes().into_iter().zip(each) {
                 let share = 1000.0 * speeds.len() as f64 / f64::from(each) / all;
-                // A re-balancing that gains too little is left out.
+                // A rebalance with too little gain is skipped.
                 prop_assert!((f64::from(size) - share).abs() < 1.0 + 0.01 * share);
             }
         }
@@ -381,7 +382,7 @@ mod tests {
         }
         assert_eq!(machines.sizes(), [80, 120]);
 
-        // Two at once: the second took as long as the first, from when that came.
+        // Two pipelined mini-batches: the second starts when the first arrives, and takes as long.
         let mut dealer = BySpeed::new(1, 100);
         let task = Task { part: PartId(0), batch: BatchId(0), examples: 100 };
         let ms = Duration::from_millis;
