@@ -110,7 +110,8 @@ impl Iterations {
         Revision { place, scale, share, keeps }
     }
 
-    /// Returns the factor of a gradient that comes alone, if it changes nothing but its own values.
+    /// Returns the factor of a lone gradient, if it is the first of its iteration: the update then
+    /// is its values times the factor.
     pub(super) const fn alone(revision: &Revision) -> Option<f32> {
         if revision.share.is_none() { Some(revision.scale) } else { None }
     }

@@ -125,6 +125,7 @@ impl Aggregator {
                     } else {
                         let sum = sum.get_or_insert_with(|| kept.values.to_vec());
                         self.merge(sum, kept, &next, parameters);
+                        // The sum is corrected already.
                         kept.base = None;
                     }
                     (next.values, next.base) = (&[], None);

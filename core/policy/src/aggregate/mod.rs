@@ -453,6 +453,7 @@ impl Aggregator {
                 next.extend_from_slice(&parameters[keys.clone()]);
                 update(keys.start, &mut next[keys]);
             }
+            // The next update reuses the old buffer if its other holders have dropped it by then.
             core::mem::swap(parameters, retired);
         }
         self.combination.finish();

@@ -259,6 +259,7 @@ impl Cohort {
         self.version = self.version.next();
         self.contributions -= taken;
         if self.contributions > 0 {
+            // The round stays open for the remaining contributions.
             return;
         }
         self.pending.clear();

@@ -12,10 +12,9 @@ use pstrain_compute::task::MOST_IN_FLIGHT;
 /// iteration, and iterations become updates in order. A worker is asked for at most D iterations
 /// beyond the oldest that is not an update yet, so no gradient is staler than D. It is also not
 /// asked for more iterations than the budget asks for, plus one. Without a bound a worker may be
-/// ahead by a pass over its data, times the number of blocks of keys if updates cover blocks: the
-/// server keeps all these gradients, for a worker that may never come. Unlike under SSP, no worker
-/// sees part of an iteration, and a worker may start before its own last gradient is in the
-/// parameters.
+/// ahead by a pass over its data, and over all blocks of keys if updates cover blocks: the server
+/// keeps all these gradients, for a worker that may never come. Unlike under SSP, no worker sees
+/// part of an iteration, and a worker may start before its own last gradient is in the parameters.
 ///
 /// Li et al., OSDI 2014, sections 3.4 and 3.5.
 #[derive(Clone, Copy, Debug)]

@@ -49,6 +49,7 @@ pub(super) fn level(total: u64, lines: &[Line]) -> Vec<u64> {
     let remainder = |&index: &usize| shares[index] - shares[index] as u64 as f64;
     order.sort_by(|a, b| remainder(b).total_cmp(&remainder(a)));
     let mut sum: u64 = sizes.iter().sum();
+    // Stops short of the total if the bounds prevent any further change.
     let mut changed = true;
     while sum != total && changed {
         changed = false;

@@ -91,7 +91,7 @@ pub trait Dealer: Debug + Send {
         false
     }
 
-    /// Returns true if the members and the gradients in the open round can not cover it.
+    /// Returns true if the members and the gradients in the open round cannot cover it.
     fn is_stuck(&self, _members: &Cohort) -> bool {
         false
     }

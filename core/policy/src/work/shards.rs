@@ -149,6 +149,7 @@ impl Dealer for Shards {
 
     fn set_rows(&mut self, _worker: WorkerId, rows: &[u64]) -> Result<(), String> {
         self.parts.set(0, rows, "shards")?;
+        // Once the first epoch has begun, `left` counts down and must not be reset.
         if self.next_epoch == 0 {
             let parts = (0..self.parts.len()).map(PartId);
             self.left = parts.map(|part| self.parts.in_all(part)).sum();
