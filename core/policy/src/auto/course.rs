@@ -1,13 +1,13 @@
 //! Trajectory of the parameters: detects a swing, and tracks the version to restore.
 //!
-//! The number of updates between two looks is twice the number of gradients under way, or an odd
-//! multiple of that, so that looks do not cost more than updates. Parameters that go downhill move
-//! in the same direction from look to look. With stale gradients they overshoot before the
-//! gradients reflect it, and return: a staleness of `tau` updates makes them swing with a half
-//! period of about `2 tau` updates once `rate * curvature * tau > 1 / e`, with growing amplitude
-//! from `pi / 2` on. The cosine between two moves is therefore near 1 while training is far from
-//! that, and near -1 while it swings. Noise alone, pulled back to its origin, gives `-(1 - exp(-2
-//! rate * curvature * tau)) / 2`: never less than -1/2.
+//! The number of updates between two looks is twice the number of gradients under way, at least
+//! `FEWEST`, or an odd multiple of that, so that looks do not cost more than updates. Parameters
+//! that go downhill move in the same direction from look to look. With stale gradients they
+//! overshoot before the gradients reflect it, and return: a staleness of `tau` updates makes them
+//! swing with a half period of about `2 tau` updates once `rate * curvature * tau > 1 / e`, with
+//! growing amplitude from `pi / 2` on. The cosine between two moves is therefore near 1 while
+//! training is far from that, and near -1 while it swings. Noise alone, pulled back to its origin,
+//! gives `-(1 - exp(-2 rate * curvature * tau)) / 2`: never less than -1/2.
 //!
 //! The test needs no learning rate, momentum or curvature. An optimizer that scales its own steps
 //! could not provide them.

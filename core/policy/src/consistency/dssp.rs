@@ -18,8 +18,8 @@ use pstrain_compute::time::Time;
 /// it, at most the difference of the two slacks. If both slacks are equal it is SSP.
 ///
 /// Zhao et al., ICDCS 2019, algorithms 1 and 2. Their interval is the time between two pushes. Here
-/// it is the time from when a worker was free to start to its push, because the time it
-/// waited says nothing about its pace.
+/// it is the time from when a worker was free to start to its push, because the time it waited says
+/// nothing about its pace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dssp {
     low: u64,
