@@ -1,4 +1,4 @@
-//! Where a server listens.
+//! Addresses at which servers listen.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a trial dial may take.
+/// Time limit of a trial dial.
 const TRIAL: Duration = Duration::from_secs(1);
 
 /// An address: `HOST:PORT`, `tcp://HOST:PORT` or `unix:PATH`.
@@ -20,7 +20,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Text that is no address.
+/// Text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError(String);
 
@@ -66,7 +66,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The IP addresses behind a TCP address.
+    /// Resolves the host of a TCP address to its IP addresses.
     pub(crate) fn resolve(host: &str) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<SocketAddr> = host.to_socket_addrs()?.collect();
         if found.is_empty() {
@@ -76,18 +76,19 @@ impl Address {
         Ok(found)
     }
 
-    /// The name by which a certificate knows who listens there: without the port, and `localhost`
-    /// for a Unix socket.
+    /// The host name that a certificate must have: without the port, and `localhost` for a Unix
+    /// socket.
     pub(crate) fn host(&self) -> &str {
         let Self::Tcp(host) = self else { return "localhost" };
         let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
         name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name)
     }
 
-    /// Whether both lead to the same place.
+    /// True if both addresses lead to the same endpoint. A name in `other` that cannot be resolved
+    /// is a different endpoint.
     ///
     /// # Errors
-    /// If this one has a name that nobody knows.
+    /// If the host name of `self` cannot be resolved.
     pub fn is_same(&self, other: &Self) -> io::Result<bool> {
         Ok(match (self, other) {
             (Self::Tcp(host), Self::Tcp(other)) => {
@@ -99,10 +100,10 @@ impl Address {
         })
     }
 
-    /// Connects and goes away again, within a second or so.
+    /// Connects and disconnects at once; waits at most one second for each resolved TCP address.
     ///
     /// # Errors
-    /// If nobody listens there, or the way there is not open.
+    /// If no server listens there, or the address cannot be reached.
     pub fn try_dial(&self) -> io::Result<()> {
         match self {
             Self::Unix(path) => UnixStream::connect(path).map(drop),
@@ -119,7 +120,7 @@ impl Address {
         }
     }
 
-    /// Whether it stands for all addresses of a machine, so that nobody can dial it.
+    /// True if the address stands for all addresses of a machine, so that a client cannot dial it.
     #[must_use]
     pub fn is_unspecified(&self) -> bool {
         match self {
@@ -129,7 +130,7 @@ impl Address {
         }
     }
 
-    /// Whether only this machine can reach it. A host name that cannot be resolved is not.
+    /// True if only this machine can reach the address; false if its host name cannot be resolved.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {

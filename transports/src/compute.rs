@@ -1,4 +1,4 @@
-//! Gradients off the loop that moves messages, so that heartbeats go on while one is computed.
+//! Gradient computation off the message loop, so that heartbeats continue meanwhile.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -12,12 +12,14 @@ use crate::driver::Handle;
 use crate::gradient::compute_gradient;
 use crate::paced::{Paced, Pacing};
 
-/// Computes the gradients of one worker: on a thread of its own as long as that is needed, and in
-/// the loop itself once they have proved to be short, since handing over would cost more than
-/// they do. At a modelled pace always on a thread, which can sleep.
+/// Computes the gradients of one worker.
+///
+/// It starts on its own thread. Once gradients prove to be short it moves into the driver loop,
+/// since a handover would cost more than a gradient. With a modelled pace it stays on a thread,
+/// which can sleep.
 #[derive(Debug)]
 pub struct Computer {
-    /// Always there, but for the moment in which it changes.
+    /// `None` only while the place changes.
     place: Option<Place>,
     clock: WallClock,
     short: Duration,
@@ -27,11 +29,11 @@ pub struct Computer {
 enum Place {
     Here(Box<Trainer>),
     Away(Away),
-    /// At a pace that is modelled.
+    /// On a thread, at a modelled pace.
     Paced(Paced),
 }
 
-/// A trainer on a thread of its own.
+/// A trainer on its own thread.
 #[derive(Debug)]
 struct Away {
     orders: Sender<Compute>,
@@ -40,8 +42,8 @@ struct Away {
 }
 
 impl Computer {
-    /// A computer whose gradients, if shorter than `short`, do not delay anything that matters
-    /// (a tenth of the time between heartbeats, say).
+    /// Returns a computer for one worker. A gradient shorter than `short` may block the driver loop
+    /// (for example, a tenth of the heartbeat interval).
     #[must_use]
     pub fn new(trainer: Trainer, short: Duration, handle: &Handle) -> Self {
         let clock = WallClock::start();
@@ -49,14 +51,14 @@ impl Computer {
         Self { place: Some(Place::Away(away)), clock, short }
     }
 
-    /// A computer whose gradients take as long as `pacing` says.
+    /// Returns a computer whose gradients take as long as `pacing` says.
     pub(crate) fn paced(trainer: Trainer, pacing: Pacing, handle: &Handle) -> Self {
         let clock = pacing.clock;
         let paced = Paced::start(trainer, pacing, handle.clone());
         Self { place: Some(Place::Paced(paced)), clock, short: Duration::ZERO }
     }
 
-    /// Computes a gradient: the answer comes back at once, or through the handle.
+    /// Computes a gradient. Returns the answer, or posts it through the handle later.
     pub fn compute(&mut self, order: Compute, handle: &Handle) -> Option<Input> {
         let (place, answer) = match self.place.take()?.come_back(self.short) {
             Place::Here(mut trainer) => {
@@ -69,7 +71,7 @@ impl Computer {
                 (place, Some(Input::Computed(computed)))
             }
             Place::Away(away) => {
-                // The thread ends when its sender is gone, not before.
+                // The send cannot fail: the thread ends only after this sender is dropped.
                 let _sent = away.orders.send(order);
                 (Place::Away(away), None)
             }
@@ -84,7 +86,7 @@ impl Computer {
 }
 
 impl Place {
-    /// Brings the trainer back if the gradients have proved to be short.
+    /// Moves the trainer back into the loop if its gradients have proved to be short.
     fn come_back(self, short: Duration) -> Self {
         match self {
             Self::Away(away) if away.took.try_recv().is_ok_and(|took| took < short) => {
@@ -106,7 +108,7 @@ impl Away {
         let thread = std::thread::spawn(move || {
             for order in inbox {
                 let computed = compute_gradient(&mut trainer, order, clock);
-                // Whoever does not listen any more does not need to know.
+                // A `Computer` that was dropped needs no report.
                 let _unheard = report.send(computed.took);
                 handle.post(Input::Computed(computed));
             }

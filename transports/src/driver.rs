@@ -13,36 +13,38 @@ use pstrain_wire::{Message, Status};
 use crate::refusals::Refusals;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 
-/// How long the last messages may take to get out after the node has finished.
+/// Time limit for sending the last messages after the node has finished.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// A wait that ends this long after its deadline was no wait: the process or the machine was
-/// stopped. A busy machine wakes a process some milliseconds late.
+/// Lateness of a wait from which on the process or the machine must have been stopped. On a busy
+/// machine a process wakes up only some milliseconds late.
 const OVERSLEPT: Duration = Duration::from_millis(100);
 
-/// What a node's effects need beside a transport.
+/// Performs the effects of a node that are not about messages.
 pub trait Services {
-    /// Takes note of something that happened.
+    /// Records an event of the node.
     fn report(&mut self, now: Time, event: Event);
 
-    /// Begins work that is answered by an input: at once, or later through `handle`.
+    /// Begins the work of an effect. Returns the input that answers it, or posts it to `handle`
+    /// later.
     fn work(&mut self, effect: Effect, handle: &Handle) -> Option<Input>;
 
-    /// Rows of a part from row `from` on; none if there are none to give.
+    /// Returns rows of a part from row `from` on; `None` if there are none.
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk>;
 
-    /// When it wants to [see](Self::look) how the node is doing, if ever.
+    /// Returns when the service next wants to [see](Self::look) the status of the node, if ever.
     fn looks_at(&self) -> Option<Time> {
         None
     }
 
-    /// Sees how the node is doing, if that knows. The next time that it wants to is after `now`.
+    /// Receives the status of the node, if the node has one. Sets the next time to later than
+    /// `now`.
     fn look(&mut self, now: Time, status: Option<Status>) {
         let _unheeded = (now, status);
     }
 }
 
-/// Hands inputs to a driven node from other threads.
+/// Posts inputs to a driven node from other threads.
 #[derive(Clone, Debug)]
 pub struct Handle {
     inputs: Sender<Input>,
@@ -50,7 +52,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Hands in an input; a node that has finished takes no notice.
+    /// Posts an input. A node that has finished ignores it.
     pub fn post(&self, input: Input) {
         if self.inputs.send(input).is_ok() {
             self.waker.wake();
@@ -58,7 +60,7 @@ impl Handle {
     }
 }
 
-/// Where the inputs of a [`Handle`] arrive.
+/// Receiving end of a [`Handle`].
 #[derive(Debug)]
 pub struct Mailbox {
     handle: Handle,
@@ -66,30 +68,31 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox for a node that will be driven over `transport`.
+    /// Returns a mailbox for a node that will be driven over `transport`.
     pub fn new(transport: &impl Transport) -> Self {
         let (sender, inputs) = channel();
         Self { handle: Handle { inputs: sender, waker: transport.waker() }, inputs }
     }
 
-    /// Hands inputs in.
+    /// Returns a handle that posts inputs to this mailbox.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 }
 
-/// Inputs cannot be kept: the system's words. No effect of theirs was seen.
+/// Inputs could not be written durably, with the system's error text. None of their effects was
+/// performed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unkept(pub String);
 
-/// A node that could not be driven to its end.
+/// Errors that stop the driver before the node has finished.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DriveError {
-    /// The transport fails as a whole.
+    /// The transport failed as a whole.
     Transport(TransportError),
-    /// The inputs cannot be kept.
+    /// The journal could not keep the inputs.
     Unkept(Unkept),
 }
 
@@ -127,28 +130,29 @@ impl std::error::Error for DriveError {
     }
 }
 
-/// Keeps the inputs of a node, so that one that begins anew can be handed them again.
+/// Keeps the inputs of a node, so that they can be replayed after a restart.
 pub trait Journal<N> {
-    /// Whether anything is kept: then effects wait for the inputs before them to be.
+    /// True if the journal keeps inputs. Effects then wait until the inputs before them are
+    /// committed.
     const KEEPS: bool = true;
 
-    /// Takes note of an input, which the node is about to be handed.
+    /// Appends an input that the node is about to handle.
     fn append(&mut self, now: Time, input: &Input);
 
-    /// Returns once everything that was appended is kept.
+    /// Returns once all appended inputs are durable.
     ///
     /// # Errors
-    /// [`Unkept`] if it cannot be, and is not to be waited for.
+    /// [`Unkept`] if they cannot be written and waiting would not help.
     fn commit(&mut self) -> Result<(), Unkept>;
 
-    /// The node rests: all effects of its inputs so far have been obeyed. It may be looked at, or
-    /// saved. Gives what it is to be handed next, if anything.
+    /// Called when the node is at rest: all effects of its inputs so far have been performed, so
+    /// the journal may inspect or save the node. Returns the next input for the node, if any.
     fn rest(&mut self, now: Time, node: &mut N) -> Option<Input> {
         let _nothing = (now, node);
         None
     }
 
-    /// Takes note of a state, to be written once that is asked for.
+    /// Takes a state, to be written when [`Self::write`] is called.
     fn take(&mut self, now: Time, checkpoint: Checkpoint) {
         let _nothing = (now, checkpoint);
     }
@@ -158,13 +162,13 @@ pub trait Journal<N> {
         let _nothing = now;
     }
 
-    /// The node has finished.
+    /// Called once the node has finished.
     fn end(&mut self, now: Time, node: &mut N) {
         let _nothing = (now, node);
     }
 }
 
-/// Nothing is kept.
+/// A journal that keeps nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoJournal;
 
@@ -178,10 +182,10 @@ impl<N> Journal<N> for NoJournal {
     }
 }
 
-/// Runs `node` until it has finished, and returns how it did.
+/// Runs `node` until it has finished, and returns its result.
 ///
 /// # Errors
-/// [`DriveError`] if the transport fails as a whole; a connection that fails is an input.
+/// [`DriveError`] if the transport fails as a whole; a failed connection is an input of the node.
 pub fn drive<N: Node, T: Transport, S: Services>(
     node: &mut N,
     transport: &mut T,
@@ -191,25 +195,26 @@ pub fn drive<N: Node, T: Transport, S: Services>(
     drive_from(node, transport, services, mailbox, &mut NoJournal, Begin::start())
 }
 
-/// How a node that exists already begins.
+/// Pending effects and first inputs of a node that is driven on.
 #[derive(Debug)]
 pub struct Begin {
-    /// What it asked for and has not been answered.
+    /// Effects that the node requested and that have not been performed.
     pub effects: Vec<Effect>,
-    /// What it is handed first.
+    /// Inputs that the node handles first.
     pub inputs: Vec<Input>,
 }
 
 impl Begin {
-    /// How a new node begins.
+    /// Returns the beginning of a new node.
     #[must_use]
     pub fn start() -> Self {
         Self { effects: Vec::new(), inputs: vec![Input::Start] }
     }
 }
 
-/// Runs `node` from where it is until it has finished, and returns how it did. Nobody sees an
-/// effect of inputs that `journal` has not committed; all that came at once are committed at once.
+/// Runs `node` from its present state until it has finished, and returns its result. An effect
+/// becomes visible only after `journal` has committed the inputs before it; all inputs of one wait
+/// are committed together.
 ///
 /// # Errors
 /// As [`drive`], and if the journal gives up.
@@ -261,8 +266,9 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
         while let Ok(input) = driver.mailbox.inputs.try_recv() {
             driver.input(input)?;
         }
-        // What has come is handed in before the wake-up: it may be what the deadline waits for.
-        // And if the process was stopped since the wait, the node must hear of that first.
+        // Events and posted inputs come before the wake-up, since the deadline may wait for them.
+        // If the process was stopped after the wait, no wake-up: the node must handle `Overslept`
+        // first.
         let late = driver.late(driver.node.deadline());
         if late.is_some_and(|late| late < OVERSLEPT || overslept) {
             driver.input(Input::Wake)?;
@@ -301,27 +307,27 @@ struct Driver<'a, N, T, S, J> {
     mailbox: &'a Mailbox,
     journal: &'a mut J,
     outbox: Outbox,
-    /// What is to be obeyed, and when it was asked for.
+    /// Effects awaiting the journal, with the time of their input.
     held: Vec<(Time, Effect)>,
-    /// Answers that were there at once.
+    /// Inputs that services returned at once.
     answers: Vec<Input>,
-    /// Peers that were closed while events of theirs may still be in the batch.
+    /// Peers that the node closed; the current batch may still hold their events.
     closed: Vec<PeerId>,
     refusals: Refusals,
-    /// Whether the node has finished: nothing is handed in any more.
+    /// The node has finished and handles no more inputs.
     over: bool,
     done: Option<Result<EndReason, WorkerError>>,
 }
 
 impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
-    /// How long ago a deadline was, if it has come.
+    /// Returns how long ago `deadline` passed, if it has.
     fn late(&self, deadline: Option<Time>) -> Option<Duration> {
         let now = self.transport.now();
         deadline.filter(|&at| now >= at).map(|at| now - at)
     }
 
-    /// Hands one input in. What follows from it is obeyed now, or by [`Self::obey`] once the input
-    /// is kept.
+    /// Passes one input to the node. Its effects are performed now, or by [`Self::obey`] once the
+    /// journal has committed the input.
     fn input(&mut self, input: Input) -> Result<(), Unkept> {
         self.handle(input);
         if J::KEEPS { Ok(()) } else { self.obey() }
@@ -344,7 +350,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
         }
     }
 
-    /// Obeys all that is held, and what follows from answers that are there at once.
+    /// Commits the journal, then performs all held effects and those of the immediate answers.
     fn obey(&mut self) -> Result<(), Unkept> {
         while !self.held.is_empty() {
             self.journal.commit()?;
@@ -388,7 +394,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
         }
     }
 
-    /// Adds what only the transport knows to an event, and keeps refusals for a status.
+    /// Adds the origin, which only the transport knows, to a refusal, and keeps it for the status.
     fn complete(&mut self, now: Time, event: &mut Event) {
         let Event::Refused { peer, from, worker, who, why } = event else { return };
         if from.is_none() {
@@ -400,7 +406,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
         }
     }
 
-    /// Shows how the node is doing, if it is time to.
+    /// Passes the node's status to the services if they are due to see it.
     fn show(&mut self) {
         let Some(at) = self.services.looks_at() else { return };
         let now = self.transport.now();
@@ -412,7 +418,8 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
         self.services.look(now, status);
     }
 
-    /// What the node has finished with, once its last messages are out.
+    /// Performs pending effects. Returns the node's result once it has finished and its last
+    /// messages have been sent.
     fn finished(&mut self) -> Result<Option<Result<EndReason, WorkerError>>, DriveError> {
         self.obey()?;
         let mut now = self.transport.now();

@@ -1,4 +1,4 @@
-//! Evaluation beside training: on a thread of its own, on a snapshot.
+//! Evaluation of parameter snapshots on a separate thread, in parallel with training.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -19,7 +19,8 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// An evaluator with its thread. Small servers have no room for two copies of the examples.
+    /// Starts an evaluator with its thread. Takes an `Arc`, since small servers lack the memory for
+    /// two copies of the examples.
     #[must_use]
     pub fn new(model: Model, examples: impl Into<Arc<Examples>>) -> Self {
         let examples = examples.into();
@@ -34,7 +35,7 @@ impl Evaluator {
         Self { orders: Some(orders), thread: Some(thread) }
     }
 
-    /// Asks for an evaluation; the answer comes through the handle.
+    /// Requests an evaluation; the answer arrives through the handle.
     pub fn evaluate(&self, order: Evaluate, handle: &Handle) {
         if let Some(orders) = &self.orders {
             let _ended = orders.send((order, handle.clone()));
@@ -44,6 +45,7 @@ impl Evaluator {
 
 impl Drop for Evaluator {
     fn drop(&mut self) {
+        // Dropping the sender ends the thread's loop; only then can it be joined.
         self.orders = None;
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();

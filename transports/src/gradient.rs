@@ -1,11 +1,11 @@
-//! One gradient, and the time that it took.
+//! Computes one gradient and measures its duration.
 
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Compute, Computed};
 
 use crate::clock::WallClock;
 
-/// Computes the gradient that a worker ordered, by `clock`.
+/// Computes the gradient that a worker ordered, timed by `clock`.
 pub(crate) fn compute_gradient(
     trainer: &mut Trainer,
     order: Compute,

@@ -1,16 +1,16 @@
-//! How bytes and time move beneath the nodes.
+//! Transports, clocks, the driver loop, the journal and the simulation beneath the nodes.
 //!
 //! - [`Transport`]: peers by id, messages in and out, a clock, bounded queues. [`SocketTransport`]
 //!   (TCP and Unix sockets over mio) and [`MemoryTransport`] (threads of one process) pass one
 //!   conformance suite.
-//! - [`Shaped`]: a transport over any of them whose messages take as long as a scenario says.
-//! - [`drive`]: the loop that hands a node its inputs and obeys its effects.
-//! - [`WorkerServices`], [`ServerServices`]: the effects that take long, on threads of their own.
-//! - [`journal`]: a server's inputs on the disk, for one that begins anew.
-//! - [`scenario`]: what of network and machines is modelled, as values without a clock.
+//! - [`Shaped`]: wraps any of them so that messages take as long as a scenario says.
+//! - [`drive`]: the loop that passes inputs to a node and performs its effects.
+//! - [`WorkerServices`], [`ServerServices`]: long-running effects, on their own threads.
+//! - [`journal`]: the inputs of a server on disk, for a restart.
+//! - [`scenario`]: the model of network and machines, as values without a clock.
 //!
-//! This crate knows nodes and messages, but no file format beside that of the journal, and nothing
-//! of training.
+//! This crate knows nodes and messages, but no file format except that of the journal, and nothing
+//! about training.
 
 mod address;
 mod clock;

@@ -1,4 +1,4 @@
-//! Messages between threads of one process: handed over as they are, without a copy.
+//! Transport between threads of one process; messages are handed over without a copy.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,31 +15,31 @@ use crate::transport::{
     HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker,
 };
 
-/// A place in memory for the servers of a job, where workers of the same process can dial them.
+/// Rendezvous in memory: servers of a job listen here, workers of the same process dial them.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryHub {
     server: Arc<Endpoint>,
     others: Others,
 }
 
-/// Servers that do not coordinate, by their addresses.
+/// Servers that are not the coordinator, by address.
 type Others = Arc<Mutex<BTreeMap<String, Arc<Endpoint>>>>;
 
 impl MemoryHub {
-    /// A place where nobody listens yet.
+    /// Returns a hub without servers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The server's transport; from now on it can be dialled.
+    /// Returns the coordinator's transport, which can be dialled from now on.
     #[must_use]
     pub fn server(&self) -> MemoryTransport {
         self.server.lock().open = true;
         MemoryTransport::new(Arc::clone(&self.server), None, Arc::clone(&self.others))
     }
 
-    /// The transport of a server that dials the first, and is dialled at `address`.
+    /// Returns the transport of a server that dials the coordinator and is dialled at `address`.
     #[must_use]
     pub fn other_server(&self, address: &str) -> MemoryTransport {
         let transport = self.worker();
@@ -49,7 +49,7 @@ impl MemoryHub {
         transport
     }
 
-    /// A transport that dials the server.
+    /// Returns a transport that dials the coordinator.
     #[must_use]
     pub fn worker(&self) -> MemoryTransport {
         let endpoint = Arc::new(Endpoint::default());
@@ -69,7 +69,7 @@ struct Endpoint {
 struct Inbox {
     open: bool,
     woken: bool,
-    /// Whether the transport sleeps; waking one that does not would cost a system call.
+    /// The transport sleeps. Waking one that is awake would waste a system call.
     asleep: bool,
     parcels: VecDeque<Parcel>,
 }
@@ -85,7 +85,7 @@ enum Parcel {
 const TO_SERVER: usize = 0;
 const TO_WORKER: usize = 1;
 
-/// Bytes on their way in each direction: [`TO_SERVER`] and [`TO_WORKER`].
+/// Unread bytes in each direction: [`TO_SERVER`] and [`TO_WORKER`].
 #[derive(Debug, Default)]
 struct Line {
     unread: [AtomicUsize; 2],
@@ -97,14 +97,14 @@ impl Endpoint {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a parcel; false if nobody is there any more.
+    /// Delivers a parcel; false if the transport no longer exists.
     fn deliver(&self, parcel: Parcel) -> bool {
         let mut inbox = self.lock();
         let (open, asleep) = (inbox.open, inbox.asleep);
         if open {
             inbox.parcels.push_back(parcel);
         }
-        // Whoever wakes up needs the lock.
+        // Release the lock first: the thread that wakes up needs it.
         drop(inbox);
         if open && asleep {
             self.arrived.notify_one();
@@ -123,14 +123,14 @@ impl Endpoint {
 pub struct MemoryTransport {
     clock: WallClock,
     endpoint: Arc<Endpoint>,
-    /// Where the server is that coordinates, if it is another.
+    /// Endpoint of the coordinator; `None` if this transport is the coordinator's.
     target: Option<Arc<Endpoint>>,
     others: Others,
     peers: BTreeMap<PeerId, Peer>,
-    /// Peers with messages that could not be handed over yet.
+    /// Peers with queued messages.
     backlogged: BTreeSet<PeerId>,
     next_id: u64,
-    /// Parcels taken from the inbox and not looked at yet.
+    /// Parcels taken from the inbox and not processed yet.
     parcels: VecDeque<Parcel>,
     events: Vec<TransportEvent>,
 }
@@ -138,15 +138,15 @@ pub struct MemoryTransport {
 #[derive(Debug)]
 struct Peer {
     remote: Arc<Endpoint>,
-    /// What the remote side calls this connection; unknown until it has accepted.
+    /// The remote side's id of this connection; `None` until it has accepted.
     remote_id: Option<PeerId>,
     line: Arc<Line>,
-    /// The index of the direction away from here in [`Line::unread`].
+    /// Index in [`Line::unread`] of the outgoing direction.
     outward: usize,
     limits: Limits,
     backlog: VecDeque<Message>,
     backlog_bytes: usize,
-    /// Messages that came while the peer did not take its answers.
+    /// Messages that arrived while the peer did not take its answers.
     held: VecDeque<Message>,
     closing: bool,
     failed: bool,
@@ -171,7 +171,7 @@ impl MemoryTransport {
         }
     }
 
-    /// The same transport on a clock that others share, so that their times can be compared.
+    /// Returns the transport on a clock that others share, so that their times can be compared.
     #[must_use]
     pub fn with_clock(mut self, clock: WallClock) -> Self {
         self.clock = clock;
@@ -233,7 +233,7 @@ impl MemoryTransport {
         self.backlogged.remove(&id);
         match self.peers.remove(&id) {
             Some(peer) if peer.closing => {}
-            // The server went before it took the call.
+            // The server closed before it accepted the dial.
             Some(peer) if peer.remote_id.is_none() => {
                 let why = why.into();
                 self.events.push(TransportEvent::DialFailed { why, permanent: false });
@@ -245,7 +245,7 @@ impl MemoryTransport {
         }
     }
 
-    /// Hands over what was held back, in both directions, as far as there is room.
+    /// Delivers queued messages, in both directions, as far as capacity allows.
     fn relieve(&mut self) {
         for id in std::mem::take(&mut self.backlogged) {
             let Some(peer) = self.peers.get_mut(&id) else { continue };
@@ -280,13 +280,13 @@ impl MemoryTransport {
 }
 
 impl Peer {
-    /// Whether the peer has read enough of what it was sent.
+    /// True if the peer has read enough of its messages to be sent more.
     fn has_room(&self) -> bool {
         self.line.unread[self.outward].load(Ordering::Relaxed) <= HIGH_WATER_BYTES
     }
 
-    /// Whether the peer must take answers before more is read from it. Only a peer that dialled is
-    /// slowed down like this: if both sides did it, each could wait for the other to read.
+    /// True if the peer must take its answers before more is read from it. Only a peer that dialled
+    /// is slowed down this way: if both sides did it, each could wait for the other to read.
     fn owes_reading(&self) -> bool {
         self.outward == TO_WORKER && !self.closing && self.backlog_bytes > HIGH_WATER_BYTES
     }
@@ -299,7 +299,7 @@ impl Peer {
         }
     }
 
-    /// Reads a message: the sender may send as much again.
+    /// Reads a message. Its bytes become free, so the sender may send as much again.
     fn take(&mut self, id: PeerId, message: Message, events: &mut Vec<TransportEvent>) {
         let bytes = size_of_message(&message);
         let before = self.line.unread[1 - self.outward].fetch_sub(bytes, Ordering::Relaxed);
@@ -355,7 +355,7 @@ impl Transport for MemoryTransport {
         if peer.backlog.is_empty() && peer.has_room() {
             return peer.hand_over(message);
         }
-        // Beside the next one, which may be of any size.
+        // The next message does not count: it may be of any size.
         let next = peer.backlog.front().map_or(0, size_of_message);
         if peer.backlog_bytes - next > MAX_BACKLOG_BYTES {
             if let Some(remote_id) = peer.remote_id {
@@ -445,11 +445,12 @@ impl Drop for MemoryTransport {
         };
         for parcel in parcels {
             match parcel {
-                // Whoever dialled and was not seen any more must not wait for an answer.
+                // A caller whose dial was never processed must not wait for an answer.
                 Parcel::Dial { caller, caller_id, .. } => {
                     caller.deliver(Parcel::Closed { id: caller_id });
                 }
-                // The server counts this one as connected although it never knew.
+                // The server counts this connection as open: learn its id, so that `hang_up` closes
+                // it.
                 Parcel::Accepted { id, remote_id } => {
                     if let Some(peer) = self.peers.get_mut(&id) {
                         peer.remote_id = Some(remote_id);

@@ -1,4 +1,4 @@
-//! Gradients that take as long as a scenario says, in real time.
+//! Gradients that take as long in real time as a scenario says.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,22 +16,23 @@ use crate::gradient::compute_gradient;
 use crate::punctuality::Punctuality;
 use crate::scenario::{Pace, Scenario};
 
-/// How long the gradients of one worker are to take.
+/// Modelled duration of one worker's gradients.
 #[derive(Debug)]
 pub(crate) struct Pacing {
     pace: Pace,
-    /// Whether a gradient takes what it takes here, but for factor and slow-downs.
+    /// The model scales the measured duration (by factor and slow-downs) instead of giving its own.
     measured: bool,
-    /// The scenario's time.
+    /// Clock of the scenario's time.
     pub(crate) clock: WallClock,
     punctuality: Arc<Mutex<Punctuality>>,
 }
 
 impl Pacing {
-    /// What the job says of the worker; none if nothing. The scenario's time is that of `clock`.
+    /// Returns the pacing of a worker; `None` if the job models none. `clock` is the scenario's
+    /// time.
     ///
     /// # Errors
-    /// In words, if the job's scenario cannot be read.
+    /// In words, if the job's scenario cannot be parsed.
     pub(crate) fn of(
         job: &Job,
         worker: WorkerId,
@@ -49,9 +50,9 @@ impl Pacing {
         }))
     }
 
-    /// Waits until a gradient of so many mini-batches that was begun at `begin` and took `took` to
-    /// compute is due, or until another is asked for, which means that this one is not wanted any
-    /// more: then gives that.
+    /// Waits until a gradient of `amount` mini-batches, begun at `begin` and computed in `took`, is
+    /// due. Returns a newer order if one arrives first: the worker then no longer wants this
+    /// gradient.
     fn keep(
         &mut self,
         (begin, amount): (Time, f64),
@@ -73,7 +74,7 @@ impl Pacing {
             match inbox.recv_timeout(due - now) {
                 Ok(order) => return Some(order),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Nobody will ask again, but this one may still be waited for.
+                // No order can follow, but the worker may still wait for this gradient.
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(due - now),
             }
         }
@@ -88,10 +89,10 @@ impl Pacing {
     }
 }
 
-/// A gradient to compute, and since when.
+/// A gradient to compute, and when it was ordered.
 type Order = (Compute, Time);
 
-/// A trainer on a thread that keeps to a pace.
+/// A trainer on a thread that keeps a modelled pace.
 #[derive(Debug)]
 pub(crate) struct Paced {
     orders: Sender<Order>,
@@ -118,9 +119,9 @@ impl Paced {
         Self { orders, clock }
     }
 
-    /// Begins a gradient; the answer comes through the handle.
+    /// Begins a gradient; the answer arrives through the handle.
     pub(crate) fn compute(&self, order: Compute) {
-        // The thread ends when its sender is gone, not before.
+        // The send cannot fail: the thread ends only after this sender is dropped.
         let _sent = self.orders.send((order, self.clock.now()));
     }
 }

@@ -1,25 +1,25 @@
-//! How well real time keeps to what is modelled.
+//! Measures how closely real time follows the modelled time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How late things were, to the microsecond.
+/// Histogram of lateness, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// How many were late by so many microseconds.
+    /// Number of events by lateness in microseconds.
     micros: BTreeMap<u64, u64>,
     count: u64,
 }
 
 impl Lateness {
-    /// Counts something that was late by `by`.
+    /// Counts an event that was late by `by`.
     pub fn note(&mut self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         *self.micros.entry(micros).or_default() += 1;
         self.count += 1;
     }
 
-    /// Counts what another has counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (micros, times) in &other.micros {
             *self.micros.entry(*micros).or_default() += times;
@@ -27,13 +27,13 @@ impl Lateness {
         self.count += other.count;
     }
 
-    /// How many were counted.
+    /// Returns the number of events.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many were late by `limit` or more, and by how much all of these together.
+    /// Returns how many events were late by `limit` or more, and the sum of their lateness.
     #[must_use]
     pub fn beyond(&self, limit: Duration) -> (u64, Duration) {
         let limit = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
@@ -46,7 +46,7 @@ impl Lateness {
         })
     }
 
-    /// The lateness that a `share` of all did not exceed; none if nothing was counted.
+    /// Returns the lateness that a `share` of all events did not exceed; `None` without events.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let mut seen = 0;
@@ -58,26 +58,26 @@ impl Lateness {
     }
 }
 
-/// How well a node kept to the link and to the computation times that are modelled.
+/// How closely a node kept to the modelled link and computation times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Punctuality {
-    /// Messages: when they were handed over, against when they should have been.
+    /// Messages: hand-over time minus due time.
     pub messages: Lateness,
-    /// Gradients that were there in time.
+    /// Gradients that were computed in time, or whose modelled duration was measured.
     pub batches: Lateness,
-    /// Gradients that took longer to compute than the model says, and by how much.
+    /// Gradients whose computation took longer than the model says, with the excess.
     pub overruns: Lateness,
 }
 
 impl Punctuality {
-    /// Counts what another has counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.messages.merge(&other.messages);
         self.batches.merge(&other.batches);
         self.overruns.merge(&other.overruns);
     }
 
-    /// Whether anything was modelled.
+    /// True if nothing was modelled.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.messages.count() == 0 && self.batches.count() == 0 && self.overruns.count() == 0

@@ -1,18 +1,18 @@
-//! Workers and servers that were refused of late, for the status of a run.
+//! Recently refused workers and servers, for the status of a run.
 //!
-//! The node says who was refused and why; the transport knows where the connection came from.
+//! The node knows which peer was refused and why; the transport knows where it came from.
 
 use std::collections::VecDeque;
 
 use pstrain_compute::time::Time;
 use pstrain_wire::RefusedStatus;
 
-/// The most that are kept.
+/// Maximum number of entries.
 const MOST: usize = 8;
-/// The most characters of a reason that are kept.
+/// Maximum number of characters kept of a reason.
 const MOST_CHARS: usize = 300;
 
-/// The last refusals, the last first: one entry for each peer and reason.
+/// The last refusals, latest first: one entry for each peer, origin and reason.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     last: VecDeque<Refused>,
@@ -28,7 +28,7 @@ struct Refused {
 }
 
 impl Refusals {
-    /// `who`, which came from the host `from`, was refused.
+    /// Records that `who` from host `from` was refused.
     pub(crate) fn note(&mut self, at: Time, who: String, from: Option<String>, why: &str) {
         let why: String = why.chars().take(MOST_CHARS).collect();
         let is_same = |it: &Refused| it.who == who && it.from == from && it.why == why;

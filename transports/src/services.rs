@@ -1,4 +1,4 @@
-//! The services of the two roles: everything an effect asks for but moving messages.
+//! Services of the roles: perform every effect that does not move messages.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,12 +25,12 @@ use crate::evaluate::Evaluator;
 use crate::paced::Pacing;
 use crate::punctuality::Punctuality;
 
-/// Gets the examples of [`Prepare::parts`], with the fingerprint of the split they were taken from.
+/// Loads the examples of [`Prepare::parts`], with the fingerprint of the split they come from.
 type Loader = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + Send>;
 type Report = Box<dyn FnMut(Time, Event) + Send>;
 type Look = Box<dyn FnMut(Option<Status>) + Send>;
 
-/// What a worker needs: its data and its gradients.
+/// Services of a worker: loading data and computing gradients.
 pub struct WorkerServices {
     loading: Loading,
     computer: Option<Computer>,
@@ -38,7 +38,7 @@ pub struct WorkerServices {
     punctuality: Arc<Mutex<Punctuality>>,
 }
 
-/// What a server needs that does not coordinate: somebody to tell.
+/// Services of a server that is not the coordinator: reports only.
 pub struct ShardServices {
     report: Report,
 }
@@ -50,7 +50,7 @@ impl fmt::Debug for ShardServices {
 }
 
 impl ShardServices {
-    /// Services that tell `report` what happens.
+    /// Returns services that pass events to `report`.
     #[must_use]
     pub fn new(report: impl FnMut(Time, Event) + Send + 'static) -> Self {
         Self { report: Box::new(report) }
@@ -63,7 +63,7 @@ impl Services for ShardServices {
     }
 
     fn work(&mut self, _effect: Effect, _handle: &Handle) -> Option<Input> {
-        None // it is never asked for
+        None // a shard requests no work
     }
 
     fn examples(&mut self, _part: PartId, _from: u64) -> Option<ExamplesChunk> {
@@ -71,9 +71,9 @@ impl Services for ShardServices {
     }
 }
 
-/// Gets partitions ready, one after another.
+/// Loader of partitions; answers orders in sequence.
 enum Loading {
-    /// Not begun; the thread starts with the first order.
+    /// Not started; the thread starts with the first order.
     Idle(Option<Loader>),
     Begun {
         orders: Sender<(Box<Prepare>, Handle, WallClock)>,
@@ -81,7 +81,7 @@ enum Loading {
     },
 }
 
-/// A trainer with its partition, and what is to be known of how long its gradients take.
+/// A trainer with its partition, and the duration model of its gradients.
 struct Loaded {
     trainer: Trainer,
     short: Duration,
@@ -95,8 +95,8 @@ impl fmt::Debug for WorkerServices {
 }
 
 impl WorkerServices {
-    /// Services that get the examples of [`Prepare::parts`] from `loader`, which may take its time,
-    /// with the fingerprint of the training split.
+    /// Returns services that load the examples of [`Prepare::parts`] with `loader`, which may be
+    /// slow and also returns the fingerprint of the training split.
     #[must_use]
     pub fn new(
         loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + Send + 'static,
@@ -110,14 +110,14 @@ impl WorkerServices {
         }
     }
 
-    /// How well gradients kept to the times that are modelled.
+    /// Returns how closely gradients kept to the modelled times.
     #[must_use]
     pub fn punctuality(&self) -> Punctuality {
         self.punctuality.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Loads on a thread of its own, since a slow disk must not cost the worker its lease. Orders
-    /// are answered in the order in which they were given.
+    /// Loads on a separate thread, since a slow disk must not cost the worker its lease. Orders are
+    /// answered in sequence.
     fn prepare(&mut self, order: Box<Prepare>, handle: &Handle) {
         if let Loading::Idle(loader) = &mut self.loading
             && let Some(loader) = loader.take()
@@ -125,13 +125,13 @@ impl WorkerServices {
             self.loading = Loading::begin(loader, Arc::clone(&self.punctuality));
         }
         if let Loading::Begun { orders, .. } = &self.loading {
-            // The thread lives as long as this sender. The order comes with the welcome, and the
-            // scenario's time begins.
+            // The thread lives as long as this sender. The order comes with the welcome, so the
+            // scenario's time begins here.
             let _sent = orders.send((order, handle.clone(), WallClock::start()));
         }
     }
 
-    /// Takes over the trainer of the partition that was loaded last.
+    /// Takes over the trainer that was loaded last.
     fn take_loaded(&mut self, handle: &Handle) {
         if let Loading::Begun { loaded, .. } = &self.loading
             && let Some(Loaded { trainer, short, pacing }) = loaded.try_iter().last()
@@ -164,8 +164,8 @@ impl Loading {
     }
 }
 
-/// Makes the trainer of a worker: of the examples that the server sent, or else of those that
-/// `loader` gets.
+/// Builds a worker's trainer from the examples that the server sent, or else from those of
+/// `loader`.
 pub(crate) fn prepare_trainer(
     loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String>,
     order: &mut Prepare,
@@ -210,10 +210,10 @@ impl Services for WorkerServices {
     }
 }
 
-/// Hands out the partitions of workers that have no data of their own, in chunks.
+/// Serves partitions in chunks to workers without their own data.
 pub(crate) struct Partitions<'a> {
     make: Box<dyn Fn(PartId) -> Option<Examples> + Send + 'a>,
-    /// The partitions that are being sent.
+    /// Partitions that are being sent.
     sending: BTreeMap<PartId, Examples>,
 }
 
@@ -222,7 +222,8 @@ impl<'a> Partitions<'a> {
         Self { make: Box::new(make), sending: BTreeMap::new() }
     }
 
-    /// Rows of a part from row `from` on; none if there are none left, or none to be had.
+    /// Returns rows of a part from row `from` on; `None` if no rows are left or the part does not
+    /// exist.
     pub(crate) fn chunk(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
         let examples = match self.sending.entry(part) {
             Entry::Occupied(sending) => sending.into_mut(),
@@ -240,7 +241,7 @@ impl<'a> Partitions<'a> {
     }
 }
 
-/// What a server needs: evaluations, and the examples of workers that have none.
+/// Services of a coordinator: evaluations, and examples for workers that have none.
 pub struct ServerServices {
     evaluator: Evaluator,
     partitions: Partitions<'static>,
@@ -248,7 +249,7 @@ pub struct ServerServices {
     watch: Option<Watch>,
 }
 
-/// A look at how the job is doing, again and again.
+/// Periodic report of the job's status.
 struct Watch {
     every: Duration,
     next: Time,
@@ -262,8 +263,8 @@ impl fmt::Debug for ServerServices {
 }
 
 impl ServerServices {
-    /// Services that evaluate with `evaluator` and make partitions with `partition`; where that has
-    /// none, the worker that asked is disconnected.
+    /// Returns services that evaluate with `evaluator` and make partitions with `partition`. If
+    /// `partition` returns `None`, the worker that requested the part is disconnected.
     #[must_use]
     pub fn new(
         evaluator: Evaluator,
@@ -274,7 +275,7 @@ impl ServerServices {
         Self { evaluator, partitions, report, watch: None }
     }
 
-    /// The same, which shows `look` how the job is doing, from `from` on after each `every`.
+    /// Adds a periodic report: passes the job's status to `look` at each `every` after `from`.
     #[must_use]
     pub fn watched(
         mut self,

@@ -1,5 +1,6 @@
-//! Messages about what others do to us, of which there may be any number: a few are said, the
-//! others counted. Prints nothing itself.
+//! Rate limiter for log messages about events that peers cause, which may be any number.
+//!
+//! Lets a few messages through and counts the others. Prints nothing itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,31 +8,31 @@ use std::time::Duration;
 use pstrain_compute::time::Time;
 use serde::{Deserialize, Serialize};
 
-/// Lets so many messages through in a time, and counts those after them.
+/// Lets a number of messages through in each period, and counts those that follow.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sparing {
     most: u32,
     period: Duration,
-    /// When the present ones began, and how many of them were said.
+    /// When the current period began, and how many messages it has let through.
     since: Time,
     said: u32,
     unsaid: u64,
 }
 
 impl Sparing {
-    /// `most` messages in a time of `period`, which begins with the first of them.
+    /// Returns a limiter of `most` messages per `period`, which begins with its first message.
     #[must_use]
     pub const fn new(most: u32, period: Duration) -> Self {
         Self { most, period, since: Time::ZERO, said: 0, unsaid: 0 }
     }
 
-    /// The same by a clock that begins anew.
+    /// Returns the limiter for a clock that starts again: a new period begins, the count stays.
     #[must_use]
     pub const fn anew(self) -> Self {
         Self { said: 0, ..self }
     }
 
-    /// Whether a message is let through: if so, how many before it were not.
+    /// Lets a message through or counts it. If let through, returns how many before it were not.
     pub fn lets(&mut self, now: Time) -> Option<u64> {
         if self.is_over(now) {
             (self.since, self.said) = (now, 0);
@@ -44,7 +45,8 @@ impl Sparing {
         Some(self.unsaid())
     }
 
-    /// What of a message is said, if it is: with the number of those before it that were not.
+    /// Returns the text of a message if it is let through, with the number of suppressed ones
+    /// before.
     pub fn say(&mut self, now: Time, what: &str) -> Option<String> {
         Some(match self.lets(now)? {
             0 => what.to_owned(),
@@ -52,23 +54,23 @@ impl Sparing {
         })
     }
 
-    /// Whether the present ones are long ago.
+    /// True if the current period has ended, or has let nothing through.
     fn is_over(&self, now: Time) -> bool {
         self.said == 0 || now - self.since >= self.period
     }
 
-    /// Whether another message would not be let through.
+    /// True if another message would be suppressed.
     fn is_used_up(&self, now: Time) -> bool {
         !self.is_over(now) && self.said == self.most
     }
 
-    /// How many since the last one were not let through. They count as told from then on.
+    /// Returns the number of messages suppressed since the last one let through, and resets it.
     pub const fn unsaid(&mut self) -> u64 {
         std::mem::replace(&mut self.unsaid, 0)
     }
 }
 
-/// The same for each of many sources, and for all together: a flood from one hides no other.
+/// Rate limiter per source and for all sources together: a flood from one hides no other.
 #[derive(Clone, Debug)]
 pub struct SparingBy<K> {
     each: Sparing,
@@ -78,20 +80,20 @@ pub struct SparingBy<K> {
 }
 
 impl<K: Ord> SparingBy<K> {
-    /// `each` is for one source, `all` for all of them together; that bounds the memory, too.
+    /// `each` limits one source, `all` limits their total, which also bounds the memory.
     #[must_use]
     pub const fn new(each: Sparing, all: Sparing) -> Self {
         Self { each, all, by_source: BTreeMap::new(), unsaid: 0 }
     }
 
-    /// The same by a clock that starts again.
+    /// Returns the limiter for a clock that starts again.
     #[must_use]
     pub fn restarted(self) -> Self {
         Self { all: self.all.anew(), by_source: BTreeMap::new(), ..self }
     }
 
-    /// The text of a message about `source` if it is let through, with the number of messages
-    /// before it, about any source, that were not.
+    /// Returns the text of a message about `source` if it is let through, with the number of
+    /// messages of any source that were suppressed before it.
     pub fn say(&mut self, now: Time, source: K, what: &str) -> Option<String> {
         let own = self.by_source.get(&source).unwrap_or(&self.each);
         if own.is_used_up(now) || self.all.lets(now).is_none() {
@@ -106,7 +108,7 @@ impl<K: Ord> SparingBy<K> {
         })
     }
 
-    /// How many since the last one were not let through. They count as told from then on.
+    /// Returns the number of messages suppressed since the last one let through, and resets it.
     pub const fn unsaid(&mut self) -> u64 {
         std::mem::replace(&mut self.unsaid, 0)
     }
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!(flood.count(), 2);
         let said = refusals.say(at(1), "edge-1", "edge-1 was refused");
         assert_eq!(said.unwrap(), "edge-1 was refused (and 998 others before)");
-        // Many sources are a flood, too.
+        // Many sources together are a flood, too.
         let said = (0..1_000).filter_map(|number| {
             refusals.say(at(2), if number % 2 == 0 { "one" } else { "two" }, "noise")
         });

@@ -1,4 +1,4 @@
-//! What every transport is to a driver.
+//! The interface of a transport to the driver.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,84 +10,85 @@ use pstrain_roles::node::{Event, Target};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::{FrameError, Limits, LinkFigures, Message};
 
-/// Once more than this is queued for a peer that dialled, nothing more is read from it until it has
-/// taken its answers: a slow reader slows its sender.
+/// Queued bytes above which nothing more is read from a peer that dialled until it has taken its
+/// answers: a slow reader slows its sender.
 pub(crate) const HIGH_WATER_BYTES: usize = 1024 * 1024;
 
-/// The most that may be queued for one peer, beside one message of any size. A peer that lets it
-/// come to this does not read at all, and is given up.
+/// Maximum bytes queued for one peer, not counting the next message, which may be of any size. A
+/// peer beyond this limit does not read at all and is disconnected.
 pub const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
 
-/// Peers by id, messages, a clock.
+/// Messages to and from peers by id, and a clock.
 ///
 /// Messages to one peer arrive in order and whole, or the connection ends. Queues are bounded:
-/// from a peer that dialled and does not take its answers nothing more is read, and one that never
-/// takes them is disconnected. The dialler always reads, so that two that send much at once do not
-/// wait for each other for ever.
+/// nothing more is read from a peer that dialled and does not take its answers, and a peer that
+/// never takes them is disconnected. The dialler always reads, so that two nodes that both send
+/// much do not wait for each other forever.
 pub trait Transport {
-    /// The time since the transport was made, or since the start of a clock it was given.
+    /// Returns the time since the transport was created, or since the start of a shared clock.
     fn now(&self) -> Time;
 
-    /// Begins to connect, to the server this transport was made for or to another. `Dialled` or
+    /// Begins to connect to the transport's default server or to another address. `Dialled` or
     /// `DialFailed` follows.
     fn dial(&mut self, target: &Target);
 
-    /// Queues a message. To a peer that is gone it is dropped.
+    /// Queues a message. Drops it if the peer is gone.
     fn send(&mut self, peer: PeerId, message: Message);
 
-    /// Sets what is accepted from a peer from now on.
+    /// Sets the limits of what is accepted from a peer from now on.
     fn limit(&mut self, peer: PeerId, limits: Limits);
 
-    /// Takes memory that values came in and that is not needed any more.
+    /// Takes back memory of received values that is no longer needed.
     fn recycle(&mut self, vector: Arc<Vec<f32>>) {
         drop(vector);
     }
 
-    /// Closes a connection once what was queued is out. Nothing more is heard of the peer.
+    /// Closes a connection once its queue has been sent. No further events of the peer follow.
     fn close(&mut self, peer: PeerId);
 
-    /// Waits until something happened, the waker was used, or `until` has come, and appends what
-    /// happened to `events`.
+    /// Waits until an event occurs, the waker is used, or `until` has passed, and appends the
+    /// events to `events`.
     ///
     /// # Errors
-    /// [`TransportError`] if the operating system can give no more events at all.
+    /// [`TransportError`] if the operating system can deliver no more events at all.
     fn wait(
         &mut self,
         until: Option<Time>,
         events: &mut Vec<TransportEvent>,
     ) -> Result<(), TransportError>;
 
-    /// Ends a `wait` from another thread.
+    /// Returns a waker, which ends a `wait` from another thread.
     fn waker(&self) -> Waker;
 
-    /// Waits until everything that was queued is out, or `until` has come.
+    /// Waits until all queues are empty, or `until` has passed.
     ///
     /// # Errors
     /// As [`Self::wait`].
     fn flush(&mut self, until: Time) -> Result<(), TransportError>;
 
-    /// By how much a wait may end late because the system counts in larger steps.
+    /// Returns how late a wait may end because the system's timer is coarse.
     fn coarseness(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What is known of a connection that is up; none where nothing is measured.
+    /// Returns the measurements of an open connection; `None` if the transport does not measure.
     fn link(&self, peer: PeerId) -> Option<LinkFigures> {
         let _unheeded = peer;
         None
     }
 
-    /// The host that a connection comes from, in words; none if nothing tells.
+    /// Returns the host that a connection comes from, in words; `None` if unknown.
     fn origin(&self, peer: PeerId) -> Option<String> {
         let _unheeded = peer;
         None
     }
 
-    /// Hears what its node reports. A transport that models a link learns from the welcome which.
+    /// Receives the events that the node reports. A shaped transport learns its link from the
+    /// welcome.
     fn note(&mut self, _event: &Event) {}
 }
 
-/// One that is lent.
+/// A borrowed transport.
 impl<T: Transport> Transport for &mut T {
     fn now(&self) -> Time {
         (**self).now()
@@ -146,31 +147,32 @@ impl<T: Transport> Transport for &mut T {
     }
 }
 
-/// What a transport reports.
+/// Events of a transport.
 #[derive(Debug)]
 pub enum TransportEvent {
-    /// Somebody has dialled, and proved to be whom it says.
+    /// A peer has dialled and proved its identity.
     Connected(PeerId, Identity),
-    /// A dial has succeeded, and whoever answers has proved to be whom it says.
+    /// A dial has succeeded, and the peer has proved its identity.
     Dialled(PeerId, Identity),
-    /// A dial did not succeed.
+    /// A dial has failed.
     DialFailed {
-        /// What went wrong, in words.
+        /// The error, in words.
         why: String,
-        /// Whether trying again cannot help.
+        /// True if another attempt cannot succeed.
         permanent: bool,
     },
-    /// A message came.
+    /// A message arrived.
     Message(PeerId, Message),
-    /// Part of a message came; the rest is still on its way.
+    /// Part of a message arrived; the rest is on its way.
     Receiving(PeerId),
-    /// Bytes came that are no frame. Nothing more is read from this peer; it can still be told.
+    /// Bytes arrived that are not a frame. Nothing more is read from the peer; it can still be sent
+    /// to.
     Garbage(PeerId, FrameError),
-    /// A connection is gone.
+    /// A connection has ended.
     Disconnected {
-        /// Which.
+        /// The peer.
         peer: PeerId,
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
 }
@@ -196,22 +198,22 @@ impl fmt::Debug for Waker {
     }
 }
 
-/// A transport that cannot work.
+/// Errors that make a transport unusable.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// It cannot listen where it should.
+    /// The transport cannot listen on its address.
     Listen {
         /// The address.
         address: String,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The operating system refuses what every transport needs.
+    /// The operating system refuses a service that every transport needs.
     System {
-        /// What was asked for.
+        /// The action that failed.
         what: &'static str,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -241,6 +243,6 @@ impl fmt::Display for TransportError {
 
 impl std::error::Error for TransportError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None // the text has it already
+        None // the text contains it already
     }
 }
