@@ -1,7 +1,7 @@
-//! A checkpoint as one safetensors file: the arrays of a server's state under their names, and all
-//! else as bytes beside them.
+//! A checkpoint as one safetensors file: the arrays of a server's state by name, and everything
+//! else as byte tensors.
 //!
-//! A checksum over the whole file stands in its [metadata](super::sealed).
+//! Its [metadata](super::sealed) contains a checksum of the whole file.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::disk::ordinary;
 use super::sealed::{UNSEALED, is_sealed, seal};
 
-/// The metadata key of what belongs to pstrain.
+/// Metadata key of pstrain's entry.
 const KEY: &str = "pstrain";
-/// The tensors of what is no array.
+/// Tensors of the data that are not arrays.
 const STATE: &str = "pstrain.state";
 const BESIDE: &str = "pstrain.beside";
 const FORMAT: u32 = 4;
@@ -28,26 +28,26 @@ const FORMAT: u32 = 4;
 /// A server's state at some time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// Which of the run it is, from 1.
+    /// Number of the checkpoint within its run, from 1.
     pub number: u64,
-    /// What the log that goes on from it has, too, and no other.
+    /// Identifies run and number; shared with the log that continues from this checkpoint.
     pub mark: u64,
-    /// When it was taken.
+    /// When the state was taken.
     pub now: Time,
     /// The state.
     pub saved: Saved,
-    /// Of which run it is, where several servers take theirs together.
+    /// Run and origin, if several servers take their checkpoints together.
     pub lineage: Option<Lineage>,
-    /// What whoever took it keeps beside it.
+    /// Data that the observer of the run keeps with the state.
     pub beside: Vec<u8>,
 }
 
-/// The run that a checkpoint is of, and that from which all came by going back.
+/// The run of a checkpoint, and the run from which it descends through restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// The run.
+    /// This run.
     pub run: u64,
-    /// The first.
+    /// The first run.
     pub origin: u64,
 }
 
@@ -58,16 +58,16 @@ struct About {
     mark: u64,
     now: Time,
     lineage: Option<Lineage>,
-    /// The arrays, in order.
+    /// Names of the arrays, in order.
     arrays: Vec<String>,
     checksum: String,
 }
 
 impl Checkpoint {
-    /// The file.
+    /// Encodes the checkpoint as the bytes of a file.
     ///
     /// # Errors
-    /// If the library cannot lay it out.
+    /// If safetensors cannot serialize it.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let Self { number, mark, now, saved, lineage, beside } = self;
         let about = About {
@@ -110,7 +110,7 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// Bytes that its file has at least.
+    /// Returns a lower bound of the file's size in bytes.
     pub(super) fn least_bytes(&self) -> u64 {
         let array = |(_, array): &(String, Array)| match array {
             Array::F32(values) => size_of_val(values.as_slice()),
@@ -121,10 +121,10 @@ impl Checkpoint {
         (arrays + self.saved.small.len() + self.beside.len()) as u64
     }
 
-    /// Reads the file of the one with this `mark`.
+    /// Reads a checkpoint file that must have this `mark`.
     ///
     /// # Errors
-    /// [`CheckpointError`] if it cannot be read, is not as it was written, or is another.
+    /// [`CheckpointError`] if the file cannot be read, is damaged, or has another mark.
     pub fn read(path: &Path, mark: u64) -> Result<Self, CheckpointError> {
         let failed = |problem| CheckpointError { path: path.to_owned(), problem };
         let bytes = ordinary(path).and_then(|()| std::fs::read(path));
@@ -166,7 +166,7 @@ impl Checkpoint {
     }
 }
 
-/// Numbers as bytes, the least significant first.
+/// Returns numbers as little-endian bytes.
 fn bytes_of<T: Number>(values: &[T]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
         Cow::Borrowed(bytemuck::cast_slice(values))
@@ -201,7 +201,7 @@ impl Number for u32 {
     }
 }
 
-/// A checkpoint that cannot be used.
+/// Error of a checkpoint that cannot be used.
 #[derive(Debug)]
 pub struct CheckpointError {
     path: PathBuf,
@@ -218,7 +218,7 @@ enum Problem {
 }
 
 impl CheckpointError {
-    /// What a server found wrong with one that was whole.
+    /// Returns the error of a server that cannot restore an intact checkpoint.
     #[must_use]
     pub fn of_server(path: &Path, why: RestoreError) -> Self {
         Self { path: path.to_owned(), problem: Problem::Restore(why) }
@@ -248,7 +248,7 @@ impl fmt::Display for CheckpointError {
 
 impl std::error::Error for CheckpointError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None // the text has it already
+        None // the text contains it already
     }
 }
 

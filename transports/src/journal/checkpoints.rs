@@ -1,4 +1,4 @@
-//! Checkpoints of a server that goes on meanwhile.
+//! Takes checkpoints of a server and writes them while the server continues.
 
 use std::fs::File;
 use std::io;
@@ -16,23 +16,24 @@ use super::folder::{Found, StateFolder};
 use super::log::Log;
 use super::room::{Room, Usage};
 
-/// After a checkpoint that failed the next is tried this much later, if it is not due later still.
+/// Delay after a failed checkpoint before the next attempt, unless the next is due even later.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
-/// A log may grow to so many bytes, ...
+/// Log size in bytes, ...
 const LEAST_LOG: u64 = 64 * 1024 * 1024;
-/// ... or so many times the last checkpoint, before the next is taken whatever the time.
+/// ... or multiple of the last checkpoint's size, whichever is more, above which the next
+/// checkpoint is taken early.
 const MOST_LOG: u64 = 8;
 
-/// What whoever looks on keeps of a run beside its server's state.
+/// Data that the observer of a run keeps with the server's state.
 #[derive(Debug, Default)]
 pub struct Beside {
-    /// Part of the checkpoint.
+    /// Bytes to include in the checkpoint.
     pub bytes: Vec<u8>,
-    /// Files that must be on the disk, as far as they are written, before the checkpoint is whole.
+    /// Files whose content so far must be on disk before the checkpoint is complete.
     pub files: Vec<File>,
 }
 
-/// Takes checkpoints of a server now and then, and writes them while it goes on.
+/// Takes checkpoints of a server periodically, and writes them while the server continues.
 #[derive(Debug)]
 pub struct Checkpoints<B, D> {
     folder: StateFolder,
@@ -40,26 +41,26 @@ pub struct Checkpoints<B, D> {
     every: Duration,
     beside: B,
     warn: fn(&str),
-    /// The greatest number that a file has.
+    /// The greatest number of any file.
     newest: u64,
-    /// The newest checkpoint that is whole; 0 for the beginning.
+    /// Number of the newest complete checkpoint; 0 for the beginning of the run.
     whole: u64,
     /// Its size in bytes, or the size of a larger one that could not be written; 0 if unknown.
     bytes: u64,
     due: Time,
     writing: Option<Writing>,
-    /// When the last one failed, if it did.
+    /// When the last attempt failed; `None` if it succeeded.
     failed_at: Option<Time>,
     room: Room,
 }
 
-/// A state that is to be a checkpoint.
+/// A state to be written as a checkpoint.
 #[derive(Debug)]
 pub struct Taken {
     checkpoint: Checkpoint,
-    /// What must be on the disk before it is whole.
+    /// Files that must be on disk before the checkpoint is complete.
     files: Vec<File>,
-    /// The oldest that may still be gone back to, where others decide about that.
+    /// The oldest checkpoint that a restore may still use, if other servers decide about that.
     oldest: Option<u64>,
 }
 
@@ -67,12 +68,12 @@ pub struct Taken {
 #[derive(Debug)]
 struct Writing {
     taken: Arc<Taken>,
-    /// Gives its bytes.
+    /// Returns the size of the file in bytes.
     thread: io::Result<JoinHandle<io::Result<u64>>>,
 }
 
 impl Taken {
-    /// Writes it; gives its bytes.
+    /// Writes the checkpoint. Returns its size in bytes.
     fn write(&self, disk: &impl Disk, folder: &StateFolder) -> io::Result<u64> {
         self.files.iter().try_for_each(File::sync_data)?;
         let bytes = self.checkpoint.to_bytes()?;
@@ -82,8 +83,8 @@ impl Taken {
 }
 
 impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
-    /// Takes one `every` so often, from `now` on, and goes on after what was `found` in the folder;
-    /// `beside` says what belongs to the state that was just taken.
+    /// Takes a checkpoint at each `every` from `now` on, continuing after what was `found` in the
+    /// folder. `beside` returns the data that belongs to the state just taken.
     pub fn new(
         folder: StateFolder,
         disk: D,
@@ -110,7 +111,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         }
     }
 
-    /// Whether [`Self::rest`] has anything to do.
+    /// True if [`Self::rest`] has work to do.
     pub fn is_due(&self, now: Time, log: Option<&Log>) -> bool {
         if let Some(writing) = &self.writing {
             return writing.thread.as_ref().map_or(true, JoinHandle::is_finished);
@@ -120,8 +121,8 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         now >= self.due || is_long && self.failed_at.is_none_or(|at| now >= at + PAUSE)
     }
 
-    /// Sees how much room `log` leaves on the disk, if that is to be asked again, and waits for the
-    /// checkpoint that is being written if it is too little to go on meanwhile.
+    /// Measures the free space if that is due. If it is too short for the log to grow meanwhile,
+    /// waits for the checkpoint that is being written.
     pub(super) fn look(&mut self, now: Time, log: &Log) {
         if !self.room.asks(log.committed()) {
             return;
@@ -132,7 +133,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         }
     }
 
-    /// Asks the disk how much room `log` leaves on it.
+    /// Measures the free space that `log` leaves.
     pub(super) fn measure(&mut self, log: &Log) {
         let free = self.disk.free(self.folder.path()).ok();
         let usage = free.zip(self.folder.bytes_of_logs().ok());
@@ -140,14 +141,14 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         self.room.note(log.committed(), usage);
     }
 
-    /// Whether the log must wait, since a checkpoint has failed and the next may need all the room
-    /// that is left.
+    /// True if the log must wait, since a checkpoint has failed and the next may need all the free
+    /// space.
     pub(super) const fn holds_log(&self) -> bool {
         self.failed_at.is_some() && self.writing.is_none() && self.room.waits()
     }
 
-    /// Tries to write a checkpoint while the log waits: the state that was `taken` for the last
-    /// try, if there was one, and a new one otherwise. Returns whether it is written.
+    /// Tries to write a checkpoint while the log waits: the state `taken` by the previous attempt,
+    /// else a new one. Returns true if it was written.
     pub(super) fn retry(
         &mut self,
         now: Time,
@@ -168,22 +169,22 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
                 *taken = Some(failed);
                 false
             }
-            None => false, // its log could not be begun
+            None => false, // its log could not be created
         }
     }
 
-    /// The folder that they are in.
+    /// Returns the folder of the checkpoints.
     pub(super) const fn folder(&self) -> &StateFolder {
         &self.folder
     }
 
-    /// Whether one is being written.
+    /// True if a checkpoint is being written.
     pub const fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
 
-    /// Takes a checkpoint if one is due. Where inputs are kept, `log` has all of them, and is
-    /// replaced by the one that begins with the checkpoint.
+    /// Takes a checkpoint if one is due. If inputs are kept, `log` must contain all of them; it is
+    /// replaced by the log that begins with the checkpoint.
     pub fn rest(&mut self, now: Time, server: &mut impl Durable, log: Option<&mut Log>) {
         if self.writing.is_some() {
             self.settle(now);
@@ -200,13 +201,13 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         self.settle(now);
     }
 
-    /// The number of one that is to be taken now; the next is due later.
+    /// Returns the number of a checkpoint that is taken now, and sets when the next is due.
     pub(super) fn begin(&mut self, now: Time) -> u64 {
         self.due = now + self.every;
         self.newest + 1
     }
 
-    /// What a node says is its state.
+    /// Wraps a state that the node has taken itself.
     pub(super) fn of_node(&mut self, now: Time, taken: node::Checkpoint) -> Taken {
         let node::Checkpoint { number, run, origin, oldest, saved } = taken;
         Taken { oldest, ..self.taken(number, now, saved, Some(Lineage { run, origin })) }
@@ -236,19 +237,19 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         self.write(Arc::new(taken));
     }
 
-    /// Begins to write it.
+    /// Starts writing a checkpoint on a new thread.
     pub(super) fn write(&mut self, taken: Arc<Taken>) {
         self.bytes = self.bytes.max(taken.checkpoint.least_bytes());
-        // With its lock, so that nobody else is there before this is written.
+        // The clone holds the folder's lock: no other process may use the folder during the write.
         let (disk, folder, state) = (self.disk.clone(), self.folder.clone(), Arc::clone(&taken));
         let write = move || state.write(&disk, &folder);
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(write);
         self.writing = Some(Writing { taken, thread });
     }
 
-    /// Waits until the checkpoint that is being written is, if one is, and removes what it makes
-    /// useless: all before the one before it, or before the oldest that others may want. Gives its
-    /// number, or what could not be written.
+    /// Waits until the current write, if any, has ended. Then removes the files that it makes
+    /// useless: all before the previous checkpoint, or before the oldest that other servers may
+    /// need. Returns the number of the checkpoint, or the state that could not be written.
     pub fn settle(&mut self, now: Time) -> Option<Result<u64, Arc<Taken>>> {
         let Writing { taken, thread } = self.writing.take()?;
         let number = taken.checkpoint.number;
@@ -257,7 +258,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
             Ok(bytes) => {
                 self.folder.clear(&self.disk, taken.oldest.unwrap_or(self.whole));
                 (self.whole, self.bytes) = (number, bytes);
-                self.room = Room::default(); // there is more now
+                self.room = Room::default(); // old files were removed
                 if self.failed_at.take().is_some() {
                     (self.warn)("checkpoints can be written again");
                 }
@@ -273,7 +274,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
 
     fn failed(&mut self, now: Time, why: &str) {
         self.due = now + self.every.max(PAUSE);
-        self.room = Room::default(); // the disk is asked again
+        self.room = Room::default(); // measure again
         if self.failed_at.replace(now).is_none() {
             (self.warn)(&format!(
                 "no checkpoint: {why}; training goes on from what is kept, and it is tried again"

@@ -1,23 +1,23 @@
-//! The few things that are done with whole files, so that a test can let each of them go wrong.
+//! Operations on whole files, as a trait, so that a test can make each of them fail.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Bytes of a file system.
+/// Size and free space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// All.
+    /// Total.
     pub total: u64,
     /// Free for this user.
     pub free: u64,
 }
 
 impl Space {
-    /// The space of the file system that has `path`.
+    /// Returns the space of the file system that contains `path`.
     ///
     /// # Errors
-    /// The system's own.
+    /// The system's error.
     pub fn of(path: &Path) -> io::Result<Self> {
         let found = rustix::fs::statvfs(path)?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
@@ -25,43 +25,43 @@ impl Space {
     }
 }
 
-/// What is done with whole files. A file system may do it in any order until it is told otherwise.
+/// Operations on whole files. A file system may reorder them unless it is told to sync.
 pub trait Disk: Clone + Send + 'static {
-    /// Makes a file of `bytes`, in place of one that may be there, and returns once it is on the
-    /// disk; its name may not be.
+    /// Writes a file of `bytes`, replacing an existing one, and returns once the bytes are on disk;
+    /// its directory entry may not be.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
 
-    /// Gives a file another name, in place of one that may have it.
+    /// Renames a file, replacing an existing one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Returns once the names in the folder of `path` are on the disk.
+    /// Returns once the directory entries of the folder of `path` are on disk.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// The bytes that are free where `folder` is.
+    /// Returns the free bytes of the file system that contains `folder`.
     ///
     /// # Errors
-    /// The system's own.
+    /// The system's error.
     fn free(&self, folder: &Path) -> io::Result<u64> {
         Ok(Space::of(folder)?.free)
     }
 }
 
-/// The disk as it is.
+/// The real file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Files;
 
@@ -86,11 +86,11 @@ impl Disk for Files {
     }
 }
 
-/// Makes sure that a file which is there can be opened without waiting: a named pipe would wait for
-/// a process at its other end.
+/// Checks that opening an existing file does not block: opening a named pipe would wait for a
+/// process at its other end.
 ///
 /// # Errors
-/// If it is not an ordinary file, or the system says nothing of it.
+/// If the path is not an ordinary file, or its metadata cannot be read.
 pub fn ordinary(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(there) if there.is_file() => Ok(()),
@@ -102,20 +102,20 @@ pub fn ordinary(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a file of `bytes` that is there as a whole or not at all, whatever happens meanwhile.
+/// Writes a file of `bytes` atomically: after a crash the path holds the old file or the new one.
 ///
 /// # Errors
-/// What the system says; the file that may have been there is there still.
+/// The system's error. An existing file is still there unless the new one has replaced it.
 pub fn replace(disk: &impl Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut half = path.as_os_str().to_owned();
     half.push(HALF);
     let half = Path::new(&half);
     let written = disk.write(half, bytes).and_then(|()| disk.rename(half, path));
     if written.is_err() {
-        drop(disk.remove(half)); // the room it took may be needed
+        drop(disk.remove(half)); // free its space, which may be needed
     }
     written.and_then(|()| disk.sync_folder(path))
 }
 
-/// What the name of a file ends with until it is whole.
+/// Suffix of a file's name until the file is complete.
 const HALF: &str = ".new";

@@ -1,8 +1,9 @@
-//! The folder of a run that is kept: numbered checkpoints and logs.
+//! Folder of a run on disk: numbered checkpoints and logs.
 //!
-//! Log `n` holds the inputs since checkpoint `n`, and checkpoint 0 is a server that has not begun.
-//! A log is begun before its checkpoint is written, and no earlier file is removed before that is
-//! whole. So at any time the newest whole checkpoint and the logs from its number on are the run.
+//! Log `n` holds the inputs since checkpoint `n`; checkpoint 0 is a server that has not started. A
+//! log is created before its checkpoint is written, and no older file is removed before that
+//! checkpoint is complete. So at any time the newest complete checkpoint and the logs from its
+//! number on represent the run.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -17,40 +18,40 @@ use super::checkpoint::{Checkpoint, CheckpointError, Lineage};
 use super::disk::{Disk, ordinary};
 use super::log::{Log, LogError};
 
-/// The folder of a run that is kept.
+/// The folder of a run.
 #[derive(Clone, Debug)]
 pub struct StateFolder {
     path: PathBuf,
-    /// The number of the run.
+    /// Number of the run.
     run: u64,
-    /// Nobody else may lock it while this file is open: here, and in all clones.
+    /// Holds the lock while this file is open, here or in any clone.
     _lock: Option<Arc<File>>,
 }
 
-/// What was found of a run.
+/// The files from which a run can continue.
 #[derive(Debug)]
 pub struct Found {
-    /// The newest checkpoint that is whole; none if the run must begin from its beginning.
+    /// The newest complete checkpoint; `None` if the run must start from its beginning.
     pub checkpoint: Option<Checkpoint>,
-    /// The numbers of the logs since, in order.
+    /// Numbers of the logs since, in order.
     pub logs: Vec<u64>,
-    /// The greatest number of all files.
+    /// The greatest number of any file.
     pub newest: u64,
-    /// Newer checkpoints that are of no use, with what is wrong.
+    /// Newer checkpoints that cannot be used, with their errors.
     pub damaged: Vec<CheckpointError>,
 }
 
-/// What a server that takes its checkpoints with others can go back to.
+/// Checkpoints to which a server can return that takes them together with others.
 #[derive(Debug, Default)]
 pub struct Shelf {
-    /// Which checkpoints are whole.
+    /// The complete checkpoints.
     pub on_disk: OnDisk,
-    /// Those that are of no use, with what is wrong.
+    /// Errors of the checkpoints that cannot be used.
     pub damaged: Vec<CheckpointError>,
 }
 
 impl Found {
-    /// The number of the checkpoint; 0 for the beginning.
+    /// Returns the number of the checkpoint; 0 for the beginning.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.number)
@@ -59,23 +60,23 @@ impl Found {
 
 const LOG: (&str, &str) = ("inputs-", ".log");
 const CHECKPOINT: (&str, &str) = ("checkpoint-", ".safetensors");
-/// The file that is locked while a server uses the folder. It stays, and has nothing in it: the
-/// lock is the system's, and goes with the process.
+/// File that is locked while a server uses the folder. It remains, and is empty: the operating
+/// system holds the lock, and releases it when the process ends.
 const LOCK: &str = "lock";
 
 impl StateFolder {
-    /// The folder at `path`, whoever uses it.
+    /// Returns the folder at `path` without a lock.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), run: 0, _lock: None }
     }
 
-    /// The folder at `path`, which no other process locks until this and all clones are gone, or
-    /// the process is, however it ends. Two that wrote there would each lose what the other has
-    /// acknowledged.
+    /// Returns the folder at `path`, locked against other processes until this value and all clones
+    /// are dropped, or the process ends in any way. Two processes that write there would each lose
+    /// inputs that the other has acknowledged.
     ///
     /// # Errors
-    /// [`FolderError`] if another process has locked it, or it cannot be locked.
+    /// [`FolderError`] if another process has locked the folder, or it cannot be locked.
     pub fn lock(path: &Path) -> Result<Self, FolderError> {
         let failed = |why| FolderError::Lock(path.to_owned(), why);
         let place = path.join(LOCK);
@@ -91,44 +92,44 @@ impl StateFolder {
         }
     }
 
-    /// The same, of the run with this number: files of others are not taken for its own.
+    /// Sets the number of the run, so that files of other runs are rejected.
     #[must_use]
     pub fn of_run(self, run: u64) -> Self {
         Self { run, ..self }
     }
 
-    /// What log and checkpoint `number` of the run have, and no other.
+    /// Returns the mark of log and checkpoint `number` of this run.
     pub(super) const fn mark(&self, number: u64) -> u64 {
         self.run.wrapping_add(number)
     }
 
-    /// Begins log `number`.
+    /// Creates log `number`.
     ///
     /// # Errors
-    /// [`LogError`] if there is one already, or it cannot be written.
+    /// [`LogError`] if the log exists, or cannot be written.
     pub fn begin_log(&self, disk: &impl Disk, number: u64) -> Result<Log, LogError> {
         Log::create(disk, &self.log(number), self.mark(number))
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where log `number` is.
+    /// Returns the path of log `number`.
     #[must_use]
     pub fn log(&self, number: u64) -> PathBuf {
         self.path.join(format!("{}{number}{}", LOG.0, LOG.1))
     }
 
-    /// Where checkpoint `number` is.
+    /// Returns the path of checkpoint `number`.
     #[must_use]
     pub fn checkpoint(&self, number: u64) -> PathBuf {
         self.path.join(format!("{}{number}{}", CHECKPOINT.0, CHECKPOINT.1))
     }
 
-    /// A log or a checkpoint that is there, of whatever run.
+    /// Returns a log or a checkpoint in the folder, of any run.
     ///
     /// # Errors
     /// [`FolderError`] if the folder cannot be read.
@@ -138,10 +139,11 @@ impl StateFolder {
         Ok(log.or_else(|| checkpoints.first().map(|&number| self.checkpoint(number))))
     }
 
-    /// Finds what a run can go on from: with logs, or where there are none with checkpoints alone.
+    /// Finds the files from which a run can continue: checkpoint and logs if it `has_logs`, else a
+    /// checkpoint alone.
     ///
     /// # Errors
-    /// [`FolderError`] if there is nothing to go on from, or a log is missing.
+    /// [`FolderError`] if the run cannot continue from any of them, or a log is missing.
     pub fn find(&self, has_logs: bool) -> Result<Found, FolderError> {
         let logs = self.numbers(LOG)?;
         let checkpoints = self.numbers(CHECKPOINT)?;
@@ -157,7 +159,7 @@ impl StateFolder {
                 Err(error) => damaged.push(error),
             }
         }
-        // The beginning will do only if nothing after it is missing.
+        // The beginning of the run will do only if no later input is missing.
         match damaged.pop() {
             Some(damaged) if !has_logs || logs.first() != Some(&0) => {
                 Err(FolderError::Damaged(damaged))
@@ -170,7 +172,7 @@ impl StateFolder {
         }
     }
 
-    /// What a server that takes its checkpoints with others can go back to.
+    /// Returns the checkpoints to which a server can return that takes them together with others.
     ///
     /// # Errors
     /// [`FolderError::Io`] if the folder cannot be read.
@@ -182,17 +184,17 @@ impl StateFolder {
                     shelf.on_disk.origin = Some(origin);
                     shelf.on_disk.checkpoints.push(CheckpointId { run, number });
                 }
-                Ok(_) => {} // of a server that was alone
+                Ok(_) => {} // of a server that took it alone
                 Err(error) => shelf.damaged.push(error),
             }
         }
         Ok(shelf)
     }
 
-    /// Checkpoint `number`, to go on from.
+    /// Returns checkpoint `number`, to continue from.
     ///
     /// # Errors
-    /// [`FolderError::Damaged`] if it is not whole.
+    /// [`FolderError::Damaged`] if it cannot be used.
     pub fn find_checkpoint(&self, number: u64) -> Result<Found, FolderError> {
         let checkpoint = Checkpoint::read(&self.checkpoint(number), self.mark(number));
         let checkpoint = checkpoint.map_err(FolderError::Damaged)?;
@@ -201,7 +203,7 @@ impl StateFolder {
         Ok(Found { checkpoint: Some(checkpoint), logs, newest, damaged })
     }
 
-    /// All logs from `number` on, none of which may be missing.
+    /// Returns all logs from `number` on; an error if one is missing.
     fn since(&self, number: u64, logs: &[u64]) -> Result<Vec<u64>, FolderError> {
         let since: Vec<u64> = logs.iter().copied().filter(|&log| log >= number).collect();
         let missing = (number..).zip(&since).find(|(wanted, log)| wanted != *log);
@@ -211,9 +213,9 @@ impl StateFolder {
         }
     }
 
-    /// Removes what is older than `number`. What cannot be removed is left for the next time.
+    /// Removes files older than `number`. Files that cannot be removed stay until the next call.
     pub(super) fn clear(&self, disk: &impl Disk, number: u64) {
-        // The checkpoints first: one without its log is of no use.
+        // Checkpoints first: a checkpoint without its log is useless.
         for kind in [CHECKPOINT, LOG] {
             let numbers = self.numbers(kind).unwrap_or_default();
             for old in numbers.into_iter().filter(|&old| old < number) {
@@ -222,18 +224,18 @@ impl StateFolder {
         }
     }
 
-    /// The bytes of checkpoint `number`; 0 if that is not known.
+    /// Returns the size of checkpoint `number` in bytes; 0 if unknown.
     pub(super) fn bytes_of_checkpoint(&self, number: u64) -> u64 {
         fs::metadata(self.checkpoint(number)).map_or(0, |checkpoint| checkpoint.len())
     }
 
-    /// The bytes of all logs.
+    /// Returns the size of all logs in bytes.
     pub(super) fn bytes_of_logs(&self) -> Result<u64, FolderError> {
         let bytes = |number: u64| fs::metadata(self.log(number)).map_or(0, |log| log.len());
         Ok(self.numbers(LOG)?.into_iter().map(bytes).sum())
     }
 
-    /// The numbers of the files of one kind, in order.
+    /// Returns the numbers of the files of one kind, in order.
     fn numbers(&self, (begin, end): (&str, &str)) -> Result<Vec<u64>, FolderError> {
         let failed = |why| FolderError::Io(self.path.clone(), why);
         let mut numbers = Vec::new();
@@ -250,19 +252,19 @@ impl StateFolder {
     }
 }
 
-/// A folder that no run can go on from.
+/// Errors of a folder from which no run can continue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// Another process uses it.
+    /// Another process uses the folder.
     InUse(PathBuf),
-    /// It cannot be locked.
+    /// The folder cannot be locked.
     Lock(PathBuf, io::Error),
-    /// It cannot be read.
+    /// The folder cannot be read.
     Io(PathBuf, io::Error),
-    /// This log is not there, though what follows it is, or must be.
+    /// This log is missing, though later files exist or it is required.
     Missing(PathBuf),
-    /// No checkpoint is whole; what is wrong with the oldest.
+    /// No checkpoint is usable; the error of the oldest.
     Damaged(CheckpointError),
 }
 
@@ -299,7 +301,7 @@ impl fmt::Display for FolderError {
 
 impl std::error::Error for FolderError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None // the text has it already
+        None // the text contains it already
     }
 }
 
@@ -313,7 +315,7 @@ mod tests {
         let first = StateFolder::lock(place.path()).unwrap();
         let in_use = || StateFolder::lock(place.path()).unwrap_err().to_string();
         assert!(in_use().contains("is in use by another pstrain server"), "{}", in_use());
-        // A checkpoint may still be written.
+        // A clone stands for a checkpoint that is still being written.
         let clone = first.clone();
         drop(first);
         assert!(in_use().contains("is in use"), "{}", in_use());

@@ -1,4 +1,4 @@
-//! A node whose inputs are all kept, from the first on.
+//! Log of all inputs of a node, from the first on.
 
 use std::fmt;
 use std::thread;
@@ -10,7 +10,7 @@ use pstrain_roles::node::{Input, encode_input};
 use super::log::Log;
 use crate::driver::{Journal, Unkept};
 
-/// How long after a commit that failed the next is tried.
+/// Delay before a failed commit is repeated.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 pub(super) const WRITTEN_AGAIN: &str = "the log can be written again";
 
@@ -18,9 +18,9 @@ pub(super) const WRITTEN_AGAIN: &str = "the log can be written again";
 pub(super) struct Inputs {
     pub(super) log: Log,
     head: Vec<u8>,
-    /// Told once when the log cannot be written, and once when it can be again.
+    /// Called once when the log cannot be written, and once when it can be written again.
     pub(super) warn: fn(&str),
-    /// Whether a log that cannot be written is not to be waited for any longer.
+    /// True once the journal must no longer wait for a log that cannot be written.
     pub(super) is_over: Box<dyn Fn() -> bool>,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Debug for Inputs {
 }
 
 impl Inputs {
-    /// Keeps inputs in `log`.
+    /// Returns a journal that keeps inputs in `log`.
     #[must_use]
     pub(super) fn new(log: Log, warn: fn(&str)) -> Self {
         Self { log, head: Vec::new(), warn, is_over: Box::new(|| false) }
@@ -47,7 +47,7 @@ impl<N> Journal<N> for Inputs {
         }
     }
 
-    /// While the disk is full nothing is acknowledged, and nothing more is read.
+    /// Waits while the disk is full: nothing is acknowledged, and no more input is read.
     fn commit(&mut self) -> Result<(), Unkept> {
         let mut failed = false;
         while let Err(error) = self.log.commit() {

@@ -1,10 +1,10 @@
-//! A file of checked records: what was appended before a [`Log::commit`] that succeeded is there
-//! after a crash.
+//! Append-only file of checksummed records: after [`Log::commit`] has succeeded, a crash loses none
+//! of the records appended before it.
 //!
-//! It knows neither what a record means nor who writes it. Records go out in blocks, one for each
-//! commit, and no block is begun before the one before is on the disk. So what a crash left
-//! half-written is the last block, and it is cut off when the file is opened again; a bad block
-//! that others follow is damage, and an error, for it was promised to be kept.
+//! The log knows neither the meaning nor the writer of a record. Each commit writes one block, and
+//! no block begins before the previous one is on disk. A crash can therefore leave only the last
+//! block incomplete, and opening the file cuts that off. A bad block with others after it is
+//! damage, and an error, since its records were promised to be kept.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -15,38 +15,38 @@ use pstrain_wire::crc32c;
 
 use super::disk::{Disk, ordinary, replace};
 
-/// What a log begins with: its name and the version of its form. Its mark follows.
+/// Magic number of a log: name and format version. The log's mark follows.
 const MAGIC: [u8; 8] = *b"PSTRLOG4";
 /// Bytes before the first block.
 const BEGIN: usize = MAGIC.len() + size_of::<u64>();
-/// What a block begins with.
+/// Magic number of a block.
 const MARK: [u8; 4] = *b"\xb1ock";
 
-/// A log that records are appended to.
+/// A log to which records are appended.
 #[derive(Debug)]
 pub struct Log {
     path: PathBuf,
     file: File,
-    /// Records that were appended and not committed.
+    /// Records that were appended but not committed.
     pending: Vec<u8>,
-    /// Blocks that are committed.
+    /// Number of committed blocks.
     blocks: u64,
-    /// Their bytes, and the file's own head.
+    /// Bytes of the committed blocks, plus the file's header.
     committed: u64,
 }
 
-/// What opening a log found.
+/// Result of opening a log.
 #[derive(Debug)]
 pub struct Opened {
-    /// The log, ready for what comes next.
+    /// The log, ready to append.
     pub log: Log,
-    /// Records in it.
+    /// Number of records in the log.
     pub records: u64,
-    /// Bytes that were never committed, which were cut off.
+    /// Bytes that were cut off because they were never committed.
     pub torn: u64,
 }
 
-/// What stands before the records of a block.
+/// Header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     number: u64,
@@ -69,7 +69,7 @@ impl Head {
         bytes
     }
 
-    /// None if these are not the bytes of a head.
+    /// Returns `None` if the bytes are not a valid header.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let number = u64::from_le_bytes(bytes.get(4..12)?.try_into().ok()?);
         let length = u32::from_le_bytes(bytes.get(12..16)?.try_into().ok()?);
@@ -80,10 +80,10 @@ impl Head {
 }
 
 impl Log {
-    /// A new, empty log. Whoever opens it must know its `mark`.
+    /// Creates an empty log. [`Log::open`] requires the same `mark`.
     ///
     /// # Errors
-    /// [`LogError`] if there is a file already, or it cannot be written.
+    /// [`LogError`] if the file exists, or cannot be written.
     pub fn create(disk: &impl Disk, path: &Path, mark: u64) -> Result<Self, LogError> {
         let failed = |why| LogError::new(path, Problem::Io("cannot be created", why));
         if path.exists() {
@@ -95,13 +95,13 @@ impl Log {
         Ok(Self { path: path.to_owned(), file, pending: Vec::new(), blocks: 0, committed })
     }
 
-    /// Opens the log with this `mark`, hands each of its records to `take` in order, and cuts off
-    /// what was never committed. There is no such thing in one that `has_successor`: it was left
-    /// when it was whole.
+    /// Opens the log with this `mark`, passes its records to `take` in order, and cuts off bytes
+    /// that were never committed. A log that `has_successor` must not have any: it was complete
+    /// when its successor was created.
     ///
     /// # Errors
-    /// [`LogError`] if the file cannot be read or written, is no log or another one, or is damaged;
-    /// and what `take` finds wrong with a record.
+    /// [`LogError`] if the file cannot be read or written, is not a log, has another mark or is
+    /// damaged, or if `take` rejects a record.
     pub fn open(
         path: &Path,
         mark: u64,
@@ -146,34 +146,34 @@ impl Log {
         Ok(Opened { log, records, torn })
     }
 
-    /// Adds a record made of these parts; it is kept once [`Self::commit`] has succeeded.
+    /// Appends a record made of these parts; it is durable once [`Self::commit`] has succeeded.
     pub fn append(&mut self, parts: &[&[u8]]) {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.pending.extend_from_slice(&(length as u32).to_le_bytes());
         parts.iter().for_each(|part| self.pending.extend_from_slice(part));
     }
 
-    /// Bytes that are committed.
+    /// Returns the size of the committed part of the file, in bytes.
     #[must_use]
     pub const fn committed(&self) -> u64 {
         self.committed
     }
 
-    /// Puts everything that was appended on the disk. If that does not succeed nothing is lost: it
-    /// may be tried again, and the file stays as it was.
+    /// Writes all appended records to disk. A failure loses nothing: the file stays as it was, and
+    /// the commit can be repeated.
     ///
     /// # Errors
-    /// [`LogError`] if it cannot be written, as on a full disk.
+    /// [`LogError`] if the file cannot be written, for example on a full disk.
     pub fn commit(&mut self) -> Result<(), LogError> {
         if self.pending.is_empty() {
             return Ok(());
         }
         let written = self.write_block();
         if written.is_err() {
-            // Half a block must not stand between this one and the next.
+            // A partial block must not stay between this block and the next.
             let back = self.file.set_len(self.committed);
             let back = back.and_then(|()| self.file.seek(SeekFrom::Start(self.committed)));
-            drop(back); // what is not cut off is overwritten, or cut off at the next start
+            drop(back); // the next commit overwrites the remainder, or the next start cuts it off
         }
         written.map_err(|why| LogError::new(&self.path, Problem::Io("cannot be written", why)))?;
         self.committed += (Head::BYTES + self.pending.len()) as u64;
@@ -193,7 +193,7 @@ impl Log {
     }
 }
 
-/// What a log with this mark begins with.
+/// Returns the header of a log with this mark.
 fn begin(mark: u64) -> [u8; BEGIN] {
     let mut bytes = [0; BEGIN];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -201,7 +201,7 @@ fn begin(mark: u64) -> [u8; BEGIN] {
     bytes
 }
 
-/// The next block, if there is a whole one of that number.
+/// Reads the next block. Returns `None` if it is incomplete, invalid or not block `number`.
 fn read_block(reader: &mut impl Read, number: u64, body: &mut Vec<u8>) -> io::Result<Option<Head>> {
     let mut bytes = Vec::with_capacity(Head::BYTES);
     reader.by_ref().take(Head::BYTES as u64).read_to_end(&mut bytes)?;
@@ -209,13 +209,13 @@ fn read_block(reader: &mut impl Read, number: u64, body: &mut Vec<u8>) -> io::Re
         return Ok(None);
     };
     body.clear();
-    // No more memory than there are bytes, whatever the head says.
+    // Allocates no more than the file holds, even if the length is wrong.
     reader.by_ref().take(u64::from(head.length)).read_to_end(body)?;
     let is_whole = body.len() == head.length as usize && crc32c(body) == head.checksum;
     Ok(is_whole.then_some(head))
 }
 
-/// The records of a block; none in place of what is cut short.
+/// Splits a block into its records; `None` stands for a truncated record.
 fn split(mut body: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     core::iter::from_fn(move || {
         if body.is_empty() {
@@ -230,7 +230,7 @@ fn split(mut body: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     })
 }
 
-/// Whether any block after that `number` begins in the next `length` bytes.
+/// True if a block with a number above `number` begins in the next `length` bytes.
 fn is_followed(file: &mut File, number: u64, length: u64) -> io::Result<bool> {
     const STRIDE: usize = 1 << 20;
     let mut window = Vec::with_capacity(STRIDE + Head::BYTES);
@@ -252,7 +252,7 @@ fn is_followed(file: &mut File, number: u64, length: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// What is wrong with a log.
+/// Error of a log, with the file's path.
 #[derive(Debug)]
 pub struct LogError {
     path: PathBuf,
@@ -297,7 +297,7 @@ impl fmt::Display for LogError {
 
 impl std::error::Error for LogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None // the text has it already
+        None // the text contains it already
     }
 }
 

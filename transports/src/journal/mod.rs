@@ -1,10 +1,10 @@
-//! What a server must not forget: its state at some time and its inputs since, on the disk.
+//! Durable state of a server: checkpoints and a log of the inputs since.
 //!
-//! A server is a function of its inputs. With each of them in a [`Log`] before anybody sees an
-//! effect of it, a server that begins anew is brought to where the last one was by being handed
-//! them again, and no worker has ever been told anything that it does not know. With
-//! [`Checkpoints`] that need not be all inputs since the beginning. With checkpoints alone a server
-//! begins anew from the last of them, as another run: what came after it is lost as a whole.
+//! A server is a function of its inputs. A [`Log`] holds each input before an effect of it becomes
+//! visible, so replaying the log after a restart restores the server's state, and no worker has
+//! received a message that the server does not know. With [`Checkpoints`] the replay need not start
+//! from the first input. With checkpoints alone a restart is a new run from the last checkpoint:
+//! everything after it is lost as a whole.
 
 mod checkpoint;
 mod checkpoints;
@@ -34,7 +34,7 @@ pub use snapshots::Snapshots;
 use crate::driver::{Journal, Unkept};
 use inputs::{Inputs, PAUSE, WRITTEN_AGAIN};
 
-/// Keeps a server's inputs in a log, and begins that anew after each checkpoint.
+/// Keeps a server's inputs in a log, and starts a new log with each checkpoint.
 #[derive(Debug)]
 pub struct InputLog<B, D> {
     inputs: Inputs,
@@ -42,29 +42,29 @@ pub struct InputLog<B, D> {
 }
 
 impl<B, D> InputLog<B, D> {
-    /// Keeps inputs in `log`; `warn` is told once when it cannot be written, and once when it can
-    /// be again.
+    /// Returns a journal that keeps inputs in `log`. Calls `warn` once when the log cannot be
+    /// written, and once when it can be written again.
     #[must_use]
     pub fn new(log: Log, checkpoints: Checkpoints<B, D>, warn: fn(&str)) -> Self {
         Self { inputs: Inputs::new(log, warn), checkpoints }
     }
 
-    /// The same, which gives up a log that cannot be written once it `is_over`.
+    /// Sets a condition: once it `is_over`, the journal gives up a log that cannot be written.
     #[must_use]
     pub fn until(mut self, is_over: impl Fn() -> bool + 'static) -> Self {
         self.inputs.is_over = Box::new(is_over);
         self
     }
 
-    /// The checkpoints that go with it.
+    /// Returns the checkpoints.
     pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
         &mut self.checkpoints
     }
 }
 
 impl<B: FnMut() -> Beside, D: Disk> InputLog<B, D> {
-    /// Keeps the log out of the room that a checkpoint needs, once one has failed. Nothing is
-    /// acknowledged until the next is written, or there is more room.
+    /// Once a checkpoint has failed, keeps the log from growing into the space that the next one
+    /// needs. Nothing is acknowledged until the next checkpoint is written or more space is free.
     fn hold<N: Durable>(&mut self, now: Time, server: &mut N) {
         let Self { inputs, checkpoints } = self;
         let (mut waited, mut taken) = (false, None);
@@ -101,8 +101,8 @@ impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for InputLog<B, D> {
 
     fn rest(&mut self, now: Time, server: &mut N) -> Option<Input> {
         self.checkpoints.look(now, &self.inputs.log);
-        // Inputs without effects wait for the next that has some. Where they cannot be kept the
-        // next commit says so.
+        // Inputs without effects may still be uncommitted; a checkpoint must come after them. If
+        // they cannot be written, the next commit reports it.
         if self.checkpoints.is_due(now, Some(&self.inputs.log))
             && server.can_save()
             && Journal::<N>::commit(&mut self.inputs).is_ok()

@@ -1,4 +1,4 @@
-//! A node that begins anew and is handed its inputs again.
+//! Recovery of a node after a restart, by replay of its inputs.
 
 use std::path::Path;
 
@@ -9,37 +9,36 @@ use super::folder::{Found, StateFolder};
 use super::log::{Log, LogError, Opened};
 use crate::driver::Begin;
 
-/// Why nobody is connected to a server that begins anew.
+/// Reason why the connections of a restarted server are gone.
 const ANEW: &str = "the server began anew";
 
-/// A server that was handed its inputs again.
+/// A server whose inputs have been replayed.
 #[derive(Debug)]
 pub struct Recovered {
-    /// The newest log, ready for what comes next; none where there is none.
+    /// The newest log, ready to append; `None` if there are no logs.
     pub log: Option<Log>,
-    /// How the server begins.
+    /// Pending effects and first inputs of the server.
     pub begin: Begin,
-    /// The time of its last input; it must be handed none before.
+    /// Time of the last input; no later input may have an earlier time.
     pub now: Time,
-    /// Inputs it was handed.
+    /// Number of replayed inputs.
     pub inputs: u64,
-    /// Bytes that were never committed, which were cut off.
+    /// Bytes that were cut off because they were never committed.
     pub torn: u64,
 }
 
-/// Hands a node the inputs of logs, and takes note of what the driver of the node that was must
-/// have known.
+/// Replays logs to a node, and collects the effects that the driver before the restart had seen.
 struct Retelling<'a, N, R> {
     node: &'a mut N,
     report: R,
-    /// The time of the last input.
+    /// Time of the last input.
     now: Time,
-    /// The last thing that the node said, if it has finished.
+    /// The node's last `Done` effect, if it has finished.
     done: Option<Effect>,
 }
 
 impl<N: Node, R: FnMut(Time, Event)> Retelling<'_, N, R> {
-    /// Hands in a log, whose last bytes may be torn unless it `has_successor`.
+    /// Replays one log, whose last bytes may be torn unless it `has_successor`.
     fn tell(
         &mut self,
         (path, mark): (&Path, u64),
@@ -62,9 +61,9 @@ impl<N: Node, R: FnMut(Time, Event)> Retelling<'_, N, R> {
     }
 }
 
-/// How a server begins that has been told all: what it asked for is asked for again. Its
-/// connections are gone, a dial that was under way is as good as one that failed, and whoever was
-/// silent meanwhile is not to blame.
+/// Returns how a server continues after a complete replay. Its unanswered effects are repeated. Its
+/// connections are gone, a pending dial counts as failed, and `Overslept` keeps peers that were
+/// silent during the restart from being blamed.
 #[must_use]
 pub fn goes_on(server: &impl Durable, done: Option<Effect>) -> Begin {
     let gone = |peer| Input::Disconnected { peer, why: ANEW.to_owned() };
@@ -72,20 +71,19 @@ pub fn goes_on(server: &impl Durable, done: Option<Effect>) -> Begin {
     let dial = server.is_dialling().then_some(failed);
     let inputs = server.peers().into_iter().map(gone).chain(dial).chain([Input::Overslept]);
     let mut effects = server.unanswered();
-    // What a node says last it says again.
+    // A node that had finished finishes again with the same result.
     if !effects.iter().any(|effect| matches!(effect, Effect::Done(_))) {
         effects.extend(done);
     }
     Begin { effects, inputs: inputs.collect() }
 }
 
-/// Hands `server`, which is as the checkpoint that was `found` says, all inputs since again, and
-/// `report` what it says of them.
-///
-/// All its connections are gone then, and it is told so first of all.
+/// Replays to `server`, restored from the checkpoint in `found`, all inputs since, and passes the
+/// events it reports to `report`. The first inputs in [`Recovered::begin`] tell the server that all
+/// its connections are gone.
 ///
 /// # Errors
-/// [`LogError`] if a log cannot be read, or has what is no input.
+/// [`LogError`] if a log cannot be read, or contains a record that is not an input.
 pub fn recover(
     folder: &StateFolder,
     found: &Found,

@@ -1,62 +1,61 @@
-//! The room that a log leaves on its disk, so that a checkpoint ends the log before the disk is
-//! full.
+//! Disk space left by the logs: a checkpoint must end the log before the disk is full.
 
-/// Logs take this much more than a state before a checkpoint is worth its writing, ...
+/// Bytes by which the logs must exceed the state before a checkpoint is worth writing. ...
 const LEAST_LOGS: u64 = 64 * 1024;
-/// ... and the disk is asked each time that the log has grown by as much, or by a share of what was
-/// free: asking costs about as much as appending a few KiB.
+/// ... Free space is queried each time the log has grown by as much, or by this share of what was
+/// free, if that is more: a query costs about as much as appending a few KiB.
 const SHARE: u64 = 64;
-/// Until the logs from before it are removed a checkpoint needs room for itself and the next one,
-/// and as much again for what the log grows by meanwhile.
+/// Space that a checkpoint needs, in sizes of the state: until the older logs are removed, one for
+/// itself, one for the next, and as much again for the growth of the log meanwhile.
 const STATES: u64 = 4;
-/// Room for what is not counted: names, and inputs that come at once.
+/// Reserve for uncounted bytes: directory entries, and inputs that arrive at once.
 const SPARE: u64 = 512 * 1024;
 
-/// How a log and its disk stand.
+/// Free space relative to the logs.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// The length of the log at which the disk is asked next.
+    /// Length of the log at which free space is queried next.
     asks_at: u64,
     left: Left,
 }
 
-/// How much room the logs leave.
+/// Classes of free space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Left {
     #[default]
     Enough,
-    /// A checkpoint is due, and training may go on meanwhile.
+    /// A checkpoint is due; training may continue meanwhile.
     Little,
     /// No more than the next checkpoint may need: the log must wait for it.
     Least,
-    /// Not enough for a checkpoint either.
+    /// Not enough even for a checkpoint.
     Nothing,
 }
 
-/// Bytes that are taken and free.
+/// Used and free bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
-    /// All logs that are on the disk.
+    /// All logs on the disk.
     pub(super) logs: u64,
-    /// A checkpoint; 0 if that is not known.
+    /// A checkpoint; 0 if unknown.
     pub(super) state: u64,
     pub(super) free: u64,
 }
 
 impl Room {
-    /// Whether the disk is to be asked, now that the log has so many bytes.
+    /// True if free space must be queried, now that the log has `log` bytes.
     pub(super) const fn asks(&self, log: u64) -> bool {
         log >= self.asks_at
     }
 
-    /// The disk has answered; none where it cannot tell.
+    /// Records the result of a query. `None` means that the disk cannot tell: never query again.
     pub(super) fn note(&mut self, log: u64, usage: Option<Usage>) {
         let Some(Usage { logs, state, free }) = usage else {
             (self.asks_at, self.left) = (u64::MAX, Left::Enough);
             return;
         };
         self.asks_at = log + LEAST_LOGS.max(free / SHARE);
-        // Of a state whose size is not known the log may take two thirds of the room.
+        // If the size of the state is unknown, the log may take two thirds of the space.
         let wanted = state.saturating_mul(STATES).max(log / 2) + SPARE;
         self.left = if logs <= state + LEAST_LOGS || free >= wanted {
             Left::Enough
@@ -69,17 +68,17 @@ impl Room {
         };
     }
 
-    /// Whether a checkpoint is due.
+    /// True if a checkpoint is due.
     pub(super) fn is_tight(&self) -> bool {
         self.left != Left::Enough
     }
 
-    /// Whether the log must wait for the next checkpoint.
+    /// True if the log must wait for the next checkpoint.
     pub(super) const fn waits(&self) -> bool {
         matches!(self.left, Left::Least | Left::Nothing)
     }
 
-    /// Whether a checkpoint may fit.
+    /// True if a checkpoint may fit.
     pub(super) fn fits(&self) -> bool {
         self.left != Left::Nothing
     }
@@ -91,7 +90,7 @@ mod tests {
 
     const STATE: u64 = 100_000;
 
-    /// How a room stands whose logs have taken all but `free` bytes.
+    /// Returns the `Room` after logs of `logs` bytes have left `free` bytes.
     fn with(logs: u64, free: u64) -> Room {
         let mut room = Room::default();
         room.note(logs, Some(Usage { logs, state: STATE, free }));

@@ -1,21 +1,23 @@
-//! A checksum over a whole safetensors file, in its metadata, reckoned with zeros in its own place:
-//! so one file, which any reader of safetensors opens, is either whole or known not to be.
+//! Checksum of a whole safetensors file, kept in the file's metadata.
+//!
+//! It is computed with zeros in its own place. So one file, which any safetensors reader opens,
+//! shows by itself whether it is complete.
 
 use std::io;
 use std::ops::Range;
 
 use pstrain_wire::crc32c;
 
-/// The text before the checksum's eight hexadecimal digits.
+/// Text before the eight hexadecimal digits of the checksum.
 const MARK: &[u8] = b"crc32c ";
 
-/// The text that has to be in the metadata of a file to be sealed, before any other like it.
+/// Placeholder in the metadata of a file to be sealed; the first occurrence counts.
 pub const UNSEALED: &str = "crc32c 00000000";
 
-/// Puts the checksum of a safetensors file in its place.
+/// Writes the checksum of a safetensors file into its placeholder.
 ///
 /// # Errors
-/// If [`UNSEALED`] is not in its metadata.
+/// If the metadata does not contain [`UNSEALED`].
 pub fn seal(bytes: &mut [u8]) -> io::Result<()> {
     let checksum = crc32c(bytes);
     let place = checksum_in(bytes).ok_or_else(|| io::Error::other("no place for a checksum"))?;
@@ -23,7 +25,7 @@ pub fn seal(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a safetensors file is what [`seal`] left; none if it has no checksum.
+/// True if the file's checksum matches, `None` if it has none. Leaves the bytes unchanged.
 #[must_use]
 pub fn is_sealed(bytes: &mut [u8]) -> Option<bool> {
     let place = checksum_in(bytes)?;
@@ -34,7 +36,7 @@ pub fn is_sealed(bytes: &mut [u8]) -> Option<bool> {
     Some(is_whole)
 }
 
-/// Where the checksum is: the first eight digits after the words before it, in the metadata.
+/// Returns the position of the checksum: eight digits after the first `MARK` in the metadata.
 fn checksum_in(bytes: &[u8]) -> Option<Range<usize>> {
     let length = u64::from_le_bytes(*bytes.first_chunk()?);
     let header = bytes.get(8..)?.get(..usize::try_from(length).ok()?)?;

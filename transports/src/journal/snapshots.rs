@@ -1,5 +1,5 @@
-//! A node whose checkpoints are all that is kept: effects wait for nothing, and what came after a
-//! checkpoint is lost as a whole.
+//! Journal of checkpoints only: effects do not wait, and everything after the last checkpoint is
+//! lost as a whole.
 
 use std::sync::Arc;
 
@@ -10,44 +10,45 @@ use super::checkpoints::{Beside, Checkpoints, PAUSE, Taken};
 use super::disk::Disk;
 use crate::driver::{Journal, Unkept};
 
-/// Keeps checkpoints of a server and no inputs.
+/// Keeps checkpoints of a server, but no inputs.
 #[derive(Debug)]
 pub struct Snapshots<B, D> {
     checkpoints: Checkpoints<B, D>,
-    /// Whether it says itself when one is due.
+    /// This server decides when a checkpoint is due.
     leads: bool,
-    /// One that is not being written.
+    /// State that was taken and is not being written.
     taken: Option<Arc<Taken>>,
-    /// When it is to be written; not before that is asked for.
+    /// When to write `taken`; `None` until the node requests it.
     writes_at: Option<Time>,
 }
 
 impl<B, D> Snapshots<B, D> {
-    /// Keeps these, and says when one is due.
+    /// Returns a journal that decides itself when a checkpoint is due.
     #[must_use]
     pub const fn new(checkpoints: Checkpoints<B, D>) -> Self {
         Self { checkpoints, leads: true, taken: None, writes_at: None }
     }
 
-    /// Keeps these, of a server that another tells when one is due.
+    /// Returns a journal for a server that follows the checkpoints of another.
     #[must_use]
     pub const fn following(checkpoints: Checkpoints<B, D>) -> Self {
         Self { checkpoints, leads: false, taken: None, writes_at: None }
     }
 
-    /// The checkpoints.
+    /// Returns the checkpoints.
     pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
         &mut self.checkpoints
     }
 }
 
 impl<B: FnMut() -> Beside, D: Disk> Snapshots<B, D> {
-    /// Waits until what is being written is; what the node is to be told of that.
+    /// Waits until the current write has ended. Returns the node's input about it, if any.
     fn settle(&mut self, now: Time) -> Option<Input> {
         match self.checkpoints.settle(now)? {
             Ok(number) => Some(Input::Written(number)),
             Err(taken) => {
-                // The others have theirs, so it must be this one and no later.
+                // The other servers have written this checkpoint, so retry it rather than take a
+                // later one.
                 (self.taken, self.writes_at) = (Some(taken), Some(now + PAUSE));
                 None
             }
@@ -88,7 +89,7 @@ impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for Snapshots<B, D> {
         is_due.then(|| Input::Checkpoint(self.checkpoints.begin(now)))
     }
 
-    /// How a run ended is worth keeping whatever the time.
+    /// Keeps the final state of the run even if no checkpoint is due.
     fn end(&mut self, now: Time, node: &mut N) {
         let _written = self.settle(now);
         if self.leads && node.is_over() {

@@ -1,4 +1,4 @@
-//! One direction of a shaped transport: what is on its way, and when each thing arrives.
+//! One direction of a shaped transport: the items in transit and their arrival times.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,26 +8,26 @@ use pstrain_compute::time::Time;
 use crate::punctuality::Lateness;
 use crate::scenario::{Bottleneck, Pipe};
 
-/// What a direction does to messages.
+/// The model of one direction.
 #[derive(Debug)]
 pub(super) enum Way {
     /// Nothing is modelled.
     Open,
-    /// A worker's own link, whose time began at the given moment.
+    /// A worker's own link, and when its time began.
     Link(Box<Pipe>, Time),
-    /// The link that all share at the server.
+    /// The server's link, shared by all workers.
     Shared(Bottleneck),
 }
 
 impl Way {
-    /// A new connection begins.
+    /// Models a new connection.
     pub(super) fn reconnect(&mut self) {
         if let Self::Link(pipe, _) = self {
             pipe.reconnect();
         }
     }
 
-    /// When a message arrives that is handed over now.
+    /// Returns when a message that is sent now arrives.
     fn pass(&mut self, now: Time, bytes: u64) -> Time {
         match self {
             Self::Open => now,
@@ -40,12 +40,12 @@ impl Way {
     }
 }
 
-/// Things on their way in one direction, in order.
+/// Items in transit in one direction, in order.
 #[derive(Debug)]
 pub(super) struct Lane<I> {
     pub(super) way: Way,
     queue: VecDeque<Held<I>>,
-    /// How many things, and bytes, are on their way from or to each peer.
+    /// Numbers of items and bytes in transit, by peer.
     held: BTreeMap<PeerId, (usize, usize)>,
     last_due: Time,
     pub(super) lateness: Lateness,
@@ -70,12 +70,12 @@ impl<I> Lane<I> {
         }
     }
 
-    /// Whether nothing is modelled and nothing is on its way.
+    /// True if nothing is modelled and nothing is in transit.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.way, Way::Open) && self.queue.is_empty()
     }
 
-    /// Takes a message of so many bytes on its way; gives it back if it is there at once.
+    /// Puts a message of `bytes` in transit. Returns it if it arrives at once.
     pub(super) fn begin(&mut self, now: Time, peer: PeerId, bytes: u64, item: I) -> Option<I> {
         let due = self.way.pass(now, bytes).max(self.last_due);
         if due <= now && self.queue.is_empty() {
@@ -86,8 +86,7 @@ impl<I> Lane<I> {
         None
     }
 
-    /// Takes something that must come after all that is on its way from or to the peer; gives it
-    /// back if nothing is.
+    /// Queues an item behind everything in transit from or to the peer. Returns it if nothing is.
     pub(super) fn follow(&mut self, peer: PeerId, item: I) -> Option<I> {
         if !self.held.contains_key(&peer) {
             return Some(item);
@@ -103,19 +102,19 @@ impl<I> Lane<I> {
         self.queue.push_back(Held { due, peer, bytes, item });
     }
 
-    /// When the next thing arrives.
+    /// Returns when the next item arrives.
     pub(super) fn due(&self) -> Option<Time> {
         self.queue.front().map(|held| held.due)
     }
 
-    /// The next thing that has arrived by `now`.
+    /// Removes the next item if it has arrived by `now`.
     pub(super) fn arrived(&mut self, now: Time) -> Option<(PeerId, I)> {
         let due = self.due().filter(|&due| due <= now)?;
         self.lateness.note(now - due);
         self.hurry()
     }
 
-    /// The next thing, whether it has arrived or not.
+    /// Removes the next item, whether it has arrived or not.
     pub(super) fn hurry(&mut self) -> Option<(PeerId, I)> {
         let held = self.queue.pop_front()?;
         self.let_go(held.peer, held.bytes);
@@ -132,17 +131,17 @@ impl<I> Lane<I> {
         }
     }
 
-    /// The peers from or to which something is on its way.
+    /// Returns the peers that have items in transit.
     pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.held.keys().copied()
     }
 
-    /// Bytes on their way from or to a peer.
+    /// Returns the number of bytes in transit from or to a peer.
     pub(super) fn bytes(&self, peer: PeerId) -> usize {
         self.held.get(&peer).map_or(0, |&(_, bytes)| bytes)
     }
 
-    /// Forgets what is on its way from or to a peer.
+    /// Drops the items in transit from or to a peer.
     pub(super) fn forget(&mut self, peer: PeerId) {
         if self.held.remove(&peer).is_some() {
             self.queue.retain(|held| held.peer != peer);

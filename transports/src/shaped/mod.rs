@@ -1,9 +1,10 @@
-//! A transport whose messages take as long as a scenario says.
+//! A transport that delays messages as long as a scenario says.
 //!
-//! It wraps any real transport. What goes out is held until it would have arrived at the other end
-//! and sent then; what comes in is handed over when it would have arrived here. The time that the
-//! real transport takes comes on top. A worker shapes both directions of its own link, the server
-//! only the link that all share. Not modelled: how long it takes to make a connection.
+//! It wraps any real transport. An outgoing message is held until it would have arrived at the
+//! other end, and sent then; an incoming message is delivered when it would have arrived here. The
+//! delay of the real transport comes on top. A worker shapes both directions of its own link; the
+//! server shapes only the link that all workers share. Not modelled: the time to establish a
+//! connection.
 
 mod lane;
 
@@ -24,8 +25,8 @@ use crate::scenario::{Bottleneck, Scenario, ServerLink};
 use crate::transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};
 use lane::{Lane, Way};
 
-/// The last stretch before something is due is slept in steps of this length, and between them is
-/// looked what has come: the wait of the operating system is too coarse.
+/// Sleep step just before a message is due, with a poll after each step: the wait of the operating
+/// system is too coarse for that last stretch.
 const STEP: Duration = Duration::from_micros(100);
 
 /// A transport that models links over a real one.
@@ -34,17 +35,18 @@ pub struct Shaped<T> {
     inner: T,
     outward: Lane<Outgoing>,
     inward: Lane<TransportEvent>,
-    /// The link that is modelled: whose, of which job.
+    /// The modelled link: its worker and the job's scenario.
     link: Option<(WorkerId, String)>,
-    /// Peers of which nothing more is heard although the real transport may still report them:
-    /// those that were closed here and are to be told, and those that were given up.
+    /// Peers whose events are dropped although the real transport may still report them: peers that
+    /// were closed here while messages to them are in transit, and peers that were given up.
     closing: BTreeSet<PeerId>,
-    /// How often the other end of a long message hears of it, if nothing silences the link.
+    /// Interval of the signs of life for messages in transit; `None` without a modelled link or if
+    /// the link has outages.
     beat: Option<Duration>,
     beat_at: Time,
-    /// What became known outside a wait.
+    /// Events that arose outside a wait.
     lost: Vec<TransportEvent>,
-    /// Whether the waker was used.
+    /// The waker was used.
     woken: Arc<AtomicBool>,
     events: Vec<TransportEvent>,
     scratch: Vec<u8>,
@@ -73,13 +75,13 @@ impl<T: Transport> Shaped<T> {
         }
     }
 
-    /// A worker's transport. It shapes nothing until the server has welcomed the worker: the job
-    /// then says what its link is like.
+    /// Returns a worker's transport. It shapes nothing until the server has welcomed the worker,
+    /// since the job describes the link.
     pub fn worker(inner: T) -> Self {
         Self::new(inner, Way::Open, Way::Open)
     }
 
-    /// A server's transport, with the link that all workers share; `lease` is that of the job.
+    /// Returns a server's transport, with the link that all workers share; `lease` is the job's.
     pub fn server(inner: T, link: ServerLink, lease: Duration) -> Self {
         let way =
             |rate: Option<_>| rate.map_or(Way::Open, |rate| Way::Shared(Bottleneck::new(rate)));
@@ -87,7 +89,7 @@ impl<T: Transport> Shaped<T> {
         Self { beat, ..Self::new(inner, way(link.down), way(link.up)) }
     }
 
-    /// How late messages were handed over.
+    /// Returns how late messages were delivered.
     #[must_use]
     pub fn lateness(&self) -> Lateness {
         let mut lateness = self.outward.lateness.clone();
@@ -95,11 +97,11 @@ impl<T: Transport> Shaped<T> {
         lateness
     }
 
-    /// Shapes the link of `worker` from now on. A scenario that cannot be read is left to whoever
-    /// prepares the worker's computation, which fails then.
+    /// Shapes the link of `worker` from now on. A scenario that cannot be parsed is ignored here:
+    /// preparing the worker's computation fails because of it.
     fn shape(&mut self, worker: WorkerId, job: &Job) {
         if self.link.as_ref().is_some_and(|(id, text)| *id == worker && *text == job.scenario) {
-            return; // The link goes on, with what is on its way.
+            return; // the link continues, with the messages in transit
         }
         self.link = Some((worker, job.scenario.clone()));
         let link = Scenario::from_text(&job.scenario).ok().and_then(|it| it.links.of(worker));
@@ -121,7 +123,7 @@ impl<T: Transport> Shaped<T> {
         self.outward.is_open() && self.inward.is_open()
     }
 
-    /// Takes what the transport reported on its way.
+    /// Puts the events of the real transport on their way.
     fn take_in(&mut self, events: &mut Vec<TransportEvent>) {
         let now = self.inner.now();
         self.rouse(now);
@@ -168,7 +170,7 @@ impl<T: Transport> Shaped<T> {
         self.lost.push(TransportEvent::Disconnected { peer, why: why.into() });
     }
 
-    /// Hands over all that has arrived.
+    /// Delivers all items that have arrived, in both directions.
     fn release(&mut self, events: &mut Vec<TransportEvent>) {
         while let Some((peer, item)) = self.outward.arrived(self.inner.now()) {
             self.send_on(peer, item);
@@ -178,7 +180,7 @@ impl<T: Transport> Shaped<T> {
         }
     }
 
-    /// Nothing is long under way that has only begun.
+    /// Restarts the interval of signs of life while nothing is in transit.
     fn rouse(&mut self, now: Time) {
         let idle = self.outward.due().is_none() && self.inward.due().is_none();
         if let Some(beat) = self.beat.filter(|_| idle) {
@@ -186,8 +188,8 @@ impl<T: Transport> Shaped<T> {
         }
     }
 
-    /// Over a real link a long message comes in parts, from which the other end hears that its
-    /// sender is alive. One that is held is heard of by heartbeats.
+    /// Signals long messages in transit to both ends. Over a real link a long message arrives in
+    /// parts, which show that its sender is alive; a held message is replaced by heartbeats.
     fn tell_of_parts(&mut self, events: &mut Vec<TransportEvent>) {
         let (Some(beat), now) = (self.beat, self.inner.now()) else { return };
         if now < self.beat_at {
@@ -210,7 +212,7 @@ impl<T: Transport> Shaped<T> {
         }
     }
 
-    /// Lets the real transport wait, but not beyond the moment at which something arrives.
+    /// Waits on the real transport, at most until the next item arrives.
     fn wait_once(&mut self, until: Option<Time>) -> Result<(), TransportError> {
         let due = [self.outward.due(), self.inward.due()].into_iter().flatten().min();
         let Some(due) = due else { return self.inner.wait(until, &mut self.events) };
@@ -302,8 +304,8 @@ impl<T: Transport> Transport for Shaped<T> {
         })
     }
 
-    /// What has not arrived by `until` is sent then, too early: a real network would deliver it
-    /// after its sender has gone.
+    /// Sends what has not arrived by `until` too early: a real network would deliver it after its
+    /// sender has gone.
     fn flush(&mut self, until: Time) -> Result<(), TransportError> {
         while self.outward.due().is_some() && self.inner.now() < until {
             self.wait_once(Some(until))?;

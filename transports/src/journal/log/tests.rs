@@ -1,4 +1,4 @@
-//! Logs that crashes, faulty disks and full ones leave behind.
+//! Logs after a crash, with damage, and on a faulty disk.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const MARK_OF_RUN: u64 = 0x0123_4567_89ab_cdef;
 
-/// A log of `blocks`, each committed, and one that was written but not committed to the end.
+/// Writes a log of `blocks`, each of them committed.
 fn written(folder: &Path, blocks: &[Vec<Vec<u8>>]) -> PathBuf {
     let path = folder.join("log");
     drop(fs::remove_file(&path));
@@ -35,7 +35,7 @@ fn sample() -> Vec<Vec<Vec<u8>>> {
     vec![
         vec![record(1, 0), record(2, 30)],
         vec![record(3, 300)],
-        // Bytes that look like what a block begins with.
+        // Record bytes that look like the start of a block.
         vec![MARK.repeat(3), record(4, 1)],
         vec![record(5, 70), record(6, 7)],
     ]
@@ -88,7 +88,7 @@ fn a_flipped_bit_is_never_taken_for_what_was_written() {
             let path = folder.path().join("flipped");
             fs::write(&path, &bytes).unwrap();
             match read(&path) {
-                // The last block may be one that was never committed.
+                // The log may treat a bad last block as one that was never committed.
                 Ok((records, _)) => {
                     assert!(at >= last, "byte {at}, bit {bit}");
                     assert_eq!(records, blocks[..3].concat(), "byte {at}, bit {bit}");
@@ -112,7 +112,7 @@ fn what_another_log_goes_on_from_must_be_whole() {
 
 #[test]
 fn a_block_of_zeros_after_a_crash_is_cut_off() {
-    // Some file systems have the length on the disk before the bytes.
+    // Some file systems write the length to disk before the bytes.
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), &sample());
     let length = fs::metadata(&path).unwrap().len();
