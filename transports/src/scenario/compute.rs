@@ -1,4 +1,4 @@
-//! The setting `compute`: how long a mini-batch takes.
+//! The setting `compute`: durations of mini-batches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use super::quantity::{Span, span};
 
 const SETTING: &str = "compute";
 
-/// How long the mini-batches of each worker take.
+/// Durations of the mini-batches of each worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ComputeTimes {
@@ -26,23 +26,23 @@ pub struct ComputeTimes {
 
 as_text!(ComputeTimes);
 
-/// How long the mini-batches of one worker take.
+/// Durations of the mini-batches of one worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComputeSpec {
-    /// The time of a mini-batch at ordinary speed.
+    /// Duration of a mini-batch at ordinary speed.
     pub time: TimeModel,
-    /// How many times slower the machine is; 1 is ordinary.
+    /// Slowness of the machine; 1 is ordinary speed.
     pub factor: f64,
-    /// When it is slower still.
+    /// Spans in which the machine is slower still.
     pub slow: Vec<Slowdown>,
 }
 
-/// The time of a mini-batch.
+/// Distribution of the duration of a mini-batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TimeModel {
-    /// Always the same.
+    /// Constant.
     Fixed(Duration),
-    /// Normally distributed, but never below 0.
+    /// Normally distributed; negative values become 0.
     Normal {
         /// The mean.
         mean: Duration,
@@ -61,16 +61,16 @@ pub enum TimeModel {
         /// The mean.
         mean: Duration,
     },
-    /// Pareto distributed, with a part that does not vary.
+    /// Pareto distributed, plus a constant part.
     Pareto {
-        /// The shortest time of the part that varies.
+        /// The minimum of the random part.
         minimum: Duration,
         /// The exponent of the tail.
         alpha: f64,
-        /// What every mini-batch takes beside it.
+        /// The constant part.
         plus: Duration,
     },
-    /// Two states, fast and slow; the first mini-batch is a fast one.
+    /// Two states, fast and slow, starting in the fast one.
     Straggler {
         /// The time in the fast state.
         fast: Duration,
@@ -81,18 +81,18 @@ pub enum TimeModel {
         /// The probability that a fast mini-batch follows a slow one.
         leave: f64,
     },
-    /// What it takes on this machine.
+    /// The duration on the real machine.
     Measured,
 }
 
 /// A span in which a machine is slower.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown {
-    /// How many times slower.
+    /// Slowness in this span.
     pub factor: f64,
-    /// From when on.
+    /// Start of the span.
     pub begin: Time,
-    /// For how long.
+    /// Length of the span.
     pub length: Duration,
 }
 
@@ -106,20 +106,20 @@ struct Said {
 const KEYS: &[&str] = &["time", "factor", "slow"];
 
 impl ComputeSpec {
-    /// The pace of a worker with these times. Chance comes from below `stream`, where it is the
-    /// same for a worker in real and in virtual time.
+    /// Returns the pace of a worker with these times. Its randomness depends only on `stream` and
+    /// the worker, so it is the same in real and in virtual time.
     #[must_use]
     pub fn pace(self, worker: WorkerId, stream: Stream) -> Pace {
         Pace::new(self, stream.fork("compute", u64::from(worker.0)))
     }
 
-    /// Whether [`Self::with_measured`] must say what a mini-batch takes.
+    /// True if [`Self::with_measured`] must supply the duration of a mini-batch.
     #[must_use]
     pub fn needs_measurement(&self) -> bool {
         self.time == TimeModel::Measured
     }
 
-    /// The same with what was measured in the place of `measured`.
+    /// Replaces `measured` by a measured duration.
     #[must_use]
     pub fn with_measured(mut self, time: Duration) -> Self {
         if self.needs_measurement() {
@@ -130,13 +130,13 @@ impl ComputeSpec {
 }
 
 impl ComputeTimes {
-    /// Whether no computation is modelled.
+    /// True if no computation is modelled.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.said.is_empty()
     }
 
-    /// The times of one worker; none if it was not said what its mini-batches take.
+    /// Returns the times of one worker; `None` if its mini-batches have no duration.
     #[must_use]
     pub fn of(&self, worker: WorkerId) -> Option<ComputeSpec> {
         let own = self.said.get(&Who::Worker(worker));
@@ -149,8 +149,8 @@ impl ComputeTimes {
         })
     }
 
-    /// Refuses items about workers that a job with so many does not have, and a factor of a time
-    /// that nobody gave.
+    /// Rejects items about workers that the job does not have, and factors or slow-downs without a
+    /// duration of a mini-batch.
     ///
     /// # Errors
     /// [`ScenarioError`] names the item.
@@ -232,7 +232,7 @@ impl fmt::Display for ComputeTimes {
     }
 }
 
-/// Reads a number of the range, which `allowed` puts in words.
+/// Parses a number in `range`, which `allowed` describes in words.
 fn number(
     text: &str,
     range: impl std::ops::RangeBounds<f64>,

@@ -1,4 +1,4 @@
-//! The setting `faults`: who crashes, comes back, is cut off or says things twice, and when.
+//! The setting `faults`: crashes, restarts, cuts and duplicate pushes, with their times.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,35 +15,35 @@ use super::quantity::{Span, span};
 
 const SETTING: &str = "faults";
 
-/// Something that goes wrong with a worker or a server, or is mended.
+/// A fault of a worker or a server, or its repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// Its process dies.
+    /// The process dies.
     Crash,
-    /// Its process starts anew; that of a server as the standby of the other.
+    /// The process restarts; a server restarts as the standby of the other server.
     Restart,
-    /// Nothing gets through to it or from it any more. Nobody is told: either side notices when it
-    /// has heard nothing for too long.
+    /// The machine is cut off: no message reaches it or leaves it. Neither side is notified; each
+    /// notices after too long a silence.
     Cut,
-    /// Its way is whole again, and what was held up arrives.
+    /// The connection works again, and delayed messages arrive.
     Heal,
-    /// A worker's only: the answer to its next push is lost with the connection, so that the push
-    /// comes twice.
+    /// Workers only: the answer to the next push is lost with the connection, so that the worker
+    /// pushes it again.
     Duplicate,
 }
 
-/// Whom it befalls.
+/// Subject of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Victim {
     /// A worker.
     Worker(WorkerId),
-    /// The machine on which the server begins.
+    /// The machine on which the server starts.
     Server,
-    /// The machine on which its standby begins.
+    /// The machine on which the server's standby starts.
     Standby,
 }
 
-/// What goes wrong, and when.
+/// Faults and their times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct FaultPlan {
@@ -58,21 +58,21 @@ enum Item {
     Random { count: u32, seed: Option<u64>, begin: Time, length: Duration },
 }
 
-/// Why there is nobody that a server could follow.
+/// Error of a fault that needs a standby where there is none.
 const NO_STANDBY: &str = "there is no standby; say what its link to the server is like, such as \
     --link standby.delay=1ms";
 
-/// The most random incidents of one item.
+/// Maximum number of random incidents per item.
 const MOST_RANDOM: u32 = 1_000_000;
 
 impl FaultPlan {
-    /// Whether nothing goes wrong.
+    /// True if there are no faults.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Refuses items about workers that a job with so many does not have.
+    /// Rejects items about workers that a job with `workers` workers does not have.
     ///
     /// # Errors
     /// [`ScenarioError`] names the item.
@@ -85,8 +85,8 @@ impl FaultPlan {
         Ok(())
     }
 
-    /// Refuses items about servers that a job lacks: of several servers none is befallen by
-    /// anything, and only one with a standby has somebody to follow when it starts anew.
+    /// Rejects items about servers that a job lacks. With several servers no server can have a
+    /// fault, and a server can restart only if it has a standby to follow.
     ///
     /// # Errors
     /// [`ScenarioError`] names the item.
@@ -106,8 +106,8 @@ impl FaultPlan {
         Ok(())
     }
 
-    /// All faults in the order of their times. Chance comes from `stream`, unless an item has a
-    /// seed of its own.
+    /// Returns all faults, sorted by time. Randomness comes from `stream`, unless an item has its
+    /// own seed.
     #[must_use]
     pub fn resolve(&self, workers: u32, stream: Stream) -> Vec<(Time, Victim, Fault)> {
         let mut faults = Vec::new();
@@ -141,8 +141,8 @@ impl FaultPlan {
     }
 }
 
-/// One random incident that begins within `length` of `begin`: a crash or a cut, of ten all but
-/// one mended within a quarter of `length`, or a push that comes twice.
+/// Adds one random incident that begins within `length` of `begin`: a crash, a cut or a duplicate
+/// push. Nine of ten crashes and cuts are repaired within a quarter of `length`.
 fn incident(
     workers: u32,
     begin: Time,
@@ -188,7 +188,7 @@ impl FromStr for Item {
     }
 }
 
-/// Reads `COUNT[,SEED]@START+LENGTH`.
+/// Parses `COUNT[,SEED]@START+LENGTH`.
 fn random_item(text: &str) -> Result<Item, String> {
     let parts = text.split_once('@').and_then(|(numbers, span)| {
         let (count, seed) = match numbers.split_once(',') {

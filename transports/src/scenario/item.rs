@@ -1,10 +1,10 @@
-//! What the texts of all three parts share: items, who they are about, and errors.
+//! Parts that the texts of all three settings share: items, their subjects, and errors.
 
 use std::fmt;
 
 use pstrain_compute::id::WorkerId;
 
-/// A text that describes no scenario, or one that does not fit the job.
+/// Error of a text that does not describe a scenario, or one that does not fit the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
     setting: &'static str,
@@ -17,7 +17,7 @@ impl ScenarioError {
         Self { setting, item: item.to_string(), problem }
     }
 
-    /// The item and what is wrong with it, for a place that names the setting itself.
+    /// Returns the item and its error, without the setting, which the caller names.
     #[must_use]
     pub fn about_item(&self) -> String {
         format!("{}: {}", self.item, self.problem)
@@ -32,7 +32,7 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// Whom an item is about. What is said of one worker wins over what is said of all.
+/// Subject of an item. Items about one worker take precedence over items about all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Who {
     All,
@@ -42,7 +42,7 @@ pub(super) enum Who {
 }
 
 impl Who {
-    /// Reads the word in front of an item's dot.
+    /// Parses the word before an item's dot.
     pub(super) fn read(word: &str) -> Result<Self, String> {
         match word {
             "all" => Ok(Self::All),
@@ -54,7 +54,7 @@ impl Who {
         }
     }
 
-    /// Refuses a worker that a job with so many does not have.
+    /// Rejects a worker that a job with `workers` workers does not have.
     pub(super) fn check(self, workers: u32) -> Result<(), String> {
         match self {
             Self::Worker(worker) if worker.0 >= workers => {
@@ -76,7 +76,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// The items of a setting's text; none if it is empty or says `none`.
+/// Splits the text of a setting into items; none if it is empty or `none`.
 pub(super) fn items<'a>(
     setting: &'static str,
     text: &'a str,
@@ -92,7 +92,7 @@ pub(super) fn items<'a>(
     Ok(items)
 }
 
-/// Names of keys in other programs, and here.
+/// Names of keys in other programs, with the names used here.
 const ALSO_CALLED: &[(&str, &str)] = &[
     ("latency", "delay"),
     ("lag", "delay"),
@@ -102,7 +102,7 @@ const ALSO_CALLED: &[(&str, &str)] = &[
     ("straggler", "slow"),
 ];
 
-/// Says that `word` is not among `known`, and which of them was perhaps meant.
+/// Returns the error that `word` is not among `known`, with the likely intended word.
 pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     let is_meant =
         |(called, name): &&(&str, &str)| called.eq_ignore_ascii_case(word) && known.contains(name);
@@ -119,7 +119,7 @@ pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     format!("{word:?} is no {what}{hint}; there are {}", known.join(", "))
 }
 
-/// Writes items with spaces between, or `none`.
+/// Writes items separated by spaces, or `none`.
 pub(super) fn write_items<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     items: impl Iterator<Item = T>,
@@ -132,7 +132,7 @@ pub(super) fn write_items<T: fmt::Display>(
     if written { Ok(()) } else { f.write_str("none") }
 }
 
-/// Makes a part of the scenario serialise as its text.
+/// Implements serialisation of a setting as its text.
 macro_rules! as_text {
     ($name:ident) => {
         impl From<$name> for String {

@@ -1,4 +1,4 @@
-//! The setting `link`: delay, rate, loss and the like of each link and direction.
+//! The setting `link`: delay, rate, loss and other properties of each link and direction.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Links {
 
 as_text!(Links);
 
-/// Both directions of the link of a worker, or of a standby.
+/// Both directions of the link of a worker or a standby.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerLink {
     /// To the server.
@@ -39,25 +39,25 @@ pub struct WorkerLink {
 /// One direction of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSpec {
-    /// How long a message takes beside the time that its size costs.
+    /// Transit time of a message, without the time that its size takes.
     pub delay: Duration,
-    /// Other delays, in the order of the times from which on they are the link's.
+    /// Delays that apply from later times on, sorted by time.
     pub later: Vec<Later>,
-    /// How much the delay varies.
+    /// Magnitude of the delay's variation.
     pub jitter: Duration,
-    /// How it varies.
+    /// Distribution of the delay's variation.
     pub distribution: Distribution,
-    /// How fast data go; without one their size costs nothing.
+    /// Rate of the link; without one the size of a message takes no time.
     pub rate: Option<Rate>,
-    /// How many of the segments are lost, and sent again.
+    /// Share of segments that are lost and sent again.
     pub loss: Loss,
-    /// When nothing gets through.
+    /// Spans in which the link carries nothing.
     pub outages: Vec<Outage>,
-    /// Whether TCP's slow start, and its restart after idle time, are modelled.
+    /// TCP's slow start, and its restart after idle time, are modelled.
     pub slow_start: bool,
 }
 
-/// The link that all workers share at the server.
+/// The server's link, shared by all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerLink {
     /// From the workers to the server.
@@ -66,24 +66,24 @@ pub struct ServerLink {
     pub down: Option<Rate>,
 }
 
-/// A delay that a link has from some time on.
+/// A delay that applies from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Later {
     /// The delay.
     pub delay: Duration,
-    /// From when on.
+    /// When it begins to apply.
     pub from: Time,
 }
 
-/// How a delay varies about its middle, as `tc netem` does it.
+/// Distribution of a delay about its mean, as in `tc netem`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Distribution {
-    /// Evenly from `delay - jitter` to `delay + jitter`.
+    /// Uniform from `delay - jitter` to `delay + jitter`.
     #[default]
     Uniform,
-    /// Normally, with the jitter as standard deviation.
+    /// Normal, with the jitter as standard deviation.
     Normal,
-    /// With a heavy tail: netem's table, a Pareto distribution of shape 3 about its mean.
+    /// Heavy-tailed: netem's table, a Pareto distribution of shape 3 about its mean.
     Pareto,
 }
 
@@ -93,24 +93,24 @@ enum Direction {
     Down,
 }
 
-/// What was said of one direction.
+/// Settings of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Said {
     delay: Option<Duration>,
-    /// In the order of their times, one for each.
+    /// Sorted by time, at most one for each time.
     later: Option<Vec<Later>>,
     jitter: Option<Duration>,
     distribution: Option<Distribution>,
-    /// `rate=none` takes back what was said of all.
+    /// `rate=none` overrides a rate set for all.
     rate: Option<Option<Rate>>,
     loss: Option<Loss>,
     outages: Option<Vec<Outage>>,
     slow_start: Option<bool>,
-    /// Of the link of a standby.
+    /// Only for the link of a standby.
     replicate: Option<Replicate>,
 }
 
-/// What is said of a standby beside its link, and where.
+/// A standby's setting that is not about its link, and where it is stored.
 const REPLICATE: &str = "replicate";
 const STANDBYS: (Who, Direction) = (Who::Standby, Direction::Up);
 
@@ -118,14 +118,14 @@ const KEYS: &[&str] =
     &["delay", "later", "jitter", "distribution", "rate", "loss", "outage", "slow-start"];
 
 impl WorkerLink {
-    /// How long a small message takes there and back when nothing varies.
+    /// Returns the round trip time of a small message without variation.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.up.delay.saturating_add(self.down.delay)
     }
 
-    /// Both directions with nothing sent yet: up and down. Chance comes from below `stream`, where
-    /// it is the same for a worker in real and in virtual time.
+    /// Returns both directions, up and down, before the first message. Their randomness depends
+    /// only on `stream` and the worker, so it is the same in real and in virtual time.
     #[must_use]
     pub fn pipes(self, worker: WorkerId, stream: Stream) -> (Pipe, Pipe) {
         let (round_trip, number) = (self.round_trip(), u64::from(worker.0));
@@ -136,13 +136,13 @@ impl WorkerLink {
 }
 
 impl Links {
-    /// Whether no link is modelled.
+    /// True if no link is modelled.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.said.is_empty()
     }
 
-    /// The link of one worker; none if nothing was said about it.
+    /// Returns the link of one worker; `None` if no item is about it.
     #[must_use]
     pub fn of(&self, worker: WorkerId) -> Option<WorkerLink> {
         let up = self.direction(worker, Direction::Up);
@@ -159,7 +159,7 @@ impl Links {
         if own.is_none() && all.is_none() {
             return None;
         }
-        // What was said of the worker itself comes last and wins.
+        // The worker's own settings come last and take precedence.
         let mut spec = LinkSpec::default();
         for said in [all, own].into_iter().flatten() {
             said.apply(&mut spec);
@@ -167,8 +167,8 @@ impl Links {
         Some(spec)
     }
 
-    /// The link between the server and its standby, up to the server and down from it; none if
-    /// nothing was said about it, and there is no standby.
+    /// Returns the link between the server and its standby, up to the server and down from it;
+    /// `None` if no item is about it, which means that there is no standby.
     #[must_use]
     pub fn standby(&self) -> Option<WorkerLink> {
         let way = |direction| {
@@ -182,21 +182,21 @@ impl Links {
         is_said.then(|| WorkerLink { up: up.unwrap_or_default(), down: down.unwrap_or_default() })
     }
 
-    /// What of gradients goes to the standby.
+    /// Returns whether the standby receives pushes or combined updates.
     #[must_use]
     pub fn replicate(&self) -> Replicate {
         let said = self.said.get(&(Who::Standby, Direction::Up));
         said.and_then(|said| said.replicate).unwrap_or_default()
     }
 
-    /// The link that all share.
+    /// Returns the link that all workers share.
     #[must_use]
     pub fn server(&self) -> ServerLink {
         let rate = |direction| self.said.get(&(Who::Server, direction))?.rate?;
         ServerLink { up: rate(Direction::Up), down: rate(Direction::Down) }
     }
 
-    /// Refuses items about workers that a job with so many does not have.
+    /// Rejects items about workers that a job with `workers` workers does not have.
     ///
     /// # Errors
     /// [`ScenarioError`] names the item.
@@ -305,7 +305,7 @@ impl Said {
         spec.slow_start = self.slow_start.unwrap_or(spec.slow_start);
     }
 
-    /// What was said, as KEY=VALUE.
+    /// Returns the settings as `KEY=VALUE`.
     fn items(&self) -> Vec<String> {
         let mut items = Vec::new();
         items.extend(self.delay.map(|delay| format!("delay={}", Span(delay))));

@@ -1,11 +1,11 @@
-//! A scenario: what of the network and the machines is modelled.
+//! Scenarios: a model of the network and the machines.
 //!
-//! Three settings describe it, each a text of items with spaces between: [`Links`] (delay, rate,
-//! loss, ... of each worker's link and direction), [`ComputeTimes`] (how long a mini-batch takes)
-//! and [`FaultPlan`] (who crashes or is cut off when). The same values shape real messages and
-//! drive virtual time: [`Pipe`], [`Bottleneck`] and [`Pace`] say when something arrives or ends,
-//! given when it began. Nothing here has a clock or a thread, and what is random comes from the
-//! stream given.
+//! Three settings describe a scenario, each a text of items separated by spaces: [`Links`] (delay,
+//! rate, loss, ... of each worker's link and direction), [`ComputeTimes`] (duration of a
+//! mini-batch) and [`FaultPlan`] (times of crashes and cuts). The same values shape real messages
+//! and drive virtual time: [`Pipe`], [`Bottleneck`] and [`Pace`] map the time at which a message or
+//! a computation begins to the time at which it ends. Nothing here has a clock or a thread, and all
+//! randomness comes from the given stream.
 
 mod compute;
 mod faults;
@@ -29,20 +29,20 @@ pub use quantity::{Loss, Rate};
 use pstrain_compute::rng::Stream;
 use serde::{Deserialize, Serialize};
 
-/// What of the network and the machines is modelled.
+/// Model of the network and the machines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The links of the workers to the server, and of a standby.
+    /// Links of the workers, and of a standby, to the server.
     pub links: Links,
-    /// How long mini-batches take.
+    /// Durations of mini-batches.
     pub compute: ComputeTimes,
-    /// What goes wrong, and when.
+    /// Faults and their times.
     pub faults: FaultPlan,
 }
 
 impl Scenario {
-    /// Reads the three settings.
+    /// Parses the three settings.
     ///
     /// # Errors
     /// [`ScenarioError`] names the item, what is wrong with it and what is allowed.
@@ -50,19 +50,19 @@ impl Scenario {
         Ok(Self { links: link.parse()?, compute: compute.parse()?, faults: faults.parse()? })
     }
 
-    /// Where chance comes from in a run with this seed.
+    /// Returns the random stream of a run with this seed.
     #[must_use]
     pub fn stream(seed: u64) -> Stream {
         Stream::new(seed).fork("scenario", 0)
     }
 
-    /// Whether nothing is modelled.
+    /// True if nothing is modelled.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.links.is_none() && self.compute.is_none() && self.faults.is_none()
     }
 
-    /// Refuses items about workers that a job with so many does not have.
+    /// Rejects items about workers that a job with `workers` workers does not have.
     ///
     /// # Errors
     /// [`ScenarioError`] names the item.
@@ -72,7 +72,7 @@ impl Scenario {
         self.faults.check(workers)
     }
 
-    /// Refuses standbys, and faults of servers, that a job with so many servers does not have.
+    /// Rejects standbys, and faults of servers, that a job with `servers` servers does not have.
     ///
     /// # Errors
     /// [`ScenarioError`] names the item.
@@ -85,20 +85,20 @@ impl Scenario {
         self.faults.check_servers(servers, standby)
     }
 
-    /// The scenario as one text, as a job carries it: empty if nothing is modelled.
+    /// Encodes the scenario as one text, as part of a job: empty if nothing is modelled.
     #[must_use]
     pub fn to_text(&self) -> String {
         if self.is_none() {
             return String::new();
         }
-        // Three texts always serialise.
+        // Three strings always serialise.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads what [`Self::to_text`] wrote.
+    /// Decodes the text of [`Self::to_text`].
     ///
     /// # Errors
-    /// [`ScenarioError`] if it is something else.
+    /// [`ScenarioError`] if the text is anything else.
     pub fn from_text(text: &str) -> Result<Self, ScenarioError> {
         if text.is_empty() {
             return Ok(Self::default());

@@ -1,4 +1,4 @@
-//! Outages: spans of time in which a link carries nothing.
+//! Outages: spans in which a link carries nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,9 +11,9 @@ use super::quantity::{Span, span};
 /// A span in which a link carries nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// When it begins.
+    /// Start of the outage.
     pub begin: Time,
-    /// How long it lasts.
+    /// Length of the outage.
     pub length: Duration,
 }
 
@@ -26,7 +26,7 @@ impl FromStr for Outage {
     }
 }
 
-/// Reads `START+LENGTH`.
+/// Parses `START+LENGTH`.
 pub(super) fn window(text: &str) -> Result<(Time, Duration), String> {
     let Some((begin, length)) = text.split_once('+') else {
         return Err(format!("{text:?} is no span of time; write START+LENGTH, such as 10s+2s"));
@@ -44,11 +44,11 @@ impl fmt::Display for Outage {
     }
 }
 
-/// The time of a link that stands still during outages: what is under way then goes on afterwards.
+/// Time of a link, which stands still during outages: messages in transit continue afterwards.
 #[derive(Clone, Debug)]
 pub(super) struct OpenTime {
-    /// Begin and end of the outages, in order and apart from each other, each with the sum of the
-    /// lengths of those before it. In nanoseconds.
+    /// Start and end of the outages, sorted and disjoint, each with the total length of the outages
+    /// before it. In nanoseconds.
     closed: Vec<(u64, u64, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl OpenTime {
         Self { closed }
     }
 
-    /// How much time the link has had by the clock's `now`.
+    /// Returns the link time at the clock time `now`.
     pub(super) fn by(&self, now: Time) -> Time {
         let now = now.as_nanos();
         let begun = self.closed.partition_point(|&(begin, ..)| begin <= now);
@@ -82,7 +82,7 @@ impl OpenTime {
         }
     }
 
-    /// When the link has had that much time. If that is when an outage begins: when it ends.
+    /// Returns the clock time at link time `open`. If an outage starts then, returns its end.
     pub(super) fn clock(&self, open: Time) -> Time {
         let open = open.as_nanos();
         let begun = self.closed.partition_point(|&(begin, _, before)| begin - before <= open);

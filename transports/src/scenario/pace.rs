@@ -1,4 +1,4 @@
-//! How long the mini-batches of one worker take, one after another.
+//! Durations of one worker's successive mini-batches.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
 use super::compute::{ComputeSpec, Slowdown, TimeModel};
 
-/// Draws the times of one worker's mini-batches.
+/// Draws the durations of one worker's mini-batches.
 #[derive(Clone, Debug)]
 pub struct Pace {
     time: TimeModel,
     factor: f64,
-    /// From when on the machine is how many times slower than its factor says; in order.
+    /// Slowness in addition to `factor`, each value from a time on; sorted.
     slowness: Vec<(Time, f64)>,
-    /// Whether a straggler is in its slow state; nothing before the first mini-batch.
+    /// True in the slow state of a straggler; `None` before the first mini-batch.
     straggling: Option<bool>,
     random: Random,
 }
 
 impl Pace {
-    /// The pace of a worker that has done nothing yet; chance comes from `stream`.
+    /// Returns the pace of a worker before its first mini-batch; randomness comes from `stream`.
     ///
-    /// A time that must be measured counts as nothing until
-    /// [`ComputeSpec::with_measured`] has given it.
+    /// A duration that must be measured counts as 0 until [`ComputeSpec::with_measured`] supplies
+    /// it.
     #[must_use]
     pub fn new(spec: ComputeSpec, stream: Stream) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Pace {
         }
     }
 
-    /// How long `amount` mini-batches, or a part of one, take that are begun at `now`.
+    /// Returns the duration of `amount` mini-batches, which need not be whole, begun at `now`.
     pub fn take(&mut self, now: Time, amount: f64) -> Duration {
         let mut time = Duration::ZERO;
         let mut left = amount;
@@ -48,7 +48,7 @@ impl Pace {
         self.stretch(now, time)
     }
 
-    /// How long work takes that is begun at `now` and would take `time` at ordinary speed.
+    /// Returns the duration of work begun at `now` that takes `time` at ordinary speed.
     #[must_use]
     pub fn stretch(&self, now: Time, time: Duration) -> Duration {
         if self.slowness.is_empty() && self.factor == 1.0 {
@@ -89,7 +89,7 @@ impl Pace {
                 nanos(float(mean) * times)
             }
             TimeModel::Pareto { minimum, alpha, plus } => {
-                // The logarithm of a Pareto variable is an exponential one.
+                // The logarithm of a Pareto variable is exponentially distributed.
                 let log: f64 = Exp1.sample(random.generator());
                 nanos(float(plus) + float(minimum) * libm::exp(log / alpha))
             }
@@ -111,12 +111,12 @@ const fn float(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// A time in nanoseconds; never below 0.
+/// Returns a time in nanoseconds; negative values become 0.
 fn nanos(value: f64) -> Duration {
     Duration::from_nanos(libm::round(value) as u64)
 }
 
-/// From when on a machine is how many times slower, given windows that may overlap: then their
+/// Returns the slowness of a machine, each value from a time on. Where windows overlap, their
 /// factors multiply.
 fn slowness(windows: &[Slowdown]) -> Vec<(Time, f64)> {
     let mut changes: Vec<Time> =
@@ -154,7 +154,7 @@ mod tests {
             ("10ms factor=4", 7, 40),
             ("10ms factor=0.5", 7, 5),
             ("10ms slow=10x@100ms+50ms", 90, 10),
-            // Half of it before the slow-down, half in it.
+            // Half of the work lies before the slow-down, half in it.
             ("10ms slow=10x@100ms+50ms", 95, 55),
             ("10ms slow=10x@100ms+50ms", 100, 55),
             ("10ms slow=10x@100ms+50ms", 140, 19),
@@ -175,7 +175,7 @@ mod tests {
         for (amount, takes) in [(1.0, 10), (3.0, 30), (0.5, 5), (2.4, 24)] {
             assert_eq!(pace("10ms", 1).take(Time::ZERO, amount), ms(takes), "{amount}");
         }
-        // Each mini-batch is drawn on its own.
+        // Each mini-batch is drawn independently.
         let text = "lognormal:10ms,1";
         let mut one_by_one = pace(text, 7);
         let each: Duration = (0..3).map(|_| one_by_one.take(Time::ZERO, 1.0)).sum();

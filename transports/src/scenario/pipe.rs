@@ -1,4 +1,4 @@
-//! When a message that is handed to a link arrives at its other end.
+//! Arrival times of messages that are sent over a link.
 
 use std::time::Duration;
 
@@ -11,18 +11,19 @@ use super::outage::OpenTime;
 use super::quantity::Rate;
 use super::tcp::{Losses, Window, timeout};
 
-/// One direction of a link: given when messages are handed over, it says when they arrive.
+/// One direction of a link: maps the times at which messages are sent to the times at which they
+/// arrive.
 ///
-/// A message first queues for the sender's rate, behind those before it, and under TCP's slow
-/// start for its window. Then it takes the delay, varied by the jitter but never below 0, and what
-/// its lost segments cost. Time stands still for it during outages. Nothing overtakes.
+/// A message first queues for the sender's rate, behind earlier messages, and with TCP's slow start
+/// for its window. Then it takes the delay, varied by the jitter but never below 0, and the time to
+/// resend lost segments. During outages its time stands still. Messages never overtake each other.
 #[derive(Clone, Debug)]
 pub struct Pipe {
     delay: Duration,
-    /// The delays from later times on.
+    /// Delays that apply from later times on.
     later: Vec<Later>,
     last_arrival: Time,
-    /// All that goes beyond a constant delay.
+    /// Everything except a constant delay.
     rest: Option<Box<Rest>>,
 }
 
@@ -37,8 +38,8 @@ struct Rest {
 }
 
 impl Pipe {
-    /// A pipe over which nothing has been sent. `round_trip` is that of the whole link, which TCP
-    /// needs; chance comes from `stream`.
+    /// Returns a pipe that has carried nothing yet. TCP needs the `round_trip` of the whole link;
+    /// randomness comes from `stream`.
     #[must_use]
     pub fn new(spec: LinkSpec, round_trip: Duration, stream: Stream) -> Self {
         let timeout = timeout(round_trip, spec.jitter);
@@ -72,18 +73,18 @@ impl Pipe {
         self.rest.as_ref()?.outages.as_ref()
     }
 
-    /// When the first of a message that is handed over at `now` arrives, if nothing is before it.
+    /// Returns when the first bytes of a message sent at `now` arrive, if no message is before it.
     pub(crate) fn first_bytes(&self, now: Time) -> Time {
         let delay = self.delay_at(now);
         self.outages().map_or(now + delay, |outages| outages.clock(outages.by(now) + delay))
     }
 
-    /// Whether anything can arrive at `at`.
+    /// True if bytes can arrive at `at`.
     pub(crate) fn is_open(&self, at: Time) -> bool {
         self.outages().is_none_or(|outages| outages.clock(outages.by(at)) <= at)
     }
 
-    /// When a message of `bytes` bytes that is handed over at `now` has wholly arrived.
+    /// Returns when a message of `bytes` bytes sent at `now` has completely arrived.
     pub fn send(&mut self, now: Time, bytes: u64) -> Time {
         let delay = self.delay_at(now);
         let arrival = match &mut self.rest {
@@ -94,7 +95,7 @@ impl Pipe {
         self.last_arrival
     }
 
-    /// A new connection begins: TCP's window is that of its start again.
+    /// Begins a new connection: resets TCP's window.
     pub fn reconnect(&mut self) {
         if let Some(window) = self.rest.as_mut().and_then(|rest| rest.window.as_mut()) {
             window.reset();
@@ -120,7 +121,7 @@ impl Rest {
     }
 }
 
-/// How a delay varies.
+/// Variation of a delay.
 #[derive(Clone, Debug)]
 struct Jitter {
     nanos: f64,
@@ -135,16 +136,16 @@ impl Jitter {
     fn vary(&self, delay: Duration, random: &mut Random) -> Duration {
         let by = self.nanos * self.draw(random);
         let varied = delay.as_nanos() as f64 + by;
-        // What is below 0 becomes 0.
+        // The cast turns negative values into 0.
         Duration::from_nanos(libm::round(varied) as u64)
     }
 
-    /// How many times the jitter a delay is longer than its middle.
+    /// Draws the deviation from the mean delay, in units of the jitter.
     fn draw(&self, random: &mut Random) -> f64 {
         match self.distribution {
             Distribution::Uniform => 2.0 * random.unit() - 1.0,
             Distribution::Normal => StandardNormal.sample(random.generator()),
-            // As the table that comes with netem was made, which ends at 4.
+            // The formula of netem's own table, which ends at 4.
             Distribution::Pareto => {
                 let luck = 1.0 - random.unit();
                 (4.0 / 3.0 * (1.0 / libm::cbrt(luck) - 1.5)).min(4.0)
@@ -153,13 +154,13 @@ impl Jitter {
     }
 }
 
-/// A queue in front of a rate: first in, first out. Without a rate nothing queues.
+/// First-in-first-out queue before a link with a rate. Without a rate no message waits.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     rate: Option<Rate>,
-    /// When all that was handed over is out, rounded down ...
+    /// When everything queued so far has left, rounded down, ...
     free: Time,
-    /// ... and how much later it really is, in nanoseconds divided by the rate.
+    /// ... and the remainder, in nanoseconds divided by the rate.
     beyond: u64,
 }
 
@@ -168,8 +169,8 @@ impl Queue {
         Self { rate, free: Time::ZERO, beyond: 0 }
     }
 
-    /// When the last bit is out, rounded up to a nanosecond. The rest is not lost: it counts for
-    /// what comes next.
+    /// Returns when the last bit has left, rounded up to a nanosecond. The remainder is kept for
+    /// the next message.
     pub(super) fn pass(&mut self, now: Time, bytes: u64) -> Time {
         let Some(rate) = self.rate else { return now };
         let rate = u128::from(rate.bits_per_second());
@@ -185,20 +186,20 @@ impl Queue {
     }
 }
 
-/// A link that several share: first in, first out, at exactly its rate while it is busy.
+/// A shared link: first in, first out, at exactly its rate while it is busy.
 #[derive(Clone, Debug)]
 pub struct Bottleneck {
     queue: Queue,
 }
 
 impl Bottleneck {
-    /// A link of this rate with nothing on it.
+    /// Returns an idle link with this rate.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
         Self { queue: Queue::new(Some(rate)) }
     }
 
-    /// When a message of `bytes` bytes that comes at `now` is through.
+    /// Returns when a message of `bytes` bytes that comes at `now` has passed.
     pub fn pass(&mut self, now: Time, bytes: u64) -> Time {
         self.queue.pass(now, bytes)
     }
@@ -238,13 +239,13 @@ mod tests {
             ("delay=100ms", 5, 1_000_000, 105),
             ("rate=8mbit", 0, 1_000_000, 1_000),
             ("rate=8mbit delay=20ms", 500, 1_000_000, 1_520),
-            // A delay is that of the time at which a message is handed over.
+            // The delay depends on the time at which a message is sent.
             ("delay=20ms later=50ms@80ms later=5ms@1s", 79, 1, 99),
             ("delay=20ms later=50ms@80ms later=5ms@1s", 80, 1, 130),
             ("delay=20ms later=5ms@1s later=50ms@80ms", 999, 1, 1_049),
             ("delay=20ms later=50ms@80ms later=5ms@1s", 1_100, 1, 1_105),
             ("delay=20ms outage=100ms+50ms", 79, 1, 99),
-            // On its way when the outage begins: its last 10 ms come after it.
+            // In transit when the outage begins: its last 10 ms follow after the outage.
             ("delay=20ms outage=100ms+50ms", 90, 1, 160),
             ("delay=20ms outage=100ms+50ms", 120, 1, 170),
             ("delay=20ms outage=100ms+50ms", 150, 1, 170),
@@ -283,7 +284,7 @@ mod tests {
             assert!((found - deviation).abs() < 0.2 * deviation, "{how}: deviation {found}");
             assert!(draws.iter().all(|d| (low..=high).contains(d)), "{how}");
         }
-        // A jitter beyond the delay never makes a message arrive before it was sent.
+        // Even a jitter above the delay never makes a message arrive before it was sent.
         let mut pipe = pipe("delay=1ms jitter=50ms distribution=normal", 1);
         for i in 0..1_000 {
             assert!(pipe.send(ms(i), 1) >= ms(i));

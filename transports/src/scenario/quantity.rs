@@ -1,11 +1,12 @@
-//! Times, rates and shares as people write them, in whole numbers: what was read is written back.
+//! Times, rates and shares in notation for people, as integers, so that they are written back
+//! exactly.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// `text` in units of which `unit` go into the whole: `4.5` of 1,000 is 4,500. Nothing if it is no
-/// decimal number, does not come out whole, or is too large.
+/// Parses a decimal number and multiplies it by `unit`: `4.5` times 1,000 is 4,500. Returns `None`
+/// if the text is not a decimal number, or the product is not an integer or too large.
 fn decimal(text: &str, unit: u64) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -23,20 +24,20 @@ fn decimal(text: &str, unit: u64) -> Option<u64> {
     u64::try_from(all).ok()
 }
 
-/// The number in front and the unit behind it, in small letters.
+/// Splits a quantity into its number and its unit, in lower case.
 fn split(text: &str) -> (&str, String) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     (&text[..end], text[end..].to_lowercase())
 }
 
-/// Reads a number with one of `units`.
+/// Parses a number with one of `units`.
 fn read(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, unit) = split(text);
     let &(_, size) = units.iter().find(|&&(name, _)| name == unit)?;
     decimal(number, size)
 }
 
-/// Writes a number in the largest of `units` that is not larger than it.
+/// Writes a number in the largest of `units`, sorted in descending order, that does not exceed it.
 fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let fits = units.iter().find(|&&(_, size)| size <= value).or_else(|| units.first());
     let Some(&(name, size)) = fits else { return write!(f, "{value}") };
@@ -50,7 +51,7 @@ fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::
     f.write_str(name)
 }
 
-/// Units of time; the first four are written.
+/// Units of time. Output uses the first four.
 const TIMES: &[(&str, u64)] = &[
     ("s", 1_000_000_000),
     ("ms", 1_000_000),
@@ -65,14 +66,14 @@ const TIMES: &[(&str, u64)] = &[
     ("h", 3_600_000_000_000),
 ];
 
-/// Reads a time such as `4.5ms`.
+/// Parses a time such as `4.5ms`.
 pub(super) fn span(text: &str) -> Result<Duration, String> {
     read(text, TIMES)
         .map(Duration::from_nanos)
         .ok_or_else(|| format!("{text:?} is no time; write one such as 100ms, 4.5ms, 250us or 2s"))
 }
 
-/// Writes a time as [`span`] reads it.
+/// Writes a time in the notation of [`span`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span(pub(super) Duration);
 
@@ -82,11 +83,11 @@ impl fmt::Display for Span {
     }
 }
 
-/// How fast a link carries data, in bits per second: at least 1.
+/// Rate of a link in bits per second, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 
-/// Units of rates as `tc` has them: `bps` are bytes per second. The first four are written.
+/// Units of rates, as in `tc`: `bps` are bytes per second. Output uses the first four.
 const RATES: &[(&str, u64)] = &[
     ("gbit", 1_000_000_000),
     ("mbit", 1_000_000),
@@ -103,13 +104,13 @@ const RATES: &[(&str, u64)] = &[
 ];
 
 impl Rate {
-    /// A rate in bits per second; none if it is 0.
+    /// Returns a rate in bits per second; `None` if it is 0.
     #[must_use]
     pub const fn new(bits_per_second: u64) -> Option<Self> {
         if bits_per_second == 0 { None } else { Some(Self(bits_per_second)) }
     }
 
-    /// Bits per second.
+    /// Returns the rate in bits per second.
     #[must_use]
     pub const fn bits_per_second(self) -> u64 {
         self.0
@@ -135,7 +136,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// How much of what is sent is lost: from nothing up to, but not including, all of it.
+/// Share of segments that are lost: at least 0 and below 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Loss {
     billionths: u32,
@@ -144,13 +145,13 @@ pub struct Loss {
 const BILLION: u32 = 1_000_000_000;
 
 impl Loss {
-    /// A loss of so many billionths; none if that is everything or more.
+    /// Returns a loss in billionths; `None` if it is 1 or more.
     #[must_use]
     pub const fn from_billionths(billionths: u32) -> Option<Self> {
         if billionths < BILLION { Some(Self { billionths }) } else { None }
     }
 
-    /// The probability that a segment is lost.
+    /// Returns the probability that a segment is lost.
     #[must_use]
     pub fn share(self) -> f64 {
         f64::from(self.billionths) / f64::from(BILLION)

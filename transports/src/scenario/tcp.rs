@@ -1,14 +1,15 @@
-//! What of TCP matters for when a message arrives: slow start, and sending lost segments again.
+//! Model of TCP's effect on arrival times: slow start and retransmission.
 //!
-//! Slow start: the window begins with ten segments (RFC 6928), grows by what was acknowledged, so
-//! that it doubles each round trip (RFC 5681, section 3.1), and is halved for each retransmission
-//! timeout that the connection is idle (RFC 2861, section 3.1), down to ten segments. What of it
-//! was not used does not count then: Linux lets a window grow to about twice of what is sent in a
-//! round trip. Not modelled: that a loss makes the window smaller, and any limit of the receiver's.
+//! Slow start: the window begins with ten segments (RFC 6928) and grows by the bytes acknowledged,
+//! so that it doubles each round trip (RFC 5681, section 3.1). It is halved for each retransmission
+//! timeout that the connection is idle (RFC 2861, section 3.1), down to ten segments. The unused
+//! part of the window is dropped then: Linux lets a window grow to about twice the bytes sent in a
+//! round trip. Not modelled: that a loss shrinks the window, and the receiver's limits.
 //!
-//! Loss: a lost segment with three behind it in its message is noticed by their acknowledgements
-//! and sent again after a round trip (RFC 5681, section 3.2); otherwise, and whenever it is lost
-//! again, after a timeout that doubles each time (RFC 6298, section 5.5).
+//! Loss: if three segments of the same message follow a lost one, their acknowledgements reveal the
+//! loss, and the segment is sent again after a round trip (RFC 5681, section 3.2). Otherwise, and
+//! whenever it is lost again, it is sent again after a timeout that doubles each time (RFC 6298,
+//! section 5.5).
 
 use std::time::Duration;
 
@@ -18,19 +19,19 @@ use pstrain_compute::time::Time;
 use super::pipe::Queue;
 use super::quantity::Loss;
 
-/// Bytes of a full segment over Ethernet with time stamps.
+/// Bytes of a full segment over Ethernet, with TCP timestamps.
 const SEGMENT: u64 = 1448;
 const INITIAL_WINDOW: u64 = 10 * SEGMENT;
-/// The least that the timeout is above the round trip, as Linux has it.
+/// The least excess of the timeout over the round trip, as in Linux.
 const LEAST_VARIATION: Duration = Duration::from_millis(200);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Segments behind a lost one that tell of the loss.
+/// Segments after a lost one that reveal the loss.
 const DUPLICATES: u64 = 3;
-/// More losses of one segment in a row than this are not drawn.
+/// Maximum number of consecutive losses that are drawn for one segment.
 const MOST_LOSSES: u32 = 30;
 
-/// The retransmission timeout of a connection with this round trip and jitter (RFC 6298: smoothed
-/// round trip plus four times its variation), with the minimum that Linux gives the second part.
+/// Returns the retransmission timeout of a connection (RFC 6298: smoothed round trip plus four
+/// times its variation), with the minimum that Linux sets for the variation term.
 pub(super) fn timeout(round_trip: Duration, jitter: Duration) -> Duration {
     round_trip.saturating_add(LEAST_VARIATION.max(jitter.saturating_mul(4))).min(LONGEST_TIMEOUT)
 }
@@ -41,11 +42,11 @@ pub(super) struct Window {
     round_trip: Duration,
     timeout: Duration,
     size: u64,
-    /// What may still be sent in this round.
+    /// Bytes that may still be sent in this round.
     left: u64,
-    /// The most that was sent in a round, since the connection was last idle.
+    /// The most bytes sent in one round since the connection was last idle.
     flight: u64,
-    /// When the first acknowledgements of this round come.
+    /// When the first acknowledgements of this round arrive.
     round_ends: Time,
     last_sent: Time,
 }
@@ -63,12 +64,12 @@ impl Window {
         }
     }
 
-    /// A new connection takes the place of this one.
+    /// Resets the window for a new connection.
     pub(super) const fn reset(&mut self) {
         *self = Self::new(self.round_trip, self.timeout);
     }
 
-    /// When a message given to the connection at `now` has wholly left through `queue`.
+    /// Returns when a message given to the connection at `now` has completely left through `queue`.
     pub(super) fn pass(&mut self, now: Time, bytes: u64, queue: &mut Queue) -> Time {
         let mut at = now.max(self.last_sent);
         let idle = at - self.last_sent;
@@ -93,7 +94,7 @@ impl Window {
         }
     }
 
-    /// The bytes sent in the round before are acknowledged.
+    /// Begins a round: the bytes sent in the previous one are acknowledged.
     fn begin_round(&mut self, at: Time) {
         let sent = self.size - self.left;
         self.flight = self.flight.max(sent);
@@ -102,7 +103,7 @@ impl Window {
         self.round_ends = at + self.round_trip;
     }
 
-    /// Makes the window smaller for a time that was idle.
+    /// Shrinks the window after idle time.
     fn restart(&mut self, idle: Duration) {
         let used = self.size.min(self.flight.saturating_mul(2));
         let timeouts = idle.as_nanos() / self.timeout.as_nanos().max(1);
@@ -122,12 +123,12 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// None if nothing is lost.
+    /// Returns `None` if there is no loss.
     pub(super) fn new(loss: Loss, round_trip: Duration, timeout: Duration) -> Option<Self> {
         (loss != Loss::default()).then(|| Self { share: loss.share(), round_trip, timeout })
     }
 
-    /// How much later a message arrives because of what is lost of it.
+    /// Returns the delay of a message because of its lost segments.
     pub(super) fn delay(&self, bytes: u64, random: &mut Random) -> Duration {
         let segments = bytes.div_ceil(SEGMENT).max(1);
         let last = segments.min(DUPLICATES);
@@ -138,12 +139,12 @@ impl Losses {
         noticed.max(self.timeouts(self.draw(last, random)))
     }
 
-    /// How often the unluckiest of `segments` is lost in a row.
+    /// Draws the largest number of consecutive losses of any of `segments` segments.
     fn draw(&self, segments: u64, random: &mut Random) -> u32 {
         let luck = random.unit();
         let mut again = self.share;
         let mut losses = 0;
-        // All are lost at most `losses` times with the probability (1 - share^(losses +
+        // The probability that each is lost at most `losses` times is (1 - share^(losses +
         // 1))^segments.
         while losses < MOST_LOSSES && luck >= libm::pow(1.0 - again, segments as f64) {
             again *= self.share;
@@ -152,7 +153,7 @@ impl Losses {
         losses
     }
 
-    /// So many timeouts, each twice as long as the one before.
+    /// Returns the sum of `count` timeouts, each twice as long as the one before.
     fn timeouts(&self, count: u32) -> Duration {
         let mut timeout = self.timeout;
         let mut sum = Duration::ZERO;
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_window_stays_while_in_use_and_is_halved_for_each_timeout_of_idle_time() {
-        // From 80 segments: after one timeout 40, two 20, three and more 10.
+        // From 80 segments: after one timeout 40, after two 20, after three or more 10.
         for (timeouts, rounds) in [(1, 0), (2, 1), (3, 2), (4, 2), (1_000_000, 2)] {
             let mut window = Window::new(RTT, RTO);
             let mut queue = Queue::new(None);
@@ -202,8 +203,8 @@ mod tests {
 
     #[test]
     fn one_hiccup_does_not_make_a_large_message_start_over() {
-        // 274 segments leave in five rounds at the start. After a pause of one timeout, half of the
-        // window is still enough, and so it is for the next message, which is on time.
+        // At the start 274 segments take five rounds. After an idle timeout half of the window
+        // still suffices, also for the next message, which is on time.
         let mut window = Window::new(RTT, RTO);
         let mut queue = Queue::new(None);
         let mut send = |at: u64, rounds: u64| {
@@ -221,7 +222,7 @@ mod tests {
     fn what_was_never_used_of_the_window_does_not_outlast_idle_time() {
         let mut window = Window::new(RTT, RTO);
         let mut queue = Queue::new(None);
-        // Each of many messages of ten segments adds to the window, which has no use for it.
+        // Each of many messages of ten segments grows the window, though none needs it.
         for message in 0..100 {
             assert_eq!(window.pass(ms(150 * message), 10 * SEGMENT, &mut queue), ms(150 * message));
         }
@@ -252,7 +253,7 @@ mod tests {
             let found = f64::from(count[lost]) / f64::from(draws);
             assert!((found - share).abs() < 0.01, "{lost}: {found}");
         }
-        // One segment has none behind it: without its timeout nobody notices.
+        // No segment follows a single one: only its timeout reveals the loss.
         let delay = losses.delay(100, &mut random);
         assert!(delay.is_zero() || delay >= RTO, "{delay:?}");
         assert!(Losses::new(Loss::default(), RTT, RTO).is_none());
