@@ -90,6 +90,7 @@ impl Place {
     fn come_back(self, short: Duration) -> Self {
         match self {
             Self::Away(away) if away.took.try_recv().is_ok_and(|took| took < short) => {
+                // Without its sender the thread ends and returns the trainer.
                 drop(away.orders);
                 match away.thread.join() {
                     Ok(trainer) => Self::Here(Box::new(trainer)),

@@ -406,6 +406,7 @@ impl Transport for MemoryTransport {
                     };
                     inbox.asleep = false;
                 }
+                // Take all parcels at once, so that senders need not wait while they are opened.
                 std::mem::swap(&mut self.parcels, &mut inbox.parcels);
                 std::mem::take(&mut inbox.woken)
             };

@@ -224,6 +224,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
     fn take(&mut self, now: Time, server: &mut impl Durable, log: Option<&mut Log>) {
         let number = self.begin(now);
         if let Some(log) = log {
+            // The log comes first: a checkpoint without its log is useless.
             match self.folder.begin_log(&self.disk, number) {
                 Ok(next) => {
                     *log = next;
@@ -256,6 +257,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
         let broke_off = |_panic| Err(io::Error::other("its thread broke off"));
         match thread.and_then(|thread| thread.join().unwrap_or_else(broke_off)) {
             Ok(bytes) => {
+                // `whole` is still the previous checkpoint here.
                 self.folder.clear(&self.disk, taken.oldest.unwrap_or(self.whole));
                 (self.whole, self.bytes) = (number, bytes);
                 self.room = Room::default(); // old files were removed

@@ -114,6 +114,7 @@ pub fn replace(disk: &impl Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     if written.is_err() {
         drop(disk.remove(half)); // free its space, which may be needed
     }
+    // The new name is durable only after this.
     written.and_then(|()| disk.sync_folder(path))
 }
 

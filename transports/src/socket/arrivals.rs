@@ -1,5 +1,4 @@
-//! How connections come to be: who is dialled, who is let in, and for how long those at the door
-//! are seen to.
+//! New connections: dialling, accepting, and the time spent on pending connections.
 
 use std::io;
 use std::time::Duration;
@@ -16,18 +15,19 @@ use super::{DIAL, HANDSHAKE, Ready, SocketTransport};
 use crate::address::{Address, AddressError};
 use crate::transport::TransportEvent;
 
-/// How long connections at the door are seen to, or accepted, before the members have their turn.
+/// Time slice for pending connections, or for accepting, before the members have their turn.
 const DOOR_TURN: Duration = Duration::from_micros(200);
-/// While those inside are at work, those at the door get one part of so many of the time.
+/// While members are active, each time slice for pending connections is followed by a pause this
+/// many times as long.
 const DOOR_SHARE: u32 = 16;
-/// The same for accepting connections. Until then it is not known where one comes from, so that
-/// none must wait for long.
+/// The same for accepting connections, with a shorter pause: the origin of a connection is unknown
+/// until then, so no connection may wait for long.
 const ACCEPT_SHARE: u32 = 8;
-/// Those inside are at work if one was heard within this time.
+/// Members are active if one of them sent something within this time.
 const AT_WORK: Duration = Duration::from_millis(50);
-/// How often it is looked whether a list of certificates has changed.
+/// Interval at which the list of revoked certificates is checked for changes.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How long to wait after the system had no room for a connection.
+/// Pause after the system had no resources for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl SocketTransport {
@@ -68,7 +68,7 @@ impl SocketTransport {
             Ok(layer) => layer,
             Err(broken) => return self.tell(&format!("turned away {origin}: {}", broken.why)),
         };
-        // A connection that cannot be polled is dropped, which closes it.
+        // Dropping a connection that cannot be polled closes it.
         let Ok(id) = self.add(stream, layer, true) else { return };
         if let Some(oldest) = self.door.enter(id, origin) {
             self.drive_out(oldest);
@@ -81,7 +81,7 @@ impl SocketTransport {
         }
     }
 
-    /// Lets go of somebody at the door if there is anybody.
+    /// Drops a pending connection, if there is one, to free its resources.
     fn make_room(&mut self) {
         if let Some(oldest) = self.door.first_to_go() {
             self.drive_out(oldest);
@@ -122,20 +122,20 @@ impl SocketTransport {
         Ok(())
     }
 
-    /// Takes note of what has happened to one at the door.
+    /// Records an event of a pending connection.
     pub(super) fn call(&mut self, id: PeerId, ready: Ready) {
         let Some(connection) = self.connections.get(&id) else { return };
         let step = if connection.awaits_hello() { Step::Hello } else { Step::Later };
-        // A dialler that has gone is worth neither a signature nor, if it has said nothing, a place
-        // in line. A flood of such connections would fill all places of its address, and an honest
-        // dialler from there would be driven out before its turn.
+        // A dialler that has closed is worth neither a signature nor, if it sent nothing, a slot in
+        // the queue: a flood of such connections would fill all slots of its address, and an honest
+        // dialler from there would be dropped before its turn.
         if ready.closed && (step == Step::Hello || connection.has_ended()) {
             return self.lose(id, String::from("closed by the peer").into());
         }
         if step == Step::Hello && !ready.readable {
-            return self.on_ready(id, ready); // nothing has come, so this costs nothing
+            return self.on_ready(id, ready); // nothing was received, so this costs nothing
         }
-        // While all time is theirs, however many there are will be seen to.
+        // Without active members pending connections get all the time, so none needs to be dropped.
         if let Some(oldest) = self.door.call(id, step, ready)
             && self.is_at_work()
         {
@@ -143,7 +143,7 @@ impl SocketTransport {
         }
     }
 
-    /// Sees to those at the door, for as long as those inside can spare.
+    /// Serves pending connections, for as long as the members can spare.
     pub(super) fn see_to_the_door(&mut self) {
         let begin = self.clock.now();
         if self.accept_at.is_some_and(|at| at.max(self.accepts_at) <= begin) {
@@ -161,14 +161,14 @@ impl SocketTransport {
         }
     }
 
-    /// When work that began at `begin` may go on, if it is to take one part of `share` of the time
-    /// while members are at work.
+    /// Returns when work that began at `begin` may continue. While members are active, it pauses
+    /// for `share` times the time it took.
     fn pause_since(&self, begin: Time, share: u32) -> Time {
         let now = self.clock.now();
         if self.is_at_work() { now + now.since(begin) * share } else { now }
     }
 
-    /// Whether members are at work.
+    /// True if members are active.
     fn is_at_work(&self) -> bool {
         let now = self.clock.now();
         self.member_at.is_some_and(|at| now < at + AT_WORK)

@@ -1,4 +1,4 @@
-//! One connection: frames in, frames out, and what happens when either side is slow.
+//! One connection: incoming and outgoing frames, and flow control when either side is slow.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,25 +17,26 @@ use super::stream::Stream;
 use super::traffic::Traffic;
 use crate::transport::{HIGH_WATER_BYTES, MAX_BACKLOG_BYTES, TransportEvent};
 
-/// The most that is read from one connection before the others have their turn.
+/// Maximum bytes read from one connection before the others have their turn.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
-/// The most messages from one connection before the others have their turn.
+/// Maximum messages from one connection before the others have their turn.
 const TURN_MESSAGES: usize = 64;
-/// The most that is read and thrown away from a peer that was closed.
+/// Maximum bytes read and discarded from a peer that was closed.
 const LINGER_BYTES: usize = 16 * 1024 * 1024;
-/// If so much of a payload is missing, it is read to where it stays.
+/// If at least this many bytes of a payload are missing, they are read directly to their
+/// destination.
 const DIRECT_BYTES: usize = 64 * 1024;
-/// So much at a time: what was read is looked at while it is at hand.
+/// Maximum size of a direct read: the bytes are processed while they are in the cache.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// What all connections of a transport share.
+/// State that all connections of a transport share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Memory to read to.
+    /// Read buffer.
     pub(super) buffer: Vec<u8>,
-    /// Memory for the values of messages.
+    /// Buffer pool for the values of messages.
     pub(super) spares: Spares,
-    /// What has happened.
+    /// Events since the last wait.
     pub(super) events: Vec<TransportEvent>,
 }
 
@@ -45,43 +46,44 @@ pub(super) struct Connection {
     layer: Layer,
     state: State,
     decoder: Decoder,
-    /// Frames that are not out yet.
+    /// Frames that were not sent completely.
     queue: VecDeque<Outgoing>,
     queued_bytes: usize,
-    /// Bytes that came and went.
+    /// Bytes received and sent on this connection.
     received: u64,
     sent: u64,
-    /// Where those of all connections are counted.
+    /// Byte counters of all connections.
     traffic: Arc<Traffic>,
-    /// Memory for the next frame's head.
+    /// Reused buffer for the next frame's header.
     head: Vec<u8>,
-    /// Whether the peer dialled. Only such a peer is slowed down by not reading from it: if both
-    /// sides of a connection did that, each could wait for the other to read.
+    /// The peer dialled. Only such a peer is slowed down by not reading from it: if both sides of a
+    /// connection did that, each could wait for the other to read.
     accepted: bool,
-    /// Where the peer is, if it dialled: the system knows no more once the connection has broken.
+    /// Origin of a peer that dialled. Kept here, since the system forgets it when the connection
+    /// breaks.
     origin: Option<Origin>,
-    /// Whether reading stopped because the peer does not take its answers.
+    /// Reading has stopped because the peer does not take its answers.
     paused: bool,
-    /// Whether the peer is known to have closed: then no event will say so again.
+    /// The peer is known to have closed: no further event will report it.
     hung_up: bool,
-    /// Whether the stream has lost its step.
+    /// The stream contained an invalid frame and cannot be decoded further.
     failed: bool,
     thrown_away: usize,
-    /// When it is let go of whatever happens, if it is being made or being closed.
+    /// When the connection is dropped in any case, while it is being made or closed.
     pub(super) ends_at: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connecting,
-    /// Both sides prove who they are, or what they know.
+    /// Both sides prove their identity, or that they know the key.
     Securing,
     Connected,
-    /// Closed from here: last words go out, nothing comes in.
+    /// Closed from here: the last messages are sent, and input is discarded.
     Lingering,
 }
 
-/// Whether a connection was read until nothing was left.
+/// Result of a read: all available bytes were read, or more may be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Drained,
@@ -89,7 +91,7 @@ pub(super) enum Progress {
 }
 
 impl Connection {
-    /// A connection that was accepted, or one that is being made.
+    /// Returns a connection that was accepted, or one that is being dialled.
     pub(super) fn new(stream: Stream, layer: Layer, accepted: bool, traffic: Arc<Traffic>) -> Self {
         let state = match accepted {
             false => State::Connecting,
@@ -126,12 +128,12 @@ impl Connection {
         matches!(self.state, State::Connected | State::Lingering)
     }
 
-    /// Whether the peer dialled.
+    /// True if the peer dialled.
     pub(super) const fn is_accepted(&self) -> bool {
         self.accepted
     }
 
-    /// Where the peer is, if it dialled.
+    /// Returns the origin of a peer that dialled.
     pub(super) const fn origin(&self) -> Option<Origin> {
         self.origin
     }
@@ -144,7 +146,7 @@ impl Connection {
         self.layer.identity()
     }
 
-    /// Whether the peer may be where it is; if not, why.
+    /// Checks that the peer is on this machine; the error says why not.
     pub(super) fn check_here(&self) -> Result<(), String> {
         self.stream.check_here()
     }
@@ -153,32 +155,32 @@ impl Connection {
         self.state == State::Lingering
     }
 
-    /// Whether something is still to go out.
+    /// True if bytes are still to be sent.
     pub(super) fn is_unflushed(&self) -> bool {
         self.is_connected() && (!self.queue.is_empty() || self.layer.has_output())
     }
 
-    /// Whether reading was put off and may go on.
+    /// True if reading was paused and may continue.
     pub(super) fn wants_more(&self) -> bool {
         self.paused && !self.owes_reading()
     }
 
-    /// Whether it came from elsewhere, and the first message of its handshake was not looked at.
+    /// True if the handshake has begun and none of the peer's bytes were read.
     pub(super) fn awaits_hello(&self) -> bool {
         self.state == State::Securing && self.received == 0
     }
 
-    /// Whether the peer has closed, and all that it sent has been read.
+    /// True if the peer has closed, and everything it sent was read.
     pub(super) fn has_ended(&self) -> bool {
         self.stream.has_ended()
     }
 
-    /// Takes note that the peer has closed, or half of it.
+    /// Records that the peer has closed, at least for sending.
     pub(super) fn hang_up(&mut self) {
         self.hung_up = true;
     }
 
-    /// Whether the peer is known to have closed.
+    /// True if the peer is known to have closed.
     pub(super) const fn has_hung_up(&self) -> bool {
         self.hung_up
     }
@@ -192,7 +194,7 @@ impl Connection {
         self.traffic.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// What is known of this connection.
+    /// Returns the measurements of this connection.
     pub(super) fn figures(&self) -> LinkFigures {
         LinkFigures {
             received: self.received,
@@ -213,12 +215,12 @@ impl Connection {
         Ok(connected)
     }
 
-    /// Sends a message, or queues what of it does not go out at once.
+    /// Sends a message, and queues the part that the system does not take at once.
     pub(super) fn send(&mut self, message: Message) -> io::Result<()> {
         if self.state == State::Lingering {
             return Ok(());
         }
-        // Beside the message that is on its way: that one may be of any size.
+        // The message being sent does not count: it may be of any size.
         let first = self.queue.front().map_or(0, Outgoing::remaining);
         if self.queued_bytes - first > MAX_BACKLOG_BYTES {
             return Err(io::Error::other("it does not take its messages"));
@@ -237,7 +239,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes what is queued, as far as the system takes it.
+    /// Writes queued frames, as far as the system takes them.
     pub(super) fn write(&mut self) -> io::Result<()> {
         self.layer.flush(&mut self.stream)?;
         if !self.is_connected() {
@@ -259,10 +261,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there and finds the messages in it. If there is only part of one, says so.
+    /// Reads and decodes the available bytes. Reports `Receiving` if they contain only part of a
+    /// message.
     ///
     /// # Errors
-    /// Why the connection is gone.
+    /// The reason, if the connection has ended.
     pub(super) fn read(&mut self, id: PeerId, shared: &mut Shared) -> Result<Progress, Broken> {
         let (before, mut turn) = (shared.events.len(), 0);
         let progress = self.read_on(id, shared, &mut turn)?;
@@ -286,10 +289,12 @@ impl Connection {
                 return Ok(Progress::Drained);
             }
             self.paused = false;
+            // Earlier reads may have left complete messages.
             if self.decode(id, shared, most) == Progress::More || *turn > TURN_BYTES {
                 return Ok(Progress::More);
             }
             let (is_plain, is_heard) = (self.layer.is_plain(), self.is_heard());
+            // Encrypted bytes must pass through the layer first.
             let direct = Some(&mut self.decoder)
                 .filter(|_| is_plain && is_heard)
                 .and_then(|decoder| decoder.room(DIRECT_BYTES, PIECE_BYTES));
@@ -319,29 +324,29 @@ impl Connection {
                 }
             }
             if read < asked && !self.hung_up {
-                // All there was: what comes next raises a new event. Only the end of the stream
-                // does not, if the event for these bytes already spoke of it.
+                // All available bytes were read; later bytes raise a new event. The end of the
+                // stream does not, if the event for these bytes already included it.
                 return Ok(self.decode(id, shared, most));
             }
         }
     }
 
-    /// Whether what comes is looked at.
+    /// True if incoming bytes are processed.
     fn is_heard(&self) -> bool {
         self.state != State::Lingering && !self.failed
     }
 
-    /// Whether the peer must take answers before more is read from it.
+    /// True if the peer must take its answers before more is read from it.
     fn owes_reading(&self) -> bool {
         self.accepted && self.state == State::Connected && self.queued_bytes > HIGH_WATER_BYTES
     }
 
-    /// Takes so many bytes from the peer, which were read.
+    /// Processes the first `read` bytes of the shared buffer.
     fn receive(&mut self, read: usize, id: PeerId, shared: &mut Shared) -> Result<(), Broken> {
         let Self { layer, decoder, stream, .. } = self;
         let Shared { buffer, spares, events } = shared;
         let received = layer.receive(&buffer[..read], &mut |plain| decoder.feed_in(plain, spares));
-        // An answer, if only the last words of a handshake that failed.
+        // Send the answer, even if it is only the last message of a failed handshake.
         let flushed = layer.flush(stream);
         received?;
         flushed?;
@@ -357,7 +362,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Finds the messages in what came, until there are `most` events.
+    /// Decodes messages from the received bytes, until there are `most` events.
     fn decode(&mut self, id: PeerId, shared: &mut Shared, most: usize) -> Progress {
         if self.state != State::Connected || self.failed {
             return Progress::Drained;
@@ -377,11 +382,11 @@ impl Connection {
         Progress::More
     }
 
-    /// Why this connection cannot go on after `error`, in words.
+    /// Returns why this connection cannot continue after `error`.
     pub(super) fn broken(&self, error: io::Error) -> Broken {
         use io::ErrorKind as E;
         match error.kind() {
-            // The peer has closed it with bytes of this side unread.
+            // The peer has closed while bytes of this side were unread.
             E::BrokenPipe | E::ConnectionAborted | E::ConnectionReset if self.is_unanswered() => {
                 self.end_of_stream().into()
             }
@@ -389,12 +394,12 @@ impl Connection {
         }
     }
 
-    /// Whether the peer was dialled, and has said nothing at all.
+    /// True if the peer was dialled and has sent nothing at all.
     const fn is_unanswered(&self) -> bool {
         !self.accepted && self.received == 0
     }
 
-    /// Why the stream has ended, as far as it can be known here.
+    /// Returns the likely reason why the stream has ended.
     fn end_of_stream(&self) -> String {
         String::from(if self.is_unanswered() {
             self.layer.unanswered(&self.stream)
@@ -407,7 +412,7 @@ impl Connection {
         })
     }
 
-    /// Closes from here once the queue is out.
+    /// Closes the connection once the queue is sent.
     pub(super) fn linger(&mut self) {
         self.state = State::Lingering;
         self.paused = false;
@@ -424,7 +429,7 @@ impl Connection {
     }
 }
 
-/// Writes what remains of a frame, as far as the system takes it; how much that is.
+/// Writes the rest of a frame, as far as the system takes it. Returns the bytes written.
 fn write_frame(
     (stream, layer): (&mut Stream, &mut Layer),
     frame: &mut Outgoing,

@@ -1,9 +1,9 @@
-//! Those at the door: connections that were accepted and have not been taken in.
+//! Pending connections: accepted, but not admitted by the node.
 //!
-//! Anybody can make connections. So there are only so many places, and whoever comes when all are
-//! taken gets the place of the oldest connection from where the most come: a flood from one host
-//! drives out itself. Those who have proved who they are have places of their own, and count by
-//! their certificate. Each origin has its [turn](super::turns).
+//! Any host can connect. So the number of slots is limited, and a connection that comes when all
+//! are taken replaces the oldest connection of the origin with the most: a flood from one host
+//! displaces only itself. Authenticated connections have slots of their own, and count by their
+//! certificate. Each origin has its [turn](super::turns).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +19,7 @@ use super::files::allowed_files;
 use super::turns::{Standing, Step, Turns};
 use crate::sparing::{Sparing, SparingBy};
 
-/// Where a connection comes from, as far as one is to be told from another.
+/// Origin of a connection, as far as origins are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
     /// This machine, over a Unix socket.
@@ -29,7 +29,8 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// All that one subscriber can send from counts as one: of IPv6 that is a network of 64 bits.
+    /// Returns the network that counts as one origin, since one subscriber can send from all of it:
+    /// for IPv6 the 64-bit prefix.
     fn network(self) -> Self {
         match self {
             Self::Host(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_none() => {
@@ -52,12 +53,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The most places, of each kind.
+/// Maximum number of slots, for each kind.
 const MOST_PLACES: usize = 1024;
-/// The most networks that are known.
+/// Maximum number of known networks.
 const MOST_KNOWN: usize = 4096;
 
-/// The places before the door.
+/// All pending connections.
 #[derive(Debug)]
 pub(super) struct Door {
     unproved: Places,
@@ -67,17 +68,17 @@ pub(super) struct Door {
     known: Known,
 }
 
-/// One at the door.
+/// A pending connection.
 #[derive(Clone, Copy, Debug)]
 struct Guest {
     /// Where it connects from.
     host: Origin,
-    /// By what it is told from others: its host, or who it has proved to be.
+    /// What it counts as: its host, or the identity that it has proved.
     origin: Origin,
     is_proved: bool,
 }
 
-/// Networks from which one came that was taken in, the latest of them.
+/// Networks from which a connection was authenticated or admitted, the latest ones.
 #[derive(Debug, Default)]
 struct Known {
     since: BTreeMap<Origin, u64>,
@@ -117,7 +118,7 @@ impl Places {
         if self.taken > self.most { self.first_to_go() } else { None }
     }
 
-    /// The oldest connection from where the most come.
+    /// Returns the oldest connection of the origin with the most connections.
     fn first_to_go(&self) -> Option<PeerId> {
         let most = self.by_origin.values().max_by_key(|ids| ids.len())?;
         most.first().copied()
@@ -132,7 +133,8 @@ impl Places {
     }
 }
 
-/// As many places as leave half of the files that this process may open to those inside.
+/// Returns the number of slots for each kind: both kinds together leave half of the files that this
+/// process may open to members.
 fn places() -> usize {
     allowed_files()
         .map_or(MOST_PLACES, |files| MOST_PLACES.min(usize::try_from(files / 4).unwrap_or(1)))
@@ -149,23 +151,23 @@ impl Door {
         }
     }
 
-    /// Whether a connection has not been taken in.
+    /// True if a connection is pending.
     pub(super) fn has(&self, id: PeerId) -> bool {
         self.of.contains_key(&id)
     }
 
-    /// Where one at the door comes from.
+    /// Returns the origin of a pending connection.
     pub(super) fn origin(&self, id: PeerId) -> Option<Origin> {
         self.of.get(&id).map(|guest| guest.origin)
     }
 
-    /// A connection has come; returns the one that must go for it.
+    /// Adds a connection. Returns the one to drop for it, if all slots are taken.
     pub(super) fn enter(&mut self, id: PeerId, host: Origin) -> Option<PeerId> {
         self.of.insert(id, Guest { host, origin: host, is_proved: false });
         self.unproved.enter(host.network(), id)
     }
 
-    /// One has proved who it is; returns the one that must go for it.
+    /// Marks a connection as authenticated. Returns the one to drop for it, if all slots are taken.
     pub(super) fn prove(&mut self, id: PeerId, identity: Identity) -> Option<PeerId> {
         let guest = self.of.get_mut(&id)?;
         let (host, before) = (guest.host, guest.is_proved);
@@ -177,12 +179,13 @@ impl Door {
         self.proved.enter(origin.network(), id)
     }
 
-    /// A connection is gone; returns where it came from if it was at the door.
+    /// Removes a connection that has ended. Returns its origin if it was pending.
     pub(super) fn leave(&mut self, id: PeerId) -> Option<Origin> {
         self.take_out(id).map(|(guest, _)| guest.origin)
     }
 
-    /// A connection was taken in; returns what has happened to it meanwhile, if it was at the door.
+    /// Removes a connection that the node has admitted. Returns its recorded events if it was
+    /// pending.
     pub(super) fn take_in(&mut self, id: PeerId) -> Option<Ready> {
         let (guest, ready) = self.take_out(id)?;
         self.known.note(guest.host);
@@ -196,13 +199,13 @@ impl Door {
         Some((guest, self.turns.leave(id)))
     }
 
-    /// The one that must go so that there is room.
+    /// Returns the connection to drop when the system lacks resources.
     pub(super) fn first_to_go(&self) -> Option<PeerId> {
         self.unproved.first_to_go()
     }
 
-    /// Takes note of what has happened to one at the door, which is at this step; returns the one
-    /// that should go for it.
+    /// Records an event of a pending connection at the given step. Returns the connection to drop
+    /// for it, if its origin has too many.
     pub(super) fn call(&mut self, id: PeerId, step: Step, ready: Ready) -> Option<PeerId> {
         let guest = self.of.get(&id)?;
         let is_known = guest.is_proved || self.known.has(guest.host);
@@ -210,22 +213,22 @@ impl Door {
         self.turns.call(id, (standing, guest.origin.network()), step, ready)
     }
 
-    /// Whether something has happened that was not seen to.
+    /// True if events are waiting to be served.
     pub(super) fn is_called(&self) -> bool {
         !self.turns.is_empty()
     }
 
-    /// The one whose turn it is to be seen to, and what has happened to it.
+    /// Returns the connection whose turn it is, with its recorded events.
     pub(super) fn next(&mut self) -> Option<(PeerId, Ready)> {
         self.turns.next()
     }
 }
 
-/// A flood is told of in few words: in such a time so many different things, each of them once.
+/// Per period only `MOST_TOLD` different messages are reported, each of them once.
 const PERIOD: Duration = Duration::from_secs(10);
 const MOST_TOLD: u32 = 10;
 
-/// Tells somebody who was turned away, and why.
+/// Reports refused connections, with the reason.
 pub(super) struct Notices {
     tell: Box<dyn FnMut(&str) + Send>,
     sparing: SparingBy<String>,
@@ -243,7 +246,7 @@ impl Notices {
         Self { tell: Box::new(tell), sparing: SparingBy::new(each, all) }
     }
 
-    /// The same by a clock that begins anew.
+    /// Returns the notices for a clock that starts again.
     pub(super) fn anew(self) -> Self {
         Self { sparing: self.sparing.restarted(), ..self }
     }
@@ -273,7 +276,7 @@ mod tests {
             }
         }
         assert!(door.has(PeerId(0)));
-        // Once it has proved who it is, it does not even count among them.
+        // Once authenticated, it no longer counts among the others.
         assert_eq!(door.prove(PeerId(0), Identity::Worker(None)), None);
         assert_eq!(door.unproved.taken as u64, most - 1);
         assert_eq!(door.leave(PeerId(0)), Some(Origin::Known(Identity::Worker(None))));

@@ -1,20 +1,19 @@
-//! How many connections the system lets a process have.
+//! The system's limit on open files, and thereby on connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lets this process have as many open files as it may take without being asked twice: each
-/// connection is one, and the usual 1,024 are for interactive work. How many that is; none if there
-/// is no limit.
+/// Raises this process's limit on open files to the hard limit, since each connection is one file
+/// and the usual 1,024 are meant for interactive work. Returns the limit; `None` if there is none.
 pub fn allow_more_files() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // Where it may not be raised, whoever needs more hears of it from the system.
+        // Ignore a failure: the system reports it when more files are needed.
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap_or_default();
     }
     allowed_files()
 }
 
-/// The files that this process may open; none if there is no limit.
+/// Returns how many files this process may open; `None` if there is no limit.
 pub(super) fn allowed_files() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }

@@ -1,4 +1,4 @@
-//! One face for TCP and Unix listeners.
+//! TCP and Unix listeners behind one type.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::stream::Stream;
 use crate::address::Address;
 
-/// Connections that may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener, std::net::SocketAddr),
-    /// With the identity of the socket file, which is ours to remove.
+    /// With the identity of the socket file, which this listener must remove.
     Unix(UnixListener, PathBuf, Option<(u64, u64)>),
 }
 
@@ -75,7 +75,7 @@ impl Listener {
 
 fn listen_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // A server that is started again must not wait until its old connections are forgotten.
+    // A restarted server must not wait until the system forgets its old connections.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -83,8 +83,8 @@ fn listen_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListener
     Ok(socket.into())
 }
 
-/// Removes the socket of a server that is no more. One that answers is left alone, and so is
-/// anything that is no socket.
+/// Removes the socket file of a server that no longer runs. Leaves a socket that answers, and any
+/// file that is not a socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
@@ -97,7 +97,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What tells the file at `path` from another that takes its place later.
+/// Returns device and inode, which distinguish the file at `path` from a later one with its name.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
@@ -109,7 +109,7 @@ impl Drop for Listener {
             && own.is_some()
             && identity(path) == *own
         {
-            // If somebody removes it at this very moment, all the better.
+            // If another process removes the file at this moment, the result is the same.
             std::fs::remove_file(path).unwrap_or_default();
         }
     }

@@ -1,5 +1,5 @@
-//! TCP and Unix sockets over mio: one loop, edge-triggered, without a buffer per connection in
-//! the steady state.
+//! TCP and Unix sockets over mio: one edge-triggered loop, without a buffer per connection in the
+//! steady state.
 
 mod arrivals;
 mod connection;
@@ -39,23 +39,23 @@ pub use traffic::Traffic;
 
 const WAKE: Token = Token(0);
 const LISTEN: Token = Token(1);
-/// Peers have the tokens from here on.
+/// The first token of a peer.
 const FIRST_PEER: usize = 2;
-/// The most connections that are read before what they said is acted upon: what all of them push
-/// should be near at hand, and takes memory until then.
+/// Maximum number of socket events per poll, and so of connections that are read before their
+/// messages are handled: the pushed data should still be in the cache, and takes memory until then.
 const READY: usize = 128;
-/// Bytes read at a time; one buffer serves every connection.
+/// Bytes per read; one buffer serves all connections.
 const READ_BYTES: usize = 64 * 1024;
-/// How long a closed peer may take to read the last words.
+/// How long a closed peer may take to read its last messages.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long a dial may take. Without a limit the system would decide, and it takes minutes.
+/// Time limit of a dial. The system's own limit is minutes.
 const DIAL: Duration = Duration::from_secs(5);
-/// How long both sides of a connection may take to prove who they are.
+/// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The steps in which epoll counts.
+/// Resolution of epoll's timeout.
 const COARSENESS: Duration = Duration::from_millis(1);
 
-/// A transport over TCP or Unix sockets, to listen or to dial.
+/// A transport over TCP or Unix sockets, for listening and dialling.
 #[derive(Debug)]
 pub struct SocketTransport {
     clock: WallClock,
@@ -67,27 +67,26 @@ pub struct SocketTransport {
     refresh_at: Time,
     notices: Option<Notices>,
     door: Door,
-    /// When those at the door are seen to again.
+    /// When pending connections are served next.
     door_at: Time,
-    /// When one of those inside was heard last.
+    /// When an event of a member last occurred.
     member_at: Option<Time>,
-    /// When connections are accepted, if there are any, and from when on that may be.
+    /// When to accept connections, if some may wait, and the earliest time allowed.
     accept_at: Option<Time>,
     accepts_at: Time,
     target: Option<Address>,
     dials: usize,
     connections: BTreeMap<PeerId, Connection>,
-    /// When the time is over for dials under way, and for peers that are not heard any more and
-    /// may still read.
+    /// Deadlines of pending dials and handshakes, and of closed peers that may still read.
     deadlines: BTreeSet<(Time, PeerId)>,
-    /// Peers from which more can be read although no event will say so.
+    /// Peers with unread bytes that no event will report.
     unread: BTreeSet<PeerId>,
     next_id: u64,
     shared: Shared,
     traffic: Arc<Traffic>,
 }
 
-/// What has happened to a connection.
+/// Events of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ready {
     readable: bool,
@@ -111,7 +110,7 @@ impl Ready {
     }
 }
 
-/// What is done with the socket that takes others in.
+/// Action named in errors of the listening socket.
 const POLL_LISTENER: &str = "poll the listening socket";
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransportError {
@@ -151,8 +150,8 @@ impl SocketTransport {
         })
     }
 
-    /// A transport that listens at `address`. Port 0 takes any free port. Without
-    /// [`Self::secured`] it takes in nobody from another machine.
+    /// Returns a transport that listens at `address`. Port 0 takes any free port. Without
+    /// [`Self::secured`] it accepts no connection from another machine.
     ///
     /// # Errors
     /// [`TransportError`] if it cannot listen there.
@@ -161,18 +160,18 @@ impl SocketTransport {
         Self::new()?.at(Listener::bind(address).map_err(listen_error)?)
     }
 
-    /// The same transport, which takes in whoever comes there.
+    /// Adds the listener, so that the transport accepts connections.
     fn at(mut self, mut listener: Listener) -> Result<Self, TransportError> {
         listener.register(self.poll.registry(), LISTEN).map_err(system(POLL_LISTENER))?;
         self.listener = Some(listener);
         Ok(self)
     }
 
-    /// One in the place of this without any of its connections, as for a process that was begun
-    /// anew: whoever dials meanwhile waits.
+    /// Returns a transport that replaces this one without any of its connections, as after a
+    /// restart of the process. Peers that dial meanwhile wait in the listener's backlog.
     ///
     /// # Errors
-    /// [`TransportError`] if the operating system gives no poll.
+    /// [`TransportError`] if the operating system cannot create a poll.
     pub fn without_connections(self) -> Result<Self, TransportError> {
         let Self { clock, poll, listener, security, notices, target, traffic, .. } = self;
         let notices = notices.map(Notices::anew);
@@ -182,52 +181,53 @@ impl SocketTransport {
         anew.at(listener)
     }
 
-    /// A transport that dials `address`. Without [`Self::secured`] it must be on this machine.
+    /// Returns a transport that dials `address`. Without [`Self::secured`] it must be on this
+    /// machine.
     ///
     /// # Errors
-    /// [`TransportError`] if the operating system gives no poll.
+    /// [`TransportError`] if the operating system cannot create a poll.
     pub fn dialer(address: Address) -> Result<Self, TransportError> {
         let mut transport = Self::new()?;
         transport.target = Some(address);
         Ok(transport)
     }
 
-    /// The same transport with its connections secured.
+    /// Secures the transport's connections.
     #[must_use]
     pub fn secured(mut self, security: Security) -> Self {
         self.security = security;
         self
     }
 
-    /// The same transport, which tells `tell` who was turned away before its node has heard of it,
-    /// and why: each thing once in ten seconds, and ten things at most.
+    /// Passes to `tell` which connections were refused before the node learned of them, and why:
+    /// each message at most once in ten seconds, and at most ten messages in that time.
     #[must_use]
     pub fn telling(mut self, tell: impl FnMut(&str) + Send + 'static) -> Self {
         self.notices = Some(Notices::new(tell));
         self
     }
 
-    /// The same transport, which dials `address` too.
+    /// Sets the address that the transport dials, also if it listens.
     #[must_use]
     pub fn with_target(mut self, address: Address) -> Self {
         self.target = Some(address);
         self
     }
 
-    /// The same transport on a clock that others share, so that their times can be compared.
+    /// Uses a clock that others share, so that their times can be compared.
     #[must_use]
     pub fn with_clock(mut self, clock: WallClock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The bytes of all connections, counted as they come and go.
+    /// Returns the byte counters of all connections, which are updated continuously.
     #[must_use]
     pub fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.traffic)
     }
 
-    /// Where it listens, with the port it got.
+    /// Returns the address it listens at, with the actual port.
     #[must_use]
     pub fn local_address(&self) -> Option<Address> {
         self.listener.as_ref().map(Listener::address)
@@ -251,7 +251,7 @@ impl SocketTransport {
         }
     }
 
-    /// Lets go of a connection after `span`.
+    /// Drops a connection after `span`.
     fn end_within(&mut self, id: PeerId, span: Duration) {
         let at = self.clock.now() + span;
         self.set_end(id, Some(at));
@@ -267,7 +267,7 @@ impl SocketTransport {
         }
     }
 
-    /// Takes note that a connection is gone.
+    /// Removes a connection that has ended, and reports its end.
     fn lose(&mut self, id: PeerId, broken: Broken) {
         self.unread.remove(&id);
         self.set_end(id, None);
@@ -275,7 +275,7 @@ impl SocketTransport {
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.poll.registry().deregister(connection.stream()).unwrap_or_default();
         if connection.is_lingering() {
-            return; // its owner has closed it and wants to hear no more
+            return; // the node has closed it and expects no further events
         }
         let Broken { why, permanent } = broken;
         if connection.is_connected() {
@@ -287,8 +287,8 @@ impl SocketTransport {
         }
     }
 
-    /// Lets go of a connection that cannot go on. A stranger that is turned away may still hear
-    /// why.
+    /// Drops a connection after an error. A pending connection that is refused may still read the
+    /// reason.
     fn fail(&mut self, id: PeerId, broken: Broken) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_connected() || !connection.is_accepted() || connection.has_hung_up() {
@@ -359,7 +359,7 @@ impl SocketTransport {
         }
     }
 
-    /// The next moment at which something is due without an event.
+    /// Returns when the transport next has work without an event.
     fn own_deadline(&self) -> Option<Time> {
         if !self.unread.is_empty() || !self.shared.events.is_empty() {
             return Some(Time::ZERO);
@@ -402,6 +402,7 @@ impl SocketTransport {
         for id in std::mem::take(&mut self.unread) {
             self.read(id);
         }
+        // After the members, which have precedence over pending connections.
         self.see_to_the_door();
         let now = self.clock.now();
         while let Some(&(at, id)) = self.deadlines.first()
@@ -456,8 +457,8 @@ impl Transport for SocketTransport {
 
     fn close(&mut self, id: PeerId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        // What the peer still sends is read and thrown away for a moment: closing with unread
-        // bytes would reset the connection and could destroy the last words under way to it.
+        // Input is read and discarded for a moment: closing a socket with unread bytes resets the
+        // connection, which could destroy the last messages on their way to the peer.
         connection.linger();
         if self.door.has(id) {
             self.call(id, Ready { readable: true, ..Ready::default() });
@@ -484,7 +485,7 @@ impl Transport for SocketTransport {
 
     fn waker(&self) -> Waker {
         let waker = Arc::clone(&self.waker);
-        // If the system cannot wake the loop, its next event or deadline will.
+        // Ignore a failure: the next event or deadline wakes the loop.
         Waker::new(move || waker.wake().unwrap_or_default())
     }
 

@@ -1,4 +1,4 @@
-//! One face for TCP and Unix streams.
+//! TCP and Unix streams behind one type.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown};
@@ -14,7 +14,7 @@ use super::door::Origin;
 use super::tcp_info;
 use crate::address::Address;
 
-/// A connected, or connecting, stream.
+/// A stream that is connected or connecting.
 #[derive(Debug)]
 pub(super) enum Stream {
     Tcp(TcpStream),
@@ -22,8 +22,8 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Begins to connect. A host with several addresses is tried at the next one with each
-    /// `attempt`. With `only_here` it must be this machine.
+    /// Begins to connect. Each `attempt` tries the next address of a host with several. With
+    /// `only_here` the address must be on this machine.
     pub(super) fn connect(address: &Address, attempt: usize, only_here: bool) -> io::Result<Self> {
         Ok(match address {
             Address::Tcp(host) => {
@@ -38,7 +38,7 @@ impl Stream {
         })
     }
 
-    /// Where the other end is.
+    /// Returns the origin of the other end.
     pub(super) fn origin(&self) -> Origin {
         match self {
             Self::Tcp(stream) => {
@@ -48,8 +48,8 @@ impl Stream {
         }
     }
 
-    /// Whether the other end is on this machine, and of the same user or root where that can be
-    /// known; if not, what it is.
+    /// Checks that the other end is on this machine, and, where the system can tell, of the same
+    /// user or root. The error says what it is instead.
     pub(super) fn check_here(&self) -> Result<(), String> {
         match self {
             Self::Tcp(stream) => match stream.peer_addr() {
@@ -70,22 +70,22 @@ impl Stream {
                     Err(error) => Err(format!("whose it is cannot be known: {error}")),
                 }
             }
-            // Elsewhere the mode of the socket's file is what keeps others out.
+            // On other systems the mode of the socket file keeps other users out.
             #[cfg(not(target_os = "linux"))]
             Self::Unix(_) => Ok(()),
         }
     }
 
-    /// Sends small messages at once instead of waiting for more to go with them.
+    /// Disables Nagle's algorithm: small messages are sent at once.
     pub(super) fn without_delay(self) -> Self {
         if let Self::Tcp(stream) = &self {
-            // A system that cannot do this is slower and just as correct.
+            // Ignore a failure: without the option the connection is slower, but correct.
             stream.set_nodelay(true).unwrap_or_default();
         }
         self
     }
 
-    /// Whether a connect under way has succeeded.
+    /// True if a pending connect has succeeded.
     pub(super) fn is_connected(&self) -> io::Result<bool> {
         let (error, peer) = match self {
             Self::Tcp(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
@@ -99,7 +99,7 @@ impl Stream {
         }
     }
 
-    /// Tells the peer that nothing more will come.
+    /// Closes this side for sending.
     pub(super) fn finish(&self) {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -108,7 +108,7 @@ impl Stream {
         .unwrap_or_default();
     }
 
-    /// Whether the peer has closed it, and nothing is left to be read.
+    /// True if the peer has closed, and nothing is left to read.
     pub(super) fn has_ended(&self) -> bool {
         let mut byte = [0; 1];
         match rustix::net::recv(self, &mut byte, RecvFlags::PEEK) {
@@ -117,7 +117,7 @@ impl Stream {
         }
     }
 
-    /// What the kernel knows of it, if it is TCP and the system says so.
+    /// Returns the kernel's statistics of a TCP connection, if the system has them.
     pub(super) fn tcp_figures(&self) -> Option<TcpFigures> {
         match self {
             Self::Tcp(stream) => tcp_info::figures(stream),

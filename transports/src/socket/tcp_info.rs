@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection: `TCP_INFO`, under Linux. Elsewhere nothing is known.
+//! Kernel statistics of a TCP connection: `TCP_INFO` on Linux, nothing on other systems.
 
 use mio::net::TcpStream;
 use pstrain_wire::TcpFigures;
@@ -6,7 +6,7 @@ use pstrain_wire::TcpFigures;
 #[cfg(target_os = "linux")]
 pub(super) use linux::figures;
 
-/// What the kernel knows of `stream`.
+/// Returns the kernel's statistics of `stream`.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn figures(_stream: &TcpStream) -> Option<TcpFigures> {
     None
@@ -21,8 +21,8 @@ mod linux {
 
     use super::{TcpFigures, TcpStream};
 
-    /// Words of the `tcp_info` of linux/tcp.h that every kernel has, from the sender's segment size
-    /// on. Later kernels append fields; who asks for fewer is given fewer.
+    /// Words of `tcp_info` (linux/tcp.h) that every kernel has, from the sender's segment size on.
+    /// Later kernels append fields; a caller that requests fewer words receives fewer.
     const WORDS: usize = 26;
     const SEGMENT_BYTES: usize = 4;
     const UNACKNOWLEDGED_SEGMENTS: usize = 6;
@@ -39,7 +39,7 @@ mod linux {
         [u32; WORDS]
     );
 
-    /// What the kernel knows of `stream`.
+    /// Returns the kernel's statistics of `stream`.
     pub(in crate::socket) fn figures(stream: &TcpStream) -> Option<TcpFigures> {
         let words = getsockopt(stream, TcpInfo).ok()?;
         let micros = |word: usize| Duration::from_micros(words[word].into());

@@ -1,8 +1,8 @@
-//! Bytes of all connections of a transport, for those who count them from another thread.
+//! Byte counters of all connections of a transport, to be read from another thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that came and went.
+/// Bytes received and sent.
 #[derive(Debug, Default)]
 pub struct Traffic {
     pub(super) received: AtomicU64,
@@ -10,13 +10,13 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes that came.
+    /// Returns the number of bytes received.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes that went out.
+    /// Returns the number of bytes sent.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)

@@ -1,10 +1,10 @@
-//! In which order those at the door are seen to.
+//! Order in which pending connections are served.
 //!
-//! A hello costs its sender nothing and the server a signature, so a flood of them takes all the
-//! time that the door has. That time is shared by where they come from: each origin has its turn,
-//! one step of a handshake, and a flood from some addresses costs the others no more than that many
-//! steps. Origins that are known have three of four turns, so a member that comes back waits for no
-//! stranger.
+//! A hello, the first message of a handshake, costs its sender nothing but the server a signature,
+//! so a flood of hellos takes all the time for pending connections. Their origins share that time:
+//! each origin has a turn for one step of a handshake, and a flood from some addresses delays every
+//! other origin by only that many steps. Known origins have three of four turns, so a returning
+//! member does not wait for unknown origins.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,33 +13,33 @@ use pstrain_compute::id::PeerId;
 use super::Ready;
 use super::door::Origin;
 
-/// Of so many turns one goes to strangers first, however many of the known wait.
+/// Of this many turns one goes to unknown origins first, however many known origins wait.
 const STRANGERS_TURN: u64 = 4;
-/// The most hellos of one origin that wait. More of them than that would wait in vain: to be
-/// refused at once lets an honest dialler try again.
+/// Maximum number of waiting hellos per origin. More would wait in vain: an immediate refusal lets
+/// an honest dialler try again.
 const MOST_HELLOS: usize = 64;
 
-/// Whether an origin has been inside.
+/// Standing of an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// It has proved who it is, or a member has come from there.
+    /// A connection from it has authenticated, or the node has admitted one.
     Known,
     Stranger,
 }
 
-/// How far a connection at the door is.
+/// Progress of a pending connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing has been read of it, and its first message asks for a signature.
+    /// Nothing was read from the connection, and its first message requires a signature.
     Hello,
-    /// It has had a turn, or asks for nothing that costs much.
+    /// The connection has had a turn, or requires nothing expensive.
     Later,
 }
 
-/// Where a connection stands in line.
+/// The queue of a connection.
 type Line = (Standing, Origin);
 
-/// Events of connections at the door that were not seen to.
+/// Events of pending connections that wait to be served.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     calls: BTreeMap<PeerId, Call>,
@@ -56,7 +56,7 @@ struct Call {
     ready: Ready,
 }
 
-/// The connections of one origin.
+/// Waiting connections of one origin.
 #[derive(Debug, Default)]
 struct Waiting {
     hellos: BTreeSet<PeerId>,
@@ -64,9 +64,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The next to be seen to: the oldest that has begun, for it is nearest to being inside, or the
-    /// newest hello. If there are more hellos than can be answered the others wait in vain, and
-    /// this one need not have waited.
+    /// Removes the next connection to serve: the oldest one past its hello, since it is nearest to
+    /// admission, or else the newest hello. If there are more hellos than can be answered, the
+    /// others wait in vain, and at least this one has not waited.
     fn pop(&mut self) -> Option<PeerId> {
         self.later.pop_first().or_else(|| self.hellos.pop_last())
     }
@@ -77,8 +77,8 @@ impl Turns {
         self.calls.is_empty()
     }
 
-    /// Takes note that `ready` has happened to a connection; returns the hello that should be
-    /// refused for it, if there are too many from there.
+    /// Records an event of a connection. Returns the hello to refuse instead, if its origin has too
+    /// many.
     pub(super) fn call(
         &mut self,
         id: PeerId,
@@ -107,7 +107,7 @@ impl Turns {
         waiting.hellos.first().copied().filter(|_| is_full)
     }
 
-    /// A connection is not at the door any more; returns what has happened to it.
+    /// Removes a connection that is no longer pending. Returns its recorded events.
     pub(super) fn leave(&mut self, id: PeerId) -> Option<Ready> {
         let Call { line, ready } = self.calls.remove(&id)?;
         if let Some(waiting) = self.lines.get_mut(&line) {
@@ -117,7 +117,7 @@ impl Turns {
         Some(ready)
     }
 
-    /// The connection whose turn it is, and what has happened to it.
+    /// Returns the connection whose turn it is, with its recorded events.
     pub(super) fn next(&mut self) -> Option<(PeerId, Ready)> {
         self.turns += 1;
         let order = if self.turns.is_multiple_of(STRANGERS_TURN) {
@@ -158,7 +158,7 @@ mod tests {
         Origin::Host(IpAddr::from([10, 0, 0, last]))
     }
 
-    /// A flood of so many hellos from each of 50 addresses.
+    /// A flood of `each` hellos from each of 50 addresses.
     fn flooded(each: u64) -> Turns {
         let mut turns = Turns::default();
         for id in 0..50 * each {
@@ -168,7 +168,7 @@ mod tests {
         turns
     }
 
-    /// How many turns the connection `id` waits.
+    /// Returns how many turns the connection `id` waits.
     fn turns_until(turns: &mut Turns, id: PeerId) -> usize {
         let order = std::iter::from_fn(|| turns.next());
         order.take_while(|&(next, _)| next != id).count()
@@ -211,7 +211,7 @@ mod tests {
         }
         assert_eq!(turns.call(PeerId(9000), line, Step::Hello, READY), Some(PeerId(0)));
         assert!(turns.leave(PeerId(0)).is_some_and(|ready| ready.readable));
-        // Another origin has as many places as this one.
+        // Each origin has its own limit.
         assert_eq!(turns.call(PeerId(9001), (line.0, host(2)), Step::Hello, READY), None);
         assert_eq!(turns.next().map(|(id, _)| id), Some(PeerId(9000)));
     }

@@ -1,17 +1,17 @@
-//! Reading what must be secret, or may not be changed by others.
+//! Reading of secret files, and checks of their permissions.
 
 use std::fs;
 use std::path::Path;
 
 use super::{KeyAccess, SecurityError};
 
-/// The text of `path`, which has no secret in it.
+/// Returns the text of `path`, which is not secret.
 pub(super) fn read(path: &Path) -> Result<String, SecurityError> {
     fs::read_to_string(path).map_err(|error| SecurityError(format!("{}: {error}", path.display())))
 }
 
 impl KeyAccess {
-    /// Whether a file of `owner` with the permissions `mode` is secret enough for user `reader`.
+    /// True if a file of `owner` with permissions `mode` is secret enough for user `reader`.
     const fn allows(self, mode: u32, owner: u32, reader: u32) -> bool {
         let others = match self {
             Self::RootsGroup if owner == 0 && reader != 0 => 0o037,
@@ -21,10 +21,11 @@ impl KeyAccess {
     }
 }
 
-/// The text of the key file `path`.
+/// Returns the text of the key file `path`.
 ///
 /// # Errors
-/// [`SecurityError`] if it cannot be read, or if others than `access` says can read it.
+/// [`SecurityError`] if the file cannot be read, or if users can read it that `access` does not
+/// allow.
 pub(super) fn read_secret(path: &Path, access: KeyAccess) -> Result<String, SecurityError> {
     use std::os::unix::fs::MetadataExt;
     let text = read(path)?;

@@ -1,9 +1,9 @@
-//! What lies between a socket and its frames: nothing, TLS 1.3 with certificates on both sides, or
-//! Noise with a key that all share.
+//! Security layer between a socket and its frames: none, TLS 1.3 with certificates on both sides,
+//! or Noise with a shared key.
 //!
-//! A [`Layer`] knows no socket: bytes from the peer go in, plain bytes come out, and what is to be
-//! sent waits until somebody takes it. Nothing comes out of it before both sides have proved who
-//! they are, or that they hold the key, so that no frame of anybody else is ever looked at.
+//! A [`Layer`] holds no socket: bytes from the peer go in, plain bytes come out, and output waits
+//! until it is taken. It releases no bytes before both sides have proved their identity, or
+//! that they hold the key, so frames of an unauthenticated peer are never decoded.
 
 #[cfg(any(feature = "psk", feature = "tls"))]
 mod files;
@@ -20,17 +20,17 @@ use pstrain_wire::identity::Identity;
 
 use super::stream::Stream;
 
-/// How the connections of a transport are secured.
+/// Security of a transport's connections.
 #[derive(Debug, Default)]
 pub struct Security(Mode);
 
 #[derive(Debug, Default)]
 enum Mode {
-    /// Plain text, and nobody but this machine: loopback addresses, and Unix sockets between
-    /// processes of the same user, or root.
+    /// Plain text within this machine: loopback addresses, and Unix sockets between processes of
+    /// the same user or root.
     #[default]
     Local,
-    /// Plain text with anybody.
+    /// Plain text with any peer.
     Insecure,
     #[cfg(feature = "tls")]
     Tls(Box<tls::Tls>),
@@ -38,19 +38,19 @@ enum Mode {
     Psk(noise::Key),
 }
 
-/// Who may be able to read a private key or a shared key, apart from the process that uses it.
+/// Who may read a private or shared key, apart from the process that uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyAccess {
     /// No other user.
     #[default]
     Owner,
-    /// The group of a file that root owns, for a process that is not root's: Kubernetes (`fsGroup`)
-    /// and systemd (`LoadCredential`) hand secrets over in this way. Every member of the group can
-    /// read the key.
+    /// The group of a file that root owns, for a process that does not run as root: Kubernetes
+    /// (`fsGroup`) and systemd (`LoadCredential`) provide secrets this way. Every member of the
+    /// group can read the key.
     RootsGroup,
 }
 
-/// Why transport security cannot be had, in words that name the file.
+/// Error of the security setup, which names the file.
 #[derive(Debug)]
 pub struct SecurityError(String);
 
@@ -62,12 +62,12 @@ impl fmt::Display for SecurityError {
 
 impl std::error::Error for SecurityError {}
 
-/// A connection that cannot go on.
+/// Error of a connection that cannot continue.
 #[derive(Debug)]
 pub(super) struct Broken {
-    /// Why, in words.
+    /// The reason, in words.
     pub(super) why: String,
-    /// Whether another try would end in the same way.
+    /// True if another attempt would fail in the same way.
     pub(super) permanent: bool,
 }
 
@@ -84,25 +84,24 @@ impl From<io::Error> for Broken {
 }
 
 impl Security {
-    /// Plain text, with this machine only: loopback addresses, and Unix sockets between processes
-    /// of the same user, or root. Connections with anybody else are not made, or dropped.
+    /// Plain text within this machine: loopback addresses, and Unix sockets between processes of
+    /// the same user or root. Other connections are not made, or are dropped.
     #[must_use]
     pub const fn local() -> Self {
         Self(Mode::Local)
     }
 
-    /// Plain text with anybody: whoever can reach the address can read, change and take part.
+    /// Plain text with any peer: every host that can reach the address can read, change and join.
     #[must_use]
     pub const fn insecure() -> Self {
         Self(Mode::Insecure)
     }
 
-    /// TLS 1.3 with the certificates in `folder`: `ca.pem`, `node.pem`, `node.key`, and
-    /// `revoked.pem` if there is one. `access` says who may be able to read `node.key`.
+    /// TLS 1.3 with the certificates in `folder`: `ca.pem`, `node.pem`, `node.key`, and optionally
+    /// `revoked.pem`. `access` says who may be able to read `node.key`.
     ///
     /// # Errors
-    /// [`SecurityError`] names the file and what is wrong with it, or says that this build has no
-    /// TLS.
+    /// [`SecurityError`] names the file and its error, or says that this build has no TLS.
     #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "for TLS"))]
     pub fn tls(folder: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
         #[cfg(feature = "tls")]
@@ -114,12 +113,11 @@ impl Security {
         )))
     }
 
-    /// Noise with the key in `file`, which all who take part share. `access` says who may be able
-    /// to read it.
+    /// Noise with the key in `file`, which all participants share. `access` says who may be able to
+    /// read it.
     ///
     /// # Errors
-    /// [`SecurityError`] names the file and what is wrong with it, or says that this build cannot
-    /// do it.
+    /// [`SecurityError`] names the file and its error, or says that this build has no shared keys.
     #[cfg_attr(not(feature = "psk"), expect(unused_variables, reason = "for shared keys"))]
     pub fn psk(file: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
         #[cfg(feature = "psk")]
@@ -131,7 +129,7 @@ impl Security {
         )))
     }
 
-    /// Who this side proves to be: anyone where no certificate says who.
+    /// Returns the identity that this side proves: `Anyone` without a certificate.
     #[must_use]
     pub const fn identity(&self) -> Identity {
         match &self.0 {
@@ -141,12 +139,12 @@ impl Security {
         }
     }
 
-    /// Whether connections with other machines are not made.
+    /// True if connections with other machines are forbidden.
     pub(super) const fn is_local(&self) -> bool {
         matches!(self.0, Mode::Local)
     }
 
-    /// Takes note of files that have changed since; gives what is wrong with them, if anything is.
+    /// Reloads changed files. Returns the error, if there is one.
     pub(super) fn refresh(&mut self) -> Option<SecurityError> {
         match &mut self.0 {
             Mode::Local | Mode::Insecure => None,
@@ -157,7 +155,7 @@ impl Security {
         }
     }
 
-    /// The layer for a connection that was accepted.
+    /// Returns the layer for an accepted connection.
     pub(super) fn accepted(&self) -> Result<Layer, Broken> {
         Ok(match &self.0 {
             Mode::Local | Mode::Insecure => Layer::Plain,
@@ -168,7 +166,7 @@ impl Security {
         })
     }
 
-    /// The layer for a connection to `host`.
+    /// Returns the layer for a connection to `host`.
     #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "for TLS"))]
     pub(super) fn dialled(&self, host: &str) -> Result<Layer, Broken> {
         Ok(match &self.0 {
@@ -181,7 +179,7 @@ impl Security {
     }
 }
 
-/// What a connection's bytes go through.
+/// The security layer of one connection.
 #[derive(Debug)]
 pub(super) enum Layer {
     Plain,
@@ -191,12 +189,12 @@ pub(super) enum Layer {
     Noise(Box<noise::NoiseLayer>),
 }
 
-/// Why a stream ended before its handshake was over.
+/// Reason for a stream that ended during its handshake.
 pub(super) const UNPROVED: &str = "closed by the peer before both had proved who they are; run \
     both with --tls, or both with --psk";
 
 impl Layer {
-    /// Whether both sides have proved what they must: only then do plain bytes go in or out.
+    /// True once both sides have authenticated: only then do plain bytes pass.
     pub(super) const fn is_open(&self) -> bool {
         match self {
             Self::Plain => true,
@@ -207,12 +205,12 @@ impl Layer {
         }
     }
 
-    /// Whether bytes are what they are on the wire.
+    /// True if the bytes on the wire are plain bytes.
     pub(super) const fn is_plain(&self) -> bool {
         matches!(self, Self::Plain)
     }
 
-    /// Why a peer that was dialled may have closed `stream` without a word.
+    /// Returns why a peer that was dialled may have closed `stream` without sending a byte.
     pub(super) const fn unanswered(&self, stream: &Stream) -> &'static str {
         match (self, stream) {
             (Self::Plain, Stream::Tcp(_)) => {
@@ -233,7 +231,7 @@ impl Layer {
         }
     }
 
-    /// Who the peer has proved to be.
+    /// Returns the identity that the peer has proved.
     pub(super) const fn identity(&self) -> Identity {
         match self {
             #[cfg(feature = "tls")]
@@ -242,7 +240,7 @@ impl Layer {
         }
     }
 
-    /// Takes bytes from the peer, and hands plain ones to `take`.
+    /// Processes bytes from the peer, and passes plain bytes to `take`.
     #[cfg_attr(
         not(any(feature = "psk", feature = "tls")),
         expect(clippy::needless_pass_by_ref_mut, reason = "plain text waits for nothing")
@@ -264,7 +262,7 @@ impl Layer {
         }
     }
 
-    /// Whether something is to be sent.
+    /// True if output is waiting to be sent.
     pub(super) fn has_output(&self) -> bool {
         match self {
             Self::Plain => false,
@@ -275,7 +273,7 @@ impl Layer {
         }
     }
 
-    /// Sends what is to be sent, as far as the system takes it.
+    /// Sends waiting output, as far as the system takes it.
     #[cfg_attr(
         not(any(feature = "psk", feature = "tls")),
         expect(
@@ -304,7 +302,7 @@ impl Layer {
         Ok(())
     }
 
-    /// Sends plain bytes; returns how many of them were taken.
+    /// Sends plain bytes. Returns how many of them were taken.
     pub(super) fn write(
         &mut self,
         stream: &mut Stream,
@@ -328,13 +326,13 @@ impl Layer {
         Ok(taken)
     }
 
-    /// Says goodbye, where there is a word for it.
+    /// Sends the closing message of the protocol, if it has one.
     pub(super) fn close(&mut self, stream: &mut Stream) {
         #[cfg(feature = "tls")]
         if let Self::Tls(layer) = self {
             layer.close();
         }
-        // A peer that does not hear it learns from the end of the stream.
+        // Ignore a failure: the peer learns of the end from the end of the stream.
         self.flush(stream).unwrap_or_default();
     }
 }

@@ -1,10 +1,10 @@
-//! Noise with a key that all share: `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s`.
+//! Noise with a shared key: `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s`.
 //!
 //! # On the wire
-//! Each Noise message has its length before it, two bytes, big-endian. First comes `psk, e` from
-//! the dialler, then `e, ee` from the server, 48 bytes each. Then the dialler sends a message
-//! without content: only that shows that it has made its key now, and has not repeated an old
-//! first message. All that follows is a stream of bytes, cut into messages of at most 65,535 bytes.
+//! The length of each Noise message precedes it: two bytes, big-endian. First the dialler sends
+//! `psk, e`, then the server `e, ee`, 48 bytes each. Then the dialler sends an empty message: only
+//! this proves that it created its key now and does not replay an old first message. Everything
+//! after that is a stream of bytes, cut into messages of at most 65,535 bytes.
 
 use std::fmt;
 use std::io::{self, IoSlice, Write};
@@ -16,19 +16,19 @@ use super::super::stream::Stream;
 use super::{Broken, KeyAccess, SecurityError, files};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// Both sides must mean the same by what follows.
+/// Ensures that both sides mean the same protocol.
 const PROLOGUE: &[u8] = b"pstrain 1";
 const KEY_BYTES: usize = 32;
 const LENGTH_BYTES: usize = 2;
 const TAG_BYTES: usize = 16;
-/// A message of the handshake: a key and a tag.
+/// Size of a handshake message: a key and a tag.
 const HANDSHAKE_BYTES: usize = 32 + TAG_BYTES;
-/// Plain bytes of a message, at most.
+/// Maximum plain bytes per message.
 const MOST_PLAIN_BYTES: usize = u16::MAX as usize - TAG_BYTES;
-/// No more is encrypted before some of it is out.
+/// Limit of encrypted bytes that wait to be sent.
 const AHEAD_BYTES: usize = 256 * 1024;
 
-/// The key.
+/// The shared key.
 #[derive(Clone)]
 pub(super) struct Key([u8; KEY_BYTES]);
 
@@ -62,7 +62,7 @@ impl Key {
         Some(Self(key))
     }
 
-    /// The layer of a connection, which the dialler begins.
+    /// Returns the layer of a connection; the layer of a dialler starts the handshake.
     pub(super) fn layer(&self, dials: bool) -> Result<NoiseLayer, Broken> {
         let params = PATTERN.parse().map_err(broken)?;
         let builder = Builder::new(params).prologue(PROLOGUE).and_then(|it| it.psk(0, &self.0));
@@ -81,11 +81,11 @@ impl Key {
 #[derive(Debug)]
 pub(in super::super) struct NoiseLayer {
     state: Stage,
-    /// Part of a message.
+    /// An incomplete message.
     inbox: Vec<u8>,
-    /// Memory for what a message says.
+    /// Reused buffer for decrypted bytes.
     plain: Vec<u8>,
-    /// Messages that are not out yet, and how much of them is.
+    /// Encrypted messages to be sent, and how many of these bytes were sent.
     outbox: Vec<u8>,
     sent: usize,
 }
@@ -93,10 +93,10 @@ pub(in super::super) struct NoiseLayer {
 #[derive(Debug)]
 enum Stage {
     Shaking(Box<HandshakeState>),
-    /// The dialler has still to show that it is no echo of an earlier one.
+    /// The dialler has not yet proved that it does not replay an earlier dialler.
     Unconfirmed(Box<TransportState>),
     Open(Box<TransportState>),
-    /// In between, or after a failure.
+    /// During a transition, or after a failure.
     Closed,
 }
 
@@ -116,7 +116,7 @@ impl NoiseLayer {
         matches!(self.state, Stage::Open(_))
     }
 
-    /// Appends the next message of the handshake.
+    /// Appends the next handshake message to the output.
     fn shake(&mut self) -> Result<(), Broken> {
         let Stage::Shaking(state) = &mut self.state else { return Ok(()) };
         let mut message = [0; HANDSHAKE_BYTES];
@@ -133,7 +133,7 @@ impl NoiseLayer {
     ) -> Result<(), Broken> {
         while !bytes.is_empty() {
             if self.inbox.is_empty() {
-                // From where it was read, if it is whole.
+                // Decrypt a complete message in place, without a copy to the inbox.
                 let length = self.length(bytes)?;
                 if let Some((message, rest)) = length.and_then(|all| bytes.split_at_checked(all)) {
                     self.open(&message[LENGTH_BYTES..], take)?;
@@ -153,7 +153,7 @@ impl NoiseLayer {
         Ok(())
     }
 
-    /// The bytes of the message that `bytes` begin, if they say it.
+    /// Returns the size of the message at the start of `bytes`, if its length is known.
     fn length(&self, bytes: &[u8]) -> Result<Option<usize>, Broken> {
         let Some((length, _)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes(*length));
@@ -169,7 +169,7 @@ impl NoiseLayer {
         Err(Broken::from(String::from(why)))
     }
 
-    /// Opens a message.
+    /// Decrypts a message.
     fn open(&mut self, message: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<(), Broken> {
         self.plain.resize(self.plain.len().max(message.len()), 0);
         match std::mem::replace(&mut self.state, Stage::Closed) {
@@ -195,7 +195,7 @@ impl NoiseLayer {
         }
     }
 
-    /// Goes on after a message of the handshake has come.
+    /// Continues after a handshake message was received.
     fn shaken(&mut self) -> Result<(), Broken> {
         self.shake_if_its_turn()?;
         let Stage::Shaking(state) = std::mem::replace(&mut self.state, Stage::Closed) else {
@@ -225,7 +225,7 @@ impl NoiseLayer {
         }
     }
 
-    /// Appends a message with these bytes.
+    /// Appends a message with these bytes to the output.
     fn seal(&mut self, plain: &[u8]) -> Result<(), Broken> {
         let Stage::Open(state) = &mut self.state else { return Err(other_key()) };
         let length = plain.len() + TAG_BYTES;
@@ -256,7 +256,7 @@ impl NoiseLayer {
         let written = stream.write(&self.outbox[self.sent..])?;
         self.sent += written;
         if self.sent == self.outbox.len() {
-            // A connection that is idle holds no memory.
+            // Free the buffer, so that an idle connection holds no memory.
             self.outbox = Vec::new();
             self.sent = 0;
         }

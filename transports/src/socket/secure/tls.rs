@@ -1,8 +1,8 @@
 //! TLS 1.3 with certificates on both sides, through rustls and ring.
 //!
-//! A dialler learns whether the server has taken its certificate only from what the server sends
-//! afterwards. So the server sends one byte once it has, and the dialler takes the connection for
-//! made when that has come.
+//! In TLS 1.3 a dialler learns whether the server has accepted its certificate only from what the
+//! server sends afterwards. So the server sends one byte once it has accepted it, and the dialler
+//! considers the connection open when that byte arrives.
 
 mod certificates;
 
@@ -17,11 +17,11 @@ use super::Broken;
 
 pub(super) use certificates::Tls;
 
-/// What a stranger may send before it has proved who it is: some certificates, not more.
+/// Maximum bytes of a peer before authentication: enough for some certificates.
 const MOST_HANDSHAKE_BYTES: usize = 32 * 1024;
-/// No more is encrypted before some of it is out.
+/// Limit of encrypted bytes that wait to be sent.
 const AHEAD_BYTES: usize = 256 * 1024;
-/// The byte with which a server says that it has taken the certificate.
+/// Byte with which a server confirms the dialler's certificate.
 const TAKEN: u8 = 1;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(in super::super) struct TlsLayer {
     connection: Connection,
     identity: Identity,
     is_open: bool,
-    /// Bytes that came before it was open.
+    /// Bytes received before the layer was open.
     received: usize,
 }
 
@@ -76,7 +76,7 @@ impl TlsLayer {
         }
         while !bytes.is_empty() {
             if self.connection.read_tls(&mut bytes)? == 0 {
-                return Ok(()); // it has said goodbye
+                return Ok(()); // the peer has sent a closing message
             }
             self.connection.process_new_packets().map_err(broken)?;
             if self.is_open || self.opens()? {
@@ -86,7 +86,7 @@ impl TlsLayer {
         Ok(())
     }
 
-    /// Whether both sides have proved who they are, now that more has come.
+    /// Opens the layer if both sides have authenticated. Returns whether it is open.
     fn opens(&mut self) -> Result<bool, Broken> {
         if self.connection.is_handshaking() {
             return Ok(false);
@@ -135,7 +135,7 @@ impl TlsLayer {
     }
 }
 
-/// What went wrong, in words that say what to do.
+/// Returns the error in words that suggest a remedy.
 fn broken(error: rustls::Error) -> Broken {
     use rustls::Error;
     let (why, permanent) = match &error {
@@ -173,10 +173,10 @@ fn of_certificate(error: &CertificateError) -> String {
     }
 }
 
-/// What a server that sends an alert says of this side's certificate.
+/// Returns the server's opinion of this side's certificate, as its alert expresses it.
 fn of_alert(alert: AlertDescription) -> (String, bool) {
     let why = match alert {
-        // There is one alert for both.
+        // TLS has one alert for both cases.
         AlertDescription::CertificateExpired => {
             "that it is not valid now: it has expired (make a new one with `pstrain cert node`), \
              or is not valid yet (is the clock right on both machines?)"

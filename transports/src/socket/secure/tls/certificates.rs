@@ -1,4 +1,4 @@
-//! The certificates of a node, and what those of others say.
+//! Certificates of this node, and verification of those of peers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig}
 
 use super::super::{Broken, KeyAccess, SecurityError, files};
 
-/// Both sides speak of the same protocol, or there is no connection.
+/// Protocol name; a connection requires the same on both sides.
 const ALPN: &[u8] = b"pstrain";
 const REVOKED: &str = "revoked.pem";
 
@@ -25,9 +25,9 @@ const REVOKED: &str = "revoked.pem";
 pub(in super::super) struct Tls {
     folder: PathBuf,
     access: KeyAccess,
-    /// When the list of those that were revoked was written.
+    /// Modification time of the list of revoked certificates.
     revoked_at: Option<SystemTime>,
-    /// Who the certificate says this is.
+    /// Identity in this node's certificate.
     identity: Identity,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
@@ -70,15 +70,15 @@ impl Tls {
         &self.client
     }
 
-    /// Reads all again if the list of revoked certificates has changed. If the new list is wrong or
-    /// gone, the list before stays in force.
+    /// Reloads all files if the list of revoked certificates has changed. If the new list is
+    /// invalid or missing, the previous list stays in force.
     pub(in super::super) fn refresh(&mut self) -> Result<(), SecurityError> {
         let list = self.folder.join(REVOKED);
         let written_at = written_at(&list);
         if written_at == self.revoked_at {
             return Ok(());
         }
-        // A wrong list is named once.
+        // Set first, so that an invalid list is reported only once.
         self.revoked_at = written_at;
         let stays = "the list before stays in force until there is a new one, or this process ends";
         if written_at.is_none() {
@@ -123,7 +123,7 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Se
         CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        // A copy to a full disk leaves an empty file, which must not let revoked certificates in.
+        // Copying to a full disk leaves an empty file, which must not admit revoked certificates.
         Ok(_) => Err(wrong_list(path, "it holds no list of revoked certificates")),
         Err(error) => Err(wrong_list(path, &error.to_string())),
     }
@@ -137,10 +137,10 @@ fn wrong_list(path: &Path, why: &str) -> SecurityError {
     ))
 }
 
-/// A certificate and its key.
+/// This node's certificate and key.
 struct Own {
     chain: Vec<CertificateDer<'static>>,
-    /// Who it says this is.
+    /// Identity in the certificate.
     identity: Identity,
     key: PrivateKeyDer<'static>,
 }
@@ -161,8 +161,8 @@ impl Own {
         Ok(Self { chain, identity, key })
     }
 
-    /// Checks that the lists of revoked certificates by which `clients` goes are of this CA. Peers
-    /// would be refused under any other list, and told a wrong cause.
+    /// Checks that the revocation lists of `clients` come from this node's CA. With any other list
+    /// peers would be refused, and told a wrong reason.
     fn check_lists(&self, clients: &dyn ClientCertVerifier) -> Result<(), &'static str> {
         let Some((certificate, chain)) = self.chain.split_first() else { return Ok(()) };
         match clients.verify_client_cert(certificate, chain, UnixTime::now()) {
@@ -170,7 +170,7 @@ impl Own {
                 Error::InvalidCertificate(CertificateError::UnknownRevocationStatus)
                 | Error::InvalidCertRevocationList(_),
             ) => Err("its list is damaged, or of another CA than ca.pem"),
-            // Peers judge the certificate itself.
+            // Peers verify the certificate itself.
             _ => Ok(()),
         }
     }
@@ -187,7 +187,7 @@ impl Own {
             .with_single_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // Every handshake is a whole one, so that whoever was revoked since does not come back.
+        // No session resumption: a full handshake each time keeps revoked peers from returning.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
@@ -216,7 +216,7 @@ impl Own {
     }
 }
 
-/// Who the owner of a certificate is: it has one name that begins with `pstrain:`.
+/// Returns the identity of a certificate's owner: its only URI name that begins with `pstrain:`.
 pub(super) fn identity(certificate: &CertificateDer<'_>) -> Result<Identity, Broken> {
     let permanent = |why: String| Broken { why, permanent: true };
     let parsed = webpki::EndEntityCert::try_from(certificate)
