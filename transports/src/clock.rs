@@ -1,4 +1,4 @@
-//! The only place that reads a clock.
+//! The only place that reads a clock, except for the validity of TLS certificates.
 
 use std::time::{Instant, SystemTime};
 

@@ -71,7 +71,7 @@ impl Computer {
                 (place, Some(Input::Computed(computed)))
             }
             Place::Away(away) => {
-                // The send cannot fail: the thread ends only after this sender is dropped.
+                // Unless it panics, the thread ends only after this sender is dropped.
                 let _sent = away.orders.send(order);
                 (Place::Away(away), None)
             }

@@ -97,7 +97,7 @@ impl Endpoint {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delivers a parcel; false if the transport no longer exists.
+    /// Delivers a parcel. Returns false if no transport receives here.
     fn deliver(&self, parcel: Parcel) -> bool {
         let mut inbox = self.lock();
         let (open, asleep) = (inbox.open, inbox.asleep);

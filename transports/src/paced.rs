@@ -121,7 +121,7 @@ impl Paced {
 
     /// Begins a gradient; the answer arrives through the handle.
     pub(crate) fn compute(&self, order: Compute) {
-        // The send cannot fail: the thread ends only after this sender is dropped.
+        // Unless it panics, the thread ends only after this sender is dropped.
         let _sent = self.orders.send((order, self.clock.now()));
     }
 }

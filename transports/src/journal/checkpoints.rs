@@ -18,10 +18,9 @@ use super::room::{Room, Usage};
 
 /// Delay after a failed checkpoint before the next attempt, unless the next is due even later.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
-/// Log size in bytes, ...
+/// The next checkpoint is taken early once the log exceeds this many bytes ...
 const LEAST_LOG: u64 = 64 * 1024 * 1024;
-/// ... or multiple of the last checkpoint's size, whichever is more, above which the next
-/// checkpoint is taken early.
+/// ... and this many times the size of the last checkpoint.
 const MOST_LOG: u64 = 8;
 
 /// Data that the observer of a run keeps with the server's state.

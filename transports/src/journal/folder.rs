@@ -41,7 +41,7 @@ pub struct Found {
     pub damaged: Vec<CheckpointError>,
 }
 
-/// Checkpoints to which a server can return that takes them together with others.
+/// Checkpoints that a server can restore if it takes them together with other servers.
 #[derive(Debug, Default)]
 pub struct Shelf {
     /// The complete checkpoints.
@@ -172,7 +172,7 @@ impl StateFolder {
         }
     }
 
-    /// Returns the checkpoints to which a server can return that takes them together with others.
+    /// Returns the checkpoints that a server took together with others and can restore.
     ///
     /// # Errors
     /// [`FolderError::Io`] if the folder cannot be read.

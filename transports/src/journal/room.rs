@@ -1,9 +1,10 @@
 //! Disk space left by the logs: a checkpoint must end the log before the disk is full.
 
-/// Bytes by which the logs must exceed the state before a checkpoint is worth writing. ...
+/// Bytes by which the logs must exceed the state before a checkpoint is worth writing. Also the
+/// least growth of the log between two queries of the free space.
 const LEAST_LOGS: u64 = 64 * 1024;
-/// ... Free space is queried each time the log has grown by as much, or by this share of what was
-/// free, if that is more: a query costs about as much as appending a few KiB.
+/// The log may grow by the free space divided by this, if that is more, before the next query: a
+/// query costs about as much as appending a few KiB.
 const SHARE: u64 = 64;
 /// Space that a checkpoint needs, in sizes of the state: until the older logs are removed, one for
 /// itself, one for the next, and as much again for the growth of the log meanwhile.

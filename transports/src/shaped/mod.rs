@@ -188,8 +188,8 @@ impl<T: Transport> Shaped<T> {
         }
     }
 
-    /// Signals long messages in transit to both ends. Over a real link a long message arrives in
-    /// parts, which show that its sender is alive; a held message is replaced by heartbeats.
+    /// Signals to both ends that messages are in transit. Over a real link a long message arrives
+    /// in parts, which show that its sender is alive; heartbeats replace the parts of a held one.
     fn tell_of_parts(&mut self, events: &mut Vec<TransportEvent>) {
         let (Some(beat), now) = (self.beat, self.inner.now()) else { return };
         if now < self.beat_at {
@@ -304,8 +304,8 @@ impl<T: Transport> Transport for Shaped<T> {
         })
     }
 
-    /// Sends what has not arrived by `until` too early: a real network would deliver it after its
-    /// sender has gone.
+    /// Sends messages that have not arrived by `until` at once, too early: a real network would
+    /// deliver them after their sender has gone.
     fn flush(&mut self, until: Time) -> Result<(), TransportError> {
         while self.outward.due().is_some() && self.inner.now() < until {
             self.wait_once(Some(until))?;

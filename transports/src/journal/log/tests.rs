@@ -1,4 +1,4 @@
-//! Logs after a crash, with damage, and on a faulty disk.
+//! Logs after a crash, and logs with damage.
 
 use std::fs;
 
