@@ -7,7 +7,7 @@ const LEAST_LOGS: u64 = 64 * 1024;
 /// query costs about as much as appending a few KiB.
 const SHARE: u64 = 64;
 /// Space that a checkpoint needs, in sizes of the state: until the older logs are removed, one for
-/// itself, one for the next, and as much again for the growth of the log meanwhile.
+/// itself, one for the next, and two for the growth of the log meanwhile.
 const STATES: u64 = 4;
 /// Reserve for uncounted bytes: directory entries, and inputs that arrive at once.
 const SPARE: u64 = 512 * 1024;

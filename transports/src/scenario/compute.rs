@@ -31,7 +31,7 @@ as_text!(ComputeTimes);
 pub struct ComputeSpec {
     /// Duration of a mini-batch at ordinary speed.
     pub time: TimeModel,
-    /// Slowness of the machine; 1 is ordinary speed.
+    /// Factor by which the machine is slower; 1 is ordinary speed.
     pub factor: f64,
     /// Spans in which the machine is slower still.
     pub slow: Vec<Slowdown>,
@@ -88,7 +88,7 @@ pub enum TimeModel {
 /// A span in which a machine is slower.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown {
-    /// Slowness in this span.
+    /// Factor by which the machine is slower in this span.
     pub factor: f64,
     /// Start of the span.
     pub begin: Time,
