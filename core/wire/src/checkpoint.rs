@@ -1,8 +1,8 @@
-//! What servers say to one another about checkpoints of all of them, where those are all that is
-//! kept.
+//! Messages between servers about checkpoints of the whole group, where checkpoints are the only
+//! state that the servers keep (`--durability checkpoint`).
 //!
-//! A run that goes back to a checkpoint is another run. All runs that came of one another so have
-//! the same origin: the number of the first.
+//! A rollback to a checkpoint starts a new run. All runs that descend from one another by rollbacks
+//! share an origin: the number of the first run.
 
 use alloc::vec::Vec;
 
@@ -10,36 +10,36 @@ use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::CheckpointId;
 
-/// Checkpoints that a server says it has, at most.
+/// Maximum number of checkpoints that a server may announce.
 pub const MOST_CHECKPOINTS: usize = 16;
 
-/// What a server that takes checkpoints has on its disk, for the coordinator.
+/// Checkpoints on the disk of a server, as it announces them to the coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OnDisk {
-    /// The origin of the runs that they are of; none if there are none, and it follows none.
+    /// The origin of their runs; none if the server has no checkpoint and follows no run.
     pub origin: Option<u64>,
-    /// Which it can go back to, at most [`MOST_CHECKPOINTS`].
+    /// Checkpoints that the server can go back to, at most [`MOST_CHECKPOINTS`].
     pub checkpoints: Vec<CheckpointId>,
-    /// The one that it has gone back to, until it follows a run from there.
+    /// The checkpoint that the server has gone back to, until it follows a run from there.
     pub at: Option<CheckpointId>,
 }
 
 impl OnDisk {
-    /// Whether a server that has this can go back to `checkpoint`: it can always begin anew.
+    /// True if the server can go back to `checkpoint`. It can always restart from the beginning.
     #[must_use]
     pub fn can_go_back_to(&self, checkpoint: CheckpointId) -> bool {
         checkpoint.number == 0 || self.checkpoints.contains(&checkpoint)
     }
 }
 
-/// The coordinator to a server: go back to this checkpoint, and come again.
+/// Coordinator to server: go back to this checkpoint, then connect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoBack {
-    /// Which.
+    /// The checkpoint.
     pub checkpoint: CheckpointId,
 }
 
-/// A server to the coordinator: its part of this checkpoint of the run is on its disk.
+/// Server to coordinator: its part of this checkpoint of the run is on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// The number of the checkpoint.

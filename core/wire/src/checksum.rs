@@ -1,34 +1,35 @@
-//! CRC-32C, with the processor's instructions where the `std` feature may look for them, and the
-//! widest of these with `wide-checksums`.
+//! CRC-32C. With `std` it uses CPU instructions that are detected at run time, and with
+//! `wide-checksums` the widest of them.
 
-/// The CRC-32C (Castagnoli) of `bytes`: of frames, and of whatever is kept on disks.
+/// Computes the CRC-32C (Castagnoli) of `bytes`. It protects frames and files.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// The checksum of what has `sum` and is followed by `bytes`; that of nothing is 0.
+/// Extends the checksum `sum` by `bytes`. The checksum of no bytes is 0.
 #[cfg(feature = "wide-checksums")]
 pub(super) fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
     let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
     let mut digest = crc_fast::Digest::new_with_init_state(algorithm, u64::from(!sum));
     digest.update(bytes);
-    // The upper half is for longer checksums.
+    // A CRC-32 is in the lower half of the result.
     digest.finalize() as u32
 }
 
-/// The checksum of what has `sum` and is followed by `bytes`; that of nothing is 0.
+/// Extends the checksum `sum` by `bytes`. The checksum of no bytes is 0.
 #[cfg(all(feature = "std", not(feature = "wide-checksums")))]
 pub(super) fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(sum, bytes)
 }
 
-/// The checksum of what has `sum` and is followed by `bytes`; that of nothing is 0.
+/// Extends the checksum `sum` by `bytes`. The checksum of no bytes is 0.
 #[cfg(not(feature = "std"))]
 pub(super) fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
     static CRC: crc::Crc<u32, crc::Table<16>> =
         crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISCSI);
-    // What is begun with is turned round, and what has come out was turned round and over.
+    // `digest_with_initial` reverses the bits of its argument, so they are reversed here first. The
+    // XOR undoes the final inversion of `sum`.
     let mut digest = CRC.digest_with_initial((sum ^ u32::MAX).reverse_bits());
     digest.update(bytes);
     digest.finalize()
@@ -40,7 +41,8 @@ mod tests {
 
     #[test]
     fn the_check_value_of_crc_32c_comes_out() {
-        // RFC 3720, appendix B.4 names the polynomial; the check value is the catalogue's.
+        // RFC 3720, appendix B.4 names the polynomial; the check value is from the catalogue of
+        // CRCs.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         let pieces: [&[u8]; 3] = [b"1234", b"", b"56789"];
         let sum = pieces.iter().fold(0, |sum, piece| crc32c_append(sum, piece));

@@ -1,35 +1,35 @@
-//! Messages of clients to a server, and its answers: settings of the mode, and the status.
+//! Messages between clients and a server: changes of the mode, and the status.
 
 use alloc::string::String;
 
 use pstrain_compute::id::Version;
 use serde::{Deserialize, Serialize};
 
-/// An order to change one setting of the mode.
+/// A request to change one setting of the mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
     /// The newest protocol version that the client speaks.
     pub protocol_max: u8,
-    /// The setting, as a job file names it.
+    /// The name of the setting, as in a job file.
     pub key: String,
     /// Its value, as in a job file.
     pub value: String,
 }
 
-/// The mode that began, or why it did not.
+/// The mode that started, or why it did not.
 pub type Controlled = Result<Begun, String>;
 
-/// A mode that has begun.
+/// A mode that has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
-    /// The version of the parameters from which on it is so.
+    /// The first version of the parameters under this mode.
     pub version: Version,
-    /// All of the mode, as people say it: what did not go with the order is back to what it is
-    /// without being set.
+    /// The whole mode in words. Settings that are incompatible with the changed one are back at
+    /// their defaults.
     pub mode: String,
 }
 
-/// A question about the job.
+/// A request for the status of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullStatus {
     /// The newest protocol version that the client speaks.

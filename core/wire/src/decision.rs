@@ -1,4 +1,4 @@
-//! What the coordinator of several servers decides, for the others to follow.
+//! Decisions of the coordinator, which the other servers of the job follow.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,148 +19,151 @@ use pstrain_policy::rules::Closing;
 /// An accepted gradient without its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contribution {
-    /// Whose it is.
+    /// The worker that computed it.
     pub worker: WorkerId,
-    /// Its incarnation.
+    /// The worker's incarnation.
     pub incarnation: Incarnation,
-    /// The push it came with.
+    /// The sequence number of its push.
     pub sequence: Sequence,
     /// The mini-batch it was computed from.
     pub task: Task,
-    /// The iteration it is a part of.
+    /// The worker's iteration.
     pub clock: Clock,
-    /// The version it was computed on.
+    /// The version of the parameters that it was computed on.
     pub base: Version,
-    /// Examples it is the mean of.
+    /// Number of examples whose gradients it is the mean of.
     pub samples: u32,
-    /// When its parameters were given out.
+    /// When the parameters that it was computed on were granted.
     pub granted: Time,
 }
 
 impl Contribution {
-    /// Where its values may be merged with others.
+    /// Returns the merge key: values of contributions with the same key may be merged.
     pub const fn place(&self) -> (WorkerId, PartId) {
         (self.worker, self.task.part)
     }
 }
 
-/// A decision of the coordinator. All servers follow all of them, in order: so a gradient becomes
-/// part of an update on every server or on none, and the parameters that a worker is given are of
-/// one version.
+/// A decision of the coordinator. All servers follow all decisions in the same order. So a gradient
+/// becomes part of an update on every server or on none, and all key ranges of the parameters that
+/// a worker receives have the same version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Decision {
     /// A worker has a new incarnation.
     Admit {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// The incarnation.
+        /// The new incarnation.
         incarnation: Incarnation,
     },
-    /// Nothing more comes of what a worker has pushed, or was given.
+    /// The server drops all state of what a worker has pushed and received so far.
     Forget {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
     },
-    /// A worker's partition has so many examples.
+    /// Sets the number of examples of a worker's partition.
     Rows {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Examples.
+        /// Number of examples.
         rows: u64,
     },
-    /// A worker is given the current parameters.
+    /// The server sends a worker the current parameters.
     Give {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// The permissions that come with them; their keys are each server's own.
+        /// The permissions to push that come with them. Each server fills in its own key range.
         headers: Vec<ParametersHeader>,
     },
     /// A gradient becomes part of the open round.
     Gather {
-        /// Which.
+        /// The gradient.
         contribution: Contribution,
-        /// What it is multiplied with, if it is longer than a worker's may be.
+        /// Scale that clips the gradient, if it exceeds the limit for a worker.
         factor: Option<f32>,
     },
-    /// A gradient is thrown away.
+    /// A gradient is discarded.
     Drop {
-        /// Whose.
+        /// The worker.
         worker: WorkerId,
-        /// The push.
+        /// The sequence number of the push.
         sequence: Sequence,
     },
-    /// What waits for the update on `version` is kept as few vectors as can be.
+    /// Contributions that wait for the update on `version` are merged into as few vectors as
+    /// possible.
     Merge {
         /// The current version.
         version: Version,
     },
-    /// The next version of the parameters is made. Where that goes by something that is known once
-    /// all keys are looked at, every server says what its part of that is, and goes on with
-    /// [`Self::Found`].
+    /// The open round closes: the next version of the parameters is made. In a two-phase update,
+    /// which needs a norm or distances over all keys, every server first sends its part of the sums
+    /// ([`Measured`](crate::group::Measured)), and applies the update at [`Self::Found`].
     Close {
-        /// Of what.
+        /// Which contributions become the update.
         closing: Closing,
         /// The oldest iteration of the cohort.
         oldest: Option<Clock>,
         /// The current version.
         version: Version,
-        /// What each gradient counts, if not what the mode says; in the order of the update.
+        /// Weights of the gradients in the order of the update, if they are not those of the mode.
         weights: Option<Vec<f32>>,
     },
-    /// What came of the parts of all servers.
+    /// The result of the sums over all servers.
     Found(Found),
-    /// The open round is thrown away.
+    /// The open round is discarded.
     Discard,
-    /// Another mode begins.
+    /// Another mode starts.
     Mode(Box<Mode>),
-    /// The coordinator wants the current parameters. Whoever has none of the keys has nothing to
-    /// send.
+    /// The coordinator requests the current parameters. A server that has none of the keys sends
+    /// nothing.
     Show {
-        /// Their version.
+        /// The version of the parameters.
         version: Version,
-        /// Of which keys.
+        /// The requested keys.
         keys: KeyRange,
     },
-    /// `auto` looks at the current parameters.
+    /// `auto` measures the current parameters.
     Look(Look),
-    /// What it has looked at is forgotten.
+    /// The measurements of `auto` are discarded.
     ForgetLooks,
-    /// The parameters that it can go back to become the current ones; the optimiser begins anew.
+    /// The parameters that `auto` saved for a rollback become the current ones; the optimiser
+    /// restarts.
     GoBack,
-    /// The coordinator has all parameters of a version that it wanted.
+    /// The coordinator has received all requested parameters of a version. The servers drop the
+    /// copies that they kept to send again.
     Seen {
         /// The version.
         version: Version,
     },
-    /// Keys shall move. Whoever has them sends what there is to know of them now; until
-    /// [`Self::Map`] all keys are where they were.
+    /// Keys are to move between servers. Each server that has some of them sends their state as of
+    /// now. Until [`Self::Map`] all keys stay where they are.
     Cut {
-        /// Which keys, from whom to whom.
+        /// The key ranges, each with its old and its new server.
         moves: Vec<Move>,
     },
-    /// They do not move: what was sent is of no use.
+    /// The move is cancelled: the state that was sent is discarded.
     Stay,
-    /// From now on the keys are where this says; what moved has come.
+    /// The new key map takes effect. The state of all keys that moved has arrived.
     Map(KeyMap),
-    /// Everybody keeps the state that it has now.
+    /// Every server saves its current state.
     Checkpoint {
         /// The number of the checkpoint.
         number: u64,
-        /// The oldest that may still be gone back to.
+        /// The number of the oldest checkpoint that a rollback may still need.
         oldest: u64,
     },
-    /// Values that a client has pushed become part of the parameters. Whoever has none of the keys
-    /// has nothing to do.
+    /// Values that a client pushed become part of the parameters. A server that has none of the
+    /// keys does nothing.
     PushRange {
-        /// What becomes of the parameters.
+        /// How the values change the parameters.
         how: How,
-        /// The values of some of the keys; those of the others follow.
+        /// Values of some of the keys; further decisions carry the rest.
         part: RangePart,
     },
 }
 
 impl Decision {
-    /// Bytes of values in it: where there are many of them, fewer decisions are in one message.
+    /// Bytes of values in the decision. Large decisions reduce the number that fit in one message.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         match self {

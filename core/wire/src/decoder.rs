@@ -1,4 +1,4 @@
-//! Bytes, cut anywhere, back to messages.
+//! Stream decoder: bytes, split at any point, to messages.
 
 use alloc::vec::Vec;
 
@@ -11,36 +11,36 @@ use crate::message::Message;
 use crate::received::Received;
 use crate::spares::Spares;
 
-/// Finds the messages in a stream of bytes that may be cut anywhere.
+/// Finds the messages in a stream of bytes that may be split at any point.
 ///
-/// Call [`Self::next`] until it gives nothing, then [`Self::feed`] what was read, and again. It
-/// holds at most one frame within its limits plus what was fed since, and allocates for a frame
-/// only once its header has passed every check.
+/// Call [`Self::next`] until it returns none, then [`Self::feed`] the next bytes, and repeat. The
+/// decoder holds at most one frame within its limits and the bytes that were fed since. It
+/// allocates for a frame only once its header has passed every check.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
     buffer: Vec<u8>,
-    /// Bytes at the front of `buffer` that belong to frames already handed out.
+    /// Bytes at the front of `buffer` that belong to messages already returned.
     used: usize,
-    /// The frame whose payload is coming, if it has not come at once with what is before it.
+    /// The frame whose payload is arriving, if the frame did not arrive in one piece.
     body: Option<Body>,
-    /// Whether all that `buffer` holds is part of one frame, which was looked for and is not whole.
+    /// True if `buffer` holds exactly one incomplete frame, as of the last search for a message.
     is_cut: bool,
     failed: Option<FrameError>,
 }
 
-/// A payload on its way.
+/// A payload that is arriving.
 #[derive(Debug)]
 struct Body {
     header: Header,
     control: Vec<u8>,
     received: Received,
-    /// Of what has come. A piece is summed up while it is at hand.
+    /// Checksum of the bytes so far. Each piece is added while it is still in the cache.
     checksum: u32,
 }
 
 impl Body {
-    /// Takes as much as belongs to it, and gives back the rest.
+    /// Takes the bytes that belong to the payload, and returns the rest.
     fn take<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let (piece, rest) = bytes.split_at(bytes.len().min(self.received.missing()));
         self.checksum = crc32c_append(self.checksum, piece);
@@ -50,7 +50,7 @@ impl Body {
 }
 
 impl Decoder {
-    /// A decoder at the start of a stream.
+    /// Makes a decoder at the start of a stream.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self { limits, buffer: Vec::new(), used: 0, body: None, is_cut: false, failed: None }
@@ -61,19 +61,19 @@ impl Decoder {
         self.limits = limits;
     }
 
-    /// Whether the stream stopped in the middle of a frame.
+    /// True if the stream has stopped inside a frame.
     #[must_use]
     pub const fn is_mid_frame(&self) -> bool {
         self.used < self.buffer.len() || self.body.is_some()
     }
 
-    /// Takes bytes from the stream.
+    /// Adds bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.feed_in(bytes, &mut Spares::default());
     }
 
-    /// The same, with what has to wait in memory of `spares`. It goes back there once nothing
-    /// waits: of many streams, few are in the middle of a frame.
+    /// As [`Self::feed`], with the buffer taken from `spares`. It goes back there once it is empty:
+    /// of many streams, few are inside a frame at a time.
     pub fn feed_in(&mut self, mut bytes: &[u8], spares: &mut Spares) {
         if self.failed.is_some() {
             return;
@@ -95,15 +95,15 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Where the next bytes of the stream belong, if at least so many of them are of one payload:
-    /// who reads from the stream can put up to `most` there and say so by [`Self::fed`], instead of
-    /// feeding them.
+    /// Returns the memory for the next bytes of the stream, if at least `least` of them belong to
+    /// one payload. The caller may read up to `most` bytes into it and report them by
+    /// [`Self::fed`], instead of feeding them: this saves a copy.
     pub fn room(&mut self, least: usize, most: usize) -> Option<&mut [u8]> {
         let body = self.body.as_mut().filter(|body| body.received.missing() >= least)?;
         Some(body.received.room(most))
     }
 
-    /// Takes note that so many bytes were put into the last [`Self::room`].
+    /// Notes that `bytes` bytes were written into the last [`Self::room`].
     pub fn fed(&mut self, bytes: usize) {
         let Some(body) = &mut self.body else { return };
         let piece = body.received.filled(bytes);
@@ -114,27 +114,27 @@ impl Decoder {
         }
     }
 
-    /// Bytes of a payload on its way that have not come.
+    /// Returns the number of payload bytes that have not arrived.
     fn missing(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.received.missing())
     }
 
-    /// The stream has lost its step.
+    /// Fails for good: the frame boundaries are lost.
     fn fail(&mut self, error: FrameError) {
         *self = Self { failed: Some(error), ..Self::new(self.limits) };
     }
 
-    /// The next message, or nothing until more bytes have come.
+    /// Returns the next message; none until more bytes have arrived.
     ///
     /// # Errors
-    /// [`FrameError`] if the bytes are no frame. The stream has lost its step then, and every
-    /// further call gives the same error.
+    /// [`FrameError`] if the bytes are not a frame. The frame boundaries are lost then, and every
+    /// further call returns the same error.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first None")]
     pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
         self.next_in(&mut Spares::for_one())
     }
 
-    /// The same, with its values in memory of `spares`.
+    /// As [`Self::next`], with the values in buffers of `spares`.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -157,7 +157,7 @@ impl Decoder {
 
     fn find(&mut self, spares: &mut Spares) -> Result<Option<Message>, FrameError> {
         if let Some(body) = &self.body {
-            // What follows a payload gathers in the buffer.
+            // Bytes that follow the payload, the checksum first, collect in `buffer`.
             if body.received.missing() > 0 || self.buffer.len() < CHECKSUM_BYTES {
                 return Ok(None);
             }
@@ -175,7 +175,8 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Once all but the payload of a frame is there, what comes goes where it stays.
+    /// Starts a payload once header and control part of its frame are complete. Its further bytes
+    /// go directly to their final memory.
     fn begin_body(&mut self, spares: &mut Spares) -> Result<(), FrameError> {
         let bytes = &self.buffer[self.used..];
         let Some(header) = parse_header(bytes, self.limits)? else { return Ok(()) };
@@ -222,7 +223,7 @@ mod tests {
         frame(&Message::Heartbeat(Heartbeat { incarnation: None }))
     }
 
-    /// A long message, as bytes.
+    /// The frame of a long message.
     fn long() -> Vec<u8> {
         let header = SliceHeader { version: Version(1), keys: KeyRange::new(0, 4000).unwrap() };
         frame(&Message::Slice(Slice { header, values: Arc::new(vec![0.5; 4000]) }))
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn a_message_of_which_bytes_were_lost_ends_with_the_next_sign_of_life() {
         let whole = long();
-        // Bytes of the payload, of the checksum, and of what is before the payload.
+        // The frame stops inside the payload, the checksum, the control part, and the header.
         for kept in [12_000, whole.len() - 2, HEADER_BYTES + 3, 5] {
             let mut decoder = Decoder::new(ANY);
             decoder.feed(&whole[..kept]);
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_message_whose_length_was_damaged_ends_with_the_next_sign_of_life() {
-        // The second byte of the lengths of control part and payload.
+        // The second byte of the control length, and of the payload length.
         for place in [9, 13] {
             let mut damaged = long();
             damaged[place] ^= 0x40;
@@ -273,7 +274,7 @@ mod tests {
                 kinds.extend(core::iter::from_fn(|| decoder.next().unwrap()).map(|it| it.kind()));
             }
         }
-        // Fed at once, without a look for messages in between.
+        // Feeds all frames before it looks for messages.
         for bytes in [&beat, &whole, &beat, &beat] {
             decoder.feed(bytes);
         }

@@ -1,4 +1,4 @@
-//! Frames: messages to bytes, and bytes, cut anywhere, back to messages.
+//! Frames: encoding of messages, and decoding of whole frames.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -22,32 +22,32 @@ pub const HEADER_BYTES: usize = 16;
 pub const CHECKSUM_BYTES: usize = 4;
 const MAGIC: [u8; 4] = *b"PSTR";
 
-/// What of a frame follows its head.
+/// The rest of a frame after header and control part.
 #[derive(Debug)]
 pub struct Tail<'a> {
-    /// The payload, borrowed wherever its form in memory is its form on the wire.
+    /// The payload, borrowed if its layout in memory is the one on the wire.
     pub payload: Payload<'a>,
-    /// The checksum of all of it; none where there is no frame.
+    /// The checksum of the whole frame before it; none in an empty tail.
     checksum: Option<[u8; CHECKSUM_BYTES]>,
 }
 
 impl Tail<'_> {
-    /// Nothing follows.
+    /// An empty tail.
     pub const NONE: Self = Self { payload: Payload::Borrowed(&[]), checksum: None };
 
-    /// The bytes, which follow each other.
+    /// Returns payload and checksum, in the order of the wire.
     #[must_use]
     pub fn parts(&self) -> [&[u8]; 2] {
         [self.payload.as_slice(), self.checksum.as_ref().map_or(&[], |checksum| checksum)]
     }
 
-    /// Appends the bytes.
+    /// Appends payload and checksum to `bytes`.
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
         self.parts().iter().for_each(|part| bytes.extend_from_slice(part));
     }
 }
 
-/// Appends header and control part of `message` to `head` and returns what follows them.
+/// Appends header and control part of `message` to `head` and returns the rest of the frame.
 pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Tail<'a> {
     let begin = head.len();
     let payload = payload(message);
@@ -56,7 +56,8 @@ pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Tail<'a> {
     Tail { payload, checksum: Some(sum.to_le_bytes()) }
 }
 
-/// Appends header and control part of `message`, with a payload of so many bytes, to `head`.
+/// Appends header and control part of `message` to `head`; `payload` is the payload's length in
+/// bytes.
 pub(super) fn append_head(message: &Message, payload: usize, head: &mut Vec<u8>) {
     let begin = head.len();
     head.extend_from_slice(&MAGIC);
@@ -68,15 +69,15 @@ pub(super) fn append_head(message: &Message, payload: usize, head: &mut Vec<u8>)
     head[begin + 12..begin + 16].copy_from_slice(&(payload as u32).to_le_bytes());
 }
 
-/// The bytes of `message` on the wire, without encoding its payload. `scratch` is memory for the
-/// control part; what it holds does not matter.
+/// Returns the length of the frame of `message`, without encoding its payload. `scratch` is memory
+/// for the control part; its content is overwritten.
 pub fn frame_len(message: &Message, scratch: &mut Vec<u8>) -> u64 {
     scratch.clear();
     message.append_control(scratch);
     (HEADER_BYTES + scratch.len() + payload(message).len() + CHECKSUM_BYTES) as u64
 }
 
-/// The payload of `message`, which follows its head.
+/// Returns the payload of `message`; empty if its kind has none.
 #[must_use]
 pub fn payload(message: &Message) -> Payload<'_> {
     match message {
@@ -99,10 +100,10 @@ pub fn payload(message: &Message) -> Payload<'_> {
     }
 }
 
-/// The message that is a whole frame from the first of `bytes` to the last.
+/// Decodes `bytes`, which must be exactly one frame.
 ///
 /// # Errors
-/// [`FrameError`] if they are no such frame.
+/// [`FrameError`] if the bytes are not exactly one valid frame.
 pub fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
     let limits = Limits { control: u32::MAX, payload: u32::MAX };
     match decode(bytes, limits, &mut Spares::for_one())? {
@@ -111,24 +112,25 @@ pub fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
     }
 }
 
-/// More bytes than a sign of life has.
+/// Upper bound for the length of a heartbeat frame, in bytes.
 const MOST_HEARTBEAT_BYTES: usize = 64;
 
-/// Whether `bytes` are one sign of life, from the first to the last. A sender begins none in the
-/// middle of another frame, so where more of that one is awaited, bytes of it were lost. Other
-/// bytes are all but certain not to look like this: a checksum is part of it.
+/// True if `bytes` are exactly one heartbeat frame. A sender never starts a heartbeat inside
+/// another frame. So if a heartbeat arrives while more bytes of a frame are awaited, some of these
+/// were lost. A payload looks like a heartbeat with negligible probability, because the frame has a
+/// checksum.
 pub(super) fn is_heartbeat(bytes: &[u8]) -> bool {
     bytes.len() <= MOST_HEARTBEAT_BYTES
         && bytes.starts_with(&MAGIC)
         && matches!(decode_whole(bytes), Ok(Message::Heartbeat(_)))
 }
 
-/// The raw part of a frame.
+/// The payload bytes of a frame.
 #[derive(Debug)]
 pub enum Payload<'a> {
-    /// Bytes that are there already.
+    /// Borrowed from the message.
     Borrowed(&'a [u8]),
-    /// Bytes that had to be turned round first (on a big-endian machine).
+    /// Copied with the bytes swapped (on a big-endian machine).
     Owned(Vec<u8>),
 }
 
@@ -141,7 +143,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match self {
@@ -150,65 +152,65 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    /// Whether there are none.
+    /// True if the payload is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Bytes that are no frame of this protocol.
+/// The bytes are not a frame of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The first four bytes are not `PSTR`.
     Magic([u8; 4]),
-    /// Another protocol version.
+    /// The frame has another protocol version.
     Version(u8),
-    /// A kind of message that this version does not have.
+    /// The message kind does not exist in this version.
     Kind(u8),
-    /// Reserved bytes that are not 0.
+    /// Reserved bytes are not 0.
     Reserved(u16),
-    /// A control part over the limit.
+    /// The control part exceeds the limit.
     Control {
         /// Its length in bytes.
         length: u32,
         /// The limit in bytes.
         limit: u32,
     },
-    /// A payload over the limit.
+    /// The payload exceeds the limit.
     Payload {
         /// Its length in bytes.
         length: u32,
         /// The limit in bytes.
         limit: u32,
     },
-    /// A checksum that does not fit the bytes.
+    /// The checksum does not match the bytes.
     Checksum {
-        /// As the frame says.
+        /// The checksum in the frame.
         stated: u32,
-        /// As computed.
+        /// The computed checksum.
         computed: u32,
     },
-    /// Fields that do not decode.
+    /// The fields do not decode.
     Malformed(Kind),
-    /// Bytes that are not one whole frame, where nothing else can be.
+    /// The bytes are not exactly one whole frame, where they must be.
     Cut,
-    /// The next frame began before this one was whole: bytes of it were lost, or its lengths were
-    /// damaged.
+    /// The next frame began before this one was complete: some of its bytes were lost, or its
+    /// length fields were damaged.
     Gap,
 }
 
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            // A record of TLS: its kind, then its version.
+            // The first bytes of a TLS record: content type, then version.
             Self::Magic([0x14..=0x17, 3, ..]) => {
                 f.write_str("the peer speaks TLS, this side plain text; use --tls on both")
             }
@@ -248,7 +250,7 @@ impl From<FrameError> for Refusal {
     }
 }
 
-/// What the header of a frame says.
+/// The decoded header of a frame.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) kind: Kind,
@@ -257,8 +259,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The message whose control part and payload have come, if the checksum that was `stated` is
-    /// that which was computed.
+    /// Decodes the message once its control part and payload have arrived and the `stated` checksum
+    /// equals the computed one.
     pub(super) fn message(
         &self,
         control: &[u8],
@@ -274,14 +276,14 @@ impl Header {
             .map_err(|_malformed| FrameError::Malformed(self.kind))
     }
 
-    /// What becomes of a payload once it has come.
+    /// Allocates the receive buffer of the payload.
     pub(super) fn receive(&self, spares: &mut Spares) -> Received {
         Received::of(self.payload, self.kind == Kind::Push, spares)
     }
 }
 
-/// The message at the front of `bytes` and its length, if it is all there. What becomes values goes
-/// to memory of `spares`.
+/// Decodes the message at the front of `bytes` and returns it with the length of its frame; none if
+/// the frame is incomplete. Values are stored in buffers of `spares`.
 pub(super) fn decode(
     bytes: &[u8],
     limits: Limits,
@@ -299,10 +301,10 @@ pub(super) fn decode(
     Ok(Some((message, checked.len() + CHECKSUM_BYTES)))
 }
 
-/// Checks a header as soon as its bytes are there.
+/// Parses and checks a header, none if it is incomplete.
 pub(super) fn parse_header(bytes: &[u8], limits: Limits) -> Result<Option<Header>, FrameError> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-        // Fewer bytes than a header, but if these begin no frame, more will not help.
+        // The header is incomplete, but if its magic is already wrong, more bytes cannot help.
         let begins = bytes.len().min(MAGIC.len());
         if bytes[..begins] != MAGIC[..begins] {
             let mut magic = [0; 4];

@@ -1,4 +1,4 @@
-//! Which server holds which keys, as workers are told, and servers that they cannot reach.
+//! Which server has which keys, as workers learn it, and servers that a worker cannot reach.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,17 +12,17 @@ use crate::name::MOST_NAME_BYTES;
 /// Which server has which keys, and where workers reach it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holders {
-    /// Who has which keys.
+    /// The key ranges and their servers.
     pub map: KeyMap,
-    /// Where they are, in the order of the map, without the coordinator, which is its first.
+    /// Addresses of the servers in the order of the map, without the first: the coordinator.
     pub addresses: Vec<String>,
 }
 
-/// A worker to the coordinator, in its hello: with this server it could not be, so it went away
-/// from all of them and came back.
+/// Worker to coordinator, in its Hello: the worker could not connect to this server, so it
+/// disconnected from all servers and came back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreached {
-    /// Which.
+    /// The server.
     pub server: ServerId,
     /// Why, in words that may be shown as they are
     /// ([`is_presentable`](crate::name::is_presentable)).
@@ -30,7 +30,7 @@ pub struct Unreached {
 }
 
 impl Unreached {
-    /// The same with `why` made fit to be shown.
+    /// Makes `why` presentable: truncates it and replaces control characters.
     #[must_use]
     pub fn new(server: ServerId, why: &str) -> Self {
         let fits = |(at, it): &(usize, char)| at + it.len_utf8() <= MOST_NAME_BYTES;

@@ -1,5 +1,5 @@
-//! Who a peer has proved to be, and who it may therefore be in a job. How that is proved, the
-//! transports know.
+//! The identity that a peer has proved, and the roles that it permits. The transports implement the
+//! proof.
 
 use alloc::string::String;
 use core::fmt;
@@ -9,32 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::WorkerId;
 
-/// Who a peer has proved to be.
+/// The identity that a peer has proved.
 ///
-/// Its text is the name that a certificate carries: `pstrain:server`, `pstrain:worker:3`,
-/// `pstrain:worker`, `pstrain:client`.
+/// Its text is the name in a certificate: `pstrain:server`, `pstrain:worker:3`, `pstrain:worker`,
+/// `pstrain:client`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Identity {
-    /// Nobody in particular: it is on this machine, holds the key that all share, or nothing was
-    /// asked. It may be whoever it says it is.
+    /// No specific identity: the peer is on this machine, holds the key that all nodes share, or
+    /// authentication is off. It may take any role.
     #[default]
     Anyone,
     /// A server.
     Server,
-    /// A worker: this one, or any if none is named.
+    /// A worker: the named one, or any if none is named.
     Worker(Option<WorkerId>),
-    /// A client, which asks for the status or changes the mode.
+    /// A client, which requests the status or changes the mode.
     Client,
 }
 
 impl Identity {
-    /// Whether a worker or a client may take it for a server.
+    /// True if a worker or a client may accept the peer as a server.
     #[must_use]
     pub const fn may_serve(self) -> bool {
         matches!(self, Self::Anyone | Self::Server)
     }
 
-    /// Whether it may ask how a job is doing, and change it.
+    /// Checks that the peer may request the status of a job and change it.
     ///
     /// # Errors
     /// [`OtherIdentity`] if it may not.
@@ -45,10 +45,10 @@ impl Identity {
         }
     }
 
-    /// The worker id to be given to a worker that wants to be `wanted`.
+    /// Returns the worker id for a worker that requests `wanted`.
     ///
     /// # Errors
-    /// [`OtherIdentity`] if it may not be that one.
+    /// [`OtherIdentity`] if the peer may not be that worker.
     pub fn claim(self, wanted: Option<WorkerId>) -> Result<Option<WorkerId>, OtherIdentity> {
         match self {
             Self::Anyone | Self::Worker(None) => Ok(wanted),
@@ -58,12 +58,12 @@ impl Identity {
     }
 }
 
-/// A peer has proved another identity than the one that is wanted.
+/// The peer has proved another identity than the required one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherIdentity {
-    /// The identity that it has proved.
+    /// The identity that the peer has proved.
     pub is: Identity,
-    /// The identity that is wanted.
+    /// The required identity.
     pub wanted: Identity,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A text that is no identity that can be proved.
+/// The text is not an identity that can be proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoIdentity(String);
 

@@ -1,8 +1,8 @@
 //! Working sets on the wire: the keys that a worker's vectors have values for.
 //!
-//! Once both sides know the list, nothing but values travels (key caching: Li et al., OSDI 2014).
-//! After a reconnect a worker sends the digest of the whole list, and the list itself only if the
-//! server asks for it. A server never guesses: what does not match the digest is refused.
+//! Once both sides know the list, only values travel (key caching: Li et al., OSDI 2014). After a
+//! reconnect a worker sends the digest of the whole list, and the list itself only if the server
+//! requests it. A server never guesses: it refuses a list that does not match the digest.
 
 use alloc::vec::Vec;
 
@@ -11,44 +11,45 @@ use serde::{Deserialize, Serialize};
 use pstrain_compute::filter::KeyForm;
 use pstrain_compute::params::{KeyList, KeyRange};
 
-/// Worker to server, on each connection before anything that has values: which keys of this server
+/// Worker to server, on each connection before any message with values: which keys of this server
 /// the worker's vectors have values for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeysHeader {
-    /// Where their values are in the worker's vectors. These are what the key ranges of parameters
-    /// and pushes count.
+    /// Position of their values in the worker's vectors. The key ranges of parameters and pushes
+    /// count these positions.
     pub place: KeyRange,
-    /// Values of the worker's vectors, for the keys of all servers.
+    /// Number of values in the worker's vectors, for the keys of all servers.
     pub total: u64,
     /// [`KeyList::digest`] of the list.
     pub digest: [u8; 32],
-    /// Whether the list says how much the loss can bend at each key.
+    /// True if the list includes an upper bound of the loss's curvature at each key.
     pub curved: bool,
 }
 
-/// Server to worker: whether it knows the list with this digest. If not, it needs it.
+/// Server to worker: whether the server knows the list with this digest. If not, the worker sends
+/// the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeysKnown {
     /// The digest.
     pub digest: [u8; 32],
-    /// Whether it is known.
+    /// True if the server knows the list.
     pub known: bool,
 }
 
 /// Worker to server: the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Keys {
-    /// Which it is.
+    /// Position and digest of the list.
     pub header: KeysHeader,
-    /// How the bytes are to be read.
+    /// The encoding of the keys.
     pub form: KeyForm,
-    /// What the list says of each key, if it does, as `f32`; then the keys, counted from the
-    /// server's first: the payload.
+    /// The payload: the curvature bounds as `f32`, if the list has them; then the keys, relative to
+    /// the server's first key.
     pub bytes: Vec<u8>,
 }
 
 impl Keys {
-    /// The message of a list.
+    /// Encodes a list.
     #[must_use]
     pub fn of(header: KeysHeader, list: &KeyList) -> Self {
         let mut keys = Vec::new();
@@ -60,7 +61,7 @@ impl Keys {
         Self { header, form, bytes }
     }
 
-    /// The list; none if the bytes are no such list, or another one than its digest says.
+    /// Decodes the list; none if the bytes are malformed or do not match the digest.
     #[must_use]
     pub fn list(&self) -> Option<KeyList> {
         let KeysHeader { place, total, digest, curved } = self.header;

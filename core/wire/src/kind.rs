@@ -1,4 +1,4 @@
-//! Messages on the wire: the number of each kind, and what of it is control part and payload.
+//! Message kinds: their numbers, and how a message is split into control part and payload.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -18,14 +18,14 @@ use pstrain_compute::filter::{self, Encoded, Form};
 /// Numbers the kinds of messages: one table for both directions.
 macro_rules! kinds {
     ($($kind:ident = $number:literal),+ $(,)?) => {
-        /// Which message a frame carries.
+        /// The kind of message that a frame carries.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[repr(u8)]
         #[expect(missing_docs, reason = "each is documented at the variant of Message it numbers")]
         pub enum Kind { $($kind = $number),+ }
 
         impl Kind {
-            /// The kind with this number.
+            /// Returns the kind with this number.
             #[must_use]
             pub const fn from_number(number: u8) -> Option<Self> {
                 match number { $($number => Some(Self::$kind),)+ _ => None }
@@ -33,7 +33,7 @@ macro_rules! kinds {
         }
 
         impl Message {
-            /// Which message this is.
+            /// Returns the kind of this message.
             #[must_use]
             pub const fn kind(&self) -> Kind {
                 match self { $(Self::$kind(_) => Kind::$kind),+ }
@@ -98,7 +98,7 @@ kinds! {
 }
 
 impl Message {
-    /// Appends the control part to `bytes`.
+    /// Appends the encoded control part to `bytes`.
     pub(super) fn append_control(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Hello(fields) => codec::append(fields, bytes),
@@ -162,7 +162,7 @@ impl Message {
         }
     }
 
-    /// Puts a message together that has a payload; gives it back if it is of a kind that has none.
+    /// Assembles a message of a kind with payload. For other kinds it returns `payload` unused.
     fn of_payload(
         kind: Kind,
         control: &[u8],
@@ -213,8 +213,8 @@ impl Message {
         }))
     }
 
-    /// Puts a message together from its parts. A payload where none belongs is malformed, and so is
-    /// a gradient that would be of more than `most_values`.
+    /// Assembles a message from its parts. A payload is malformed if the kind has none, and so is
+    /// an encoded gradient of more than `most_values` values.
     pub(super) fn from_parts(
         kind: Kind,
         control: &[u8],
@@ -283,7 +283,7 @@ impl Message {
     }
 }
 
-/// A gradient that was encoded is made of its bytes here: whoever gets the push sees values.
+/// Decodes an encoded gradient here, so that the server sees plain values.
 fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Push, Malformed> {
     let (header, form): (PushHeader, Option<Form>) = codec::read(control)?;
     let Some(form) = form else {
@@ -291,6 +291,7 @@ fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Pu
         return Ok(Push { seen, ..Push::new(header, gradient) });
     };
     let keys = usize::try_from(header.keys.len()).map_err(|_too_many| Malformed)?;
+    // Before decoding: a short payload may stand for any number of values.
     if keys > most_values {
         return Err(Malformed);
     }
@@ -300,7 +301,7 @@ fn read_push(control: &[u8], payload: Received, most_values: usize) -> Result<Pu
     Ok(Push { encoded: Some(encoded), ..Push::new(header, Arc::new(gradient)) })
 }
 
-/// What has changed is put together by whoever has the rest.
+/// Leaves changes encoded: only the node has the parameters that they apply to.
 fn read_parameters(control: &[u8], payload: Received) -> Result<Parameters, Malformed> {
     let (header, form): (ParametersHeader, Option<Form>) = codec::read(control)?;
     Ok(match form {

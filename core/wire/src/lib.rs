@@ -1,4 +1,4 @@
-//! The protocol between workers and server: messages, and their form on the wire.
+//! The protocol between workers, servers and clients: messages and their encoding.
 //!
 //! # Frames
 //! A stream carries frames, one message each. Numbers are little-endian.
@@ -39,12 +39,12 @@
 //! Where the model is sparse, `UseKeys`, `KeysKnown` and, if a server does not know them,
 //! [`Keys`](keys) come before `Ready`; what follows has values for these keys.
 //!
-//! Parameters are a permission: they carry the sequence number of the one push they allow and the
-//! number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
-//! sequence) and decided exactly once; after a reconnect it may be repeated, and is answered then,
-//! not applied. A client that sends `PullStatus` instead of `Hello` gets one `Status`; one that
-//! sends `PullRange` gets one [`RangeOf`](range); one that
-//! sends `Control` gets a `Controlled` once what it ordered has happened, or cannot.
+//! Parameters are a permission: they carry the sequence number of the one push that they allow, and
+//! the number of the mini-batch to compute it on. A push is identified by (worker, incarnation,
+//! sequence) and decided exactly once. After a reconnect the worker may repeat it; the server then
+//! answers it and does not apply it again. A client that sends `PullStatus` instead of `Hello`
+//! receives one `Status`. A client that sends `PullRange` receives one [`RangeOf`](range). A client
+//! that sends `Control` receives a `Controlled` once the change has taken effect, or cannot.
 //! ```text
 //! client                                   server
 //!   PushRange(keys, how)              ->
@@ -68,18 +68,19 @@
 //!                                                    Parameters + values of its keys ->
 //!   Parameters + values of its keys ----------------------------------------------->
 //! ```
-//! The coordinator decides on a push once every server has its part of it, and the others follow
-//! its decisions in order ([`Decision`](decision::Decision)). An update that goes by a norm or by
-//! distances takes one more turn for each: all say what their keys add to it, and then how it goes
-//! on is decided.
+//! The coordinator decides on a push once every server has its part of it. The other servers follow
+//! its decisions in order ([`Decision`](decision::Decision)). An update that depends on a norm or
+//! on distances takes one more turn for each: every server sends the part of its keys, and then the
+//! coordinator decides how the update continues.
 //! ```text
 //!                                     <-   Decisions(close)
 //!   Measured(sums)                    ->
 //!                                     <-   Decisions(found, give, ...)
 //! ```
 //!
-//! # Keys that move
-//! Once nothing is under way. `from` has the keys, `to` shall; one of them may be the coordinator.
+//! # Rebalancing of keys
+//! Starts once no gradient is in flight. `from` has the keys, `to` receives them; one of the two
+//! may be the coordinator.
 //! ```text
 //! to                     from                   coordinator                      worker
 //!   Enlist(wanted) ------------------------------>
@@ -93,18 +94,19 @@
 //!   <------------------------------------------------------------ Attach, Attached ->
 //!                                                 <------------------ Mapped, Pull
 //! ```
-//! Until `Decisions(map)` all keys are where they were: if anybody is lost before, nothing has
-//! happened. Whoever wants to go says `Leave`, and is told `End` once its keys are elsewhere.
+//! Until `Decisions(map)` all keys stay where they are: if a node is lost before, nothing has
+//! changed. A server that wants to stop sends `Leave`, and receives `End` once its keys are
+//! elsewhere.
 //!
 //! # Checkpoints of several servers
-//! Where nothing else is kept. All save their state at the same decision, and the coordinator
-//! writes its own once those of the others are on their disks:
+//! Used where checkpoints are the only durable state. All servers save their state at the same
+//! decision. The coordinator writes its own state once all other servers have theirs on disk:
 //! ```text
 //!                                     <-   Decisions(checkpoint n)
 //!   Written(n)                        ->
 //! ```
-//! A run that goes on from a checkpoint is another run, and whoever knows what came after is told
-//! so:
+//! A run that continues from a checkpoint is a new run. A server that has state from after the
+//! checkpoint is told to go back:
 //! ```text
 //!   Enlist(followed, on disk)         ->
 //!                                     <-   GoBack(n)
@@ -165,7 +167,8 @@ pub use status::{
     Successor, Wait, WaitReason,
 };
 
-/// The identity of a job: SHA-256 of its form on the wire. Equal exactly when all settings are.
+/// Computes the identity of a job: SHA-256 of its encoding. Equal exactly if all settings are
+/// equal.
 #[must_use]
 pub fn job_digest(job: &Job) -> [u8; 32] {
     let mut bytes = alloc::vec::Vec::new();

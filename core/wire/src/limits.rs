@@ -1,4 +1,4 @@
-//! How large a frame may be, checked before anything is allocated.
+//! Limits on the size of a frame, checked before any allocation.
 
 /// The largest control part and payload that a connection accepts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,42 +10,43 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a server before it knows who is there: a handshake and nothing more.
+    /// For a server before the peer's Hello: a handshake and nothing more.
     pub const STRANGER: Self = Self { control: 4 * 1024, payload: 0 };
-    /// For a worker or a status client, whose peer it chose itself: a job or a long status.
+    /// For a worker or a status client that dialled the peer itself: a job or a long status.
     pub const DIALER: Self = Self { control: 16 * 1024 * 1024, payload: 0 };
 
-    /// For a client that asks a server it chose itself for parameters.
+    /// For a client that requests parameters from a server that it dialled.
     pub const PULLER: Self = Self { payload: u32::MAX, ..Self::DIALER };
 
-    /// For a server once it has asked a client for values: a part of them.
+    /// For a server that has requested values from a client: one part of them.
     pub const PUSHER: Self =
         Self { payload: bytes_of(crate::range::MOST_PART_KEYS as usize), ..Self::STRANGER };
 
-    /// For a server once the worker is welcome: gradients of `parameters` values, lists of keys
-    /// with a value for each, and a fingerprint that counts each of up to 65,536 classes.
+    /// For a server that has accepted a worker: gradients of `parameters` values, key lists with a
+    /// value for each key, and a fingerprint that counts each of up to 65,536 classes.
     #[must_use]
     pub const fn of_worker(parameters: usize) -> Self {
-        // No list of keys is longer than a bit for each that there is.
+        // A key list is at most as long as a bitmap with one bit for each key.
         let values = parameters.saturating_add(parameters.div_ceil(8 * size_of::<f32>()));
         Self { control: 1024 * 1024, payload: bytes_of(values) }
     }
 
-    /// For the coordinator once another server is in: parts of the parameters of a model with so
-    /// many, of what moves, and of the distances of each two workers.
+    /// For the coordinator that has accepted another server: parts of a model with `parameters`
+    /// values, portions of a rebalance, and the distances of each pair of workers.
     #[must_use]
     pub const fn of_holder(parameters: usize) -> Self {
         let (values, piece) = (bytes_of(parameters), crate::group::MOST_PORTION_BYTES);
         Self { payload: if values > piece { values } else { piece }, ..Self::DIALER }
     }
 
-    /// For a server that has dialled the coordinator: a job, decisions, and what moves.
+    /// For a server that has dialled the coordinator: a job, decisions, and portions of a
+    /// rebalance.
     #[must_use]
     pub const fn of_coordinator() -> Self {
         Self { payload: crate::group::MOST_PORTION_BYTES, ..Self::DIALER }
     }
 
-    /// For a worker once it is welcome: parameters, or chunks of examples.
+    /// For a worker that was accepted: parameters, or chunks of examples.
     #[must_use]
     pub const fn of_server(parameters: usize) -> Self {
         let values = bytes_of(parameters);
@@ -53,15 +54,15 @@ impl Limits {
         Self { control: Self::DIALER.control, payload: if values > chunk { values } else { chunk } }
     }
 
-    /// For a standby: the state of the primary in parts, and its inputs, which are frames of
-    /// workers or of another server, with as many values.
+    /// For a standby: the state of the primary in parts, and inputs of the primary, which are
+    /// frames of workers or of another server with up to `parameters` values.
     #[must_use]
     pub const fn of_primary(parameters: usize) -> Self {
         let frame = bytes_of(parameters).saturating_add(Self::DIALER.control);
         Self { control: Self::of_worker(parameters).control, payload: frame }
     }
 
-    /// The most values of a gradient, which may travel as fewer bytes.
+    /// Returns the maximum number of values of a gradient, which may be encoded in fewer bytes.
     pub(super) const fn values(self) -> usize {
         self.payload as usize / size_of::<f32>()
     }
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn the_distances_of_the_most_workers_are_within_the_limit() {
         let most = MOST_COMPARED as usize;
-        // No sum is longer than that of a small number and a large one.
+        // The longest sum is of a small number and a large one.
         let sum =
             ExactSum::of_squares(&[f32::MAX, f32::MIN_POSITIVE * f32::EPSILON, 1e-9, 1e-3, 7.0]);
         let sums = vec![sum; most * (most - 1) / 2];

@@ -1,4 +1,4 @@
-//! The messages, one kind after the other.
+//! The enum of all messages.
 
 use alloc::boxed::Box;
 
@@ -25,106 +25,106 @@ use crate::worker::{
 pub enum Message {
     /// Worker to server: the first message of a connection.
     Hello(Hello),
-    /// Server to worker: you are in.
+    /// Server to worker: accepts the worker.
     Welcome(Box<Welcome>),
     /// Either way, the last message of a connection: what was wrong and what to do.
     Refused(Refusal),
-    /// Worker to server: send me my examples from this one on.
+    /// Worker to server: requests the worker's examples from a row on.
     PullExamples(PullExamples),
     /// Server to worker: some of the worker's examples.
     Examples(ExamplesChunk),
-    /// Worker to server: I have my data.
+    /// Worker to server: its data are loaded.
     Ready(Ready),
-    /// Worker to server: I want parameters.
+    /// Worker to server: requests parameters.
     Pull(Pull),
     /// Worker to server: a gradient.
     Push(Push),
     /// Server to worker: parameters, and the permission to push once.
     Parameters(Parameters),
-    /// Server to worker: what became of a push that did not pull.
+    /// Server to worker: the decision on a push that did not pull.
     Ack(Decided),
-    /// Either way: I am here.
+    /// Either way: a sign of life.
     Heartbeat(Heartbeat),
-    /// Server to worker: the run is over.
+    /// Server to worker: the run has ended.
     End(End),
-    /// Worker to server: I am leaving.
+    /// Worker to server: the worker leaves.
     Bye(Bye),
-    /// Client to server: how is the job?
+    /// Client to server: requests the status of the job.
     PullStatus(PullStatus),
-    /// Server to client: so it is.
+    /// Server to client: the status of the job.
     Status(Box<Status>),
-    /// Client to server: change the mode.
+    /// Client to server: changes the mode.
     Control(Control),
-    /// Server to client: what became of that.
+    /// Server to client: the result of the change.
     Controlled(Controlled),
-    /// Server to coordinator: I am one of the job's servers.
+    /// Server to coordinator: asks to become one of the job's servers.
     Enlist(Enlist),
-    /// Coordinator to server: you are in.
+    /// Coordinator to server: accepts the server.
     Enlisted(Box<Enlisted>),
-    /// Coordinator to server: follow these.
+    /// Coordinator to server: decisions to follow.
     Decisions(Decisions),
-    /// Server to coordinator: I have, up to here.
+    /// Server to coordinator: the number of decisions that it has followed.
     Followed(Followed),
-    /// Server to coordinator: my part of a gradient has come.
+    /// Server to coordinator: its part of a gradient has arrived.
     Arrived(Arrived),
-    /// Server to coordinator: my part of the parameters.
+    /// Server to coordinator: its part of the parameters.
     Slice(Slice),
-    /// Server to coordinator: my part of what must be known of all keys.
+    /// Server to coordinator: its part of sums over all keys.
     Measured(Measured),
-    /// Worker to server: I am a worker of the job.
+    /// Worker to server: the worker is a member of the job.
     Attach(Attach),
-    /// Server to worker: you are.
+    /// Server to worker: accepts the worker.
     Attached(Attached),
-    /// Worker to server: my values are for these keys.
+    /// Worker to server: the keys of its working set, as a digest.
     UseKeys(KeysHeader),
-    /// Server to worker: I know them, or not.
+    /// Server to worker: whether it knows this list of keys.
     KeysKnown(KeysKnown),
-    /// Worker to server: these they are.
+    /// Worker to server: the list of keys.
     Keys(Keys),
-    /// Standby to primary: I follow you.
+    /// Standby to primary: asks to follow the primary.
     Follow(Follow),
-    /// Primary to standby: a part of my state.
+    /// Primary to standby: a part of the primary's state.
     State(State),
-    /// Primary to standby: what comes next.
+    /// Primary to standby: the next entry of the stream.
     Entry(Entry),
-    /// Primary to standby: what becomes an update, in the place of the gradients that it was made
-    /// of.
+    /// Primary to standby: the combined gradient of an update, in place of the gradients that it
+    /// was combined from.
     Combined(Combined),
-    /// Standby to primary: I have it, up to here.
+    /// Standby to primary: the number of entries that it has kept.
     Kept(Kept),
-    /// Server to worker: may I lead?
+    /// Server to elector: requests a vote to lead.
     Candidacy(Candidacy),
-    /// Worker to server: you may, or not.
+    /// Elector to server: the vote, granted or denied.
     Promise(Promise),
-    /// Server to worker: where my standby is.
+    /// Server to worker or server: the address of its standby.
     Standby(Standby),
-    /// Server to server: I lead.
+    /// Server to server: fences the receiver, because the sender leads now.
     Deposed(Deposed),
-    /// Coordinator to worker: the keys are elsewhere now.
+    /// Coordinator to worker: the new key map.
     Holders(Holders),
-    /// Worker to coordinator: I know.
+    /// Worker to coordinator: it uses the new key map.
     Mapped(Mapped),
-    /// Coordinator to a new server: follow from here on.
+    /// Coordinator to a new server: the decision from which on it follows.
     Begin(Begin),
-    /// Client to server: what are the parameters of a key range?
+    /// Client to server: requests the parameters of a key range.
     PullRange(PullRange),
-    /// Server to client: these they are.
+    /// Server to client: the parameters of a key range.
     RangeOf(RangeOf),
-    /// Either way: some of what there is to know of keys that move.
+    /// Server to coordinator, or back: a piece of the state of keys that move.
     Portion(Portion),
-    /// Server to coordinator: I have all of it.
+    /// Server to coordinator: all state of its new keys has arrived.
     Taken(Taken),
-    /// Server to coordinator: I want to go.
+    /// Server to coordinator: the server wants to leave the job.
     Leave(Leave),
-    /// Client to server: I have values for a key range.
+    /// Client to server: announces values for a key range.
     PushRange(PushRange),
-    /// Server to client: send these of them.
+    /// Server to client: requests a part of the values.
     PartDue(PartDue),
-    /// Client to server: here they are.
+    /// Client to server: a part of the values.
     RangePart(RangePart),
-    /// Server to client: what became of them.
+    /// Server to client: the result of the push.
     RangePushed(RangePushed),
-    /// Server to coordinator: my part of a checkpoint is on my disk.
+    /// Server to coordinator: its part of a checkpoint is on its disk.
     Written(Written),
     /// Coordinator to server: go back to a checkpoint.
     GoBack(GoBack),

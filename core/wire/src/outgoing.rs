@@ -1,4 +1,4 @@
-//! A frame on its way out, as far as whoever takes it takes it.
+//! A frame that is sent piece by piece, as fast as the writer accepts it.
 
 use alloc::vec::Vec;
 
@@ -6,31 +6,31 @@ use crate::checksum::crc32c_append;
 use crate::frame::{CHECKSUM_BYTES, Payload, append_head, payload};
 use crate::message::Message;
 
-/// So much of a payload is summed up before it is offered: what was just looked at is copied from
-/// the nearest memory.
+/// Bytes of the payload that are added to the checksum before they are offered. The piece is small
+/// enough to be still in the cache when the writer copies it.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// A message as a frame, to be written piece by piece, straight from the message's own memory.
+/// A message as a frame, to be written piece by piece, directly from the message's own memory.
 ///
-/// Whoever is at the other end works on the first pieces while the later ones are summed up.
+/// The receiver processes the first pieces while this side computes the checksum of later ones.
 #[derive(Debug)]
 pub struct Outgoing {
     message: Message,
     head: Vec<u8>,
-    /// The payload, where it had to be turned round (on a big-endian machine).
+    /// The payload with its bytes swapped, where that is needed (on a big-endian machine).
     turned: Vec<u8>,
     payload: usize,
-    /// Bytes of the frame that are out.
+    /// Bytes of the frame that were written.
     written: usize,
-    /// Bytes of the payload that are in the checksum.
+    /// Bytes of the payload that `sum` includes.
     summed: usize,
     sum: u32,
     checksum: [u8; CHECKSUM_BYTES],
 }
 
 impl Outgoing {
-    /// The frame of `message`. `head` is memory for what stands before the payload; what it holds
-    /// does not matter.
+    /// Starts the frame of `message`. `head` is memory for header and control part; its content is
+    /// overwritten.
     #[must_use]
     pub fn new(message: Message, mut head: Vec<u8>) -> Self {
         let (turned, length) = match payload(&message) {
@@ -47,19 +47,19 @@ impl Outgoing {
         Self { message, head, turned, payload: length, written: 0, summed: 0, sum, checksum }
     }
 
-    /// Bytes that are not out.
+    /// Returns the number of bytes that were not written.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.head.len() + self.payload + CHECKSUM_BYTES - self.written
     }
 
-    /// Gives back the memory of the head.
+    /// Returns the memory of the head for reuse.
     #[must_use]
     pub fn into_head(self) -> Vec<u8> {
         self.head
     }
 
-    /// What is to be written next, one after the other: something, as long as anything remains.
+    /// Returns the slices to write next, in order. They are not all empty while bytes remain.
     pub fn parts(&mut self) -> [&[u8]; 3] {
         let Self { message, head, turned, payload: length, written, summed, sum, checksum } = self;
         let body: &[u8] = match payload(message) {
@@ -73,6 +73,7 @@ impl Outgoing {
             *summed = end;
             *checksum = sum.to_le_bytes();
         }
+        // The checksum is final only once it includes the whole payload.
         let after = if *summed == *length {
             &checksum[written.saturating_sub(head.len() + *length)..]
         } else {
@@ -81,7 +82,7 @@ impl Outgoing {
         [head.get(*written..).unwrap_or_default(), &body[out..*summed], after]
     }
 
-    /// Takes note that so many bytes more are out.
+    /// Notes that `bytes` further bytes were written.
     pub fn wrote(&mut self, bytes: usize) {
         self.written += bytes.min(self.remaining());
     }

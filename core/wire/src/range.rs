@@ -1,8 +1,7 @@
-//! Questions about the parameters of a key range, and their answers; and values that are pushed to
-//! one.
+//! Messages with which clients read, and write, the parameters of a key range.
 //!
-//! Values come part by part, each when the server asks for it: whoever has not been let in can send
-//! none, and no frame is longer than a part.
+//! A client sends values part by part, each part only when the server requests it. So a client that
+//! was not accepted cannot send any, and no frame is longer than a part.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,14 +14,14 @@ use pstrain_compute::filter::{Encoded, Form};
 use pstrain_compute::id::Version;
 use pstrain_compute::params::KeyRange;
 
-/// Client to server: what are the parameters of these keys?
+/// Client to server: requests the parameters of a key range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRange {
     /// The newest protocol version that the client speaks.
     pub protocol_max: u8,
-    /// Which keys; none for all.
+    /// The keys; none for all.
     pub keys: Option<KeyRange>,
-    /// Whether the values are wanted, or only what there is to say of them.
+    /// True if the client wants the values, false for the statistics alone.
     pub values: bool,
 }
 
@@ -31,44 +30,44 @@ pub struct PullRange {
 pub struct RangeOf {
     /// Everything but the values.
     pub header: RangeHeader,
-    /// The values, in the form of the header: the payload. Empty if they were not wanted.
+    /// The values, encoded as the header says: the payload. Empty if the client did not want them.
     pub bytes: Vec<u8>,
 }
 
 /// The fields of a [`RangeOf`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangeHeader {
-    /// The version, on all servers.
+    /// The version; it is the same on all servers.
     pub version: Version,
     /// The keys.
     pub keys: KeyRange,
-    /// Keys of the model.
+    /// Number of keys of the model.
     pub total: u64,
-    /// What there is to say of the values.
+    /// Statistics of the values.
     pub statistics: Statistics,
-    /// The form of the values; none if they were not wanted.
+    /// The encoding of the values; none if the client did not want them.
     pub form: Option<Form>,
 }
 
-/// What there is to say of the parameters of a range. Sums go in the order of the keys, in `f64`.
+/// Statistics of the parameters of a key range. Sums are computed in key order, in `f64`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// Keys.
+    /// Number of keys.
     pub count: u64,
-    /// Values that are not 0.
+    /// Number of values other than 0. Here -0 counts as 0.
     pub non_zeros: u64,
     /// The sum of the magnitudes.
     pub l1: f64,
-    /// The root of the sum of the squares.
+    /// The square root of the sum of the squares.
     pub l2: f64,
-    /// The least value; NaN if one is NaN.
+    /// The smallest value; NaN if any value is NaN.
     pub min: f32,
-    /// The greatest value; NaN if one is NaN.
+    /// The largest value; NaN if any value is NaN.
     pub max: f32,
 }
 
 impl Statistics {
-    /// Those of `values`.
+    /// Computes the statistics of `values`.
     #[must_use]
     pub fn of(values: &[f32]) -> Self {
         let (mut l1, mut squares) = (0.0, 0.0);
@@ -90,7 +89,8 @@ impl Statistics {
 }
 
 impl RangeOf {
-    /// The answer about `values`, which `keys` of a model with `total` have in `version`.
+    /// Makes the answer for `keys` of a model with `total` keys: their `values` in `version`, which
+    /// it includes only if they are `wanted`.
     #[must_use]
     pub fn new(
         version: Version,
@@ -104,8 +104,8 @@ impl RangeOf {
         Self { header: RangeHeader { version, keys, total, statistics, form }, bytes }
     }
 
-    /// The keys whose value is not 0, in order, with their values; none if these were not wanted,
-    /// or the bytes are not of the form they are said to be. A value of -0 is not 0.
+    /// Returns the keys with a non-zero value, in order, with their values. Here -0 is not 0. None
+    /// if the client did not want the values, or the bytes do not decode.
     #[must_use]
     pub fn non_zeros(&self) -> Option<Vec<(u64, f32)>> {
         let keys = usize::try_from(self.header.keys.len()).ok()?;
@@ -115,24 +115,24 @@ impl RangeOf {
     }
 }
 
-/// The keys whose value is not 0 with their values: one of `values` for each of `keys`.
+/// Pairs each of `keys` with its value and drops pairs whose value is 0.
 fn non_zeros(keys: KeyRange, values: Vec<f32>) -> impl Iterator<Item = (u64, f32)> {
     (keys.begin()..).zip(values).filter(|(_, value)| value.to_bits() != 0)
 }
 
-/// What becomes of parameters for which values are pushed.
+/// How pushed values change the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     /// The values are added to them.
     Add,
-    /// The values take their place.
+    /// The values replace them.
     Set,
 }
 
 impl How {
-    /// What becomes of a parameter for which `value` is pushed. To add 0 changes no bit, so that it
-    /// does not matter whether a 0 is pushed or left out.
+    /// Returns the new value of a parameter for which `value` is pushed. Adding 0 changes no bit
+    /// (not even of -0), so a 0 may be pushed or left out with the same result.
     #[must_use]
     pub fn of(self, parameter: f32, value: f32) -> f32 {
         match self {
@@ -152,7 +152,7 @@ impl fmt::Display for How {
     }
 }
 
-/// Words that say nothing of what becomes of parameters.
+/// The text names no [`How`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchHow;
 
@@ -168,31 +168,32 @@ impl FromStr for How {
     }
 }
 
-/// Keys of a [`RangePart`], at most: their values are 1 MiB.
+/// Maximum number of keys of a [`RangePart`]: their values are 1 MiB.
 pub const MOST_PART_KEYS: u64 = 256 * 1024;
 
-/// Client to server: I have values for these keys.
+/// Client to server: announces values for a key range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushRange {
     /// The newest protocol version that the client speaks.
     pub protocol_max: u8,
-    /// Which keys; none for all.
+    /// The keys; none for all.
     pub keys: Option<KeyRange>,
-    /// What becomes of their parameters.
+    /// How the values change the parameters.
     pub how: How,
 }
 
-/// Server to client: I want the values of these next.
+/// Server to client: requests the next part of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartDue {
     /// The keys of the part, at most [`MOST_PART_KEYS`].
     pub part: KeyRange,
-    /// All keys whose values are pushed.
+    /// All keys of the push.
     pub keys: KeyRange,
 }
 
 impl PartDue {
-    /// The part of `keys` that begins with the key `from`; none if that is behind the last.
+    /// Returns the part of `keys` that starts at the key `from`; none if `from` is past the last
+    /// key.
     #[must_use]
     pub fn at(keys: KeyRange, from: u64) -> Option<Self> {
         let end = keys.end().min(from.saturating_add(MOST_PART_KEYS));
@@ -200,24 +201,24 @@ impl PartDue {
     }
 }
 
-/// Client to server: the values that were asked for.
+/// Client to server: the requested values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangePart {
-    /// Their keys.
+    /// The keys of the values.
     pub keys: KeyRange,
-    /// The values as they travel: the bytes are the payload.
+    /// The encoded values: the bytes are the payload.
     pub encoded: Encoded,
 }
 
 impl RangePart {
-    /// The part with `values` for `keys`, in the shorter form.
+    /// Makes a part with `values` for `keys`, in the shorter encoding.
     #[must_use]
     pub fn new(keys: KeyRange, values: &[f32]) -> Self {
         Self { keys, encoded: Encoded::of_values(values) }
     }
 
-    /// One value for each key; none if the bytes are not of the form that they are said to be, or
-    /// there are too many keys.
+    /// Decodes the values, one for each key; none if the bytes do not decode, or there are more
+    /// than [`MOST_PART_KEYS`] keys.
     #[must_use]
     pub fn values(&self) -> Option<Vec<f32>> {
         let keys = self.keys.len();
@@ -225,25 +226,26 @@ impl RangePart {
     }
 }
 
-/// Values that are pushed, as far as they have come.
+/// The values of a client's push, as far as they have arrived.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PushedRange {
-    /// All of the keys.
+    /// All keys of the push.
     pub keys: KeyRange,
-    /// What becomes of their parameters.
+    /// How the values change the parameters.
     pub how: How,
     /// The values, in the order of the keys.
     pub parts: Vec<RangePart>,
 }
 
 impl PushedRange {
-    /// The keys whose value is not 0, in order, with their values.
+    /// Returns the keys with a non-zero value, in order, with their values.
     pub fn non_zeros(&self) -> impl Iterator<Item = (u64, f32)> + '_ {
         self.parts.iter().flat_map(|part| non_zeros(part.keys, part.values().unwrap_or_default()))
     }
 }
 
-/// Server to client: the version of the parameters that has what was pushed, or why there is none.
+/// Server to client: the first version of the parameters that includes the pushed values, or why
+/// there is none.
 pub type RangePushed = Result<Version, String>;
 
 #[cfg(test)]

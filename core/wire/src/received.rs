@@ -1,4 +1,4 @@
-//! A payload that comes piece by piece.
+//! A payload that arrives piece by piece.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,34 +9,37 @@ use pstrain_compute::params::are_finite;
 
 const WORD: usize = size_of::<f32>();
 
-/// So many words are believed in before they come: 256 KiB.
+/// Words that are allocated before they arrive: 256 KiB. A length in a header alone cannot make
+/// this side allocate more.
 const BELIEVED_WORDS: usize = 64 * 1024;
 
-/// The bytes of a payload, in memory that can become its values without being copied.
+/// The bytes of a payload, in memory that can become its values without a copy.
 #[derive(Debug)]
 pub(super) struct Received {
-    /// In the order of the wire. What has not come yet is whatever was there before.
+    /// The words in wire order. Words that have not arrived hold arbitrary old values.
     values: Arc<Vec<f32>>,
-    /// Bytes that are announced.
+    /// Length of the payload in bytes.
     announced: usize,
-    /// Bytes that have come.
+    /// Bytes that have arrived.
     come: usize,
-    /// Whether it is of interest if all values are finite, and so looked at while they are at hand.
+    /// True if the values are checked for NaN and infinity, while they are still in the cache.
     looks: bool,
-    /// Values that were looked at.
+    /// Number of values that were checked.
     seen: usize,
-    /// Whether all of these are finite.
+    /// True if all checked values are finite.
     finite: bool,
 }
 
 impl Received {
-    /// A payload of so many bytes, of which nothing has come. What is only announced gets no memory
-    /// beyond a little, and as much again as has come, unless there is spare memory of its size.
+    /// Starts a payload of `bytes` bytes. It allocates little more than has arrived: at most
+    /// [`BELIEVED_WORDS`], or twice the bytes that have arrived, unless `spares` has a buffer of
+    /// the size.
     pub(super) fn of(bytes: usize, looks: bool, spares: &mut Spares) -> Self {
         let words = bytes.div_ceil(WORD);
         let mut values = spares.take(words);
         let vector: &mut Vec<f32> = Arc::make_mut(&mut values);
-        // A vector of the size that it had needs not be cleared.
+        // A pooled vector with the capacity keeps its old values: `resize` zeroes only what it
+        // adds.
         vector.resize(if vector.capacity() < words { 0 } else { words }, 0.0);
         Self { values, announced: bytes, come: 0, looks, seen: 0, finite: true }
     }
@@ -45,12 +48,12 @@ impl Received {
         self.announced == 0
     }
 
-    /// Bytes that have not come.
+    /// Returns the number of bytes that have not arrived.
     pub(super) const fn missing(&self) -> usize {
         self.announced - self.come
     }
 
-    /// Where the bytes go that come next: at most `most`, and none more than are missing.
+    /// Returns the memory for the next bytes: at most `most`, and no more than are missing.
     pub(super) fn room(&mut self, most: usize) -> &mut [u8] {
         let end = self.come + most.min(self.missing());
         let (words, all) = (end.div_ceil(WORD), self.announced.div_ceil(WORD));
@@ -64,7 +67,7 @@ impl Received {
         &mut bytemuck::cast_slice_mut(values)[self.come..end]
     }
 
-    /// Takes note that so many bytes are where they go; returns them.
+    /// Notes that `bytes` bytes were written to [`Self::room`], and returns them.
     pub(super) fn filled(&mut self, bytes: usize) -> &[u8] {
         let begin = self.come;
         self.come += bytes.min(self.missing());
@@ -76,11 +79,11 @@ impl Received {
         &bytemuck::cast_slice(&self.values)[begin..self.come]
     }
 
-    /// Takes the bytes that follow; none more than are missing.
+    /// Copies the bytes that come next; no more than are missing.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() && self.missing() > 0 {
-            // Not all at once: there is memory for twice what has come.
+            // Piecewise, because memory grows only to twice the bytes that have arrived.
             let room = self.room(rest.len().min((WORD * BELIEVED_WORDS).max(self.come)));
             let (piece, after) = rest.split_at(room.len());
             room.copy_from_slice(piece);
@@ -89,13 +92,13 @@ impl Received {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         bytemuck::cast_slice(&self.values)[..self.come].to_vec()
     }
 
-    /// The values that the bytes are, and what was seen of them; none if they are no whole number
-    /// of values.
+    /// Returns the values that the bytes are, with the result of the check; none if the length is
+    /// not a multiple of a value's size.
     pub(super) fn into_values(mut self) -> Option<(Arc<Vec<f32>>, Seen)> {
         if cfg!(target_endian = "big") {
             let values: &mut Vec<f32> = Arc::make_mut(&mut self.values);

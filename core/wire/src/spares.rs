@@ -1,40 +1,38 @@
-//! Memory that nobody needs any more, to be filled anew.
+//! Buffer pool for received messages.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// The most bytes of vectors that are kept beside the latest, if it is not one that was taken
-/// before.
+/// Maximum bytes of pooled vectors, not counting the newest. It does not apply when a vector comes
+/// back that `take` handed out.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// Vectors that were not needed while this many times as many were asked for are not kept any
-/// longer.
+/// Requests per pooled vector until vectors that stayed unused are freed.
 const PATIENCE: usize = 16;
-/// The most vectors.
+/// Maximum number of pooled vectors, and of vectors that are remembered as taken.
 const MOST: usize = 1024;
 
-/// The most stretches of bytes, and the longest.
+/// Maximum number of pooled byte buffers, and the maximum capacity of each.
 const MOST_STRETCHES: usize = 16;
 const LONGEST_STRETCH: usize = 256 * 1024;
 
-/// Memory for the values of messages, and for the bytes of those that are not whole: to ask the
-/// system for it anew for each message, and to have it cleared, takes as long as it takes to
-/// receive them.
+/// Buffers for the values of messages, and for the bytes of incomplete messages. Allocating and
+/// zeroing a buffer for each message takes as long as receiving it.
 #[derive(Debug, Default)]
 pub struct Spares {
-    /// The oldest first, and of those that fit the latest is taken: the first are not needed for
-    /// the longest.
+    /// Oldest first. Of the vectors that fit, `take` chooses the newest, so the vectors at the
+    /// front are unused for the longest.
     vectors: Vec<Arc<Vec<f32>>>,
     bytes: usize,
-    /// The values that there was to be room for in each vector that was taken and is not back, as
-    /// far as is remembered.
+    /// Requested sizes, in values, of the vectors that were taken and are not back; of the last
+    /// `MOST` at most.
     lent: VecDeque<usize>,
-    /// How often it still is to be asked until those go that were not needed.
+    /// Requests until unused vectors are freed.
     patience: usize,
-    /// The fewest vectors that were left meanwhile.
+    /// Minimum number of pooled vectors since the last vectors were freed: so many stayed unused.
     fewest: usize,
     stretches: Vec<Vec<u8>>,
-    /// Whether nothing that is taken comes back.
+    /// True if nothing that is taken comes back: `lent` stays empty.
     is_for_one: bool,
 }
 
@@ -42,19 +40,20 @@ fn bytes_of(vector: &Arc<Vec<f32>>) -> usize {
     vector.capacity() * size_of::<f32>()
 }
 
-/// Whether a vector has room for so many values, and not for many times as many.
+/// True if the capacity is at least `values`, and at most twice as many.
 fn fits(vector: &Arc<Vec<f32>>, values: usize) -> bool {
     (values..=values.saturating_mul(2)).contains(&vector.capacity())
 }
 
 impl Spares {
-    /// For one message, whose payload does not come back.
+    /// Makes a pool for one message, whose payload does not come back.
     pub(super) fn for_one() -> Self {
         Self { is_for_one: true, ..Self::default() }
     }
 
-    /// Takes a vector, unless somebody else has it too or there are enough. One that was taken
-    /// before and comes back is never too much: as many as were needed at once will be again.
+    /// Pools a vector, unless it is shared, and evicts the oldest vectors beyond the limits. A
+    /// vector that comes back after a `take` is exempt from the byte limit: as many as were needed
+    /// at once will be needed again.
     pub fn give(&mut self, mut vector: Arc<Vec<f32>>) {
         if vector.capacity() == 0 || Arc::get_mut(&mut vector).is_none() {
             return;
@@ -69,8 +68,8 @@ impl Spares {
         self.vectors.push(vector);
     }
 
-    /// One with room for so many values and not for many times as many; if there is none, one
-    /// without.
+    /// Returns a vector with capacity for `values` values and at most twice as many; an empty one
+    /// without capacity if the pool has none.
     pub(super) fn take(&mut self, values: usize) -> Arc<Vec<f32>> {
         if values == 0 {
             return Arc::default();
@@ -96,7 +95,7 @@ impl Spares {
         vector
     }
 
-    /// Takes a stretch of bytes, unless it is too long or there are enough.
+    /// Pools a byte buffer, unless it is too large or the pool is full.
     pub(super) fn give_bytes(&mut self, mut stretch: Vec<u8>) {
         let is_of_use = (1..=LONGEST_STRETCH).contains(&stretch.capacity());
         if is_of_use && self.stretches.len() < MOST_STRETCHES {
@@ -105,7 +104,7 @@ impl Spares {
         }
     }
 
-    /// Room for bytes; if there is none, a vector without.
+    /// Returns an empty byte buffer, with capacity if the pool has one.
     pub(super) fn take_bytes(&mut self) -> Vec<u8> {
         self.stretches.pop().unwrap_or_default()
     }
@@ -139,7 +138,7 @@ mod tests {
             spares.give(Arc::new(Vec::with_capacity(half)));
         }
         assert!(spares.bytes <= MOST_BYTES + MOST_BYTES / 2 && spares.vectors.len() > 1);
-        // One that is larger than all that may be kept is kept, since the next will be, too.
+        // A vector larger than the limit is pooled, because the next request will be as large.
         spares.give(Arc::new(Vec::with_capacity(3 * half)));
         assert!(spares.take(3 * half).capacity() >= 3 * half);
         for _ in 0..2 * MOST {
@@ -164,7 +163,7 @@ mod tests {
             had
         };
         assert_eq!([round(5), round(5), round(2), round(5)], [0, 5, 2, 5]);
-        // Those that nobody needs for long go, and nothing that is needed does.
+        // Vectors that stay unused for long are freed; vectors in use are not.
         assert!((0..PATIENCE * 6).all(|_| round(2) == 2));
         assert_eq!(round(5), 2);
         assert!((0..PATIENCE * 6).all(|_| round(5) == 5));
@@ -174,7 +173,7 @@ mod tests {
     fn what_was_made_of_shorter_ones_is_not_kept_without_end() {
         let mut spares = Spares::default();
         let size = MOST_BYTES / size_of::<f32>();
-        // Payloads of encoded gradients: most are much shorter than what they are decoded to.
+        // Payloads of encoded gradients: most are much shorter than the decoded values.
         for _ in 0..100 {
             for payload in [size / 3, size / 3, size / 3, size - 1] {
                 drop(spares.take(payload));

@@ -1,4 +1,4 @@
-//! Where a worker's time went, and how its link is.
+//! Where a worker's time goes, and figures of its connection.
 
 use core::ops::{Add, AddAssign};
 use core::time::Duration;
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::WorkerId;
 
-/// The time of a worker, in three parts that add up to it.
+/// A worker's time, split into three parts that add up to the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeSpent {
-    /// It computed, by its own measure.
+    /// Computation, as the worker measures it.
     pub compute: Duration,
-    /// Parameters or gradients were under way, or lay in a queue.
+    /// Parameters or gradients were in transit or in a queue.
     pub network: Duration,
-    /// It had nothing to do, for the server gave it no parameters.
+    /// The worker was idle, because the server withheld parameters.
     pub barrier: Duration,
 }
 
 impl TimeSpent {
-    /// All of it.
+    /// Returns the sum of the parts.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.compute + self.network + self.barrier
@@ -44,54 +44,54 @@ impl AddAssign for TimeSpent {
     }
 }
 
-/// The last steps of a worker. A step is the time from one of its gradients to the next.
+/// The last steps of a worker. A step lasts from one of its gradients to the next.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recent {
-    /// How many.
+    /// Number of steps.
     pub steps: u32,
     /// Where their time went.
     pub spent: TimeSpent,
-    /// Whose coming or going ended its waits for parameters, those that took longest first. As many
-    /// as are named have their place, so that nobody can say that there are many more.
+    /// Workers whose event ended this worker's waits for parameters, the longest total wait first.
+    /// An array, so that a message cannot carry more than [`MOST_HOLDERS`].
     pub held_by: [Option<Held>; MOST_HOLDERS],
-    /// Mean loss of their mini-batches.
+    /// Mean loss of the mini-batches of the steps.
     pub loss: f64,
 }
 
-/// As many as are named of those who hold a worker back.
+/// Maximum number of workers in [`Recent::held_by`].
 pub const MOST_HOLDERS: usize = 3;
 
-/// How long a worker was held back by another.
+/// How long one worker held back another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// By whom.
+    /// The worker that the other waited for.
     pub by: WorkerId,
-    /// For how long, in all.
+    /// Total wait.
     pub waited: Duration,
 }
 
-/// What the server's side of a connection knows of it.
+/// Figures of a connection, as the server's side sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkFigures {
-    /// Bytes that came.
+    /// Bytes received.
     pub received: u64,
-    /// Bytes that went out.
+    /// Bytes sent.
     pub sent: u64,
-    /// Bytes that the operating system has not taken yet.
+    /// Bytes that the operating system has not accepted yet.
     pub queued: u64,
-    /// What the kernel knows, where it says so: of TCP, under Linux.
+    /// Figures of the kernel, where it provides them: for TCP on Linux.
     pub tcp: Option<TcpFigures>,
 }
 
-/// What the kernel knows of a TCP connection (`TCP_INFO`).
+/// Figures of the kernel for a TCP connection (`TCP_INFO`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpFigures {
     /// The smoothed round-trip time.
     pub rtt: Duration,
     /// Its mean deviation.
     pub rtt_deviation: Duration,
-    /// Segments sent again since the connection was made.
+    /// Segments retransmitted since the connection was opened.
     pub retransmits: u32,
-    /// Bytes that are out and not acknowledged, in whole segments.
+    /// Bytes sent and not yet acknowledged, in whole segments.
     pub unacknowledged: u64,
 }
