@@ -1,4 +1,4 @@
-//! Opens a file whatever it is packed with: the first bytes tell, not the name.
+//! Opens a plain or compressed file. The first bytes decide, not the name.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -8,18 +8,18 @@ use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// Bytes read from the disk at once.
+/// Bytes per read from the disk.
 const BUFFER: usize = 64 * 1024;
-/// Memory that an xz file may ask for; the strongest ordinary setting needs 65 MiB.
+/// Memory limit of the xz decoder; the strongest ordinary setting needs 65 MiB.
 const XZ_MEMORY_KIB: u32 = 256 * 1024;
 
-/// An opened file and what it is packed with (for messages), if anything.
+/// An opened file, and the name of its compression, if any.
 pub(crate) struct Opened {
     pub(crate) bytes: Box<dyn BufRead>,
     pub(crate) compression: Option<&'static str>,
 }
 
-/// Opens `path` and looks through the compression, if there is one.
+/// Opens `path` and decompresses it, if necessary.
 pub(crate) fn open(path: &Path) -> io::Result<Opened> {
     decompress(BufReader::with_capacity(BUFFER, File::open(path)?))
 }
@@ -39,7 +39,7 @@ fn decompress(mut packed: impl BufRead + 'static) -> io::Result<Opened> {
     Ok(Opened { bytes, compression: Some(compression) })
 }
 
-/// All frames of a zstd file, one after another, each checked against its checksum.
+/// Reader of all frames of a zstd file. It verifies the checksum of each frame that has one.
 struct ZstdReader<R> {
     packed: R,
     frame: FrameDecoder,

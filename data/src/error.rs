@@ -1,4 +1,4 @@
-//! Everything that can keep a data set from being prepared.
+//! Errors of data preparation.
 
 use std::fmt;
 use std::io;
@@ -15,62 +15,62 @@ use crate::synthetic::ProfileError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DataError {
-    /// A file is missing, damaged or not of the format.
+    /// A file is missing, damaged or in another format.
     Read(ReadError),
-    /// A file of sparse rows is missing, damaged or not of the format.
+    /// A file of sparse rows is missing, damaged or in another format.
     Libsvm(LibsvmError),
-    /// The statistics for synthetic data are broken.
+    /// The profile of the synthetic data is malformed.
     Profile(ProfileError),
-    /// The rows cannot be given to the workers as asked.
+    /// The rows cannot be partitioned as requested.
     Partition(PartitionError),
-    /// A setting outside its range.
+    /// A setting is outside its range.
     Setting {
         /// The setting.
         name: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// Fewer or more rows than can be trained on.
+    /// There are fewer or more rows than can be trained on.
     Rows {
-        /// Where the rows come from.
+        /// The source of the rows.
         source: String,
-        /// How many there are.
+        /// Number of rows.
         rows: u64,
-        /// How many may be.
+        /// The allowed number.
         allowed: &'static str,
     },
-    /// Rows that a model of the job cannot be evaluated on.
+    /// The job's model cannot be evaluated on the rows.
     Evaluation {
-        /// Where the rows come from.
+        /// The source of the rows.
         source: String,
         /// The problem.
         problem: &'static str,
     },
-    /// A partition that the job does not have.
+    /// The job does not have the partition.
     Part {
         /// The partition.
         part: PartId,
         /// The number of partitions.
         parts: u32,
     },
-    /// A data specification that contradicts itself.
+    /// The data specification contradicts itself.
     Specification {
-        /// What is wrong.
+        /// The contradiction.
         problem: &'static str,
     },
-    /// A value so far from its column's mean that it is no `f32` after standardisation.
+    /// A value is so far from its column's mean that it exceeds `f32` after standardisation.
     Range {
         /// The column.
         column: &'static str,
     },
-    /// A file that changed while it was read.
+    /// A file changed while it was read.
     Changed {
         /// The file.
         source: String,
     },
-    /// An encoded record that does not fit the recipe's shape.
+    /// An encoded record does not fit the recipe's shape.
     Shape(ShapeError),
     /// Records cannot be written.
     Write(io::Error),
@@ -118,7 +118,8 @@ impl fmt::Display for DataError {
 impl std::error::Error for DataError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // Their text is this error's text already, so only what lies below them is told.
+            // The text of the inner error is already the text of this error, so only its source is
+            // returned.
             Self::Read(error) => error.source(),
             Self::Libsvm(error) => error.source(),
             Self::Write(error) => Some(error),

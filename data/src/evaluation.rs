@@ -1,4 +1,4 @@
-//! The rows that models are evaluated on, and where they are from.
+//! The rows that models are evaluated on, and their origin.
 
 use std::fmt;
 
@@ -8,27 +8,27 @@ use serde::Serialize;
 use crate::error::DataError;
 use crate::source::Source;
 
-/// Which rows models are evaluated on, in words that need no path.
+/// Number and origin of the evaluation rows, without a path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvaluationRows {
-    /// How many.
+    /// Number of rows.
     pub rows: u64,
-    /// The source that they are from, as [`Source::describe`](crate::Source::describe) calls it.
+    /// Their source, as [`Source::describe`](crate::Source::describe) names it.
     pub source: String,
-    /// The share of the source's rows that is held out for them, from 0 to 1; `None` if all of its
-    /// rows are evaluated on.
+    /// The fraction of the source's rows that is held out, from 0 to 1; `None` if all its rows are
+    /// evaluated on.
     pub share: Option<f64>,
 }
 
 impl EvaluationRows {
-    /// All rows of `source`, which are `examples`.
+    /// Describes `examples`, which are all rows of `source`.
     #[must_use]
     pub fn all(examples: &Examples, source: &Source) -> Self {
         Self { rows: examples.len() as u64, source: source.describe(), share: None }
     }
 
-    /// The examples to evaluate on, and which rows they are: all that are given, or else those held
-    /// out of `source`, which are a share of its rows.
+    /// Returns the evaluation examples with their description: all rows of `given` if there are
+    /// any, otherwise the rows that were held out of `source`, a `share` of its rows.
     pub(crate) fn of(
         (source, held_out, share): (&Source, Examples, f64),
         given: Option<(&Source, Examples)>,
@@ -42,7 +42,7 @@ impl EvaluationRows {
     }
 }
 
-/// Makes sure that rows of `given` can be evaluated on by a model of sparse rows, or of records.
+/// Checks that the rows of `given` are of the same kind as the training rows.
 pub(crate) fn check_kind(given: &Source, sparse: bool) -> Result<(), DataError> {
     let problem = match (given.is_sparse(), sparse) {
         (true, false) => "its rows are sparse, the training rows are NSL-KDD records",
@@ -52,7 +52,7 @@ pub(crate) fn check_kind(given: &Source, sparse: bool) -> Result<(), DataError> 
     Err(unfit(given, problem))
 }
 
-/// Makes sure that there are rows of `given`, and names it where they do not fit the model.
+/// Checks that `given` has rows. Names it in the error if its rows do not fit the model.
 pub(crate) fn check_rows(
     given: &Source,
     read: Result<Examples, DataError>,
@@ -76,7 +76,8 @@ impl fmt::Display for EvaluationRows {
         let rows = grouped(*rows);
         match share {
             Some(share) => {
-                // Shares are typed with few digits: none of them is lost, and none is made up.
+                // Users write shares with few digits: rounding to 4 decimals of a percent keeps
+                // them exact.
                 let percent = (share * 1e6).round() / 1e4;
                 write!(f, "{rows} evaluation rows, {percent} % of {source}")
             }
@@ -85,7 +86,7 @@ impl fmt::Display for EvaluationRows {
     }
 }
 
-/// A number with a comma between each three digits.
+/// Formats a number with a comma between each three digits.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,11 +1,11 @@
-//! The published experiments, as specifications that travel inside the binary.
+//! The published experiments, as specifications inside the binary.
 //!
-//! What a specification means is the command line's business; here it is a name and a text.
+//! The command line interprets a specification; in this crate it is a name and a text.
 
-/// A specification.
+/// The specification of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shipped {
-    /// The name to run it by.
+    /// The name of the experiment.
     pub name: &'static str,
     /// The specification, in TOML.
     pub text: &'static str,
@@ -20,7 +20,7 @@ macro_rules! shipped {
     };
 }
 
-/// All specifications, by name.
+/// Returns all specifications, sorted by name.
 #[must_use]
 pub fn experiments() -> &'static [Shipped] {
     shipped![

@@ -1,4 +1,4 @@
-//! What is in a data set: the facts behind `pstrain data info`.
+//! Facts about a data set, for `pstrain data info`.
 
 use std::collections::BTreeMap;
 
@@ -12,48 +12,48 @@ use crate::sparse::{self, Hashing, SparseSpec};
 use pstrain_compute::examples::Row;
 use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 
-/// The facts about all rows of a source.
+/// Facts about all rows of a source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Info {
-    /// The source, for people.
+    /// A description of the source.
     pub source: String,
     /// The number of rows.
     pub rows: u64,
-    /// All five classes, in their order.
+    /// All five classes, in label order.
     pub classes: Vec<Occurrence>,
-    /// The attacks that occur, and normal traffic, in the data set's order.
+    /// The attacks that occur, and normal traffic, in the order of the data set's list.
     pub attacks: Vec<Occurrence>,
-    /// The symbolic columns with the values that occur.
+    /// The symbolic columns, each with the values that occur.
     pub categories: Vec<Category>,
     /// The numeric features.
     pub columns: Vec<Column>,
-    /// The features, if rows are sparse.
+    /// Facts about the features, if the rows are sparse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
-    /// Identifies the contents: all rows under recipe `nsl-kdd-122`, not standardised, or
-    /// all sparse rows.
+    /// Identifies the contents: all rows under recipe `nsl-kdd-122`, not standardised, or all
+    /// sparse rows.
     pub fingerprint: Fingerprint,
 }
 
-/// The features of sparse rows.
+/// Facts about the features of sparse rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Features {
-    /// Columns in all.
+    /// Number of columns.
     pub columns: u32,
-    /// Columns that some row has.
+    /// Number of columns with an entry in at least one row.
     pub touched: u64,
-    /// Entries of all rows.
+    /// Number of entries in all rows.
     pub entries: u64,
 }
 
-/// How often something occurs.
+/// The number of rows with some property.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Occurrence {
-    /// Its name.
+    /// The name of the property.
     pub name: String,
-    /// Rows that have it.
+    /// Number of rows that have it.
     pub count: u64,
-    /// Its share of all rows.
+    /// Fraction of all rows that have it.
     pub share: f64,
 }
 
@@ -62,7 +62,7 @@ pub struct Occurrence {
 pub struct Category {
     /// The column's name.
     pub name: String,
-    /// Its values that occur, in the order of the one-hot columns.
+    /// The values that occur, in the order of the one-hot columns.
     pub values: Vec<Occurrence>,
 }
 
@@ -71,15 +71,15 @@ pub struct Category {
 pub struct Column {
     /// The feature's name.
     pub name: String,
-    /// The least value.
+    /// The smallest value.
     pub min: f32,
     /// The mean.
     pub mean: f64,
-    /// The greatest value.
+    /// The largest value.
     pub max: f32,
 }
 
-/// Looks at every row of `source`.
+/// Reads every row of `source` and collects the facts.
 ///
 /// # Errors
 /// [`DataError`] if the source cannot be read.
@@ -101,7 +101,7 @@ pub fn info(source: &Source) -> Result<Info, DataError> {
     Ok(tally.finish(source.describe(), fingerprinter.finish()))
 }
 
-/// The facts about sparse rows.
+/// Collects the facts about sparse rows.
 fn sparse_info(source: &Source, sparse: SparseSpec) -> Result<Info, DataError> {
     let all = source.encode_sparse(sparse)?;
     let rows = all.len() as u64;
@@ -132,7 +132,7 @@ struct Tally {
     rows: u64,
     attacks: BTreeMap<Attack, u64>,
     categories: [BTreeMap<u8, u64>; 3],
-    /// Least, sum and greatest of each feature.
+    /// Minimum, sum and maximum of each feature.
     numbers: Vec<(f32, f64, f32)>,
 }
 

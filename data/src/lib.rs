@@ -1,14 +1,14 @@
-//! Where training examples come from: files, the synthetic generator, recipes, partitions.
+//! Training data: files, synthetic generators, recipes and partitions.
 //!
-//! The way of a record: a [`Source`] (an NSL-KDD file or the generator) gives records; a
-//! [`RecipeName`] says which features of a record a model sees; [`mod@split`] holds out the
-//! evaluation part; [`Standardisation`] is fitted to the training part; a [`PartitionSpec`] gives
-//! every training row to one worker.
+//! The path of a record: a [`Source`] (an NSL-KDD file or the generator) yields records; a
+//! [`RecipeName`] selects the features that a model sees; [`mod@split`] holds out the evaluation
+//! rows; [`Standardisation`] is fitted to the training rows; a [`PartitionSpec`] assigns every
+//! training row to one worker.
 //!
-//! [`Prepared::load`] goes this way on the server. What it resolves, a [`DataSpec`], travels to the
+//! [`Prepared::load`] follows this path on the server. Its result, a [`DataSpec`], travels to the
 //! workers as JSON, and [`DataSpec::prepare_parts`] makes a worker's partition from the worker's
 //! own copy of the data. A [`Fingerprint`](pstrain_compute::fingerprint::Fingerprint) shows whether
-//! that copy is the server's.
+//! that copy equals the server's.
 //!
 //! ```
 //! use pstrain_compute::id::PartId;
@@ -25,9 +25,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Sparse rows ([`mod@sparse`]) need no recipe: a model sees their features as they are, or hashed.
+//! Sparse rows ([`mod@sparse`]) need no recipe: a model sees their features directly, or hashed.
 //!
-//! This crate knows nothing of networks, nodes or the command line. The data sets themselves are
+//! This crate does not depend on networks, nodes or the command line. The data sets themselves are
 //! not part of it; [`nsl_kdd`] says what to cite.
 
 mod decompress;

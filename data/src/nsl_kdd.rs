@@ -1,12 +1,12 @@
-//! The NSL-KDD intrusion detection data set: its columns, its records, its files.
+//! The NSL-KDD intrusion detection data set: columns, records and files.
 //!
 //! Cite: the NSL-KDD data set of the Canadian Institute for Cybersecurity,
 //! <https://www.unb.ca/cic/datasets/nsl.html>; and M. Tavallaee, E. Bagheri, W. Lu,
 //! A. A. Ghorbani, "A Detailed Analysis of the KDD CUP 99 Data Set", Second IEEE Symposium on
 //! Computational Intelligence for Security and Defense Applications (CISDA), 2009.
 //!
-//! The files hold one record a line, without a header: 41 features, the name of the attack (or
-//! `normal`), and a difficulty level that nothing here uses and that may be missing.
+//! The files have one record per line and no header: 41 features, the name of the attack (or
+//! `normal`), and a difficulty level that this crate does not use and that may be missing.
 
 mod error;
 mod reader;

@@ -1,4 +1,4 @@
-//! The server's side where the workers have copies of their own: all but the rows to train on.
+//! The server's data where the workers have their own copies: everything but the training rows.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use crate::source::Source;
 use crate::spec::{DataSpec, Settings, add};
 use crate::standardise::{Standard, Standardisation};
 
-/// What a server needs of a data set when nobody asks it for rows.
+/// The parts of a data set that a server needs if no worker requests rows from it.
 #[derive(Clone, Debug)]
 pub struct Outline {
-    /// What the workers need to prepare their partitions alike.
+    /// The specification with which all workers prepare their partitions.
     pub spec: DataSpec,
-    /// The examples to evaluate on.
+    /// The evaluation examples.
     pub evaluation: Arc<Examples>,
-    /// Which rows these are.
+    /// Number and origin of the evaluation examples.
     pub evaluation_rows: EvaluationRows,
     /// The fingerprint of the training split.
     pub fingerprint: Fingerprint,
 }
 
 impl Outline {
-    /// Reads `source` and prepares it as `settings` say: what
-    /// [`Prepared::load`](crate::Prepared::load) comes to, bit for bit.
+    /// Reads `source` and prepares it as `settings` say. The result equals the outline of
+    /// [`Prepared::load`](crate::Prepared::load), bit for bit.
     ///
-    /// Reads the source four times, and keeps the examples to evaluate on alone; on the way a class
+    /// Reads the source up to four times. Keeps only the evaluation examples, and meanwhile a class
     /// and a few numbers per row.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Outline {
             Some(_) => 0,
             None => settings.recipe.numerics().len(),
         };
-        // As they are in the source, until it is known what is to be done with them.
+        // Leaves the columns unchanged until the statistics are fitted.
         let unchanged = Standardisation(vec![Standard { mean: 0.0, scale: 1.0 }; columns]);
         let mut spec = DataSpec { sparse, ..DataSpec::of(source, settings, unchanged) };
         let assignment = spec.assignment(source)?;

@@ -1,4 +1,4 @@
-//! The server's side: reads, splits, fits the statistics, encodes.
+//! The server's side: reads, splits, standardises and encodes the data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,35 +18,36 @@ use crate::split::Split;
 use crate::standardise::Standardisation;
 use pstrain_compute::fingerprint::Fingerprint;
 
-/// A data set that is ready to be trained on.
+/// A data set that is ready for training.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// What the workers need to prepare their partitions alike.
+    /// The specification with which all workers prepare their partitions.
     pub spec: DataSpec,
     /// The training split.
     pub train: Examples,
-    /// The examples to evaluate on.
+    /// The evaluation examples.
     pub evaluation: Arc<Examples>,
-    /// Which rows these are.
+    /// Number and origin of the evaluation examples.
     pub evaluation_rows: EvaluationRows,
     /// The fingerprint of the training split.
     pub fingerprint: Fingerprint,
     owners: Vec<u32>,
 }
 
-/// All rows of a source, encoded by a recipe: what many runs of an experiment have in common.
+/// All encoded rows of a source. Runs of an experiment that differ in other settings share them.
 #[derive(Clone, Debug)]
 pub struct Encoded {
     source: Source,
     recipe: RecipeName,
     sparse: Option<SparseSpec>,
     all: Examples,
-    /// Other rows to evaluate on, with where they are from.
+    /// Separate evaluation rows, with their source.
     evaluation: Option<(Source, Examples)>,
 }
 
 impl Encoded {
-    /// Reads `source` as `settings` want it, and the rows to evaluate on if they are others.
+    /// Reads and encodes `source` as `settings` say, and the separate evaluation rows, if there are
+    /// any.
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read.
@@ -71,7 +72,8 @@ impl Encoded {
 fn records(source: &Source, recipe: RecipeName) -> Result<Examples, DataError> {
     let mut all = Examples::new(recipe.shape());
     if let Source::Synthetic { rows, .. } = source {
-        // More rows than there is memory for fail one by one, not at once.
+        // Reserves for at most 2^20 rows: a number of rows that exceeds the memory then fails while
+        // rows are added, not in one huge allocation.
         all.reserve(Settings::check_rows(source, *rows)?.min(1 << 20) as usize);
     }
     let mut dense = vec![0.0; recipe.numerics().len()];
@@ -93,8 +95,8 @@ impl Prepared {
         Self::made_of(Encoded::read(source, settings)?, settings)
     }
 
-    /// Splits, standardises and partitions rows that are read already. The recipe, the columns and
-    /// the evaluation data are as they were read, whatever `settings` say.
+    /// Splits, standardises and partitions rows that were already read. Recipe, columns and
+    /// evaluation data are those of `encoded`; `settings` do not change them.
     ///
     /// # Errors
     /// [`DataError`] if a setting is out of range, or the partition leaves a worker without rows.
@@ -103,8 +105,8 @@ impl Prepared {
         Self::made_of(encoded.clone(), settings)
     }
 
-    /// All rows become those to train on, but for those to evaluate on: small servers have no room
-    /// for them twice.
+    /// Prepares `encoded` in place: the training rows are what remains after the evaluation rows
+    /// are extracted, because small servers have no memory for a second copy.
     fn made_of(encoded: Encoded, settings: &Settings) -> Result<Self, DataError> {
         let Encoded { source, recipe, sparse, all: mut train, evaluation: given } = encoded;
         let (given, rows) = given.unzip();
@@ -127,7 +129,7 @@ impl Prepared {
         Ok(Self { spec, train, evaluation, evaluation_rows, fingerprint, owners })
     }
 
-    /// All but the rows to train on.
+    /// Returns everything but the training rows.
     #[must_use]
     pub fn outline(&self) -> Outline {
         let Self { spec, evaluation, evaluation_rows, fingerprint, .. } = self;
@@ -136,8 +138,9 @@ impl Prepared {
         Outline { spec, evaluation, evaluation_rows, fingerprint }
     }
 
-    /// One partition, in the order of the source: what [`DataSpec::prepare_parts`] gives for the
-    /// same data, bit for bit. Empty for a worker that the job does not have.
+    /// Returns one partition, in the order of the source. It equals the result of
+    /// [`DataSpec::prepare_parts`] for the same data, bit for bit. Empty if the job has no such
+    /// worker.
     #[must_use]
     pub fn partition(&self, part: impl Into<PartId>) -> Examples {
         let PartId(part) = part.into();
@@ -145,7 +148,7 @@ impl Prepared {
         self.train.select(&rows.map(|(row, _)| row as u32).collect::<Vec<_>>())
     }
 
-    /// Some partitions, in the order asked for, each as [`Self::partition`] gives it.
+    /// Returns some partitions, in the order of `parts`, each as from [`Self::partition`].
     #[must_use]
     pub fn partitions(&self, parts: &[PartId]) -> Vec<Examples> {
         let mut rows: BTreeMap<u32, Vec<u32>> =
@@ -158,13 +161,13 @@ impl Prepared {
         parts.iter().map(of).collect()
     }
 
-    /// The worker of each row of [`Self::train`].
+    /// Returns the worker of each row of [`Self::train`].
     #[must_use]
     pub fn owners(&self) -> &[u32] {
         &self.owners
     }
 
-    /// How unlike the workers' partitions are.
+    /// Measures how much the workers' partitions differ.
     #[must_use]
     pub fn skew(&self) -> Skew {
         let labels: Vec<u16> = self.train.labels().collect();

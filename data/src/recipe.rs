@@ -10,10 +10,10 @@ use crate::nsl_kdd::{
     CLASSES, Columns, FLAGS, NUMERIC, PROTOCOLS, Record, SERVICES, category_groups, numeric_name,
 };
 
-/// One-hot columns of either recipe: protocol, service and flag.
+/// One-hot columns of every recipe: protocol, service and flag.
 const HOT: usize = PROTOCOLS.len() + SERVICES.len() + FLAGS.len();
 
-/// Numeric features whose correlation with the class exceeds 0.5 (absolute), the weakest first:
+/// Numeric features whose absolute correlation with the class exceeds 0.5, the weakest first:
 /// `count`, `logged_in`, `srv_serror_rate`, `serror_rate`, `dst_host_serror_rate`,
 /// `dst_host_same_srv_rate`, `dst_host_srv_serror_rate`, `dst_host_srv_count`, `same_srv_rate`.
 const CORRELATED: [u8; 9] = [19, 8, 22, 21, 34, 30, 35, 29, 25];
@@ -28,11 +28,12 @@ const EVERY: [u8; NUMERIC] = {
     all
 };
 
-/// A recipe by its name.
+/// The name of a recipe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum RecipeName {
-    /// `nsl-kdd-93`: the 9 numeric features that say most about the class, and 84 one-hot columns.
+    /// `nsl-kdd-93`: the 9 numeric features that correlate most with the class, and 84 one-hot
+    /// columns.
     #[default]
     #[serde(rename = "nsl-kdd-93")]
     NslKdd93,
@@ -42,10 +43,10 @@ pub enum RecipeName {
 }
 
 impl RecipeName {
-    /// Every recipe.
+    /// All recipes.
     pub const ALL: [Self; 2] = [Self::NslKdd93, Self::NslKdd122];
 
-    /// The name, as it is typed.
+    /// Returns the name, as users write it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,7 +55,7 @@ impl RecipeName {
         }
     }
 
-    /// The numeric features, in the order of the dense columns.
+    /// Returns the numeric features, in the order of the dense columns.
     #[must_use]
     pub const fn numerics(self) -> &'static [u8] {
         match self {
@@ -63,20 +64,20 @@ impl RecipeName {
         }
     }
 
-    /// The numeric features as a set.
+    /// Returns the numeric features as a set.
     #[must_use]
     pub fn columns(self) -> Columns {
         Columns::of(self.numerics())
     }
 
-    /// The shape of an encoded record.
+    /// Returns the shape of an encoded record.
     #[must_use]
     pub const fn shape(self) -> Shape {
         let dense = self.numerics().len() as u32;
         Shape { inputs: dense + HOT as u32, dense, hot: 3, classes: CLASSES.len() as u32 }
     }
 
-    /// The names of all input columns, in order.
+    /// Returns the names of all input columns, in order.
     #[must_use]
     pub fn input_names(self) -> Vec<String> {
         let numerics = self.numerics().iter().map(|&numeric| numeric_name(numeric.into()).into());
@@ -86,8 +87,8 @@ impl RecipeName {
         numerics.chain(categories).collect()
     }
 
-    /// Puts the dense columns of `record`, not yet standardised, into `dense` and returns the
-    /// indices of the one-hot columns that are 1.
+    /// Writes the dense columns of `record`, not yet standardised, to `dense`. Returns the indices
+    /// of the one-hot columns that are 1.
     pub(crate) fn encode(self, record: &Record, dense: &mut [f32]) -> [u16; 3] {
         let numerics = self.numerics();
         for (value, &numeric) in dense.iter_mut().zip(numerics) {
@@ -109,7 +110,7 @@ impl fmt::Display for RecipeName {
     }
 }
 
-/// A recipe's name that is none.
+/// The text is not the name of a recipe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownRecipe(String);
 

@@ -1,4 +1,4 @@
-//! Where records come from: a file, or the generator.
+//! Sources of records and sparse rows: files and generators.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,31 +12,31 @@ use crate::nsl_kdd::{self, Columns, Problem, ReadError, Record};
 use crate::sparse::{self, Hashing, SparseGenerator, SparseRow, SparseSpec};
 use crate::synthetic::{DEFAULT_ROWS, Generator, Profile};
 
-/// Names that a folder is searched for, each plain or packed.
+/// Names of data files in a folder; each may be plain or compressed.
 const NAMES: [&str; 2] = ["KDDTrain+.txt", "synth.csv"];
 const ENDINGS: [&str; 4] = ["", ".gz", ".xz", ".zst"];
 
-/// Where records come from.
+/// A source of records or sparse rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
     /// Drawn from the profile that ships with the crate.
     Synthetic {
-        /// How many records.
+        /// Number of records.
         rows: u64,
-        /// The seed: the same seed gives the same records on every machine.
+        /// The seed. The same seed gives the same records on every machine.
         seed: u64,
     },
-    /// A file, or a folder that holds `KDDTrain+.txt` or `synth.csv`, plain or packed with gzip,
-    /// xz or zstd (`.gz`, `.xz`, `.zst`).
+    /// A file, or a folder that holds `KDDTrain+.txt` or `synth.csv`, plain or compressed with
+    /// gzip, xz or zstd (`.gz`, `.xz`, `.zst`).
     File(PathBuf),
-    /// Sparse rows in the format of LIBSVM: the rows of these files, one after the other.
+    /// Sparse rows in LIBSVM format: the rows of these files, one file after the other.
     Libsvm(Vec<PathBuf>),
     /// Sparse rows drawn from a seed.
     SyntheticSparse {
-        /// How many.
+        /// Number of rows.
         rows: u64,
-        /// Features that they may have.
+        /// Number of features to draw from.
         columns: u32,
         /// The seed.
         seed: u64,
@@ -50,12 +50,12 @@ impl Default for Source {
 }
 
 impl Source {
-    /// Hands every record to `visit`, in order; it may end the visit by an error.
+    /// Passes every record to `visit`, in order. `visit` may stop by an error.
     ///
     /// Numeric features outside `columns` may be 0.
     ///
     /// # Errors
-    /// [`DataError`] at the first thing that is wrong, or what `visit` returned.
+    /// [`DataError`] at the first problem, or the error of `visit`.
     pub fn visit(
         &self,
         columns: Columns,
@@ -73,13 +73,13 @@ impl Source {
         }
     }
 
-    /// Whether its rows are sparse, not records.
+    /// True if the rows are sparse, and not records.
     #[must_use]
     pub const fn is_sparse(&self) -> bool {
         matches!(self, Self::Libsvm(_) | Self::SyntheticSparse { .. })
     }
 
-    /// How long its files are and when they were written last: another, if they changed.
+    /// Returns length and modification time of each file, to detect changes.
     pub(crate) fn stamp(&self) -> Vec<Option<(u64, SystemTime)>> {
         let of = |path: &Path| {
             let known = std::fs::metadata(path).ok()?;
@@ -92,12 +92,11 @@ impl Source {
         }
     }
 
-    /// Whether its rows can be read again and again for little more than the looking at them: plain
-    /// files.
+    /// True if the rows are cheap to read repeatedly: the files are regular and not compressed.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let is_plain = |path: &Path| {
-            // Not a pipe, of which opening alone would take the beginning.
+            // Excludes pipes: opening one for this check would consume its first bytes.
             path.is_file() && matches!(open(path), Ok(Opened { compression: None, .. }))
         };
         match self {
@@ -107,10 +106,10 @@ impl Source {
         }
     }
 
-    /// Hands every sparse row to `visit`, in order; it may end the visit by an error.
+    /// Passes every sparse row to `visit`, in order. `visit` may stop by an error.
     ///
     /// # Errors
-    /// [`DataError`] at the first thing that is wrong, or what `visit` returned.
+    /// [`DataError`] at the first problem, or the error of `visit`.
     pub fn visit_sparse(
         &self,
         mut visit: impl FnMut(&SparseRow) -> Result<(), DataError>,
@@ -129,11 +128,12 @@ impl Source {
         }
     }
 
-    /// The columns of its rows, or as many as features are hashed to; none if its rows are not
+    /// Returns the columns of sparse rows, which `hashing` may limit; none if the rows are not
     /// sparse.
     ///
     /// # Errors
-    /// [`DataError`] if it cannot be read.
+    /// [`DataError`] if the source cannot be read, or `hashing` is set for rows that are not
+    /// sparse.
     pub(crate) fn sparse_spec(&self, hashing: Hashing) -> Result<Option<SparseSpec>, DataError> {
         let columns = match (self, hashing) {
             (Self::Libsvm(_) | Self::SyntheticSparse { .. }, Hashing::To(columns)) => {
@@ -161,10 +161,10 @@ impl Source {
         Ok(Some(SparseSpec { columns, hashed: false }))
     }
 
-    /// All its sparse rows as examples.
+    /// Encodes all sparse rows.
     ///
     /// # Errors
-    /// [`DataError`] if it cannot be read, or has a feature past the last column.
+    /// [`DataError`] if the source cannot be read, or has a feature past the last column.
     pub(crate) fn encode_sparse(&self, spec: SparseSpec) -> Result<Examples, DataError> {
         let (mut encoder, mut all) = (spec.encoder(), Examples::new(spec.shape()));
         self.visit_sparse(|row| {
@@ -174,7 +174,8 @@ impl Source {
         Ok(all)
     }
 
-    /// The source in words. Of a path only the file's own name, since the words travel.
+    /// Describes the source. A path is reduced to the file name, because the text travels to
+    /// workers.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -195,10 +196,10 @@ impl Source {
     }
 }
 
-/// Writes `rows` synthetic records in the original format; reading them back gives the same
-/// records as [`Source::Synthetic`] with the same seed.
+/// Writes `rows` synthetic records in the original format. A reader of the output gets the same
+/// records as from [`Source::Synthetic`] with the same seed.
 ///
-/// The difficulty is [`DIFFICULTY`](nsl_kdd::DIFFICULTY) throughout.
+/// The difficulty is [`DIFFICULTY`](nsl_kdd::DIFFICULTY) in every record.
 ///
 /// # Errors
 /// [`DataError::Write`] if `out` fails.
@@ -208,12 +209,12 @@ pub fn write_csv(rows: u64, seed: u64, out: &mut impl Write) -> Result<(), DataE
     out.flush().map_err(DataError::Write)
 }
 
-/// A file's own name.
+/// Returns the last component of a path.
 fn name_of(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into())
 }
 
-/// The file that is meant by a path to a file or to a folder.
+/// Returns the data file at a path to a file or to a folder.
 fn located(path: &Path) -> Result<PathBuf, ReadError> {
     if !path.is_dir() {
         return Ok(path.to_owned());

@@ -1,4 +1,4 @@
-//! The data part of a job, resolved: what a worker needs to get its partition from its own copy.
+//! The resolved data part of a job: a worker derives its partition from it and its own copy.
 
 use std::collections::BTreeMap;
 
@@ -18,25 +18,25 @@ use crate::split::{Split, split};
 use crate::standardise::Standardisation;
 use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 
-/// How data are to be split, encoded and given to workers: what a person decides.
+/// User settings for splitting, encoding and partitioning the data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The features that the model sees.
     pub recipe: RecipeName,
-    /// The share of the rows that is held out for evaluation, from 0 up to but not including 1.
+    /// The fraction of rows that is held out for evaluation, from 0 up to but not including 1.
     pub evaluation_share: f64,
-    /// Other rows to evaluate on, all of them: those held out are neither trained nor evaluated on
-    /// then.
+    /// A separate source whose rows are all used for evaluation. The held-out rows are then neither
+    /// trained nor evaluated on.
     pub evaluation_data: Option<Source>,
     /// The seed of the split and of the partition.
     pub split_seed: u64,
-    /// How the training rows are given to the workers.
+    /// How the training rows are assigned to the workers.
     pub partition: PartitionSpec,
-    /// The parts that the training rows are cut into: one for each worker, or shards.
+    /// Number of parts that the training rows are cut into: one for each worker, or shards.
     pub workers: u32,
-    /// Rows that every worker must have under a `dirichlet` partition, at least 1.
+    /// Minimum rows of every worker under a `dirichlet` partition, at least 1.
     pub minimum_rows: u32,
-    /// Which columns the features of sparse rows go to.
+    /// How the features of sparse rows map to columns.
     pub hashing: Hashing,
 }
 
@@ -56,21 +56,21 @@ impl Default for Settings {
     }
 }
 
-/// Synthetic data by number and seed.
+/// Synthetic data, given by number of rows and seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SyntheticSpec {
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
     /// The seed.
     pub seed: u64,
-    /// Columns, if the rows are sparse.
+    /// Number of columns, if the rows are sparse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<u32>,
 }
 
 impl SyntheticSpec {
-    /// The number and seed of a source that is synthetic.
+    /// Returns number and seed of a synthetic source.
     pub(crate) const fn of(source: &Source) -> Option<Self> {
         match *source {
             Source::Synthetic { rows, seed } => Some(Self { rows, seed, columns: None }),
@@ -82,29 +82,29 @@ impl SyntheticSpec {
     }
 }
 
-/// The data of a job, resolved by the server. It travels to the workers and names no path.
+/// The data of a job, resolved by the server. It travels to the workers and contains no path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
     /// The features that the model sees.
     pub recipe: RecipeName,
-    /// Where the server's rows came from, for people.
+    /// A description of the server's source.
     pub source: String,
-    /// Set if the data are synthetic: a worker can then make them itself.
+    /// Set if the data are synthetic: a worker can then generate them itself.
     pub synthetic: Option<SyntheticSpec>,
-    /// The share of the rows that is held out for evaluation.
+    /// The fraction of rows that is held out for evaluation.
     pub evaluation_share: f64,
     /// The seed of the split and of the partition.
     pub split_seed: u64,
-    /// How the training rows are given to the workers.
+    /// How the training rows are assigned to the workers.
     pub partition: PartitionSpec,
-    /// The parts that the training rows are cut into: one for each worker, or shards.
+    /// Number of parts that the training rows are cut into: one for each worker, or shards.
     pub workers: u32,
-    /// Rows that every worker must have under a `dirichlet` partition.
+    /// Minimum rows of every worker under a `dirichlet` partition.
     pub minimum_rows: u32,
-    /// What each dense column is shifted and scaled by.
+    /// Mean and scale of each dense column.
     pub standardisation: Standardisation,
-    /// The columns, if rows are sparse: no recipe makes them then.
+    /// The columns, if the rows are sparse; the recipe is then not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sparse: Option<SparseSpec>,
 }
@@ -125,7 +125,7 @@ impl Settings {
         })
     }
 
-    /// Refuses more rows than can be numbered, before they are made.
+    /// Refuses more rows than can be numbered, before they are generated.
     pub(crate) fn check_rows(source: &Source, rows: u64) -> Result<u32, DataError> {
         let allowed = "at most 4294967295 can be trained on";
         u32::try_from(rows).map_err(|_| DataError::Rows {
@@ -135,7 +135,7 @@ impl Settings {
         })
     }
 
-    /// The training rows and the evaluation rows of `rows` rows, each in ascending order.
+    /// Splits `rows` rows into training rows and evaluation rows, each in ascending order.
     pub(crate) fn split(&self, source: &Source, rows: usize) -> Result<Split, DataError> {
         let rows = Self::check_rows(source, rows as u64)?;
         let parts = split(rows, self.evaluation_share, self.stream().fork("split", 0));
@@ -146,7 +146,7 @@ impl Settings {
         Ok(parts)
     }
 
-    /// The worker of each training row, given the rows' classes.
+    /// Returns the worker of each training row, given the rows' classes.
     pub(crate) fn owners(&self, labels: &[u16]) -> Result<Vec<u32>, DataError> {
         let stream = self.stream().fork("partition", 0);
         Ok(assign(&self.partition, labels, self.workers, self.minimum_rows, stream)?)
@@ -154,7 +154,7 @@ impl Settings {
 }
 
 impl DataSpec {
-    /// The specification of dense rows, before their recipe is known for sure.
+    /// Makes the specification of dense rows. For sparse rows the caller sets the columns.
     pub(crate) fn of(
         source: &Source,
         settings: &Settings,
@@ -174,14 +174,14 @@ impl DataSpec {
         }
     }
 
-    /// Says that the data are those of `source`, called `name`, wherever they were read from.
+    /// Records that the data come from `source`, called `name`, wherever they were read.
     pub fn rename(&mut self, source: &Source, name: String) {
         self.synthetic = SyntheticSpec::of(source);
         self.source = name;
     }
 
-    /// The settings that this specification was resolved from, but for
-    /// [`Settings::evaluation_data`]: what a server evaluates on is of no account for its workers.
+    /// Returns the settings that this specification was resolved from, without
+    /// [`Settings::evaluation_data`]: the server's evaluation rows do not affect the workers.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
@@ -199,19 +199,20 @@ impl DataSpec {
         }
     }
 
-    /// The shape of an example.
+    /// Returns the shape of an example.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.sparse.map_or_else(|| self.recipe.shape(), SparseSpec::shape)
     }
 
-    /// The names of the classes.
+    /// Returns the names of the classes.
     #[must_use]
     pub fn classes(&self) -> &'static [&'static str] {
         if self.sparse.is_some() { &sparse::CLASSES } else { &CLASSES }
     }
 
-    /// The source of synthetic data, which every worker has; `None` if the data are a file's.
+    /// Returns the source of synthetic data, which every worker can generate; `None` if the data
+    /// are in files.
     #[must_use]
     pub fn synthetic_source(&self) -> Option<Source> {
         self.synthetic.map(|SyntheticSpec { rows, seed, columns }| match columns {
@@ -220,14 +221,15 @@ impl DataSpec {
         })
     }
 
-    /// Some partitions of a worker's own copy of the data, in the order asked for, and the
-    /// fingerprint of the training split that they are a part of, to be compared with the server's.
+    /// Makes the requested partitions from a worker's own copy of the data, in the order of
+    /// `parts`. Also returns the fingerprint of the whole training split, to compare it with the
+    /// server's.
     ///
-    /// Reads the source twice and keeps no more than a class and an owner per row beside the
-    /// partitions themselves.
+    /// Reads the source twice. Besides the partitions it keeps only a class, an index and an owner
+    /// per row.
     ///
     /// # Errors
-    /// [`DataError`] if the source cannot be read, or the job has no such partition.
+    /// [`DataError`] if the source cannot be read, or the job does not have one of the partitions.
     pub fn prepare_parts(
         &self,
         source: &Source,
@@ -252,9 +254,9 @@ impl DataSpec {
         Ok((parts.iter().map(part).collect(), fingerprinter.finish()))
     }
 
-    /// Hands the rows of a source, which are the assigned ones, to `take`, in order and encoded:
-    /// those that `choose` wants, with what it said of them. It is told the worker of each that is
-    /// one to train on.
+    /// Passes encoded rows of `source` to `take`, in order. For each row, `choose` receives its
+    /// worker, or none for an evaluation row, and returns a value to pass on to `take`, or none to
+    /// skip the row. `assignment` must be of the same source.
     pub(crate) fn rows<T>(
         &self,
         source: &Source,
@@ -271,14 +273,15 @@ impl DataSpec {
             choose(owner.map(|(_, &owner)| owner))
         };
         self.visit(source, next, take)?;
+        // The source has fewer or more rows than when the assignment was made.
         if row != *rows {
             return Err(DataError::Changed { source: source.describe() });
         }
         Ok(())
     }
 
-    /// Hands the rows of a source that `choose` wants to `take`, in order and encoded, with what
-    /// `choose` said of them.
+    /// Passes encoded rows of `source` to `take`, in order. For each row, `choose` returns a value
+    /// to pass on to `take`, or none to skip the row.
     fn visit<T>(
         &self,
         source: &Source,
@@ -299,7 +302,7 @@ impl DataSpec {
         })
     }
 
-    /// Encodes all rows of a source, in order, as the job's rows are encoded: to evaluate on.
+    /// Encodes all rows of a source, in order, like the rows of the job, for evaluation.
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read, has no rows, or has rows of another kind.
@@ -310,7 +313,7 @@ impl DataSpec {
         check_rows(source, read.map(|()| all))
     }
 
-    /// Whose each row is, found without reading a number.
+    /// Assigns the rows to workers. Uses only the labels, so numeric features are not kept.
     pub(crate) fn assignment(&self, source: &Source) -> Result<Assignment, DataError> {
         let settings = self.settings();
         settings.check()?;
@@ -334,14 +337,14 @@ impl DataSpec {
     }
 }
 
-/// Whose the rows of a source are.
+/// The assignment of a source's rows to workers.
 #[derive(Debug)]
 pub(crate) struct Assignment {
-    /// How many there are.
+    /// Number of rows.
     pub(crate) rows: usize,
-    /// Those to train on, ascending.
+    /// Indices of the training rows, ascending.
     pub(crate) train: Vec<u32>,
-    /// The worker of each of those.
+    /// The worker of each training row.
     owners: Vec<u32>,
 }
 

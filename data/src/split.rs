@@ -1,18 +1,18 @@
-//! The split of all rows into a training and an evaluation part.
+//! The split of all rows into training and evaluation rows.
 
 use pstrain_compute::rng::Stream;
 
-/// Row numbers of both parts, each in ascending order, so that a file can be split while it is
-/// read. A worker's mini-batches are shuffled later.
+/// Row numbers of both parts. Each is in ascending order, so that a file can be split while it is
+/// read. Workers shuffle their mini-batches later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// Rows to train on.
+    /// Training rows.
     pub train: Vec<u32>,
-    /// Rows to evaluate on.
+    /// Evaluation rows.
     pub evaluation: Vec<u32>,
 }
 
-/// Draws `evaluation_share` of `rows` rows, rounded down, for evaluation; the others train.
+/// Draws `evaluation_share` of `rows` rows, rounded down, for evaluation; the rest is for training.
 ///
 /// Every choice of that many rows is equally likely.
 #[must_use]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What one dense column is shifted and scaled by: `(value - mean) / scale`.
+/// Shift and scale of one dense column: `(value - mean) / scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Standard {
     /// The mean over the training split.
@@ -11,18 +11,18 @@ pub struct Standard {
     pub scale: f32,
 }
 
-/// The statistics of all dense columns. They are part of the job, so that every server and worker
-/// encodes alike, whatever part of the data it holds.
+/// The statistics of all dense columns. They are part of the job, so that all servers and workers
+/// encode alike, whichever part of the data they hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Standardisation(pub Vec<Standard>);
 
 impl Standardisation {
-    /// Fits the statistics to rows of `width` columns, all of which `visit` hands over, in one
-    /// order, each time that it is called.
+    /// Fits the statistics to rows of `width` columns. `visit` is called twice and must pass all
+    /// rows in the same order each time.
     ///
     /// # Errors
-    /// What `visit` fails with.
+    /// The error of `visit`.
     pub fn fit<E>(
         width: usize,
         mut visit: impl FnMut(&mut dyn FnMut(&[f32])) -> Result<(), E>,
@@ -50,11 +50,11 @@ impl Standardisation {
         Ok(Self(means.into_iter().zip(squares).map(standard).collect()))
     }
 
-    /// Standardises a row of as many columns as there are statistics, in place.
+    /// Standardises a row in place. It must have one column for each entry of the statistics.
     ///
     /// # Errors
-    /// The number of the column whose value leaves the range of `f32`; the columns before it are
-    /// standardised then.
+    /// The index of the first column whose value exceeds `f32`. The columns before it are already
+    /// standardised.
     pub fn apply(&self, row: &mut [f32]) -> Result<(), usize> {
         for (column, (value, standard)) in row.iter_mut().zip(&self.0).enumerate() {
             *value = (*value - standard.mean) / standard.scale;

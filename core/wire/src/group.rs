@@ -1,5 +1,5 @@
-//! The messages of several servers: between the coordinator and the others, and between those and
-//! workers.
+//! Messages of a group of servers: between the coordinator and the other servers, and between these
+//! and workers.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -16,40 +16,40 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::sum::ExactSum;
 use pstrain_policy::job::Job;
 
-/// A server to the coordinator: the first message of its connection.
+/// Server to coordinator: the first message of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enlist {
-    /// The protocol version it speaks.
+    /// The protocol version that the server speaks.
     pub protocol: u8,
-    /// Its release ([`BUILD`](crate::BUILD)).
+    /// The server's release ([`BUILD`](crate::BUILD)).
     pub build: String,
-    /// Which server it is.
+    /// The server's position in the group.
     pub place: Place,
-    /// Where workers reach it.
+    /// The address for workers.
     pub address: String,
-    /// Where its standby is, if it has one.
+    /// The address of its standby, if it has one.
     pub standby: Option<String>,
-    /// The run that it has followed, and how many of its decisions; none if it is new.
+    /// The run that it has followed, and the number of decisions; none if it is new.
     pub followed: Option<(u64, u64)>,
-    /// What it has on its disk, if it takes checkpoints.
+    /// Checkpoints on its disk, if it takes checkpoints.
     pub on_disk: Option<OnDisk>,
 }
 
-/// Which server of a job somebody is, as far as it knows.
+/// Position of a server in the group, as far as the server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
-    /// One of those that the job begins with; how many it has been told there are.
+    /// One of the initial servers of the job, with their number as the server was told.
     First {
-        /// Which.
+        /// The server.
         server: ServerId,
-        /// Of how many.
+        /// Number of initial servers.
         servers: u32,
     },
-    /// None: it wants to be one more.
+    /// No position yet: the server asks to join as an additional one.
     Wanted,
-    /// One that came later.
+    /// A server that joined later.
     Given {
-        /// Which.
+        /// The server.
         server: ServerId,
     },
 }
@@ -67,52 +67,52 @@ impl fmt::Display for Place {
 /// The longest address of a server, in bytes.
 pub const MOST_ADDRESS_BYTES: usize = 1024;
 
-/// Whether a text that a peer sent may be dialled and shown to people.
+/// True if a text from a peer may be dialled and shown to people.
 #[must_use]
 pub fn is_address(text: &str) -> bool {
     !text.is_empty() && text.len() <= MOST_ADDRESS_BYTES && !text.chars().any(char::is_control)
 }
 
-/// The answer to [`Enlist`]. The decisions that it has not followed come next.
+/// Answer to [`Enlist`]. The decisions that the server has not followed come next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Enlisted {
     /// The run.
     pub run: u64,
-    /// Which server it is.
+    /// The position that the server has.
     pub server: ServerId,
     /// The job.
     pub job: Job,
     /// The job's digest as the coordinator computes it.
     pub digest: [u8; 32],
-    /// Where the coordinator's standby is, if it has one.
+    /// The address of the coordinator's standby, if it has one.
     pub standby: Option<String>,
     /// The origin of the run, if its servers take checkpoints.
     pub origin: Option<u64>,
 }
 
-/// Decisions in one message, at most.
+/// Maximum number of decisions in one message.
 pub const MOST_DECISIONS: usize = 1024;
 
-/// Bytes of values in the decisions of one message, at most, unless it has one decision alone.
+/// Maximum bytes of values in the decisions of one message, unless it has a single decision.
 pub const MOST_DECISION_BYTES: usize = 4 * 1024 * 1024;
 
 /// Decisions of the coordinator, in order; at most [`MOST_DECISIONS`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decisions {
-    /// The number of the first, from 0 in each run.
+    /// The number of the first decision, counted from 0 in each run.
     pub first: u64,
     /// The decisions.
     pub decisions: Vec<Decision>,
 }
 
 impl Decisions {
-    /// Appends them to `bytes`, one after the other to the end.
+    /// Appends the decisions to `bytes`, one after the other up to the end, without a count.
     pub(super) fn append(&self, bytes: &mut Vec<u8>) {
         codec::append(&self.first, bytes);
         self.decisions.iter().for_each(|decision| codec::append(decision, bytes));
     }
 
-    /// Reads what [`Self::append`] wrote.
+    /// Reads the encoding of [`Self::append`].
     pub(super) fn read(mut bytes: &[u8]) -> Result<Self, Malformed> {
         let first = codec::read_first(&mut bytes)?;
         let mut decisions = Vec::new();
@@ -126,50 +126,50 @@ impl Decisions {
     }
 }
 
-/// A server to the coordinator: so many decisions have been followed and are not needed again.
+/// Server to coordinator: the number of decisions that it has followed and does not need again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Followed {
-    /// How many.
+    /// Number of decisions.
     pub decisions: u64,
 }
 
-/// A server to the coordinator: its part of a gradient has come, and is kept until it is decided.
+/// Server to coordinator: its part of a gradient has arrived, and is kept until the decision on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrived {
-    /// Whose.
+    /// The worker that sent the gradient.
     pub worker: WorkerId,
-    /// Its incarnation.
+    /// The worker's incarnation.
     pub incarnation: Incarnation,
-    /// The push.
+    /// The sequence number of the push.
     pub sequence: Sequence,
-    /// The version it was computed on.
+    /// The version that the gradient was computed on.
     pub base: Version,
-    /// What is wrong with its values.
+    /// The first NaN or infinity among its values, if there is one.
     pub fault: Option<Fault>,
-    /// The sum of their squares, if the length of the whole is limited.
+    /// The sum of the squares of its values, if the norm of the whole gradient is limited.
     pub squares: Option<ExactSum>,
 }
 
-/// A server to the coordinator: its part of what must be known of all keys before the update goes
-/// on that the coordinator has decided on.
+/// Server to coordinator: its part of the sums over all keys that a two-phase update needs before
+/// it can be applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The number of the decision.
+    /// The number of the decision that made the sums necessary.
     pub decision: u64,
     /// Its part of each sum.
     pub sums: Vec<ExactSum>,
 }
 
-/// Values that are no numbers.
+/// NaN or infinity in a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// The first bad key of the gradient.
+    /// The first key with such a value.
     pub key: u64,
-    /// Whether the parameters have such values, too.
+    /// True if the parameters have such values, too.
     pub has_diverged: bool,
 }
 
-/// A server's part of the parameters, for the coordinator.
+/// Server to coordinator: its part of the parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     /// Everything but the values.
@@ -183,36 +183,36 @@ pub struct Slice {
 pub struct SliceHeader {
     /// The version of the values.
     pub version: Version,
-    /// Their keys.
+    /// The keys of the values.
     pub keys: KeyRange,
 }
 
-/// A worker to the coordinator: from now on it goes by this key map.
+/// Worker to coordinator: from now on it uses this key map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapped {
-    /// Its version.
+    /// The version of the key map.
     pub map: u64,
 }
 
-/// The coordinator to a server that has no keys yet: what it must know to follow the decisions.
+/// Coordinator to a server that has no keys yet: the state that it needs to follow decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
-    /// How many decisions were made before those that it will follow.
+    /// Number of decisions before the first that the server will follow.
     pub followed: u64,
-    /// Of each worker id, in order, its incarnation and its last push that was decided.
+    /// Incarnation and last decided push of each worker slot, in order of the worker ids.
     pub seats: Vec<(Incarnation, Sequence)>,
 }
 
-/// Bytes of a [`Portion`], at most.
+/// Maximum bytes of a [`Portion`].
 pub const MOST_PORTION_BYTES: u32 = 1024 * 1024;
 
-/// A piece of what there is to know of keys that move: from whoever has them to the coordinator,
-/// and from there to whoever shall.
+/// A piece of the state of keys that move: from their old server to the coordinator, and from there
+/// to their new server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portion {
-    /// Which piece.
+    /// Position of the piece.
     pub header: PortionHeader,
-    /// Its bytes: the payload, at most [`MOST_PORTION_BYTES`]. Those of all pieces are a
+    /// Its bytes: the payload, at most [`MOST_PORTION_BYTES`]. All pieces together are the encoded
     /// part of a store.
     pub bytes: Vec<u8>,
 }
@@ -220,18 +220,18 @@ pub struct Portion {
 /// The fields of a [`Portion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortionHeader {
-    /// The number of the decision that the keys shall move.
+    /// The number of the decision to move the keys.
     pub cut: u64,
     /// The keys.
     pub keys: KeyRange,
     /// The number of the piece, from 0.
     pub piece: u32,
-    /// How many pieces there are.
+    /// Number of pieces.
     pub pieces: u32,
 }
 
 impl Portion {
-    /// The pieces that `bytes` travel in.
+    /// Splits `bytes` into pieces.
     pub fn cut(cut: u64, keys: KeyRange, bytes: &[u8]) -> impl Iterator<Item = Self> {
         let pieces = bytes.chunks(MOST_PORTION_BYTES as usize);
         let count = pieces.len() as u32;
@@ -242,38 +242,38 @@ impl Portion {
     }
 }
 
-/// A server to the coordinator: all that it shall have has come.
+/// Server to coordinator: the state of all its new keys has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// The number of the decision that the keys shall move.
+    /// The number of the decision to move the keys.
     pub cut: u64,
 }
 
-/// A server to the coordinator: others shall have its keys, so that it can go.
+/// Server to coordinator: asks to hand over its keys to other servers, so that it can stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave;
 
-/// A worker to a server that does not coordinate: the first message of its connection.
+/// Worker to a server other than the coordinator: the first message of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// The protocol version it speaks.
+    /// The protocol version that the worker speaks.
     pub protocol: u8,
-    /// The run, as the coordinator said.
+    /// The run, as the coordinator announced it.
     pub run: u64,
     /// The worker.
     pub worker: WorkerId,
-    /// Its incarnation.
+    /// The worker's incarnation.
     pub incarnation: Incarnation,
-    /// The version of the key map that it knows.
+    /// The version of the key map that the worker knows.
     pub map: u64,
 }
 
-/// The answer to [`Attach`], once the server knows the incarnation and that key map or a later one.
-/// What comes after it is by the key map that it names.
+/// Answer to [`Attach`], once the server knows the incarnation and this key map or a later one.
+/// Later messages of the connection use the key map that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// The version of the key map that the server goes by.
+    /// The version of the server's key map.
     pub map: u64,
-    /// The keys that the server has.
+    /// The server's keys.
     pub keys: KeyRange,
 }

@@ -1,4 +1,4 @@
-//! Why a peer is turned away, in words that say what was wrong and what to do.
+//! Reasons for refusing a peer, in words that say what was wrong and what to do.
 
 use alloc::string::String;
 use core::fmt;
@@ -13,124 +13,124 @@ use pstrain_compute::params::KeyRange;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No protocol version in common.
+    /// The peers have no protocol version in common.
     Protocol {
-        /// Versions the peer speaks.
+        /// Protocol versions that the peer speaks.
         theirs: (u8, u8),
-        /// The version this build speaks.
+        /// The protocol version of this build.
         ours: u8,
     },
-    /// Another release.
+    /// The peer has another release.
     Build {
         /// The worker's release.
         worker: String,
         /// The server's release.
         server: String,
     },
-    /// Credentials where none are understood.
+    /// The peer sent credentials, which this protocol does not have.
     Credentials,
-    /// A worker id that the job does not have.
+    /// The job has no worker with this id.
     UnknownWorker {
-        /// The id asked for.
+        /// The requested id.
         worker: WorkerId,
-        /// Workers of the job.
+        /// Number of workers of the job.
         workers: u32,
     },
-    /// The worker id belongs to somebody who is there.
+    /// Another worker with this id is connected.
     WorkerTaken {
-        /// The id asked for.
+        /// The requested id.
         worker: WorkerId,
-        /// The name of its owner.
+        /// The name of the connected worker.
         owner: String,
     },
-    /// All workers are there.
+    /// All workers are connected.
     Full {
-        /// Workers of the job.
+        /// Number of workers of the job.
         workers: u32,
     },
-    /// Not all servers are there yet.
+    /// Some servers are not connected yet.
     ServersMissing {
-        /// The first that is not.
+        /// The first missing server.
         server: ServerId,
-        /// Servers of the job.
+        /// Number of servers of the job.
         servers: u32,
     },
-    /// The server is there, and another process wants its place without what it has.
+    /// The server is connected, and another process claims its id without its state.
     ServerTaken {
-        /// Which server.
+        /// The server.
         server: ServerId,
     },
-    /// Another process has taken the place of a server, at another address: the worker is to come
-    /// back and be told where.
+    /// Another process at another address has replaced a server. The worker must connect to the
+    /// coordinator again to get the new address.
     ServerMoved {
-        /// Which server.
+        /// The server.
         server: ServerId,
     },
-    /// A server that cannot be one of the job's.
+    /// The peer cannot be a server of the job.
     Server {
         /// Why, in words.
         what: String,
     },
-    /// A standby, which does not answer while it does not lead.
+    /// This node is a standby, which accepts no peers while it does not lead.
     Standby {
-        /// Where it finds the server that leads.
+        /// Address of the primary.
         leader: String,
     },
-    /// A second standby.
+    /// The primary has a standby already.
     HasStandby,
-    /// The run is over.
+    /// The run has ended.
     Over,
-    /// The worker's data are not those of the job.
+    /// The worker's data differ from the data of the job.
     Data {
         /// The difference, in words.
         difference: String,
     },
-    /// An incarnation that was replaced by a newer one.
+    /// The incarnation was replaced by a newer one.
     Fenced {
-        /// The incarnation that spoke.
+        /// The incarnation of the message.
         incarnation: Incarnation,
     },
-    /// Keys that are not those of the model.
+    /// The keys do not match the keys of the model.
     Keys {
         /// The keys of the message.
         given: KeyRange,
-        /// The values of the message.
+        /// Number of values in the message.
         values: u64,
         /// The keys of the model.
         wanted: KeyRange,
     },
-    /// A gradient that is not a number.
+    /// The gradient has NaN or infinite values.
     NotFinite {
-        /// The push.
+        /// The sequence number of the push.
         sequence: Sequence,
-        /// The first bad key.
+        /// The first key with such a value.
         key: u64,
     },
-    /// A message that does not belong here.
+    /// The message is not expected in this state.
     Unexpected {
         /// What was expected and what came, in words.
         what: String,
     },
-    /// Far more messages than a worker has to say.
+    /// The peer sends far more messages than a worker needs to.
     Flooding,
-    /// Another than the peer has proved to be.
+    /// The peer claims another identity than it has proved.
     Identity {
-        /// Who it has proved to be.
+        /// The proved identity.
         is: Identity,
-        /// Whom it wants to be.
+        /// The claimed identity.
         wanted: Identity,
     },
-    /// Bytes that are no frame.
+    /// The bytes are not a frame.
     Frame {
         /// What was wrong, in words.
         what: String,
     },
-    /// A worker without data, where the server has none to send.
+    /// The worker has no data, and the server has none to send.
     NoRows,
 }
 
 impl Refusal {
-    /// Whether trying again cannot help. A place that is taken may become free.
+    /// True if another attempt cannot succeed. A slot that is taken may become free.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
         !matches!(
@@ -213,7 +213,7 @@ impl fmt::Display for Refusal {
                 "incarnation {incarnation} of this worker was replaced by a newer one; only one \
                  process may be this worker"
             ),
-            // Nobody sent any: somebody asked for them.
+            // Without values the message was a request for these keys.
             Self::Keys { given, values: 0, wanted } => {
                 write!(f, "there are no keys {given}: the model has keys {wanted}")
             }
@@ -239,7 +239,7 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Who a peer is, and who it may therefore not be.
+/// Writes the proved identity, and the one that it does not permit.
 fn write_identity(is: Identity, wanted: Identity, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match wanted {
         Identity::Worker(Some(worker)) => write!(

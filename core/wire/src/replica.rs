@@ -1,4 +1,4 @@
-//! The messages of a server and its standby, and what both ask of workers.
+//! Messages between a server and its standby, and the votes that both request from electors.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -12,29 +12,29 @@ use pstrain_compute::id::{Incarnation, ServerId, Term, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
 
-/// Standby to primary: the first message of its connection.
+/// Standby to primary: the first message of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Follow {
-    /// The protocol version it speaks.
+    /// The protocol version that the standby speaks.
     pub protocol: u8,
-    /// Its release ([`BUILD`](crate::BUILD)).
+    /// The standby's release ([`BUILD`](crate::BUILD)).
     pub build: String,
-    /// A number that nobody else has.
+    /// A number that no other process has.
     pub id: u64,
-    /// The digest of the job it was given ([`super::job_digest`]).
+    /// The digest of the job that the standby was given ([`super::job_digest`]).
     pub digest: [u8; 32],
-    /// Where workers reach it.
+    /// The address for workers.
     pub address: String,
-    /// The run it keeps, and how many of its entries; none if it keeps nothing yet.
+    /// The run that it keeps, and the number of entries; none if it keeps nothing yet.
     pub kept: Option<(u64, u64)>,
-    /// The latest term it knows of, or has asked for.
+    /// The latest term that it knows of, or has stood for election in.
     pub term: Term,
 }
 
-/// Primary to standby: a part of its state.
+/// Primary to standby: a part of the primary's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Which part, of which state.
+    /// Position of the part, and of the state in the stream.
     pub header: StateHeader,
     /// The bytes: the payload.
     pub bytes: Vec<u8>,
@@ -45,178 +45,182 @@ pub struct State {
 pub struct StateHeader {
     /// The run.
     pub run: u64,
-    /// Which server of the job it is of.
+    /// The server that has this state.
     pub server: ServerId,
-    /// The term of whoever leads.
+    /// The term of the primary.
     pub term: Term,
-    /// The first entry that is not part of it.
+    /// The number of the first entry that the state does not include.
     pub entry: u64,
-    /// The time it is of, by the clock of the stream.
+    /// The time of the state, by the stream's clock.
     pub at: Time,
-    /// The first byte of this part.
+    /// Offset of this part in the state, in bytes.
     pub from: u64,
-    /// Bytes of the whole state.
+    /// Length of the whole state in bytes.
     pub total: u64,
 }
 
-/// Bytes of a state in one message, at most.
+/// Maximum bytes of a state in one message.
 pub const STATE_CHUNK_BYTES: usize = 256 * 1024;
 
-/// Primary to standby: the next entry of the stream that both keep.
+/// Primary to standby: the next entry of the replicated stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Everything but the input.
     pub header: EntryHeader,
-    /// An input as the primary encodes it: the payload; empty in other entries.
+    /// The payload: an input as the primary encodes it; empty in entries of other kinds.
     pub input: Arc<Vec<u8>>,
 }
 
 /// The fields of an [`Entry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryHeader {
-    /// Its number, from 0 in each run.
+    /// The number of the entry, counted from 0 in each run.
     pub number: u64,
-    /// The term of whoever leads.
+    /// The term of the primary.
     pub term: Term,
-    /// Entries that both have, as far as the primary knows.
+    /// Number of entries that both nodes have, as far as the primary knows.
     pub settled: u64,
-    /// The last of those that count only together: nobody has this one before it has that. An entry
-    /// that counts alone is the last itself.
+    /// The number of the last entry of its batch. The standby applies a batch only once it has all
+    /// of it: pushes without values are useless without the update that they became part of. A
+    /// single entry is its own last.
     pub last: u64,
-    /// When it was sent first, by the clock of the stream; an input may have come earlier.
+    /// When it was first sent, by the stream's clock. Its input may have arrived earlier.
     pub sent: Time,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: EntryKind,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
-    /// An input of the server, which follows.
+    /// An input of the server, in the payload.
     Input,
-    /// The same of a push whose values do not follow: what they became part of does ([`Combined`]),
-    /// or they came to nothing.
+    /// An input that is a push without its values: the standby receives what the values were
+    /// combined to ([`Combined`]), or the push was dropped. Has the shape of its encoded bytes, if
+    /// it was encoded.
     Bare(Option<Shape>),
-    /// Those whose promises count from here on.
+    /// The electors whose votes count from this entry on.
     Electorate(Electorate),
-    /// From here on nobody sees an effect of an entry that the standby does not have.
+    /// From this entry on no effect of an entry is visible before the standby has the entry.
     Paired(Electorate),
 }
 
-/// What is known of the bytes of a push that was encoded, without them.
+/// The shape of an encoded push, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// How they were to be read.
+    /// The encoding.
     pub form: Form,
-    /// How many there were.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// Primary to standby: what the gradients of an update were combined to, ahead of the entry that
-/// makes it.
+/// Primary to standby: the combined gradient of an update, sent before the entry that applies it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combined {
     /// Everything but the values.
     pub header: CombinedHeader,
-    /// The combined gradient as it is before it is clipped, one value for each key: the payload.
+    /// The combined gradient before clipping, one value for each key: the payload.
     pub values: Arc<Vec<f32>>,
 }
 
 /// The fields of a [`Combined`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CombinedHeader {
-    /// The version that the update changes.
+    /// The version that the update starts from.
     pub version: Version,
-    /// The keys that it changes.
+    /// The keys that the update changes.
     pub keys: KeyRange,
 }
 
 impl Combined {
-    /// Bytes of the values on the wire, without frame and header.
+    /// Returns the bytes of the values on the wire, without frame and header.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         (self.values.len() * size_of::<f32>()) as u64
     }
 }
 
-/// Somebody whose promise decides who leads.
+/// A node whose vote decides who leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Elector {
     /// A worker of the job.
     Worker(WorkerId, Incarnation),
-    /// The server that coordinates, where another one is to be led.
+    /// The coordinator, in elections of any other server.
     Coordinator,
 }
 
-/// All whose promises decide who leads.
+/// All nodes whose votes decide who leads.
 pub type Electorate = BTreeSet<Elector>;
 
-/// Standby to primary: so many entries are kept.
+/// Standby to primary: the number of entries that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// How many.
+    /// Number of entries.
     pub entries: u64,
 }
 
-/// A server to an elector: promise that you follow nobody else in an earlier term, or this one.
+/// Server to elector: requests a vote. An elector that grants it follows no other server in this
+/// term, and none in an earlier term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidacy {
     /// The run.
     pub run: u64,
-    /// Which server of the job it wants to be.
+    /// The server of the job that the candidate wants to be.
     pub server: ServerId,
-    /// The term it wants to lead in.
+    /// The term that the candidate wants to lead in.
     pub term: Term,
-    /// The term of what it has kept.
+    /// The term of the candidate's last entry.
     pub kept: Term,
-    /// Who asks.
+    /// The id of the candidate's process.
     pub id: u64,
-    /// How far it is.
+    /// The stage of the election.
     pub stage: Stage,
 }
 
-/// How far a server is that wants to lead. Nobody acts upon the first promise alone: so whoever
-/// dies between the two leaves nothing behind that another would have to know.
+/// Stage of an election, as in Paxos. No server leads on votes of the first stage alone. So a
+/// candidate that dies between the stages leaves no state that another server would have to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// It asks who would follow it.
+    /// The candidate asks which electors would follow it.
     Asks,
-    /// Enough would: now it binds them, and once enough have heard it leads.
+    /// Enough electors would. They are bound now, and the candidate leads once enough have
+    /// answered.
     Binds,
-    /// Its partner is back before enough have heard: nobody is bound to it any more. It has led in
-    /// no term after that of what it has kept, and will not in this one.
+    /// The candidate's partner came back before enough electors were bound: no elector is bound any
+    /// longer. The candidate has led in no term after [`Candidacy::kept`], and will not lead in
+    /// this one.
     Releases,
 }
 
-/// An elector to a server that wants to lead.
+/// Elector to candidate: the vote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// Whose it is.
+    /// The elector.
     pub elector: Elector,
-    /// The incarnations that a worker had before in this run, as the same worker and the same
-    /// process, which has not forgotten what it promised then: it promises as those, too.
+    /// Earlier incarnations of a worker in this run, with the same worker id in the same process,
+    /// which remembers how it voted: the vote counts for them, too.
     pub before: Vec<Incarnation>,
-    /// The term asked for if it is promised; if not, the one that forbids it.
+    /// The requested term if the vote is granted; otherwise the term that forbids it.
     pub term: Term,
-    /// What was asked.
+    /// The stage of the request.
     pub stage: Stage,
-    /// Whether it is promised.
+    /// True if the vote is granted.
     pub granted: bool,
 }
 
-/// A server to a worker, or to one that it coordinates: where it can go if this one is gone. One
-/// that does not coordinate to the coordinator: whether it has a standby.
+/// Server to worker, or coordinator to another server: the address to go to if the sender is gone.
+/// From another server to the coordinator: whether it has a standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standby {
-    /// The address, while there is a standby.
+    /// The address; none if there is no standby.
     pub address: Option<String>,
 }
 
-/// Whoever leads to a server that does no more.
+/// Leading server to a deposed primary: fences the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deposed {
     /// The run.
     pub run: u64,
-    /// The term that has begun.
+    /// The term that has started.
     pub term: Term,
 }

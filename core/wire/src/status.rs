@@ -1,4 +1,4 @@
-//! How a job is doing: for whom it waits, and since when.
+//! Status of a job: what it waits for, and since when.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,32 +13,32 @@ use pstrain_compute::id::{BatchId, Clock, ServerId, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_policy::job::DataFrom;
 
-/// The answer to a status question.
+/// Answer to a status request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The job's name.
     pub job: String,
-    /// The mode, with its consistency as the job names it.
+    /// The mode, with its consistency as the job file names it.
     pub consistency: String,
-    /// Who waits for whom under it, in words.
+    /// The synchronisation rule of the mode, in words.
     pub rule: String,
-    /// How long a worker may be silent.
+    /// How long a worker may be silent before it is lost.
     pub lease: Duration,
     /// Where a worker's examples come from.
     pub data_from: DataFrom,
-    /// The recipe of the job's data, which the nodes only carry.
+    /// The recipe of the job's data. The nodes only pass it on.
     pub recipe: String,
-    /// The mode that was ordered and has not begun, if there is one.
+    /// The mode that was requested and has not started, if there is one.
     pub ordered: Option<String>,
-    /// Where the run is.
+    /// The phase of the run.
     pub phase: Phase,
-    /// Time since the server began.
+    /// Time since the server started.
     pub uptime: Duration,
-    /// Updates applied.
+    /// The current version: updates applied.
     pub version: Version,
     /// Examples applied.
     pub samples: u64,
-    /// Examples the budget asks for.
+    /// Examples in the budget.
     pub samples_wanted: u64,
     /// Passes over the training split so far.
     pub epoch: f64,
@@ -46,174 +46,173 @@ pub struct Status {
     pub loss: Option<f64>,
     /// The last evaluation.
     pub evaluated: Option<LatestEvaluation>,
-    /// For whom the job waits, if it does.
+    /// What the job waits for, if it does.
     pub wait: Option<Wait>,
-    /// Where the server's standby is, if it has one.
+    /// The address of the server's standby, if it has one.
     pub standby: Option<String>,
-    /// Where the server that leads is, if a standby answers, which says what it knows of that.
+    /// The address of the primary, if a standby answers. The standby reports what it knows.
     pub leader: Option<String>,
-    /// The servers, where there are several: the one that coordinates first.
+    /// All servers, if there are several: the coordinator first.
     pub servers: Vec<ServerStatus>,
     /// Every worker id of the job, in order.
     pub members: Vec<MemberStatus>,
-    /// Workers and servers that were refused of late, the last first. The driver knows them.
+    /// Workers and servers that were refused recently, the last first. The driver fills this in.
     pub refused: Vec<RefusedStatus>,
 }
 
-/// A worker or server that said who it is and was refused.
+/// A worker or server that introduced itself and was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedStatus {
     /// The name or number that it gave.
     pub who: String,
-    /// The host it came from; none if its connection was gone by then.
+    /// The host of the peer; none if its connection was already gone.
     pub from: Option<String>,
     /// Why, in words.
     pub why: String,
-    /// How many times, for this reason.
+    /// Number of refusals for this reason.
     pub times: u64,
-    /// The last time, before now.
+    /// Time since the last refusal.
     pub ago: Duration,
 }
 
 /// One of several servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatus {
-    /// Its number.
+    /// The server's number.
     pub server: ServerId,
-    /// How many servers the job began with, if it is one of them.
+    /// Number of initial servers of the job, if it is one of them.
     pub of: Option<u32>,
-    /// Where workers reach it; empty if it never came, or is the one that coordinates.
+    /// The address for workers; empty if the server never connected, or is the coordinator.
     pub address: String,
-    /// The keys that it has; none before it is given some.
+    /// The keys that it has; none before it receives any.
     pub keys: Option<KeyRange>,
-    /// How long it has not been there, if it is not.
+    /// How long it has been disconnected, if it is.
     pub away: Option<Duration>,
     /// Which process can take its place.
     pub successor: Successor,
-    /// Where its standby is, if it has one.
+    /// The address of its standby, if it has one.
     pub standby: Option<String>,
 }
 
 /// Which process can take the place of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Successor {
-    /// Any: the server was never there, or nothing has been decided yet.
+    /// Any process: the server never connected, or nothing has been decided yet.
     Any,
-    /// One with the checkpoints of the server. All servers go back to the last whole checkpoint.
+    /// A process with the server's checkpoints. All servers go back to the last complete one.
     Checkpoint,
-    /// One with all that the server had: the same process, one with its log, or its standby.
+    /// A process with the server's whole state: the same process, one with its log, or its standby.
     Heir,
 }
 
-/// How good the parameters of a version are.
+/// Quality of the parameters of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatestEvaluation {
     /// The version.
     pub version: Version,
-    /// The share of the held-out examples that it gets right.
+    /// The fraction of held-out examples that are classified correctly.
     pub accuracy: f64,
-    /// The mean loss on them.
+    /// The mean loss on the held-out examples.
     pub loss: f64,
 }
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Waits for the workers it needs.
+    /// The run waits for the workers that it needs.
     Gathering,
-    /// Trains.
+    /// The run trains.
     Training,
-    /// Lets outstanding work come back before it ends.
+    /// Outstanding work is awaited before the run ends.
     Draining,
-    /// Is over; says goodbye.
+    /// The run has ended; the server says goodbye to its workers.
     Ending,
 }
 
 /// What a job waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
-    /// Why.
+    /// The reason.
     pub reason: WaitReason,
-    /// The workers that are awaited.
+    /// The awaited workers.
     pub workers: Vec<WorkerId>,
-    /// How long already.
+    /// How long the job has waited.
     pub waited: Duration,
-    /// How long it will wait at most from now on.
+    /// How much longer it will wait at most.
     pub left: Option<Duration>,
 }
 
 /// Why a job waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitReason {
-    /// The run needs more workers to begin or to go on.
+    /// The run needs more workers to start or to continue.
     Workers,
     /// The consistency waits for these workers' gradients.
     Gradients,
-    /// Another mode begins once these workers' gradients have come.
+    /// Another mode starts once these workers' gradients have arrived.
     Fence,
-    /// Keys move to or from a server once these workers' gradients have come.
+    /// Keys move to or from a server once these workers' gradients have arrived.
     Keys,
-    /// The run is over and these workers have not said goodbye.
+    /// The run has ended and these workers have not said goodbye.
     Goodbyes,
-    /// Another server of the job is not there.
+    /// Another server of the job is not connected.
     Server(ServerId),
-    /// The standby is gone, and the workers have not promised to follow the server alone.
+    /// The standby is gone, and not enough workers have voted for the server to continue alone.
     Standby,
-    /// These workers cannot be with one of the other servers, which is there.
+    /// These workers cannot reach one of the other servers, which is connected to the coordinator.
     Unreached(ServerId),
-    /// Whoever answers stands by, and the server that leads is gone: for that one, or for enough
-    /// promises to lead in its place.
+    /// This node is a standby that has lost its primary: it waits for the primary, or for enough
+    /// votes to lead in its place.
     Primary,
-    /// Another server has not said what its keys have of a norm or a distance, by which an update
-    /// goes.
+    /// Another server has not sent its part of a norm or of distances that an update needs.
     Part(ServerId),
-    /// Values that a client has pushed become part of the parameters once these workers' gradients
-    /// have come.
+    /// A client's pushed values become part of the parameters once these workers' gradients have
+    /// arrived.
     Push,
-    /// The standby has a connection and is silent. Nothing that the server does has an effect
-    /// before the standby confirms it.
+    /// The standby is connected but silent. No effect of the server is visible before the standby
+    /// has confirmed it.
     StandbySilent,
 }
 
 /// One worker of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberStatus {
-    /// Its id.
+    /// The worker's id.
     pub worker: WorkerId,
-    /// Its name; empty if it was never there.
+    /// The worker's name; empty if it never connected.
     pub name: String,
-    /// What it is doing.
+    /// What the worker is doing.
     pub state: MemberState,
     /// How long it has been doing that.
     pub since: Duration,
-    /// When it was last heard from, before now.
+    /// Time since its last message.
     pub silent: Duration,
-    /// Its iterations.
+    /// Number of its iterations.
     pub clock: Clock,
-    /// The mini-batch that it computes, or will next.
+    /// The mini-batch that it computes, or will compute next.
     pub batch: BatchId,
-    /// Updates it contributed to.
+    /// Number of updates that it contributed to.
     pub updates: u64,
-    /// Gradients that came.
+    /// Number of gradients that arrived.
     pub pushes: u64,
-    /// Those of them that were thrown away.
+    /// Number of these gradients that were discarded.
     pub dropped: u64,
-    /// Updates that its last applied gradient had missed.
+    /// Number of updates that its last applied gradient had missed.
     pub staleness: u64,
-    /// Where its time went of late.
+    /// Where its time went recently.
     pub recent: Recent,
-    /// Its connection, as whoever drives the server knows it; none without one.
+    /// Figures of its connection from the server's driver; none without a connection.
     pub link: Option<LinkFigures>,
-    /// Mini-batches of its partition that other workers were given.
+    /// Mini-batches of its partition that were assigned to other workers.
     pub reassigned: u64,
-    /// The other server that it cannot be with, and since when.
+    /// The other server that it cannot reach, and since when.
     pub unreached: Option<(Unreached, Duration)>,
 }
 
 /// What a worker is doing, as the server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
-    /// Was never there.
+    /// Never connected.
     Awaited,
     /// Loads its data.
     Preparing,
@@ -221,11 +220,11 @@ pub enum MemberState {
     Computing,
     /// Waits for parameters.
     Waiting,
-    /// Was cut off and has its lease left.
+    /// Was disconnected; its lease has not expired.
     CutOff,
     /// Has used up its share of the budget.
     Finished,
-    /// Its lease is over.
+    /// Its lease has expired.
     Lost,
     /// Said goodbye.
     Left,

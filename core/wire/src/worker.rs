@@ -18,33 +18,33 @@ use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::task::Task;
 use pstrain_policy::job::Job;
 
-/// Who is there and what it can do.
+/// Worker to server: introduces the worker and its capabilities.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The oldest protocol version it speaks.
+    /// The oldest protocol version that the worker speaks.
     pub protocol_min: u8,
-    /// The newest protocol version it speaks.
+    /// The newest protocol version that the worker speaks.
     pub protocol_max: u8,
-    /// Its release ([`BUILD`]).
+    /// The worker's release ([`BUILD`]).
     pub build: String,
     /// A name for people, such as the host's.
     pub name: String,
-    /// The worker id it wants; without one the server chooses.
+    /// The requested worker id; none to let the server choose.
     pub worker: Option<WorkerId>,
-    /// The membership it had before it lost its connection.
+    /// The membership that the worker had before it lost its connection.
     pub resume: Option<Resume>,
-    /// Whether it asks for its examples instead of having them.
+    /// True if the worker requests its examples from the server.
     pub wants_examples: bool,
-    /// The latest term it has promised to follow.
+    /// The latest term in which the worker voted for a leader.
     pub term: Term,
-    /// The other server for which it went away from all of them, if it did.
+    /// The other server because of which the worker disconnected from all servers, if it did.
     pub unreached: Option<Unreached>,
-    /// The place of authentication. Empty so far, anything else is refused.
+    /// Reserved for authentication. The server refuses a Hello in which it is not empty.
     pub credentials: Vec<u8>,
 }
 
 impl Hello {
-    /// One of this release, from somebody who was never here and has its own examples.
+    /// Makes the Hello of a new worker of this release that has its own examples.
     #[must_use]
     pub fn new(name: impl Into<String>, worker: Option<WorkerId>) -> Self {
         Self {
@@ -62,119 +62,118 @@ impl Hello {
     }
 }
 
-/// A membership to take up again.
+/// A membership to resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
     /// The worker id.
     pub worker: WorkerId,
-    /// The incarnation the server issued.
+    /// The incarnation that the server issued.
     pub incarnation: Incarnation,
-    /// The run the server said it was ([`Welcome::run`]).
+    /// The run that the server announced ([`Welcome::run`]).
     pub run: u64,
-    /// The last push that it was allowed.
+    /// The last push that the server has allowed.
     pub allowed: Sequence,
-    /// The last push that it knows to be decided.
+    /// The last push that the worker knows to be decided.
     pub decided: Sequence,
 }
 
-/// The answer to a [`Hello`].
+/// Answer to a [`Hello`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The protocol version that both will speak.
+    /// The protocol version of the connection.
     pub protocol: u8,
-    /// Tells one run of a server from another at the same address.
+    /// Distinguishes runs of servers at the same address.
     pub run: u64,
     /// The worker's id.
     pub worker: WorkerId,
     /// The worker's incarnation.
     pub incarnation: Incarnation,
-    /// Whether the membership asked for goes on, so that a push without answer must be repeated.
+    /// True if the requested membership continues. The worker then repeats pushes without answer.
     pub resumed: bool,
-    /// Who has the worker's examples, for this worker.
+    /// True if the server sends the worker its examples.
     pub examples_from_server: bool,
     /// The job.
     pub job: Job,
-    /// Which server has which keys, and where they are.
+    /// Which server has which keys, and the servers' addresses.
     pub holders: Holders,
-    /// The job's digest as the server computes it ([`super::job_digest`]): if the worker's differs
-    /// the two do not mean the same job.
+    /// The job's digest as the server computes it ([`super::job_digest`]). If the worker computes
+    /// another one, the two do not mean the same job.
     pub digest: [u8; 32],
-    /// The term of whoever leads; 0 where there can be no standby.
+    /// The term of the leading server; 0 where there can be no standby.
     pub term: Term,
-    /// Where the server's standby is, if it has one.
+    /// The address of the server's standby, if it has one.
     pub standby: Option<String>,
 }
 
-/// A request for packed examples of one of the worker's parts.
+/// Worker to server: requests packed examples of one of the worker's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullExamples {
     /// The part.
     pub part: PartId,
-    /// The first row wanted.
+    /// The first requested row.
     pub from: u64,
 }
 
-/// Bytes of packed examples in one message, at most.
+/// Maximum bytes of packed examples in one message.
 pub const EXAMPLES_CHUNK_BYTES: u32 = 256 * 1024;
 
-/// Some rows of the part asked for.
+/// Some rows of the requested part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExamplesChunk {
-    /// Which rows.
+    /// Position of the rows.
     pub rows: ExampleRows,
     /// The rows as [`pstrain_compute::examples::Examples::pack`] writes them: the payload.
     pub packed: Vec<u8>,
 }
 
-/// Which rows of a part a chunk holds.
+/// Position of a chunk in a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExampleRows {
     /// The first row of the chunk.
     pub from: u64,
-    /// Rows of the whole part.
+    /// Number of rows in the whole part.
     pub total: u64,
 }
 
-/// The worker's data are in place.
+/// Worker to server: the worker's data are loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Examples in each of the worker's parts.
+    /// Number of examples in each of the worker's parts.
     pub rows: BTreeMap<PartId, u64>,
-    /// The whole training split that the parts were taken from; none if the server sent the
-    /// examples.
+    /// Fingerprint of the whole training split that the parts were taken from; none if the server
+    /// sent the examples.
     pub train: Option<Fingerprint>,
 }
 
-/// A request for parameters.
+/// Worker to server: requests parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pull {
     /// The worker's incarnation.
     pub incarnation: Incarnation,
-    /// The keys wanted.
+    /// The requested keys.
     pub keys: KeyRange,
     /// The last push that the worker knows to be allowed; 0 if there was none.
     pub allowed: Sequence,
 }
 
-/// A gradient with what the server must know of it.
+/// Worker to server: a gradient with the metadata that the server needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Push {
     /// Everything but the values.
     pub header: PushHeader,
-    /// The gradient, one value for each key: the payload. Shared, because the worker keeps it
-    /// until the push is answered.
+    /// The gradient, one value for each key: the payload. Shared, because the worker keeps it until
+    /// the push is answered.
     pub gradient: Arc<Vec<f32>>,
-    /// The form in which it travels instead, if it does: of these, the gradient is made.
+    /// The encoded gradient, which travels instead if there is one; `gradient` is decoded from it.
     pub encoded: Option<Arc<Encoded>>,
-    /// What whoever received it has seen of it.
+    /// What the receiver has found out about the values.
     pub seen: Seen,
 }
 
-/// What is known of a push beside what it says: it does not tell two pushes apart, nor who holds
-/// them.
+/// Receiver-side metadata; ignored by `==` and `Debug`.
 #[derive(Clone, Copy, Default)]
 pub struct Seen {
-    /// Whether all values are known to be finite.
+    /// True if all values are known to be finite.
     pub finite: bool,
 }
 
@@ -191,19 +190,19 @@ impl PartialEq for Seen {
 }
 
 impl Push {
-    /// One that travels as it is.
+    /// Makes a push that travels unencoded.
     #[must_use]
     pub const fn new(header: PushHeader, gradient: Arc<Vec<f32>>) -> Self {
         Self { header, gradient, encoded: None, seen: Seen { finite: false } }
     }
 
-    /// The first key whose value is NaN or infinite.
+    /// Returns the first key whose value is NaN or infinite.
     #[must_use]
     pub fn first_not_finite(&self) -> Option<u64> {
         if self.seen.finite { None } else { first_not_finite(self.header.keys, &self.gradient) }
     }
 
-    /// Bytes of the gradient on the wire, without frame and header.
+    /// Returns the bytes of the gradient on the wire, without frame and header.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let plain = || self.gradient.len() * size_of::<f32>();
@@ -216,13 +215,13 @@ impl Push {
 pub struct PushHeader {
     /// The worker's incarnation.
     pub incarnation: Incarnation,
-    /// The number of the push.
+    /// The sequence number of the push.
     pub sequence: Sequence,
-    /// The version it was computed on.
+    /// The version that the gradient was computed on.
     pub base: Version,
-    /// What it was computed from.
+    /// The mini-batch that the gradient was computed from.
     pub task: Task,
-    /// Examples it was computed from.
+    /// Number of examples that it was computed from.
     pub samples: u32,
     /// Mean loss over the mini-batch, before the update.
     pub loss: f32,
@@ -230,15 +229,15 @@ pub struct PushHeader {
     pub compute_ns: u64,
     /// The keys of the gradient.
     pub keys: KeyRange,
-    /// Whether this push also pulls.
+    /// True if the push also pulls.
     pub pull: bool,
     /// The last push that the worker knows to be allowed.
     pub allowed: Sequence,
 }
 
 impl PushHeader {
-    /// Of the gradient for which `given` was given: of one example, without loss, computed in no
-    /// time, and more parameters are wanted.
+    /// Makes the header of a push that `given` allows: the gradient is of one example, without
+    /// loss, and computed in no time. The push also pulls.
     #[must_use]
     pub const fn answering(given: &ParametersHeader, incarnation: Incarnation) -> Self {
         Self {
@@ -256,20 +255,21 @@ impl PushHeader {
     }
 }
 
-/// Parameters and the permission to push: once, or a few times on them and those that follow.
+/// Server to worker: parameters and the permission to push, once, or a few times on them and on
+/// later versions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
     /// Everything but the values.
     pub header: ParametersHeader,
-    /// The values, one for each key: the payload. Shared by all who pull this version.
+    /// The values, one for each key: the payload. Shared by all workers that pull this version.
     pub values: Arc<Vec<f32>>,
-    /// Instead of them what has changed since those that came last over this connection: the
-    /// payload, if there is one.
+    /// The changes since the last parameters of this connection, which travel instead of the
+    /// values: the payload, if there is one.
     pub changes: Option<Arc<Encoded>>,
 }
 
 impl Parameters {
-    /// Bytes of the values on the wire, without frame and header.
+    /// Returns the bytes of the values on the wire, without frame and header.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let plain = || self.values.len() * size_of::<f32>();
@@ -284,63 +284,63 @@ pub struct ParametersHeader {
     pub version: Version,
     /// The keys of the values.
     pub keys: KeyRange,
-    /// The push that is allowed now. If that had been allowed already, and is still being computed
-    /// on an earlier version, it shall be computed on this one instead.
+    /// The push that is allowed now. If the worker was allowed this push before, and still computes
+    /// it on an earlier version, it must compute it on this version instead.
     pub sequence: Sequence,
-    /// What it must be computed from.
+    /// The mini-batch that it must be computed from.
     pub task: Task,
-    /// How many more pushes are allowed, without waiting for an answer, from the tasks that follow
-    /// ([`Job::following`]) and on the newest parameters at hand.
+    /// Number of further pushes that the worker may send without waiting for an answer: from the
+    /// tasks that follow ([`Job::following`]), each on the newest parameters it has.
     pub ahead: u32,
-    /// What became of the last push that was decided; every one before it has been, too.
+    /// The decision on the last decided push; every push before it was decided, too.
     pub decided: Option<Decided>,
 }
 
-/// A sign of life; the server answers it with another.
+/// A sign of life. The server answers it with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// The sender's incarnation, as far as it has one.
+    /// The sender's incarnation, if it has one.
     pub incarnation: Option<Incarnation>,
 }
 
-/// The run is over.
+/// Server to worker: the run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Why.
     pub reason: EndReason,
 }
 
-/// Why a run is over.
+/// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndReason {
     /// The budget is used up.
     BudgetReached,
-    /// Somebody asked the server to stop.
+    /// A person asked the server to stop.
     Stopped,
-    /// A worker was lost and the job says to stop then.
+    /// A worker was lost, and the job demands to stop then.
     WorkerLost(WorkerId),
-    /// Too few workers for longer than the patience of the job.
+    /// There were too few workers for longer than the patience of the job.
     TooFewWorkers {
-        /// Workers present.
+        /// Workers that are present.
         present: u32,
-        /// Workers needed.
+        /// Workers that are needed.
         needed: u32,
     },
     /// The parameters, or the gradients of all workers, are no longer finite numbers.
     Diverged(Version),
-    /// A server did not come, or come back, in time, or came back without its parameters.
+    /// A server did not connect, or come back, in time, or came back without its parameters.
     ServerLost(ServerId),
 }
 
-/// A worker leaves.
+/// Worker to server: the worker leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bye {
-    /// Its incarnation.
+    /// The worker's incarnation.
     pub incarnation: Incarnation,
 }
 
 impl EndReason {
-    /// Whether the run did what it was asked to do.
+    /// True if the run did what it was asked to do.
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::BudgetReached | Self::Stopped)
