@@ -1,7 +1,7 @@
-//! Partitions: which worker trains on which rows.
+//! Partitions: the assignment of training rows to workers.
 //!
-//! A [`PartitionSpec`] is what a person writes (`iid`, `dirichlet:0.1`, ...); [`assign()`] gives
-//! every training row to exactly one worker; [`Skew`] measures how unlike the workers' parts are.
+//! A [`PartitionSpec`] is the user's choice (`iid`, `dirichlet:0.1`, ...); [`assign()`] assigns
+//! every training row to exactly one worker; [`Skew`] measures how much the workers' parts differ.
 
 mod assign;
 mod dirichlet;

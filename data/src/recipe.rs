@@ -110,7 +110,7 @@ impl fmt::Display for RecipeName {
     }
 }
 
-/// The text is not the name of a recipe.
+/// Error for a text that is not the name of a recipe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownRecipe(String);
 

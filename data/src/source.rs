@@ -128,8 +128,8 @@ impl Source {
         }
     }
 
-    /// Returns the columns of sparse rows, which `hashing` may limit; none if the rows are not
-    /// sparse.
+    /// Returns the columns of sparse rows, or the columns that `hashing` maps them to; none if the
+    /// rows are not sparse.
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read, or `hashing` is set for rows that are not

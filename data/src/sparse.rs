@@ -1,7 +1,7 @@
-//! Sparse rows: files in the format of LIBSVM, and rows drawn from a seed, of any size.
+//! Sparse rows: files in LIBSVM format, and synthetic rows of any number.
 //!
-//! A row is a label (-1 or +1) and the features that it has. Feature numbers are columns, or are
-//! hashed to columns ([`Hashing`]) where there are more of them than parameters are wanted.
+//! A row is a label (-1 or +1) and its features. A feature's number is its column, or is hashed to
+//! a column ([`Hashing`]) if there should be fewer parameters than features.
 
 mod generator;
 mod hashing;
@@ -14,44 +14,44 @@ pub use generator::{DEFAULT_COLUMNS, DEFAULT_ROWS, SparseGenerator};
 pub use hashing::Hashing;
 pub use libsvm::{LibsvmError, read_file};
 
-/// The names of the two classes: the labels.
+/// The names of the two classes, which are the labels.
 pub const CLASSES: [&str; 2] = ["-1", "+1"];
 
-/// A row as it stands in a source.
+/// A row as it is in the source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SparseRow {
     /// The class: 0 for the label -1, 1 for +1.
     pub class: u16,
-    /// Numbers of features, counted from 0, each once.
+    /// Numbers of the features, counted from 0, each at most once.
     pub features: Vec<u32>,
-    /// Their values.
+    /// Values of the features.
     pub values: Vec<f32>,
 }
 
-/// The columns of a sparse data set.
+/// The columns of sparse data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SparseSpec {
-    /// How many there are.
+    /// Number of columns.
     pub columns: u32,
-    /// Whether features are hashed to them.
+    /// True if features are hashed to the columns.
     pub hashed: bool,
 }
 
 impl SparseSpec {
-    /// The shape of the rows.
+    /// Returns the shape of the rows.
     #[must_use]
     pub const fn shape(self) -> Shape {
         Shape::sparse(self.columns, CLASSES.len() as u32)
     }
 
-    /// Whoever turns rows into examples of these columns.
+    /// Makes an encoder of rows for these columns.
     pub(crate) fn encoder(self) -> SparseEncoder {
         SparseEncoder { spec: self, entries: Vec::new(), columns: Vec::new(), values: Vec::new() }
     }
 }
 
-/// Turns rows into examples, one at a time.
+/// Encodes rows, one at a time.
 #[derive(Debug)]
 pub(crate) struct SparseEncoder {
     spec: SparseSpec,
@@ -61,8 +61,8 @@ pub(crate) struct SparseEncoder {
 }
 
 impl SparseEncoder {
-    /// A row with its features in columns, in ascending order. Features that come to the same
-    /// column are added up.
+    /// Encodes a row: its columns are in ascending order. Values of features that share a column
+    /// are added.
     pub(crate) fn encode(&mut self, row: &SparseRow) -> Row<'_> {
         let SparseSpec { columns, hashed } = self.spec;
         let place =

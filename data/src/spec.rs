@@ -273,7 +273,7 @@ impl DataSpec {
             choose(owner.map(|(_, &owner)| owner))
         };
         self.visit(source, next, take)?;
-        // The source has fewer or more rows than when the assignment was made.
+        // A source that changed may have fewer or more rows than when the assignment was made.
         if row != *rows {
             return Err(DataError::Changed { source: source.describe() });
         }

@@ -1,11 +1,11 @@
-//! Synthetic records: as many as wanted, like NSL-KDD's training file, from a seed.
+//! Synthetic records: any number of records that resemble NSL-KDD's training file, from a seed.
 //!
-//! A [`Profile`] holds summary statistics of the real file and ships with the crate; a
-//! [`Generator`] draws records from it. Record `i` depends on the seed and on `i` alone, and the
-//! features that are asked for do not change each other, so records can be made in any order,
-//! in parts, and for any recipe.
+//! A [`Profile`] has summary statistics of the real file and ships with the crate; a [`Generator`]
+//! draws records from it. Record `i` depends only on the seed and on `i`, and the set of requested
+//! features does not change their values. So records can be generated in any order, in parts, and
+//! for any recipe.
 //!
-//! The profile is derived from NSL-KDD; whoever publishes results obtained with it cites the data
+//! The profile is derived from NSL-KDD. Publications of results obtained with it must cite the data
 //! set as [`crate::nsl_kdd`] says.
 
 mod choice;
@@ -15,5 +15,5 @@ mod profile;
 pub use generator::Generator;
 pub use profile::{LEVELS, Numeric, Pool, Profile, ProfileError, Region, unit};
 
-/// The number of records of the original training file, and of a synthetic one by default.
+/// The number of records of the original training file, and the default for synthetic data.
 pub const DEFAULT_ROWS: u64 = 125_973;

@@ -119,7 +119,7 @@ impl Decoder {
         self.body.as_ref().map_or(0, |body| body.received.missing())
     }
 
-    /// Fails for good: the frame boundaries are lost.
+    /// Makes every further call return `error`, because the frame boundaries are lost.
     fn fail(&mut self, error: FrameError) {
         *self = Self { failed: Some(error), ..Self::new(self.limits) };
     }

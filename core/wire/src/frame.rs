@@ -165,7 +165,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// The bytes are not a frame of this protocol.
+/// Error for bytes that are not a frame of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -301,7 +301,7 @@ pub(super) fn decode(
     Ok(Some((message, checked.len() + CHECKSUM_BYTES)))
 }
 
-/// Parses and checks a header, none if it is incomplete.
+/// Parses and checks a header; none if it is incomplete.
 pub(super) fn parse_header(bytes: &[u8], limits: Limits) -> Result<Option<Header>, FrameError> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         // The header is incomplete, but if its magic is already wrong, more bytes cannot help.

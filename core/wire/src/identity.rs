@@ -58,7 +58,7 @@ impl Identity {
     }
 }
 
-/// The peer has proved another identity than the required one.
+/// Error of a peer that has proved another identity than the required one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherIdentity {
     /// The identity that the peer has proved.
@@ -79,7 +79,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The text is not an identity that can be proved.
+/// Error for a text that is not an identity that can be proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoIdentity(String);
 

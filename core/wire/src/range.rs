@@ -152,7 +152,7 @@ impl fmt::Display for How {
     }
 }
 
-/// The text names no [`How`].
+/// Error for a text that names no [`How`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchHow;
 

@@ -36,14 +36,14 @@ pub enum Refusal {
         /// Number of workers of the job.
         workers: u32,
     },
-    /// Another worker with this id is connected.
+    /// Another process holds this worker id.
     WorkerTaken {
         /// The requested id.
         worker: WorkerId,
-        /// The name of the connected worker.
+        /// The name of that worker.
         owner: String,
     },
-    /// All workers are connected.
+    /// All worker slots are taken.
     Full {
         /// Number of workers of the job.
         workers: u32,

@@ -96,8 +96,8 @@ pub enum EntryKind {
     /// An input of the server, in the payload.
     Input,
     /// An input that is a push without its values: the standby receives what the values were
-    /// combined to ([`Combined`]), or the push was dropped. Has the shape of its encoded bytes, if
-    /// it was encoded.
+    /// combined to ([`Combined`]), or the push was dropped. The value is the shape of its encoded
+    /// bytes, if it was encoded.
     Bare(Option<Shape>),
     /// The electors whose votes count from this entry on.
     Electorate(Electorate),

@@ -46,7 +46,7 @@ pub struct Status {
     pub loss: Option<f64>,
     /// The last evaluation.
     pub evaluated: Option<LatestEvaluation>,
-    /// What the job waits for, if it does.
+    /// The current wait of the job, if it waits.
     pub wait: Option<Wait>,
     /// The address of the server's standby, if it has one.
     pub standby: Option<String>,
@@ -129,7 +129,7 @@ pub enum Phase {
     Ending,
 }
 
-/// What a job waits for.
+/// A wait of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
     /// The reason.
@@ -181,9 +181,9 @@ pub struct MemberStatus {
     pub worker: WorkerId,
     /// The worker's name; empty if it never connected.
     pub name: String,
-    /// What the worker is doing.
+    /// The worker's state.
     pub state: MemberState,
-    /// How long it has been doing that.
+    /// How long it has been in this state.
     pub since: Duration,
     /// Time since its last message.
     pub silent: Duration,
@@ -209,7 +209,7 @@ pub struct MemberStatus {
     pub unreached: Option<(Unreached, Duration)>,
 }
 
-/// What a worker is doing, as the server sees it.
+/// State of a worker, as the server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
     /// Never connected.

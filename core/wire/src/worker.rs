@@ -35,7 +35,8 @@ pub struct Hello {
     pub resume: Option<Resume>,
     /// True if the worker requests its examples from the server.
     pub wants_examples: bool,
-    /// The latest term in which the worker voted for a leader.
+    /// The latest term that the worker has voted for or followed; it follows no leader of an
+    /// earlier one.
     pub term: Term,
     /// The other server because of which the worker disconnected from all servers, if it did.
     pub unreached: Option<Unreached>,
@@ -166,7 +167,7 @@ pub struct Push {
     pub gradient: Arc<Vec<f32>>,
     /// The encoded gradient, which travels instead if there is one; `gradient` is decoded from it.
     pub encoded: Option<Arc<Encoded>>,
-    /// What the receiver has found out about the values.
+    /// Receiver-side metadata of the values.
     pub seen: Seen,
 }
 

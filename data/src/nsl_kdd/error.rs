@@ -1,76 +1,76 @@
-//! What can be wrong with a file, told so that it can be put right.
+//! Errors of a file, with the information that is needed to repair it.
 
 use std::fmt;
 use std::io;
 
 use super::schema::{COLUMN_NAMES, category_groups};
 
-/// A file that could not be read as NSL-KDD.
+/// Error for a file that cannot be read as NSL-KDD.
 #[derive(Debug)]
 pub struct ReadError {
-    /// The file, as it was named.
+    /// The path of the file, as it was given.
     pub file: String,
-    /// The line, counted from 1, where the problem belongs to one.
+    /// The line of the problem, counted from 1, if it is in a line.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a file or one of its lines. Columns are counted from 1.
+/// A problem of a file or one of its lines. Columns are counted from 1.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
     /// The file cannot be opened or read.
     Io(io::Error),
-    /// A compressed file that ends early or is damaged.
+    /// A compressed file ends early or is damaged.
     Damaged {
-        /// The compression, as its file name ending is known.
+        /// The name of the compression, such as `gzip`.
         compression: &'static str,
-        /// What the decompressor said.
+        /// The error of the decompressor.
         source: io::Error,
     },
-    /// No line at all.
+    /// The file has no records.
     Empty,
-    /// A folder without a file of a known name.
+    /// The folder has no file with a known name.
     NoFile {
-        /// The names that were looked for.
+        /// The names that were tried.
         tried: Vec<String>,
     },
     /// The line is not text, or longer than any record.
     NotText,
     /// The first line names the columns.
     Header,
-    /// A wrong number of columns.
+    /// The line has a wrong number of columns.
     Width {
-        /// How many the line has.
+        /// Number of columns of the line.
         found: usize,
-        /// How many the lines before it have, if there are any.
+        /// Number of columns of the lines before it, if there are any.
         before: Option<usize>,
     },
-    /// Not a number.
+    /// The field is not a number.
     NotNumber {
         /// The column.
         column: usize,
-        /// What stands there.
+        /// The content of the field.
         value: String,
     },
-    /// A number that is infinite, not a number, or too large to compute with.
+    /// The number is NaN, infinite, or too large for `f32`.
     NotFinite {
         /// The column.
         column: usize,
-        /// What stands there.
+        /// The content of the field.
         value: String,
     },
-    /// A protocol, service or flag that the data set does not know.
+    /// The data set has no such protocol, service or flag.
     Category {
         /// The column.
         column: usize,
-        /// What stands there.
+        /// The content of the field.
         value: String,
     },
-    /// A label that is neither `normal` nor a known attack.
+    /// The label is neither `normal` nor a known attack.
     Attack {
-        /// What stands there.
+        /// The content of the field.
         value: String,
     },
 }
@@ -161,7 +161,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A column by number and name.
+/// A column with its name, for messages.
 struct Column(usize);
 
 impl fmt::Display for Column {

@@ -1,7 +1,7 @@
-//! Reads records, one at a time, from an original file.
+//! Reads records from an original file, one at a time.
 //!
-//! The format knows neither quotes nor escapes, so a line is split at its commas. Lines are read
-//! one by one to count them as an editor does, blank ones included, and to bound their length.
+//! The format has neither quotes nor escapes, so a line is split at its commas. The reader goes
+//! line by line to count lines as an editor does, including blank ones, and to limit their length.
 
 use std::io::{self, BufRead, Read as _};
 use std::path::Path;
@@ -11,21 +11,21 @@ use super::record::{Columns, Record};
 use super::schema::{Attack, COLUMN_NAMES, FLAGS, NUMERIC, PROTOCOLS, SERVICES, file_column};
 use crate::decompress;
 
-/// More bytes than a record ever has.
+/// Maximum length of a line in bytes, more than any record has.
 const LONGEST: usize = 4096;
-/// Columns of a record with its difficulty.
+/// Columns of a record with difficulty.
 const COLUMNS: usize = COLUMN_NAMES.len();
-/// Where the label stands in a line, counted from 0; the difficulty may follow it.
+/// The column of the label, counted from 0; the difficulty may follow it.
 const LABEL: usize = 41;
-/// Greatest length in bytes of a field that is quoted in a message.
+/// Maximum length in bytes of a field that is quoted in a message.
 const QUOTED: usize = 40;
 
-/// Reads the file at `path`, plain or packed with gzip, xz or zstd, record by record.
+/// Reads the file at `path`, plain or compressed with gzip, xz or zstd, record by record.
 ///
-/// Numbers outside `columns` are checked but not kept. `visit` may end the reading by an error.
+/// Numbers outside `columns` are checked but not kept. `visit` may stop by an error.
 ///
 /// # Errors
-/// [`ReadError`] at the first thing that is wrong, or what `visit` returned.
+/// [`ReadError`] at the first problem, or the error of `visit`.
 pub fn read_file<E: From<ReadError>>(
     path: &Path,
     columns: Columns,
@@ -37,7 +37,7 @@ pub fn read_file<E: From<ReadError>>(
     read_from(opened.bytes, &name, opened.compression, columns, visit)
 }
 
-/// Reads plain records from `bytes`; `name` stands for the file in messages.
+/// Reads plain records from `bytes`; messages use `name` as the name of the file.
 ///
 /// # Errors
 /// As [`read_file`].
@@ -82,7 +82,7 @@ fn read_from<E: From<ReadError>>(
     }
 }
 
-/// Reads a line, or as much of it as shows that it is too long; false at the end.
+/// Reads a line, or enough of it to show that it is too long; false at the end of the file.
 fn next_line(bytes: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     Ok(bytes.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', line)? > 0)
@@ -101,7 +101,7 @@ fn parse(
     columns: Columns,
     record: &mut Record,
 ) -> Result<(), Problem> {
-    // Whoever points at a picture or a database should not read about columns.
+    // Tells a picture or a database from a text file, so that its error does not mention columns.
     let text = || line.len() <= LONGEST && !line.contains(&0) && std::str::from_utf8(line).is_ok();
     let mut fields: [&[u8]; COLUMNS] = [b""; COLUMNS];
     let mut found = 0;
@@ -141,7 +141,7 @@ fn parse(
     Ok(())
 }
 
-/// Whether a field is a short decimal number without sign: nearly all are, and need no parsing.
+/// True if a field is a short decimal number without sign. Nearly all are, and need no parsing.
 fn is_plain(field: &[u8]) -> bool {
     field.len() <= 12
         && field.first().is_some_and(u8::is_ascii_digit)
@@ -159,7 +159,7 @@ fn number(field: &[u8], column: usize) -> Result<f32, Problem> {
     }
 }
 
-/// The index of a symbolic value in its sorted list.
+/// Returns the index of a symbolic value in its sorted list.
 fn category(values: &[&str], field: &[u8], column: usize) -> Result<u8, Problem> {
     match values.binary_search_by(|value| value.as_bytes().cmp(field)) {
         Ok(index) => Ok(index as u8),
@@ -167,7 +167,7 @@ fn category(values: &[&str], field: &[u8], column: usize) -> Result<u8, Problem>
     }
 }
 
-/// A field for a message: readable whatever it holds, and short.
+/// Formats a field for a message: lossily as text, and shortened.
 fn quoted(field: &[u8]) -> String {
     match field.get(..QUOTED) {
         Some(begin) if field.len() > QUOTED => format!("{}...", String::from_utf8_lossy(begin)),

@@ -2,7 +2,7 @@
 
 use super::schema::{Attack, NUMERIC};
 
-/// One connection: symbolic columns as numbers, numeric features as the file gives them.
+/// One connection: symbolic columns as indices, numeric features as the file has them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record {
     /// Index into [`PROTOCOLS`](super::PROTOCOLS).
@@ -13,7 +13,7 @@ pub struct Record {
     pub flag: u8,
     /// The label.
     pub attack: Attack,
-    /// The numeric features in the order of the file. Those that were not asked for are 0.
+    /// The numeric features in the order of the file. Features that were not requested are 0.
     pub numbers: [f32; NUMERIC],
 }
 
@@ -29,23 +29,23 @@ impl Default for Record {
     }
 }
 
-/// A set of numeric features, so that only those are parsed or drawn that somebody uses.
+/// A set of numeric features, so that only features in use are parsed or drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Columns(u64);
 
 impl Columns {
-    /// No numeric feature: only labels and symbolic columns.
+    /// No numeric features: only labels and symbolic columns.
     pub const NONE: Self = Self(0);
     /// All numeric features.
     pub const ALL: Self = Self((1 << NUMERIC) - 1);
 
-    /// The features with the given numbers.
+    /// Returns the set of the features with the given numbers.
     #[must_use]
     pub fn of(numerics: &[u8]) -> Self {
         Self(numerics.iter().fold(0, |set, &numeric| set | 1 << numeric))
     }
 
-    /// Whether feature `numeric` is in the set.
+    /// True if feature `numeric` is in the set.
     #[must_use]
     pub const fn contains(self, numeric: usize) -> bool {
         self.0 >> numeric & 1 == 1

@@ -1,4 +1,4 @@
-//! The names that the data set uses: columns, categories, attacks, classes.
+//! The names in the data set: columns, categories, attacks and classes.
 
 use std::fmt;
 
@@ -133,10 +133,11 @@ pub const COLUMN_NAMES: [&str; 43] = [
     "difficulty",
 ];
 
-/// The number of numeric features: all columns but the three symbolic ones, label and difficulty.
+/// The number of numeric features: all columns except the three symbolic ones, label and
+/// difficulty.
 pub const NUMERIC: usize = 38;
 
-/// Name and class of every attack that training or test files know.
+/// Name and class of normal traffic and of every attack in the training and test files.
 const ATTACKS: [(&str, u8); 40] = [
     ("normal", 0),
     ("apache2", 1),
@@ -180,20 +181,20 @@ const ATTACKS: [(&str, u8); 40] = [
     ("xterm", 4),
 ];
 
-/// An attack by its number in the data set's list, or normal traffic.
+/// An attack, or normal traffic, by its index in the data set's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attack(u8);
 
 impl Attack {
-    /// Every attack, normal traffic first.
+    /// Returns all attacks, normal traffic first.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..ATTACKS.len() as u8).map(Self)
     }
 
-    /// The attack of the given name, exactly as the files write it.
+    /// Returns the attack with the given name, exactly as the files write it.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
-        // Most records are of these two, so they are looked at first.
+        // Most records have one of these two labels, so they are compared first.
         match name {
             b"normal" => Some(Self(0)),
             b"neptune" => Some(NEPTUNE),
@@ -201,19 +202,19 @@ impl Attack {
         }
     }
 
-    /// The name, as the files write it.
+    /// Returns the name, as the files write it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         ATTACKS[self.0 as usize].0
     }
 
-    /// The class, an index into [`CLASSES`].
+    /// Returns the class, an index into [`CLASSES`].
     #[must_use]
     pub const fn class(self) -> u8 {
         ATTACKS[self.0 as usize].1
     }
 
-    /// The number in the list, from 0.
+    /// Returns the index in the list, from 0.
     #[must_use]
     pub const fn number(self) -> usize {
         self.0 as usize
@@ -228,12 +229,12 @@ impl fmt::Display for Attack {
     }
 }
 
-/// The column of a file (counted from 0) that holds numeric feature `numeric`.
+/// Returns the column of a file (counted from 0) that has numeric feature `numeric`.
 pub(super) const fn file_column(numeric: usize) -> usize {
     if numeric == 0 { 0 } else { numeric + 3 }
 }
 
-/// The name of numeric feature `numeric`, counted from 0 in the order of the file.
+/// Returns the name of numeric feature `numeric`, counted from 0 in the order of the file.
 ///
 /// # Panics
 /// If `numeric` is not below [`NUMERIC`].
@@ -243,7 +244,7 @@ pub const fn numeric_name(numeric: usize) -> &'static str {
     COLUMN_NAMES[file_column(numeric)]
 }
 
-/// Name and values of the three symbolic columns, in the order of the file.
+/// Returns name and values of the three symbolic columns, in the order of the file.
 #[must_use]
 pub const fn category_groups() -> [(&'static str, &'static [&'static str]); 3] {
     [(COLUMN_NAMES[1], &PROTOCOLS), (COLUMN_NAMES[2], &SERVICES), (COLUMN_NAMES[3], &FLAGS)]
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn lists_are_sorted_and_attacks_are_found_by_name() {
-        // By bytes: upper case before lower case, as the one-hot columns are.
+        // Sorted by bytes: upper case before lower case, like the one-hot columns.
         for (_, values) in category_groups() {
             assert!(values.is_sorted());
         }

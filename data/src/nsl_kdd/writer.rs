@@ -5,14 +5,15 @@ use std::io::{self, Write};
 use super::record::Record;
 use super::schema::{FLAGS, NUMERIC, PROTOCOLS, SERVICES, numeric_name};
 
-/// The difficulty level that is written for every record: 21, the data set's level of records
-/// that every one of its authors' learners labelled correctly. Nothing reads it.
+/// The difficulty level in every written record: 21, the data set's level for records that all
+/// learners of its authors labelled correctly. No reader uses it.
 pub const DIFFICULTY: u8 = 21;
 
-/// Writes one record as a line of 43 columns: counts as whole numbers, rates with 2 decimals.
+/// Writes one record as a line of 43 columns: rates with 2 decimals, other numbers in their
+/// shortest form.
 ///
 /// # Errors
-/// What `out` returns.
+/// The error of `out`.
 pub fn write(record: &Record, out: &mut impl Write) -> io::Result<()> {
     write!(
         out,
@@ -33,7 +34,7 @@ pub fn write(record: &Record, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, ",{},{DIFFICULTY}", record.attack)
 }
 
-/// Whether a numeric feature is a share in 0..=1 that the files give with two decimals.
+/// True if a numeric feature is a rate in 0..=1, which the files write with two decimals.
 fn is_rate(numeric: usize) -> bool {
     numeric_name(numeric).ends_with("_rate")
 }

@@ -1,4 +1,4 @@
-//! Gives every training row to exactly one worker.
+//! Assigns every training row to exactly one worker.
 
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::{Random, Stream};
@@ -8,21 +8,21 @@ use super::error::PartitionError;
 use super::spec::PartitionSpec;
 use crate::nsl_kdd::CLASSES;
 
-/// Draws that are made before a Dirichlet partition is given up.
+/// Maximum number of draws for a Dirichlet partition.
 const TRIES: u32 = 1000;
-/// The class that both sides of the paper's split have: Normal.
+/// Normal, the class that both sides of the paper's split share.
 const SHARED_CLASS: u16 = 0;
-/// The side of each class in the paper's split. Normal's is not used.
+/// The side of each class in the paper's split. The entry of Normal is not used.
 const SIDES: [usize; CLASSES.len()] = [0, 0, 1, 0, 1];
 
-/// The worker of each training row, given the rows' classes.
+/// Returns the worker of each training row, given the rows' classes.
 ///
-/// The same arguments give the same answer on every machine. A Dirichlet draw that leaves a worker
-/// fewer than [`PartitionSpec::least_rows`] is drawn again. Every partition leaves each at least
-/// one row.
+/// The same arguments give the same result on every machine. If a Dirichlet draw leaves a worker
+/// with fewer than [`PartitionSpec::least_rows`], it is repeated. Every worker gets at least one
+/// row.
 ///
 /// # Errors
-/// [`PartitionError`] if a parameter is out of range, or a worker would be left without rows.
+/// [`PartitionError`] if a parameter is out of range, or a worker would have no rows.
 pub fn assign(
     spec: &PartitionSpec,
     labels: &[u16],
@@ -150,7 +150,8 @@ fn mix(labels: &[u16], workers: u32, q: f64, stream: Stream) -> Vec<u32> {
     let mut owners = paper(labels, workers, stream);
     let mut rng = stream.fork("mix", 0).rng();
     for owner in &mut owners {
-        // Both draws every time: rows that move at a high Q move to the same worker at a low one.
+        // Makes both draws for every row, so that a row that moves at a high Q moves to the same
+        // worker at a lower Q.
         let (coin, anyone) = (rng.unit(), rng.below(workers.into()));
         if coin >= q {
             *owner = anyone as u32;
@@ -169,13 +170,13 @@ fn by_size(rows: usize, weights: &[f64], stream: Stream) -> Vec<u32> {
     owners
 }
 
-/// The rows of the classes that `wanted` picks, in order.
+/// Returns the rows of the classes that `wanted` selects, in order.
 fn rows_of(labels: &[u16], wanted: impl Fn(u16) -> bool) -> Vec<u32> {
     let rows = labels.iter().enumerate().filter(|&(_, &class)| wanted(class));
     rows.map(|(row, _)| row as u32).collect()
 }
 
-/// Deals `rows` in random order to `members` in turn: parts differ by at most one row.
+/// Assigns `rows` in random order to `members` in turn: parts differ by at most one row.
 fn deal(mut rows: Vec<u32>, members: &[u32], rng: &mut Random, owners: &mut [u32]) {
     rng.shuffle(&mut rows);
     for (row, &member) in rows.into_iter().zip(members.iter().cycle()) {
@@ -183,7 +184,8 @@ fn deal(mut rows: Vec<u32>, members: &[u32], rng: &mut Random, owners: &mut [u32
     }
 }
 
-/// Where each worker's part of `rows` rows ends, in proportion to shares that add up to 1.
+/// Returns the end of each worker's part of `rows` rows, in proportion to `shares`, which add up to
+/// 1.
 fn apportion(rows: usize, shares: &[f64]) -> Vec<usize> {
     let mut sum = 0.0;
     let mut ends: Vec<usize> = shares
@@ -193,13 +195,14 @@ fn apportion(rows: usize, shares: &[f64]) -> Vec<usize> {
             ((sum * rows as f64).round() as usize).min(rows)
         })
         .collect();
+    // The sum of the shares may differ from 1 by rounding.
     if let Some(last) = ends.last_mut() {
         *last = rows;
     }
     ends
 }
 
-/// Gives worker `i` the rows from the end of worker `i - 1`'s part to its own end.
+/// Assigns worker `i` the rows from the end of worker `i - 1`'s part to its own end.
 fn hand_out(rows: &[u32], ends: &[usize], owners: &mut [u32]) {
     let mut begin = 0;
     for (worker, &end) in ends.iter().enumerate() {

@@ -1,14 +1,15 @@
 //! Draws from a symmetric Dirichlet distribution.
 //!
-//! Written out here, on `libm`: server and workers draw the same partition on machines whose
-//! system libraries round differently, and the usual product of powers underflows for the small
-//! concentrations that are of interest.
+//! Implemented here, on `libm`, because server and workers must draw the same partition on machines
+//! whose system libraries round differently, and because the usual product of powers underflows for
+//! the small concentrations that are of interest.
 
 use pstrain_compute::rng::Random;
 
 /// Draws `count` shares that add up to 1.
 pub(super) fn shares(alpha: f64, count: usize, rng: &mut Random) -> Vec<f64> {
     let logarithms: Vec<f64> = (0..count).map(|_| log_gamma_variate(alpha, rng)).collect();
+    // Subtracting the largest logarithm before `exp` avoids the underflow.
     let most = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut shares: Vec<f64> = logarithms.iter().map(|log| libm::exp(log - most)).collect();
     let total: f64 = shares.iter().sum();
@@ -16,7 +17,7 @@ pub(super) fn shares(alpha: f64, count: usize, rng: &mut Random) -> Vec<f64> {
     shares
 }
 
-/// The logarithm of a draw from the gamma distribution with the given shape and scale 1.
+/// Draws the logarithm of a gamma variate with the given shape and scale 1.
 fn log_gamma_variate(shape: f64, rng: &mut Random) -> f64 {
     // A variate of shape a is one of shape a + 1 times the a-th root of a uniform variate.
     let boost = libm::log(positive_unit(rng)) / shape;
@@ -36,13 +37,13 @@ fn log_gamma_variate(shape: f64, rng: &mut Random) -> f64 {
     }
 }
 
-/// A draw from the standard normal distribution (Box and Muller 1958).
+/// Draws from the standard normal distribution (Box and Muller 1958).
 fn normal(rng: &mut Random) -> f64 {
     let radius = libm::sqrt(-2.0 * libm::log(positive_unit(rng)));
     radius * libm::cos(std::f64::consts::TAU * rng.unit())
 }
 
-/// A uniform draw from `(0, 1]`.
+/// Draws uniformly from `(0, 1]`.
 fn positive_unit(rng: &mut Random) -> f64 {
     1.0 - rng.unit()
 }

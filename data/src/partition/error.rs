@@ -1,10 +1,10 @@
-//! What can be wrong with a partition.
+//! Errors of partitions.
 
 use std::fmt;
 
 use pstrain_compute::id::WorkerId;
 
-/// A text that describes no partition.
+/// Error for a text that does not describe a partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnknownPartition {
     text: String,
@@ -42,36 +42,36 @@ impl fmt::Display for UnknownPartition {
 
 impl std::error::Error for UnknownPartition {}
 
-/// A partition that cannot be made of these rows for these workers.
+/// Error of a partition that cannot be made of these rows for these workers.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PartitionError {
-    /// A parameter outside its range.
+    /// A parameter is outside its range.
     Parameter {
-        /// The partition as written.
+        /// The partition in text form.
         partition: String,
-        /// The parameter.
+        /// The value of the parameter.
         value: f64,
-        /// Its range.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// No workers, or more than rows.
+    /// There are no workers, or more workers than rows.
     Workers {
         /// The number of workers.
         workers: u32,
-        /// Training rows.
+        /// Number of training rows.
         rows: usize,
     },
-    /// As many sizes as workers are needed.
+    /// The number of sizes differs from the number of workers.
     Sizes {
-        /// The sizes given.
+        /// The number of sizes.
         sizes: usize,
         /// The number of workers.
         workers: u32,
     },
-    /// A worker that would have nothing to train on.
+    /// A worker would have no training rows.
     Idle {
-        /// The partition as written.
+        /// The partition in text form.
         partition: String,
         /// The worker.
         worker: WorkerId,
@@ -82,11 +82,11 @@ pub enum PartitionError {
     Dirichlet {
         /// The concentration.
         alpha: f64,
-        /// Rows that every worker must have.
+        /// Minimum rows of every worker.
         minimum: u32,
         /// The number of workers.
         workers: u32,
-        /// Draws made.
+        /// Number of draws.
         tries: u32,
     },
 }

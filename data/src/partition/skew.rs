@@ -1,31 +1,31 @@
-//! How unlike the workers' parts are: the degree of non-IID.
+//! Measures of how much the workers' parts differ: the degree of non-IID.
 
 use serde::Serialize;
 
 /// Measures of a whole partition.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Skew {
-    /// Each worker's own measures.
+    /// Measures of each worker's part.
     pub workers: Vec<WorkerSkew>,
-    /// The mean L1 distance, each worker weighted by its share of the rows.
+    /// The mean L1 distance, weighted by each worker's fraction of the rows.
     pub mean_l1: f64,
-    /// The greatest L1 distance.
+    /// The largest L1 distance.
     pub max_l1: f64,
     /// The Gini coefficient of the workers' row counts: 0 if all are equal.
     pub gini: f64,
 }
 
-/// Measures of one worker's part. Distances are from the distribution of classes over all
-/// training rows.
+/// Measures of one worker's part. Distances are to the distribution of classes over all training
+/// rows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorkerSkew {
-    /// Rows of this worker.
+    /// Number of the worker's rows.
     pub rows: u64,
-    /// Its share of all training rows.
+    /// Fraction of all training rows.
     pub share: f64,
-    /// Its rows of each class.
+    /// Number of the worker's rows of each class.
     pub class_counts: Vec<u64>,
-    /// Sum of the absolute differences, 0 to 2. (Twice the total variation; called the earth
+    /// Sum of the absolute differences, 0 to 2. (Twice the total variation distance; called earth
     /// mover's distance in federated learning.)
     pub l1: f64,
     /// Hellinger distance, 0 to 1.
@@ -37,7 +37,7 @@ pub struct WorkerSkew {
 impl Skew {
     /// Measures the partition in which row `i` has class `labels[i]` and worker `owners[i]`.
     ///
-    /// Rows of classes from `classes` or workers from `workers` up are left out.
+    /// Ignores rows of classes from `classes` up, and rows of workers from `workers` up.
     #[must_use]
     pub fn of(labels: &[u16], classes: usize, owners: &[u32], workers: u32) -> Self {
         let mut counts = vec![vec![0_u64; classes]; workers as usize];

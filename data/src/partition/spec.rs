@@ -1,4 +1,4 @@
-//! Partitions as people write them.
+//! Partitions in text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{PartitionError, UnknownPartition};
 
-/// How the training rows are given to the workers.
+/// How the training rows are assigned to the workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 #[non_exhaustive]
@@ -15,37 +15,37 @@ pub enum PartitionSpec {
     /// `iid`: random parts of equal size.
     #[default]
     Iid,
-    /// `paper-non-iid`: two sides, one with DoS, R2L and half of Normal, the other with U2R,
-    /// Probe and the other half. Workers 0, 2, 4, ... share the first side evenly, workers 1, 3,
-    /// 5, ... the second; a single worker has everything.
+    /// `paper-non-iid`: two sides, one with DoS, R2L and half of Normal, the other with U2R, Probe
+    /// and the other half. Workers 0, 2, 4, ... share the first side evenly, workers 1, 3, 5, ...
+    /// the second; a single worker has all rows.
     PaperNonIid,
-    /// `by-class`: classes are given to the workers in turn; with more workers than classes,
+    /// `by-class`: classes are assigned to the workers in turn; with more workers than classes,
     /// several workers share a class evenly.
     ByClass,
-    /// `dirichlet:ALPHA`: of each class, the workers' shares are drawn from a symmetric Dirichlet
+    /// `dirichlet:ALPHA`: for each class, the workers' shares are drawn from a symmetric Dirichlet
     /// distribution. 100 is nearly IID, 0.1 severe.
     Dirichlet {
         /// The concentration, above 0.
         alpha: f64,
     },
-    /// `mix:Q`: each row goes to its owner under `paper-non-iid` with probability Q, otherwise to
-    /// any worker. 0 is IID, 1 is `paper-non-iid`.
+    /// `mix:Q`: each row goes to its owner under `paper-non-iid` with probability Q, otherwise to a
+    /// uniformly drawn worker. 0 is IID, 1 is `paper-non-iid`.
     Mix {
         /// The probability, 0 to 1.
         q: f64,
     },
-    /// `sizes:W1,W2,...`: random parts of sizes in proportion to the weights, one per worker.
+    /// `sizes:W1,W2,...`: random parts with sizes in proportion to the weights, one per worker.
     Sizes(Vec<f64>),
 }
 
-/// All forms, for messages.
+/// All forms, for error messages.
 pub(super) const FORMS: &str =
     "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q, sizes:W1,W2,...";
 
 impl PartitionSpec {
-    /// Rows that each of `workers` workers has of `rows` at least, where `minimum` are wanted. A
-    /// Dirichlet partition leaves so many, or half of an even share if that is less; the others see
-    /// to one row only.
+    /// Returns the number of rows that each of `workers` workers has at least, of `rows` rows, if
+    /// `minimum` are requested. A Dirichlet partition guarantees `minimum`, or half of an even
+    /// share if that is less; all other partitions guarantee a single row.
     #[must_use]
     pub fn least_rows(&self, minimum: u32, rows: usize, workers: u32) -> u32 {
         let even = u32::try_from(rows).unwrap_or(u32::MAX) / workers.max(1);
@@ -55,7 +55,7 @@ impl PartitionSpec {
         }
     }
 
-    /// Checks the parameters, which code may set to anything.
+    /// Checks the parameters, because the public fields can have any value.
     pub(super) fn check(&self) -> Result<(), PartitionError> {
         let (value, allowed) = match self {
             Self::Dirichlet { alpha } if !(alpha.is_finite() && *alpha >= SMALLEST_ALPHA) => {
@@ -74,7 +74,7 @@ impl PartitionSpec {
     }
 }
 
-/// Below this, all rows of a class go to one worker anyway, and logarithms get out of hand.
+/// Below this, all rows of a class go to one worker anyway, and the logarithms become too large.
 const SMALLEST_ALPHA: f64 = 0.0001;
 
 impl fmt::Display for PartitionSpec {

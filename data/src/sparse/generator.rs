@@ -1,27 +1,28 @@
-//! Sparse rows from a seed, with features of very unlike frequency and a truth in few of them.
+//! Synthetic sparse rows, with features of widely different frequency and few relevant ones.
 
 use pstrain_compute::rng::Stream;
 
 use super::SparseRow;
 
-/// Rows, if nothing is said.
+/// Default number of rows.
 pub const DEFAULT_ROWS: u64 = 20_000;
-/// Columns, if nothing is said.
+/// Default number of columns.
 pub const DEFAULT_COLUMNS: u32 = 10_000;
 
-/// Features drawn for a row: at least, and how many more at most.
+/// Features drawn for a row: the minimum, and the maximum in addition to it.
 const DRAWS: (u64, u64) = (8, 48);
-/// Of so many features, one is part of the truth.
+/// One in so many features is relevant to the label.
 const RARITY: u64 = 8;
-/// Of so many labels, one is wrong.
+/// One in so many labels is wrong.
 const NOISE: u64 = 12;
 
-/// Draws rows.
+/// Generates sparse rows.
 ///
-/// The number of a feature is log-uniform: as many draws fall on features 1 to 2 as on 1,000 to
-/// 2,000, so that frequencies follow a power law, and most features are rare. One feature in eight
-/// has a weight in the truth, of either sign; the label is the sign of their sum, but for one row
-/// in twelve. Row `i` depends on the seed and on `i` alone, by whole numbers only.
+/// The number of a feature is log-uniform: all octaves, such as 1 to 2 and 1,024 to 2,048, are
+/// equally likely, so that frequencies follow a power law, and most features are rare. One feature
+/// in eight has a weight, of either sign. The label is the sign of the sum of the weights, but
+/// wrong in one row in twelve. Row `i` depends only on the seed and on `i`, and is computed with
+/// whole numbers only.
 #[derive(Clone, Copy, Debug)]
 pub struct SparseGenerator {
     columns: u32,
@@ -30,7 +31,7 @@ pub struct SparseGenerator {
 }
 
 impl SparseGenerator {
-    /// A generator of rows over so many columns.
+    /// Makes a generator of rows with `columns` columns.
     #[must_use]
     pub fn new(columns: u32, seed: u64) -> Self {
         let stream = Stream::new(seed).fork("sparse", 0);
@@ -38,7 +39,7 @@ impl SparseGenerator {
         Self { columns: columns.max(1), rows, truth }
     }
 
-    /// Row number `row`.
+    /// Generates row number `row`.
     #[must_use]
     pub fn row(&self, row: u64) -> SparseRow {
         let mut rng = self.rows.fork("row", row).rng();
@@ -48,7 +49,7 @@ impl SparseGenerator {
         for _ in 0..count {
             let begin = 1_u64 << rng.below(octaves);
             let feature = begin + rng.below(begin) - 1;
-            // The last octave may be cut.
+            // The last octave may be incomplete.
             if feature < u64::from(self.columns) {
                 features.push(feature as u32);
             }
@@ -62,7 +63,7 @@ impl SparseGenerator {
         SparseRow { class, features, values }
     }
 
-    /// What a feature counts for, in quarters.
+    /// Returns the weight of a feature, in quarters.
     fn weight(&self, feature: u32) -> i64 {
         let mut rng = self.truth.fork("feature", feature.into()).rng();
         if rng.below(RARITY) > 0 {

@@ -1,18 +1,18 @@
-//! Feature hashing: columns for more features than there are columns.
+//! Feature hashing: maps features to a smaller number of columns.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which columns features go to.
+/// How features map to columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hashing {
-    /// Each to its own.
+    /// Each feature has its own column.
     #[default]
     None,
-    /// To one of so many, by a hash of its number (Weinberger et al., ICML 2009, without their
-    /// signs).
+    /// A hash of the feature's number selects one of so many columns (Weinberger et al., ICML 2009,
+    /// without their signs).
     To(u32),
 }
 
@@ -37,10 +37,10 @@ impl FromStr for Hashing {
     }
 }
 
-/// The column, of so many, of a feature.
+/// Returns the column of a feature, out of `columns`.
 pub(super) fn column(feature: u32, columns: u32) -> u32 {
-    // The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every bit of the number
-    // changes half of the result's.
+    // The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): each bit of the input flips
+    // half of the output bits on average.
     let mut bits = u64::from(feature).wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

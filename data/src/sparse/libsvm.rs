@@ -1,6 +1,6 @@
-//! Files in the format of LIBSVM: `LABEL NUMBER:VALUE NUMBER:VALUE ...`, one row a line.
+//! Files in LIBSVM format: `LABEL NUMBER:VALUE NUMBER:VALUE ...`, one row per line.
 //!
-//! Numbers of features begin at 1 and ascend; what follows a `#` is a remark.
+//! Feature numbers start at 1 and ascend; `#` starts a comment.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
@@ -9,22 +9,22 @@ use std::path::Path;
 use super::SparseRow;
 use crate::decompress;
 
-/// The most bytes of a line: some two million features.
+/// Limit for the bytes of a line: some two million features.
 const LONGEST: u64 = 32 * 1024 * 1024;
-/// Greatest length in bytes of a word that is quoted in a message.
+/// Maximum length of a word that is quoted in a message, in characters.
 const QUOTED: usize = 40;
 
-/// A file that could not be read.
+/// Error for a file that cannot be read.
 #[derive(Debug)]
 pub struct LibsvmError {
-    /// The file, as it was named.
+    /// The path of the file, as it was given.
     pub file: String,
-    /// Line and column, counted from 1, where the problem has a place.
+    /// Line and column of the problem, counted from 1, if it has a position.
     pub place: Option<(u64, usize)>,
     problem: Problem,
 }
 
-/// What is wrong with a file or a line.
+/// A problem of a file or a line.
 #[derive(Debug)]
 enum Problem {
     Io(io::Error),
@@ -83,11 +83,11 @@ impl std::error::Error for LibsvmError {
     }
 }
 
-/// Reads the file at `path`, plain or packed with gzip, xz or zstd, row by row. `visit` may end the
-/// reading by an error.
+/// Reads the file at `path`, plain or compressed with gzip, xz or zstd, row by row. `visit` may
+/// stop by an error.
 ///
 /// # Errors
-/// [`LibsvmError`] at the first thing that is wrong, or what `visit` returned.
+/// [`LibsvmError`] at the first problem, or the error of `visit`.
 pub fn read_file<E: From<LibsvmError>>(
     path: &Path,
     mut visit: impl FnMut(&SparseRow) -> Result<(), E>,
@@ -127,12 +127,12 @@ pub fn read_file<E: From<LibsvmError>>(
     Ok(())
 }
 
-/// Reads a line that is not blank; what is wrong stands at a column, counted from 1.
+/// Parses a line that is not blank. An error has the column of the problem, counted from 1.
 fn parse(text: &str, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
     row.features.clear();
     row.values.clear();
     let mut words = text.split_ascii_whitespace();
-    // Words lie in the text that they are cut from.
+    // Each word is a slice of `text`, so the pointers give its position.
     let column = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize + 1;
     let label = words.next().unwrap_or_default();
     let wrong = || (column(label), Problem::Label(quoted(label)));
@@ -157,7 +157,7 @@ fn parse(text: &str, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
     Ok(())
 }
 
-/// A word for a message: short.
+/// Shortens a word for a message.
 fn quoted(word: &str) -> String {
     match word.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}...", &word[..end]),

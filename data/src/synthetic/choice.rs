@@ -1,14 +1,15 @@
-//! A weighted choice in constant time.
+//! Weighted choice in constant time.
 
-/// Numbers `0..n`, each chosen as often as its weight says (Walker's alias method, Vose 1991).
+/// Draws a number from `0..n` in proportion to its weight (Walker's alias method, Vose 1991).
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
-    /// Per slot: its own number is chosen below this threshold, the other number otherwise.
+    /// Threshold and alias of each slot: a draw below the threshold yields the slot, otherwise the
+    /// alias.
     slots: Vec<(u32, u32)>,
 }
 
 impl Choice {
-    /// A choice by `weights`. All 0, or none at all, gives number 0 always.
+    /// Makes a choice with these weights. If there are none, or all are 0, it always yields 0.
     pub(super) fn new(weights: impl IntoIterator<Item = u64>) -> Self {
         let weights: Vec<u128> = weights.into_iter().map(u128::from).collect();
         let total: u128 = weights.iter().sum();
@@ -16,7 +17,8 @@ impl Choice {
         if total == 0 {
             return Self { slots: vec![(0, 0)] };
         }
-        // A full slot weighs `total`; whole numbers, so that every machine builds the same table.
+        // A full slot weighs `total`. Integer arithmetic, so that every machine builds the same
+        // table.
         let mut left: Vec<u128> = weights.iter().map(|weight| weight * count).collect();
         let mut slots: Vec<(u32, u32)> =
             (0..left.len() as u32).map(|slot| (u32::MAX, slot)).collect();
@@ -33,7 +35,7 @@ impl Choice {
         Self { slots }
     }
 
-    /// The number that 64 random bits choose.
+    /// Returns the number for 64 random bits.
     pub(super) fn pick(&self, bits: u64) -> usize {
         let slot = (((bits >> 32) * self.slots.len() as u64) >> 32) as usize;
         let (threshold, other) = self.slots[slot];

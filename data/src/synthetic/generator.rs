@@ -6,10 +6,10 @@ use super::choice::Choice;
 use super::profile::{LEVELS, Numeric, Profile, Region, unit};
 use crate::nsl_kdd::{Attack, Columns, NUMERIC, Record};
 
-/// A source of synthetic records.
+/// A generator of synthetic records.
 ///
-/// Makes every record from a random stream of its own, by the same draws whatever features are
-/// wanted.
+/// Each record has its own random stream, and makes the same draws whichever features are
+/// requested.
 #[derive(Clone, Debug)]
 pub struct Generator {
     stream: Stream,
@@ -17,7 +17,7 @@ pub struct Generator {
     tables: Vec<Table>,
 }
 
-/// One region, laid out for drawing.
+/// The tables of one region, laid out for drawing.
 #[derive(Clone, Debug)]
 struct Table {
     attack: Choice,
@@ -26,22 +26,23 @@ struct Table {
     combinations: Vec<[u8; 3]>,
     constants: Vec<(u8, f32)>,
     varying: Vec<Varying>,
-    /// Draws of 64 bits, each good for four features.
+    /// Number of 64-bit draws; each serves four features.
     words: usize,
 }
 
-/// A feature that varies in its region.
+/// A feature that varies within its region.
 #[derive(Clone, Debug)]
 struct Varying {
     feature: u8,
-    /// Which 16 of the drawn bits are this feature's.
+    /// The index of the feature's 16 bits among the drawn bits.
     draw: u8,
     unit: f32,
-    /// For each piece between two levels its first value and its slope per draw.
+    /// For each interval between two levels, its first value and its slope per unit of the 16-bit
+    /// draw.
     pieces: [(f64, f64); LEVELS.len() - 1],
 }
 
-/// For each 256th the piece between two levels that it lies in.
+/// Maps the upper 8 bits of a draw to the interval between two levels that it falls into.
 const PIECES: [u8; 256] = {
     let mut pieces = [0; 256];
     let mut piece = 0;
@@ -57,7 +58,7 @@ const PIECES: [u8; 256] = {
 };
 
 impl Generator {
-    /// A generator of records with the given features; the others stay 0.
+    /// Makes a generator of records with the requested features; all others stay 0.
     #[must_use]
     pub fn new(profile: &Profile, seed: u64, columns: Columns) -> Self {
         let mut weights = Vec::new();
@@ -73,7 +74,7 @@ impl Generator {
         Self { stream: Stream::new(seed), region: Choice::new(weights), tables }
     }
 
-    /// Record number `row`.
+    /// Generates record number `row`.
     #[must_use]
     pub fn record(&self, row: u64) -> Record {
         let mut rng = self.stream.fork("record", row).rng();
@@ -114,6 +115,8 @@ impl Table {
                     if wanted {
                         varying.push(Varying { feature, draw, unit, pieces: pieces(&quantiles) });
                     }
+                    // Counts features that are not requested, too, so that requests do not shift
+                    // the draws.
                     draw += 1;
                 }
             }
@@ -131,12 +134,13 @@ impl Table {
 }
 
 impl Varying {
-    /// The value for 16 random bits.
+    /// Returns the value for 16 random bits.
     fn value(&self, bits: u64) -> f32 {
         let piece = usize::from(PIECES[(bits >> 8) as usize]);
         let (begin, slope) = self.pieces[piece];
         let within = bits as f64 - f64::from(LEVELS[piece]) * 256.0;
-        // Whole units first: the value is then what its written form reads back as.
+        // Rounds to whole units first, so that the value equals its written form when it is read
+        // back.
         let units = (begin + slope * within + 0.5) as u32;
         units as f32 / self.unit
     }

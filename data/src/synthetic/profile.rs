@@ -1,11 +1,11 @@
-//! The statistics that synthetic records are drawn from, and their text form.
+//! The statistics for synthetic records, and their text form.
 //!
-//! Records of one attack (of one class where attacks are rare) are a *pool*. Each pool is cut into
-//! *regions*, boxes in which records resemble each other. A region knows how often each
+//! Records of one attack (of one class where attacks are rare) form a *pool*. Each pool is divided
+//! into *regions*, boxes in which records resemble each other. A region stores how often each
 //! combination of protocol, service and flag occurs in it, and eleven quantiles of every numeric
-//! feature; within a region the features are taken to be independent.
+//! feature. Within a region the features are assumed to be independent.
 //!
-//! One line per statement, fields separated by spaces, `#` opens a comment:
+//! One statement per line, fields separated by spaces; `#` starts a comment:
 //!
 //! | line | meaning |
 //! |---|---|
@@ -15,19 +15,19 @@
 //! | `c FEATURE VALUE ...` | its constant features; all others not named are 0 |
 //! | `q FEATURE V0 ... V10` | the quantiles of one feature at [`LEVELS`] |
 //!
-//! Values are whole numbers: hundredths of a rate, everything else as it is.
+//! Values are whole numbers: hundredths for rates, the value itself for all other features.
 
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
 
 use crate::nsl_kdd::{Attack, FLAGS, NUMERIC, PROTOCOLS, SERVICES, numeric_name};
 
-/// The shares, in 256ths, of records below each quantile.
+/// The fractions, in 256ths, of records below each quantile.
 pub const LEVELS: [u16; 11] = [0, 2, 8, 24, 64, 128, 192, 232, 248, 254, 256];
 
 const EMBEDDED: &str = include_str!("../../profile/nsl-kdd.txt");
 
-/// How many whole units of the text form make 1: 100 for rates, 1 for everything else.
+/// Returns the number of units of the text form that make 1: 100 for rates, 1 for other features.
 #[must_use]
 pub fn unit(numeric: usize) -> f32 {
     if numeric_name(numeric).ends_with("_rate") { 100.0 } else { 1.0 }
@@ -36,16 +36,16 @@ pub fn unit(numeric: usize) -> f32 {
 /// Statistics of a training file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// The pools; together they hold all records.
+    /// The pools; together they have all records.
     pub pools: Vec<Pool>,
 }
 
 /// Records of one attack, or of several rare ones of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pool {
-    /// The attacks and how many records each has.
+    /// The attacks, each with its number of records.
     pub attacks: Vec<(Attack, u64)>,
-    /// The regions; together they hold all records of the pool.
+    /// The regions; together they have all records of the pool.
     pub regions: Vec<Region>,
 }
 
@@ -54,27 +54,27 @@ pub struct Pool {
 pub struct Region {
     /// The number of records.
     pub count: u64,
-    /// Protocol, service and flag together, by index, and how often each combination occurs.
+    /// Combinations of protocol, service and flag, by index, each with its number of records.
     pub combinations: Vec<([u8; 3], u64)>,
-    /// The numeric features that are not 0 throughout, in order of their number.
+    /// The numeric features that are not always 0, in order of their number.
     pub numerics: Vec<(u8, Numeric)>,
 }
 
-/// How one numeric feature is distributed in a region, in whole units.
+/// Distribution of one numeric feature in a region, in whole units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numeric {
-    /// Always the same.
+    /// A constant value.
     Constant(u32),
-    /// The quantiles at [`LEVELS`]; between them values are spread evenly.
+    /// The quantiles at [`LEVELS`]; values between two of them are distributed evenly.
     Quantiles([u32; LEVELS.len()]),
 }
 
-/// A profile that does not follow its format.
+/// Error of a profile that does not follow its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError {
     /// The line, counted from 1; 0 for the profile as a whole.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: &'static str,
 }
 
@@ -87,15 +87,15 @@ impl fmt::Display for ProfileError {
 impl std::error::Error for ProfileError {}
 
 impl Profile {
-    /// The profile of NSL-KDD's training file that ships with the crate.
+    /// Parses the profile of NSL-KDD's training file that ships with the crate.
     ///
     /// # Errors
-    /// None in a tested build: [`ProfileError`] if the shipped file is broken.
+    /// [`ProfileError`] if the shipped file is malformed, which the tests exclude.
     pub fn embedded() -> Result<Self, ProfileError> {
         EMBEDDED.parse()
     }
 
-    /// All records of all pools.
+    /// Returns the number of records in all pools.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.pools.iter().flat_map(|pool| &pool.regions).map(|region| region.count).sum()
