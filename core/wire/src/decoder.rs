@@ -78,6 +78,7 @@ impl Decoder {
         if self.failed.is_some() {
             return;
         }
+        // Checked first: otherwise the heartbeat would become part of the payload.
         if (self.is_cut || self.missing() > 0) && is_heartbeat(bytes) {
             return self.fail(FrameError::Gap);
         }

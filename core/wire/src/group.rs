@@ -64,7 +64,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The longest address of a server, in bytes.
+/// Maximum length of a server's address, in bytes.
 pub const MOST_ADDRESS_BYTES: usize = 1024;
 
 /// True if a text from a peer may be dialled and shown to people.

@@ -81,6 +81,7 @@ impl Statistics {
             is_number &= !value.is_nan();
             (min, max) = (min.min(value), max.max(value));
         }
+        // `f32::min` and `f32::max` ignore NaN, so NaN is tracked separately.
         if !is_number {
             (min, max) = (f32::NAN, f32::NAN);
         }

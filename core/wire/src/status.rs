@@ -216,7 +216,7 @@ pub enum MemberState {
     Awaited,
     /// Loads its data.
     Preparing,
-    /// Has parameters and owes a gradient.
+    /// Has parameters and has not pushed its gradient yet.
     Computing,
     /// Waits for parameters.
     Waiting,
@@ -226,7 +226,7 @@ pub enum MemberState {
     Finished,
     /// Its lease has expired.
     Lost,
-    /// Said goodbye.
+    /// Left the job with a goodbye.
     Left,
 }
 
