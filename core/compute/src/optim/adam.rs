@@ -15,7 +15,7 @@ pub(super) struct Adam {
     beta1: f32,
     beta2: f32,
     epsilon: f32,
-    /// `beta1^t` and `beta2^t`; in `f64`, for they are multiplied up over a whole run.
+    /// `beta1^t` and `beta2^t`, in `f64` because rounding errors accumulate over the whole run.
     powers: [f64; 2],
     mean: Vec<f32>,
     squares: Vec<f32>,

@@ -1,14 +1,14 @@
-//! Steps by a bound of the second derivatives.
+//! Optimiser with one step size per parameter, from bounds of the second derivatives.
 
 use super::{Optimizer, Step};
 use crate::saved::{Archive, SavedError};
 
-/// `p -= (rate / u) * g`, where `u` bounds the second derivative of the loss by `p`: the least
-/// point of a parabola that lies above the loss, at rate 1 and if nothing else moved. A parameter
-/// that no example touches stays.
+/// `p -= (rate / u) * g`, where `u` is an upper bound of the second derivative of the loss with
+/// respect to `p`. At rate 1 the step ends at the minimum of a parabola that lies above the loss,
+/// if no other parameter moves. A parameter that occurs in no example (`u` = 0) keeps its value.
 ///
-/// The diagonal of Li et al., OSDI 2014, algorithm 3; with an l1 proximal step of the same rate,
-/// `soft(p - g / u, lambda / u)`, it is the step of that algorithm.
+/// This is the diagonal scaling of Li et al., OSDI 2014, algorithm 3. With an l1 proximal step at
+/// the same rate, `soft(p - g / u, lambda / u)`, it is the step of that algorithm.
 #[derive(Debug)]
 pub(super) struct Diagonal;
 

@@ -1,4 +1,4 @@
-//! A setting that an optimiser cannot work with.
+//! Validation errors of the optimiser settings.
 
 use core::fmt;
 
@@ -12,7 +12,7 @@ pub enum OptimError {
         field: &'static str,
         /// Its value.
         value: f32,
-        /// What it must be.
+        /// The allowed range, in words.
         allowed: &'static str,
     },
     /// A count that must be 1 or more is 0.
@@ -20,7 +20,7 @@ pub enum OptimError {
         /// The setting.
         field: &'static str,
     },
-    /// The optimiser knows one learning rate only.
+    /// A schedule other than constant with FTRL, which works at one learning rate only.
     ConstantRate,
 }
 

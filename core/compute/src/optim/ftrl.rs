@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 use super::{Optimizer, Step, sqrt};
 use crate::saved::{Archive, SavedError};
 
-/// Follows the regularised leader, each parameter for itself (McMahan et al., KDD 2013, algorithm
-/// 1): `n' = n + g^2`, `z += g - (sqrt(n') - sqrt(n)) / rate * p`, then `p` is 0 if `|z| <= l1` and
-/// `-(z - sign(z) l1) / ((beta + sqrt(n')) / rate + l2)` if not. The rate is the paper's alpha.
+/// Follow the regularised leader, per coordinate (McMahan et al., KDD 2013, algorithm 1):
+/// `n' = n + g^2`, `z += g - (sqrt(n') - sqrt(n)) / rate * p`, then `p` is 0 if `|z| <= l1` and
+/// `-(z - sign(z) l1) / ((beta + sqrt(n')) / rate + l2)` otherwise. The rate is the paper's alpha.
 ///
-/// There parameters begin at 0. One that begins elsewhere has the `z` that leads there. One whose
-/// gradient is 0 stays as it is.
+/// The paper starts all parameters at 0. For a parameter with another initial value, `z` starts at
+/// the value for which the formula yields that parameter. A parameter whose gradient is 0 does not
+/// change.
 #[derive(Debug)]
 pub(super) struct Ftrl {
     beta: f32,
@@ -40,6 +41,8 @@ impl Optimizer for Ftrl {
                 continue;
             }
             if *squares == 0.0 && *param != 0.0 {
+                // First gradient of a parameter that did not start at 0: derive `z` from the
+                // parameter.
                 *sum = -*param * (beta / rate + l2) - l1.copysign(*param);
             }
             let before = sqrt(*squares);

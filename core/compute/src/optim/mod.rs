@@ -1,9 +1,9 @@
 //! Optimisers: how a server turns gradients into new parameters.
 //!
-//! An [`UpdateSpec`] travels in the job; the server builds an [`Updater`] from it for the keys it
-//! holds. The updater prepares the gradient (clipping, weight decay), asks the [`Schedule`] for
-//! the learning rate and lets the [`Optimizer`] step. Nothing here knows where a gradient came
-//! from or who pulls the result. The update rules are those of PyTorch's `torch.optim`.
+//! An [`UpdateSpec`] is part of the job; the server builds an [`Updater`] from it for its keys. The
+//! updater prepares the gradient (clipping, weight decay), takes the learning rate from the
+//! [`Schedule`] and calls the [`Optimizer`]. The module does not depend on the source of a gradient
+//! or on the clients that pull the result. The update rules are those of PyTorch's `torch.optim`.
 
 mod adagrad;
 mod adam;
@@ -46,48 +46,48 @@ pub use self::schedule::Schedule;
 pub use self::update::BLOCK;
 pub use self::update::{UpdateSpec, Updater, norm};
 
-/// A rule that changes parameters by a gradient, with what it remembers from step to step.
+/// An update rule, with its state from step to step.
 ///
-/// It looks at each parameter for itself, so that a step may be taken block by block of the keys,
-/// each block once, while it is in the processor's cache.
+/// Every parameter is updated independently of the others, so a step may proceed in blocks of keys,
+/// each block exactly once, while the block is in the processor's cache.
 pub trait Optimizer: fmt::Debug + Send {
-    /// Takes note that a step over all parameters begins.
+    /// Begins a step over all parameters.
     fn begin(&mut self) {}
 
-    /// Makes the part `step` of the step that has begun; `params` are those of its keys.
+    /// Performs one part of the current step; `params` are the parameters of the part's keys.
     fn step(&mut self, params: &mut [f32], step: &Step<'_>);
 
-    /// Takes note that gradients are `factor` times as large from now on, for a reason that is none
-    /// of theirs: what it remembers of earlier ones counts as if they had been.
+    /// Scales the state by `factor`: gradients are that much larger from now on for a reason other
+    /// than the loss, so earlier gradients must count as if they had been larger, too.
     fn rescale(&mut self, factor: f32) {
         let _without_memory = factor;
     }
 
-    /// Saves or restores what it remembers of earlier gradients, if anything.
+    /// Saves or restores the state, if there is any.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved.
+    /// [`SavedError`] if the archive does not match the state.
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError>;
 }
 
-/// Part of a step of an optimiser.
+/// One part of an optimiser step: a contiguous range of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The first of its keys; there are as many as values in `gradient`.
+    /// The first key; there are as many keys as values in `gradient`.
     pub first: usize,
     /// The values of the gradient.
     pub gradient: &'a [f32],
-    /// A bound of the second derivative for each of the keys; empty if none is known.
+    /// An upper bound of the second derivative for each key; empty if unknown.
     pub curvature: &'a [f32],
-    /// What they are to be multiplied with.
+    /// Factor that scales the gradient's values.
     pub scale: f32,
     /// The learning rate.
     pub learning_rate: f32,
 }
 
 impl Step<'_> {
-    /// The rate of the parameter at `place` of the step, where steps go by curvature: 0 where the
-    /// loss does not bend.
+    /// Returns the rate of the parameter at index `place` when steps are scaled by curvature: 0
+    /// where the loss has no curvature.
     fn rate(&self, place: usize) -> f32 {
         match self.curvature.get(place) {
             Some(&bound) if bound > 0.0 => self.learning_rate / bound,
@@ -95,13 +95,13 @@ impl Step<'_> {
         }
     }
 
-    /// Of what is kept for all parameters, that of these.
+    /// Returns the section of per-parameter `state` that belongs to these keys.
     fn of<'s>(&self, state: &'s mut [f32]) -> &'s mut [f32] {
         &mut state[self.first..self.first + self.gradient.len()]
     }
 }
 
-/// Which optimiser is used, with its settings.
+/// The optimiser of a job, with its settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizerSpec {
@@ -134,8 +134,8 @@ pub enum OptimizerSpec {
     },
     /// Steps over a bound of each parameter's second derivative (Li et al. 2014, algorithm 3).
     Diagonal,
-    /// Follow the regularised leader, for models of which most parameters shall be 0 (McMahan et
-    /// al., KDD 2013). Its alpha is the learning rate, which must be constant.
+    /// Follow the regularised leader, for models in which most parameters should be 0 (McMahan et
+    /// al., KDD 2013). The paper's alpha is the learning rate, which must be constant.
     Ftrl {
         /// Added to the root of the sum of squared gradients, 0 or more.
         beta: f32,
@@ -179,7 +179,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// The optimiser for `parameters` values, before its first step.
+    /// Builds the optimiser for `parameters` values, before its first step.
     fn build(&self, parameters: usize) -> Box<dyn Optimizer> {
         match *self {
             Self::Sgd => Box::new(Sgd),
@@ -195,8 +195,8 @@ impl OptimizerSpec {
     }
 }
 
-/// The square root, rounded correctly: the same number with and without `std`, but only the
-/// compiler's own can be turned into vector instructions.
+/// The correctly rounded square root. The result is the same with and without `std`, but the
+/// compiler can vectorise only the `std` version.
 #[inline(always)]
 pub fn sqrt(value: f32) -> f32 {
     #[cfg(feature = "std")]

@@ -1,31 +1,31 @@
-//! What a server does to its parameters after each step: the proximal step of a penalty, or the
-//! projection onto a box.
+//! Proximal step: applies a penalty or a box constraint to the parameters after each optimiser
+//! step.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::{check, check_positive};
 use super::{OptimError, ServerFunction, Stepped};
 
-/// A function of each parameter by itself, applied after the optimiser's step (Parikh and Boyd,
-/// Proximal algorithms, 2014). `rate` is the learning rate of the step, of each
-/// parameter its own where the optimiser has it so.
+/// A function of each single parameter, applied after the optimiser's step (Parikh and Boyd,
+/// Proximal algorithms, 2014). `rate` is the learning rate of the step, or the parameter's own rate
+/// if the optimiser uses one per parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Proximal {
-    /// Nothing.
+    /// No proximal step.
     #[default]
     None,
-    /// For a penalty `lambda |p|`: moves `p` by `rate * lambda` towards 0, and no further.
+    /// Penalty `lambda |p|`: moves `p` by `rate * lambda` towards 0, but not past it.
     L1 {
         /// The strength, above 0.
         lambda: f32,
     },
-    /// For a penalty `lambda p^2 / 2`: `p / (1 + rate * lambda)`.
+    /// Penalty `lambda p^2 / 2`: `p / (1 + rate * lambda)`.
     L2 {
         /// The strength, above 0.
         lambda: f32,
     },
-    /// The nearest value from `low` to `high`.
+    /// Clamps each parameter to `low..=high`.
     Box {
         /// The least value.
         low: f32,

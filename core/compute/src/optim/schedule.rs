@@ -1,41 +1,41 @@
-//! How the learning rate changes in the course of the training.
+//! Learning rate schedules.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::{OptimError, check, check_not_negative, check_positive};
 use crate::id::Version;
 
-/// The learning rate as a function of the version: of the number of updates made before.
+/// The learning rate as a function of the version, i.e. of the number of earlier updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
-    /// The rate stays.
+    /// The base rate at every version.
     #[default]
     Constant,
     /// `base * factor^floor(version / every)`.
     Step {
         /// Updates between two changes, 1 or more.
         every: u64,
-        /// What the rate is multiplied with, above 0.
+        /// Factor of the rate at each change, above 0.
         factor: f32,
     },
     /// `floor + (base - floor) * (1 + cos(pi * version / updates)) / 2`, then `floor` (Loshchilov
     /// and Hutter 2017, without restarts).
     Cosine {
-        /// Updates until the rate has come down to `floor`, 1 or more.
+        /// Updates until the rate reaches `floor`, 1 or more.
         updates: u64,
-        /// The last rate, from 0 to the base rate.
+        /// The final rate, from 0 to the base rate.
         floor: f32,
     },
     /// `base / (1 + decay * version)`.
     Inverse {
-        /// The rise of the denominator with each update, 0 or more.
+        /// Increase of the denominator per update, 0 or more.
         decay: f32,
     },
 }
 
 impl Schedule {
-    /// The learning rate of the update that is made on `version`.
+    /// Returns the learning rate of the update from `version` to the next version.
     #[must_use]
     pub fn rate(self, base: f32, version: Version) -> f32 {
         let version = version.0;

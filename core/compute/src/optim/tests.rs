@@ -13,7 +13,7 @@ const START: [f32; 3] = [0.5, -1.25, 2.0];
 const GRADIENTS: [[f32; 3]; 5] =
     [[0.1, -0.4, 0.0], [-0.3, 0.2, 1.5], [0.05, 0.6, -2.0], [0.7, 0.0, 0.25], [-0.2, -0.1, 3.0]];
 
-/// Takes `START` through all `GRADIENTS`.
+/// Applies all `GRADIENTS` to `START`, one update each.
 fn after_five_steps(spec: &UpdateSpec) -> [f32; 3] {
     let mut updater = Updater::new(spec, 3).unwrap();
     let mut params = START;
@@ -23,9 +23,9 @@ fn after_five_steps(spec: &UpdateSpec) -> [f32; 3] {
     params
 }
 
-// The expected values are PyTorch's documented rules (torch.optim 2.x: dampening 0, AdaGrad
-// without decay and with an accumulator of 0, no AMSGrad; clip_grad_norm_), carried out in double
-// precision by a Python script of a line a rule.
+// The expected values follow PyTorch's documented rules (torch.optim 2.x: dampening 0, AdaGrad
+// without decay and with an initial accumulator of 0, no AMSGrad; clip_grad_norm_). A Python script
+// with one line per rule computed them in double precision.
 fn close(found: [f32; 3], expected: [f64; 3]) {
     for (found, expected) in found.iter().zip(expected) {
         let difference = (f64::from(*found) - expected).abs();
@@ -122,7 +122,7 @@ fn parameters_without_gradient_stay_where_they_are() {
     }
 }
 
-/// McMahan et al. 2013, algorithm 1, as it stands there, in the same order of operations.
+/// McMahan et al. 2013, algorithm 1, written as in the paper, in the same order of operations.
 #[test]
 fn ftrl_is_the_papers_algorithm_bit_for_bit() {
     let (alpha, beta, l1, l2) = (0.1_f32, 1.0_f32, 0.3_f32, 0.05_f32);
@@ -149,7 +149,7 @@ fn ftrl_is_the_papers_algorithm_bit_for_bit() {
 
 #[test]
 fn ftrl_goes_on_from_where_the_parameters_begin() {
-    // As strong as it may be, a penalty moves nothing that has no gradient, and a small gradient
+    // Even a strong penalty does not move a parameter without a gradient, and a small gradient
     // moves a parameter by little.
     let optimizer = OptimizerSpec::Ftrl { beta: 1.0, l1: 0.5, l2: 2.0 };
     let mut updater = Updater::new(&UpdateSpec { optimizer, ..PLAIN }, 3).unwrap();
@@ -176,7 +176,7 @@ fn a_proximal_step_follows_the_optimisers_at_its_rate() {
     close(after(Proximal::Box { low: -1.0, high: 0.25 }), [0.25, -1.0, 0.05]);
 }
 
-/// The least of `(p - 2)^2 / 2 + lambda |p|` is where soft thresholding says.
+/// The minimum of `(p - 2)^2 / 2 + lambda |p|` is the soft threshold of 2.
 #[test]
 fn a_penalty_on_magnitudes_is_minimised() {
     for (lambda, least) in [(0.5, 1.5), (3.0, 0.0)] {

@@ -1,4 +1,4 @@
-//! One update of a server's parameters, from gradient to new version.
+//! One update of a server's parameters: from a gradient to the next version.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,34 +14,34 @@ use crate::id::Version;
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
 
-/// Keys of a block: what is done to it stays in the innermost cache until the block is done with.
+/// Keys per block: small enough that all steps on a block hit the first-level cache.
 pub const BLOCK: usize = 1024;
 
-/// How gradients become new parameters.
+/// The update of a job: from gradients to new parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UpdateSpec {
-    /// The rule.
+    /// The optimiser.
     pub optimizer: OptimizerSpec,
     /// The base learning rate, above 0.
     pub learning_rate: f32,
-    /// What becomes of the learning rate in the course of the training.
+    /// The change of the learning rate over the run.
     pub schedule: Schedule,
-    /// How much of each parameter is added to its gradient, 0 or more (L2 regularisation; PyTorch's
-    /// `weight_decay`).
+    /// Fraction of each parameter that is added to its gradient, 0 or more (L2 regularisation;
+    /// PyTorch's `weight_decay`).
     pub weight_decay: f32,
-    /// The greatest L2 norm of a gradient, above 0; a longer one is shortened to it.
+    /// The largest L2 norm of a combined gradient, above 0; a longer gradient is scaled down to it.
     pub clip_norm: Option<f32>,
-    /// The greatest L2 norm of one worker's gradient, above 0; a longer one is shortened to it
-    /// before it counts. It bounds one gradient, not how many a worker sends.
+    /// The largest L2 norm of one worker's gradient, above 0; a longer gradient is scaled down to
+    /// it before it is combined. The bound applies per gradient, not to the number of gradients.
     pub clip_contribution: Option<f32>,
-    /// What is done to the parameters after each step.
+    /// The proximal step that follows each optimiser step.
     pub proximal: Proximal,
-    /// What is done to them after that.
+    /// The server functions that follow the proximal step.
     pub functions: Functions,
 }
 
 impl UpdateSpec {
-    /// Plain gradient descent at one rate, and nothing else.
+    /// Plain gradient descent at a constant rate, without clipping, decay or functions.
     #[must_use]
     pub const fn sgd(learning_rate: f32) -> Self {
         Self {
@@ -76,14 +76,15 @@ impl UpdateSpec {
         self.clip_contribution.map_or(Ok(()), |norm| check_positive("clip contribution", norm))
     }
 
-    /// What is done to the parameters after each step, for so many of them, in its order.
+    /// Builds the functions that follow each optimiser step for `parameters` values, in their
+    /// order.
     fn after(&self, parameters: usize) -> Vec<Box<dyn ServerFunction>> {
         let proximal = (self.proximal != Proximal::None).then_some(self.proximal);
         let proximal = proximal.map(|it| Box::new(it) as Box<dyn ServerFunction>);
         proximal.into_iter().chain(self.functions.build(parameters)).collect()
     }
 
-    /// The strength of the penalty on magnitudes that the proximal step is of, 0 if it is of none.
+    /// Returns the `lambda` of an L1 proximal step; 0 if there is none.
     #[must_use]
     pub const fn l1(&self) -> f32 {
         match self.proximal {
@@ -92,15 +93,15 @@ impl UpdateSpec {
         }
     }
 
-    /// The sum of the squares of a worker's gradient, or of a part of it, where that decides what
-    /// it is multiplied with before it counts.
+    /// Returns the sum of squares of a worker's gradient or of a part of it; `None` if the clip
+    /// factor does not depend on it.
     #[must_use]
     pub fn squares(&self, gradient: &[f32]) -> Option<ExactSum> {
         self.clip_contribution.map(|_most| ExactSum::of_squares(gradient))
     }
 
-    /// What a worker's gradient with this sum of squares is multiplied with before it counts; none
-    /// if it counts as it is.
+    /// Returns the factor that clips a worker's gradient with this sum of squares to
+    /// `clip_contribution`; `None` if the gradient is within the bound.
     #[must_use]
     pub fn shortening(&self, squares: &ExactSum) -> Option<f32> {
         let most = f64::from(self.clip_contribution?);
@@ -109,18 +110,18 @@ impl UpdateSpec {
     }
 }
 
-/// Updates the parameters of one key range, with all that has to be remembered for it.
+/// Updates the parameters of one key range and keeps the state that this needs.
 #[derive(Debug)]
 pub struct Updater {
     spec: UpdateSpec,
     parameters: usize,
     optimizer: Box<dyn Optimizer>,
-    /// What is done after each step, in this order.
+    /// The functions that follow each optimiser step, in order.
     functions: Vec<Box<dyn ServerFunction>>,
 }
 
 impl Updater {
-    /// An updater of `parameters` values, before its first update.
+    /// Builds an updater of `parameters` values, before its first update.
     ///
     /// # Errors
     /// [`OptimError`] if `spec` is not valid.
@@ -130,27 +131,27 @@ impl Updater {
         Ok(Self { spec: *spec, parameters, optimizer, functions })
     }
 
-    /// Forgets what was remembered from update to update.
+    /// Resets all state to that of a new updater.
     pub fn restart(&mut self) {
         self.optimizer = self.spec.optimizer.build(self.parameters);
         self.functions = self.spec.after(self.parameters);
     }
 
-    /// Gradients are `factor` times as large from now on, because they are combined in another way.
-    /// The optimiser's memory of earlier ones is scaled by the same (Li et al., "Sync-Switch",
-    /// ICDCS 2021). FTRL, which follows the gradients as they were, keeps it.
+    /// Rescales the optimiser's state by `factor`, because gradients are `factor` times as large
+    /// from now on: they are combined in another way (Li et al., "Sync-Switch", ICDCS 2021). FTRL
+    /// keeps its state, which follows the gradients as they were.
     pub fn rescale(&mut self, factor: f32) {
         if factor != 1.0 {
             self.optimizer.rescale(factor);
         }
     }
 
-    /// Makes version `version` of `params` the next one with `gradient`: it is clipped, then weight
-    /// decay is added, then the optimiser steps at the scheduled rate, then the proximal step and
-    /// the server functions follow.
+    /// Advances `params` from version `version` to the next with `gradient`: clips the gradient,
+    /// adds weight decay, takes the optimiser's step at the scheduled rate, then applies the
+    /// proximal step and the server functions.
     ///
     /// # Panics
-    /// If `params` and `gradient` are not as many values as the updater was made for.
+    /// If `params` or `gradient` has another length than the updater was built for.
     pub fn apply(&mut self, params: &mut [f32], gradient: &[f32], version: Version) {
         assert_eq!(params.len(), self.parameters, "length of the parameters");
         assert_eq!(gradient.len(), self.parameters, "length of the gradient");
@@ -162,24 +163,25 @@ impl Updater {
         }
     }
 
-    /// Begins the step that makes version `version` the next one. Returns its learning rate.
+    /// Begins the step from version `version` to the next. Returns its learning rate.
     pub fn begin(&mut self, version: Version) -> f32 {
         self.optimizer.begin();
         self.spec.schedule.rate(self.spec.learning_rate, version)
     }
 
-    /// Makes part of the step that has begun, of [`BLOCK`] keys at most.
+    /// Performs one part of the current step, of at most [`BLOCK`] keys.
     pub fn step(&mut self, params: &mut [f32], given: Step<'_>) {
         let (mut bent, mut step) = (None, given);
         if self.bends() {
-            // Only here, for clearing it takes as long as many a step.
+            // Initialised only in this branch: clearing the array costs as much as many a step.
             let bent = &mut bent.insert([0.0; BLOCK])[..step.curvature.len()];
-            // What weight decay adds to the loss bends, too.
+            // Weight decay adds its own second derivative to that of the loss.
             for (bent, bound) in bent.iter_mut().zip(step.curvature) {
                 *bent = bound + self.spec.weight_decay;
             }
             step.curvature = bent;
         }
+        // Without functions there is no need to copy the block.
         if self.functions.is_empty() {
             return self.step_alone(params, step);
         }
@@ -202,12 +204,12 @@ impl Updater {
         }
     }
 
-    /// Whether steps go by how much the loss can bend.
+    /// True if steps are scaled by the curvature of the loss.
     pub const fn bends(&self) -> bool {
         matches!(self.spec.optimizer, OptimizerSpec::Diagonal)
     }
 
-    /// The optimiser's own part of a step.
+    /// Weight decay and the optimiser's step, without the functions.
     fn step_alone(&mut self, params: &mut [f32], step: Step<'_>) {
         let decay = self.spec.weight_decay;
         if decay == 0.0 {
@@ -221,22 +223,22 @@ impl Updater {
         self.optimizer.step(params, &Step { gradient: decayed, scale: 1.0, ..step });
     }
 
-    /// Saves or restores what the optimiser and the functions remember.
+    /// Saves or restores the state of the optimiser and of the functions.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved.
+    /// [`SavedError`] if the archive does not match the state.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         self.optimizer.archive(archive)?;
         self.functions.iter_mut().try_for_each(|function| function.archive(archive))
     }
 
-    /// Whether a step needs the norm of the whole gradient before its first part.
+    /// True if a step needs the norm of the whole gradient before its first part.
     pub const fn clips(&self) -> bool {
         self.spec.clip_norm.is_some()
     }
 
-    /// What a gradient with this sum of squares is to be multiplied with, so that it is not longer
-    /// than it may be: PyTorch's `clip_grad_norm_`.
+    /// Returns the factor that clips a gradient with this sum of squares to `clip_norm`, as
+    /// PyTorch's `clip_grad_norm_` does; 1 without clipping.
     pub fn scale(&self, squares: &ExactSum) -> f32 {
         let factor = |most| (f64::from(most) / (squares.root() + 1e-6)) as f32;
         self.spec.clip_norm.map_or(1.0, |most| factor(most).min(1.0))
@@ -246,7 +248,7 @@ impl Updater {
 /// The L2 norm of `gradient`.
 #[must_use]
 pub fn norm(gradient: &[f32]) -> f64 {
-    // Squares of f32 neither overflow nor vanish in f64. Eight sums at once, in a fixed order.
+    // Squares of f32 neither overflow nor underflow in f64. Eight partial sums, in a fixed order.
     let mut sums = [0.0_f64; 8];
     let (whole, rest) = gradient.as_chunks::<8>();
     for values in whole {

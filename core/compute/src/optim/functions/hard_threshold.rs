@@ -1,13 +1,13 @@
-//! Small values become 0.
+//! Server function that sets small values to 0.
 
 use alloc::boxed::Box;
 
 use super::{Number, Registered, ServerFunction, Stepped};
 use crate::optim::sqrt;
 
-/// `hard-threshold:LAMBDA`: the proximal step of a penalty `lambda` for each parameter that is not
-/// 0, which sets to 0 what is below `sqrt(2 rate lambda)` in magnitude and leaves the rest as it is
-/// (Blumensath and Davies, Iterative thresholding for sparse approximations, 2008).
+/// `hard-threshold:LAMBDA`: the proximal step of a penalty of `lambda` per non-zero parameter. It
+/// sets a value below `sqrt(2 rate lambda)` in magnitude to 0 and keeps any other (Blumensath and
+/// Davies, Iterative thresholding for sparse approximations, 2008).
 #[derive(Debug)]
 struct HardThreshold {
     lambda: f32,

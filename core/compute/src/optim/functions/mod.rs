@@ -1,13 +1,12 @@
-//! Server functions: what a server does to each parameter by itself after the optimiser's step.
+//! Server functions: per-parameter operations that a server applies after the optimiser's step.
 //!
-//! A function sees the value before the step and after it, the gradient, the learning rate and what
-//! it has itself remembered for that key, and says what the value shall be. Functions are applied
-//! in the order in which the job names them, after the proximal step, which is one of them. A
-//! function must depend on what it is given alone, so that several servers, standbys and replays
-//! come to the same bits; it knows nothing of other keys, so that it is the same wherever keys are
-//! cut.
+//! A function receives the value before and after the step, the gradient and the learning rate, may
+//! keep state per key, and returns the new value. Functions run in the order in which the job names
+//! them, after the proximal step, which is itself a function. The result must depend on these
+//! inputs alone, so that several servers, standbys and replays compute the same bits. A function
+//! does not see other keys, so that its result does not depend on the boundaries of the key ranges.
 //!
-//! A function of one's own is a file beside this one, and a line in [`ALL`].
+//! To add a function, add a file to this directory and a line to [`ALL`].
 //!
 //! Li et al., OSDI 2014, section 3.3 (user-defined functions on the server).
 
@@ -26,85 +25,85 @@ use serde::{Deserialize, Serialize};
 use super::OptimError;
 use crate::saved::{Archive, SavedError};
 
-/// All functions that a job may name.
+/// All functions that a job can name.
 const ALL: &[&Registered] = &[&hard_threshold::REGISTERED, &trust_region::REGISTERED];
 
-/// The most functions of a job.
+/// The largest number of functions in a job.
 pub const MOST_FUNCTIONS: usize = 4;
-/// The most numbers of a function.
+/// The largest number of arguments of a function.
 const MOST_NUMBERS: usize = 3;
 
-/// A function of each parameter by itself.
+/// A function of each single parameter.
 pub trait ServerFunction: fmt::Debug + Send {
-    /// Says what the values that part of a step has come to shall be instead.
+    /// Replaces the `values` that one part of a step has produced.
     fn apply(&mut self, values: &mut [f32], stepped: &Stepped<'_>);
 
-    /// Saves or restores what it remembers, one value for each key of the server, if anything.
+    /// Saves or restores the state, one value for each key of the server, if there is any.
     ///
     /// # Errors
-    /// [`SavedError`] if that is not what was saved.
+    /// [`SavedError`] if the archive does not match the state.
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         let _without_memory = archive;
         Ok(())
     }
 }
 
-/// Part of a step that has been made. All slices have a value for each of its keys.
+/// One part of a completed optimiser step. Each slice has one value per key.
 #[derive(Clone, Copy, Debug)]
 pub struct Stepped<'a> {
-    /// The first of its keys, counted from the server's first.
+    /// The first key, relative to the server's first key.
     pub first: usize,
     /// The values before the step.
     pub before: &'a [f32],
-    /// The gradient of the update, combined and clipped, without weight decay.
+    /// The gradient of the update: combined and clipped, without weight decay.
     pub gradient: &'a [f32],
-    /// The learning rate of each: the schedule's, or the optimiser's own for that key.
+    /// The learning rate of each key: the schedule's, or the optimiser's own rate for that key.
     pub rates: &'a [f32],
 }
 
 impl Stepped<'_> {
-    /// Where the values of these keys are in an array of all the server's.
+    /// Indices of these keys in an array over all keys of the server.
     #[must_use]
     pub const fn places(&self) -> Range<usize> {
         self.first..self.first + self.before.len()
     }
 }
 
-/// What a function is called, and how it is made.
+/// The registration of a function: its name, its arguments and its constructor.
 #[derive(Debug)]
 pub struct Registered {
-    /// Its name in a job.
+    /// The name that a job uses.
     pub name: &'static str,
-    /// Its numbers, in the order in which a job gives them.
+    /// The arguments, in the order in which a job gives them.
     pub numbers: &'static [Number],
-    /// Makes it of its numbers, for so many keys.
+    /// Builds the function from its arguments, for the given number of keys.
     pub build: fn(&[f32], usize) -> Box<dyn ServerFunction>,
 }
 
-/// A number of a function.
+/// The declaration of a numeric argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Number {
-    /// What it is called.
+    /// The name in messages.
     pub name: &'static str,
-    /// What it is if the job does not say; none if the job must.
+    /// The default; `None` if the job must give a value.
     pub usual: Option<f32>,
-    /// What it must be, in words.
+    /// The allowed range, in words.
     pub allowed: &'static str,
-    /// Whether it is that. Only asked of finite numbers.
+    /// True if a number is in the allowed range. Called for finite numbers only.
     pub fits: fn(f32) -> bool,
 }
 
-/// A function with its numbers, as a job names it: `NAME[:NUMBER,...]`.
+/// A function with its arguments, as a job writes it: `NAME[:NUMBER,...]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FunctionSpec {
-    /// Its place in [`ALL`].
+    /// Index in [`ALL`].
     place: usize,
     numbers: [f32; MOST_NUMBERS],
 }
 
 impl FunctionSpec {
-    /// What it is made by.
+    /// Returns the registration of this function.
     #[must_use]
     pub fn registered(&self) -> &'static Registered {
         ALL.get(self.place).copied().unwrap_or(&hard_threshold::REGISTERED)
@@ -185,7 +184,7 @@ impl From<FunctionSpec> for String {
     }
 }
 
-/// The names of all functions, with their numbers.
+/// Names of all functions with their arguments, for messages.
 fn known() -> String {
     let names = ALL.iter().map(|function| {
         let numbers = function.numbers.iter().enumerate().map(|(place, number)| {
@@ -208,10 +207,10 @@ impl Functions {
     /// No functions.
     pub const NONE: Self = Self([None; MOST_FUNCTIONS]);
 
-    /// These, in this order.
+    /// Creates a list of these functions, in this order.
     ///
     /// # Errors
-    /// In words, if there are more than [`MOST_FUNCTIONS`].
+    /// A message if there are more than [`MOST_FUNCTIONS`].
     pub fn new(all: &[FunctionSpec]) -> Result<Self, String> {
         if all.len() > MOST_FUNCTIONS {
             return Err(alloc::format!("{} functions, but {MOST_FUNCTIONS} at most", all.len()));
@@ -223,10 +222,10 @@ impl Functions {
         Ok(functions)
     }
 
-    /// Reads a list of functions with spaces between them; `none` is no function.
+    /// Parses a list of functions, separated by spaces; `none` is the empty list.
     ///
     /// # Errors
-    /// In words, at the first that is none.
+    /// A message about the first word that is not a function.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.trim() == "none" {
             return Ok(Self::default());
@@ -235,12 +234,12 @@ impl Functions {
         Self::new(&all)
     }
 
-    /// They, in their order.
+    /// Iterates over the functions in order.
     pub fn iter(&self) -> impl Iterator<Item = &FunctionSpec> {
         self.0.iter().flatten()
     }
 
-    /// Whether there are none.
+    /// True if the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
@@ -250,7 +249,7 @@ impl Functions {
         self.iter().try_for_each(FunctionSpec::validate)
     }
 
-    /// All of them, for so many keys.
+    /// Builds all functions, for the given number of keys.
     pub(super) fn build(&self, keys: usize) -> Vec<Box<dyn ServerFunction>> {
         self.iter().map(|function| function.build(keys)).collect()
     }

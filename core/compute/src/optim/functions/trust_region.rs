@@ -1,4 +1,4 @@
-//! Steps that are no longer than the last one gives reason to.
+//! Server function that limits each step by the length of the previous one.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use super::{Number, Registered, ServerFunction, Stepped};
 use crate::saved::{Archive, SavedError};
 
-/// `trust-region[:START,MOST]`: a step `d` of a key becomes `clip(d, -delta, delta)`, and then
-/// `delta` becomes `min(MOST, 2 |d| + 0.1)`; it is START (1) at first, and MOST (5) at most (Li et
-/// al., OSDI 2014, algorithm 3).
+/// `trust-region[:START,MOST]`: clips the step `d` of a key to `clip(d, -delta, delta)`, then sets
+/// `delta` to `min(MOST, 2 |d| + 0.1)`. `delta` starts at START (default 1); MOST defaults to 5 (Li
+/// et al., OSDI 2014, algorithm 3).
 #[derive(Debug)]
 struct TrustRegion {
     most: f32,
@@ -37,6 +37,7 @@ impl ServerFunction for TrustRegion {
             if step.abs() > *delta {
                 *value = before + delta.copysign(step);
             }
+            // `step` is the length before clipping: a clipped step widens the region.
             *delta = self.most.min(2.0 * step.abs() + 0.1);
         }
     }
