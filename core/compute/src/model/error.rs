@@ -1,8 +1,8 @@
-//! Why a network cannot be built.
+//! Errors of building a model.
 
 use core::fmt;
 
-/// A network that cannot be built for the examples given.
+/// A model that cannot be built for the given examples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -15,7 +15,7 @@ pub enum ModelError {
     },
     /// The examples have fewer inputs than dense columns and one-hot groups need.
     Columns {
-        /// Columns in all.
+        /// Total columns.
         inputs: u32,
         /// Dense columns.
         dense: u32,
@@ -27,18 +27,19 @@ pub enum ModelError {
         /// The layer, counted from 0.
         layer: usize,
     },
-    /// The model reads sparse rows of two classes, and these are others.
+    /// The model reads sparse rows of two classes, but the examples are dense or have other
+    /// classes.
     NotSparse {
         /// Number of classes.
         classes: u32,
     },
-    /// The model reads dense and one-hot columns, and the rows are sparse.
+    /// The model reads dense and one-hot columns, but the rows are sparse.
     Sparse,
-    /// There are more parameters than a model may have.
+    /// The model would have too many parameters.
     TooManyParameters {
-        /// The layer, counted from 0, with which there are too many.
+        /// The layer, counted from 0, that exceeds the limit.
         layer: usize,
-        /// The parameters up to and with that layer.
+        /// The number of parameters up to and including that layer.
         parameters: u64,
     },
 }

@@ -1,8 +1,8 @@
-//! Logistic regression on sparse rows: a weight for each column.
+//! Logistic regression on sparse rows: one weight per column.
 //!
 //! With the label `y` (-1 for the first class, 1 for the second) and the margin `y (x, w)`, the
-//! loss is `ln(1 + exp(-margin))`. Sums go in the order of the entries and of the rows; `exp` and
-//! `ln` come from `libm`.
+//! loss is `ln(1 + exp(-margin))`. Sums run in the order of entries and of rows; `exp` and `ln`
+//! come from `libm`.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,8 +10,7 @@ use core::ops::Range;
 
 use crate::examples::{Examples, Row};
 
-/// Adds to `gradient` the mean gradient over `rows` at these `keys`, and returns the sum of their
-/// losses.
+/// Adds the mean gradient over `rows` at `keys` to `gradient`, and returns the sum of the losses.
 pub(super) fn gradient(
     params: &[f32],
     examples: &Examples,
@@ -40,7 +39,8 @@ pub(super) fn gradient(
     loss
 }
 
-/// The loss of a row, and its derivative by the row's product with the parameters, times `scale`.
+/// Returns the loss of a row, and its derivative with respect to the row's product with the
+/// parameters, times `scale`.
 pub(super) fn loss(params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32) {
     let sign = sign(row);
     let margin = sign * product(params, row);
@@ -50,8 +50,9 @@ pub(super) fn loss(params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32) {
     (softplus(-margin, small), (-sign * share * scale) as f32)
 }
 
-/// A bound, for each key, of the second derivative of the mean loss over all `examples`: the mean
-/// of a quarter of the squared entries, since the second derivative by the margin is at most 1/4.
+/// Returns for each key an upper bound of the second derivative of the mean loss over all
+/// `examples`: a quarter of the mean squared entry, since the second derivative with respect to the
+/// margin is at most 1/4.
 pub(super) fn curvature(examples: &[Examples], keys: usize) -> Vec<f32> {
     let mut sums = vec![0.0_f64; keys];
     for row in examples.iter().flat_map(|part| (0..part.len()).map(|row| part.row(row))) {
@@ -63,7 +64,7 @@ pub(super) fn curvature(examples: &[Examples], keys: usize) -> Vec<f32> {
     sums.into_iter().map(|sum| (0.25 * sum / rows as f64) as f32).collect()
 }
 
-/// Writes the logarithms of the probabilities of both classes.
+/// Writes the log-probabilities of both classes.
 pub(super) fn log_probabilities(
     params: &[f32],
     examples: &Examples,
@@ -88,7 +89,7 @@ fn product(params: &[f32], row: Row<'_>) -> f64 {
     })
 }
 
-/// `ln(1 + exp(x))` without overflow, where `small` is `exp(-|x|)`.
+/// `ln(1 + exp(x))` without overflow; `small` is `exp(-|x|)`.
 fn softplus(x: f64, small: f64) -> f64 {
     let rest = libm::log1p(small);
     // Not `max`, which would lose a NaN.

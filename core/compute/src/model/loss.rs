@@ -1,6 +1,6 @@
 //! The loss: negative log-likelihood of the labels under the softmax of the last layer.
 //!
-//! Works on strips as the kernels do, in one fixed order.
+//! The functions work on strips, as the kernels do, in one fixed order.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
@@ -8,15 +8,15 @@ use super::kernels::exp;
 use crate::examples::Records;
 use crate::simd::Simd;
 
-/// Totals of so many samples are multiplied before their logarithm is taken: the total of a
-/// softmax over `u16` labels is within 1 and 2^16.
+/// Number of samples whose softmax totals are multiplied before taking one logarithm. A total over
+/// `u16` labels is between 1 and 2^16, so that the product of 32 fits an `f64`.
 const AT_ONCE: usize = 32;
 
-/// Turns the logits of all `samples`, rows of `strips`, into the derivatives of the loss, times
+/// Replaces the logits of all `samples`, rows of `strips`, by the derivatives of the loss, times
 /// `scale`, and returns the sum of the losses.
 ///
-/// The loss is the negative logarithm of the softmax's value for the label, the derivative the
-/// softmax less one at the label; the greatest logit is subtracted first, so nothing overflows.
+/// The loss is the negative logarithm of the softmax at the label; the derivative is the softmax,
+/// less one at the label. The greatest logit is subtracted first, so that nothing overflows.
 #[inline(always)]
 pub(super) fn nll_backward<S: Simd>(
     simd: S,
@@ -50,8 +50,7 @@ pub(super) fn nll_backward<S: Simd>(
     loss
 }
 
-/// Writes the logarithms of the softmax of all samples to `out`, `classes` values for each. The
-/// logits are lost.
+/// Writes the log-softmax of all samples to `out`, `classes` values each. Overwrites the logits.
 #[inline(always)]
 pub(super) fn log_softmax<S: Simd>(
     simd: S,
@@ -82,7 +81,7 @@ fn total(values: &[f32]) -> f32 {
     total
 }
 
-/// The greatest value. Not `f32::max`, which may return either of -0 and 0.
+/// Returns the greatest value. Not `f32::max`, which may return either of -0 and 0.
 #[inline(always)]
 fn greatest(values: &[f32]) -> f32 {
     values.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })

@@ -1,5 +1,5 @@
-//! What the gradients of a sparse model at block after block of its keys have in common: the margin
-//! of every row, which changes only where a parameter does that the row has an entry for.
+//! Incremental gradients of a sparse model: caches the loss and slope of every row, which change
+//! only if the parameter of one of the row's entries changes.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,36 +8,36 @@ use core::ops::Range;
 use super::{Model, logistic};
 use crate::examples::Examples;
 
-/// The entries of sparse rows by column, and what the loss of each row was at the parameters that
-/// were seen last.
+/// The entries of sparse rows by column, and the cached loss and slope of each row at the last
+/// parameters.
 ///
-/// A gradient at some keys so costs what the entries of these keys do and the rows that have an
-/// entry at a key whose parameter is another than before, beside one look at every parameter and
-/// every row's loss. Nothing is carried from one call to the next but what a row computed anew
-/// would be, so the gradients are those of [`Model::gradient_at`] bit for bit, whatever was asked
-/// for before.
+/// The cost of a gradient at some keys is proportional to the entries of these keys and to the rows
+/// that have an entry at a changed parameter, plus one comparison per parameter and one addition
+/// per row. A cached value equals a freshly computed one, so gradients match [`Model::gradient_at`]
+/// bit for bit, regardless of earlier calls.
 #[derive(Clone, Debug)]
 pub struct Margins {
-    /// Where the entries of each column end.
+    /// End of each column's entries in `rows` and `values`.
     ends: Vec<usize>,
     rows: Vec<u32>,
     values: Vec<f32>,
-    /// The parameters that slopes and losses are of.
+    /// The parameters for which slopes and losses were computed.
     params: Vec<f32>,
-    /// The derivative of the mean loss by each row's product with the parameters.
+    /// The derivative of the mean loss with respect to each row's product with the parameters.
     slopes: Vec<f32>,
     losses: Vec<f64>,
-    /// Rows whose slope and loss are of other parameters.
+    /// True for rows whose slope and loss belong to earlier parameters.
     stale: Vec<bool>,
 }
 
 impl Margins {
-    /// Those of all `examples`, which must be sparse rows.
+    /// Builds the cache for all `examples`, which must be sparse rows.
     #[must_use]
     pub fn new(examples: &Examples) -> Self {
         let (count, columns) = (examples.len(), examples.shape().inputs as usize);
         let rows = || (0..count).map(|row| (row as u32, examples.row(row)));
-        // One place more for each column, which then ends where the one before it began.
+        // Counting sort. The counts are shifted by one column, so that `ends` holds the begin of
+        // each column now and its end once all entries are in place.
         let mut ends = vec![0; columns + 1];
         for column in rows().flat_map(|(_, row)| row.columns) {
             ends[*column as usize + 1] += 1;
@@ -67,20 +67,20 @@ impl Margins {
         }
     }
 
-    /// The entries of a column.
+    /// Returns the positions of a column's entries.
     fn column(&self, column: usize) -> Range<usize> {
         let begin = column.checked_sub(1).map_or(0, |before| self.ends[before]);
         begin..self.ends[column]
     }
 
-    /// Takes over other parameters, and notes for which rows that means anything.
+    /// Adopts new parameters and marks the rows that they affect as stale.
     fn go_to(&mut self, params: &[f32]) {
         const AT_ONCE: usize = 64;
         for (piece, new) in params.chunks(AT_ONCE).enumerate() {
             let first = piece * AT_ONCE;
             let differs = |(new, old): (&f32, &f32)| new.to_bits() != old.to_bits();
             let old = &self.params[first..first + new.len()];
-            // Most pieces have no change: a loop without an exit takes many values at a time.
+            // Most pieces are unchanged: a loop without an early exit vectorises.
             if !new.iter().zip(old).fold(false, |any, pair| any | differs(pair)) {
                 continue;
             }
@@ -97,12 +97,12 @@ impl Margins {
 }
 
 impl Model {
-    /// As [`Self::gradient_at`] for all rows of `examples`, in their order. `margins` are of these
-    /// examples.
+    /// Computes [`Self::gradient_at`] for all rows of `examples`, in their order. `margins` must
+    /// belong to these examples.
     ///
     /// # Panics
-    /// As [`Self::gradient_at`] does, and if the model is no logistic regression or `margins` are
-    /// of other examples.
+    /// As [`Self::gradient_at`] does, and if the model is not a logistic regression or `margins`
+    /// belong to other examples.
     pub fn gradient_by_margins(
         &self,
         keys: Range<usize>,
@@ -146,7 +146,7 @@ mod tests {
 
     const COLUMNS: u32 = 12;
 
-    /// Rows by what each column has, if anything.
+    /// Random sparse rows; each column has an entry or none.
     fn rows() -> impl Strategy<Value = Examples> {
         let value = prop_oneof![3 => Just(None), 1 => (-3.0_f32..3.0).prop_map(Some)];
         let row = (proptest::collection::vec(value, COLUMNS as usize), 0_u16..2);
@@ -161,10 +161,10 @@ mod tests {
         })
     }
 
-    /// Parameters that change, and between which keys a gradient is wanted.
+    /// Parameter changes, and the two bounds of the keys of the gradient.
     type Step = (Vec<(usize, f32)>, usize, usize);
 
-    /// Steps from parameters to parameters: some change, to anything that there is.
+    /// Sequences of parameter changes, including non-finite values.
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let place = 0..COLUMNS as usize;
         let value = prop_oneof![
@@ -175,7 +175,7 @@ mod tests {
         proptest::collection::vec((changes, place.clone(), place), 1..12)
     }
 
-    /// The bits of numbers; one kind of NaN is like another.
+    /// The bits of numbers; all NaNs are equal.
     fn bits(values: &[f32]) -> Vec<Option<u32>> {
         values.iter().map(|value| (!value.is_nan()).then(|| value.to_bits())).collect()
     }

@@ -1,9 +1,9 @@
-//! Models: what turns parameters and examples into a loss and its gradient.
+//! Models: the loss of examples under given parameters, and its gradient.
 //!
-//! A [`ModelSpec`] says which network is wanted and travels in the job; a [`Model`] is that
-//! network for examples of one shape, checked, with its parameters laid out. Models know
-//! parameters and examples, nothing of who trains them or where. The parameters are passed in at
-//! each call, for they belong to the server.
+//! A [`ModelSpec`] names the network and is part of the job; a [`Model`] is that network for
+//! examples of one shape, validated, with the layout of its parameters. A model depends on
+//! parameters and examples only, not on workers or servers. Each call receives the parameters,
+//! because the servers own them.
 
 mod error;
 mod kernels;
@@ -33,10 +33,10 @@ pub use self::error::ModelError;
 pub use self::margins::Margins;
 pub use self::workspace::Workspace;
 
-/// The most parameters a model may have: their bytes are counted in 32 bits on the wire.
+/// The largest number of parameters of a model: the wire format counts their bytes in 32 bits.
 const MOST_PARAMETERS: u64 = (1 << 30) - 1;
 
-/// Which network is trained. The examples add the number of inputs and classes.
+/// The network of a job. The examples determine the number of inputs and classes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModelSpec {
@@ -44,22 +44,22 @@ pub enum ModelSpec {
     Softmax,
     /// A multi-layer perceptron: linear layers with an activation between every two.
     Mlp {
-        /// The width of each hidden layer, first to last; none gives softmax regression.
+        /// The width of each hidden layer, first to last; an empty list is softmax regression.
         hidden: Vec<u32>,
-        /// What follows each hidden layer.
+        /// The activation after each hidden layer.
         activation: Activation,
     },
-    /// Logistic regression of two classes on sparse rows: a weight for each column, no bias.
+    /// Logistic regression for two classes on sparse rows: one weight per column, no bias.
     Logistic,
-    /// No arithmetic at all: messages of the size that a network with these layers would have,
-    /// for studies of time. Gradients are zeros, and there is nothing to evaluate.
+    /// No arithmetic: messages have the size of a network with these layers, for studies of time.
+    /// Gradients are zeros, and evaluations are empty.
     Timing {
         /// The number of parameters of each layer, first to last.
         layers: Vec<u32>,
     },
 }
 
-/// The function between two linear layers.
+/// The activation function between two linear layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Activation {
@@ -69,40 +69,40 @@ pub enum Activation {
     Tanh,
 }
 
-/// A linear layer: where its parameters lie.
+/// A linear layer: the keys of its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Layer {
     inputs: usize,
     outputs: usize,
-    /// The keys of the weights, a row for each input.
+    /// Keys of the weights, one row per input.
     weight: Range<usize>,
-    /// The keys of the bias.
+    /// Keys of the bias.
     bias: Range<usize>,
 }
 
 /// A feed-forward classifier with a softmax output and negative log-likelihood loss.
 ///
-/// Its parameters are, layer by layer, the weights (`[inputs, outputs]` row-major, so the weights
-/// of one input column are neighbours and a one-hot column costs one row) and the bias. The
-/// tensors are named as PyTorch's `nn.Sequential(Linear, ReLU, Linear, ..., LogSoftmax)` would
-/// name them: `0.weight`, `0.bias`, `2.weight`, ...
+/// The parameters are ordered by layer: first the weights (`[inputs, outputs]` row-major, so that
+/// the weights of one input column are contiguous and a one-hot column reads one row), then the
+/// bias. Tensor names are those of PyTorch's
+/// `nn.Sequential(Linear, ReLU, Linear, ..., LogSoftmax)`: `0.weight`, `0.bias`, `2.weight`, ...
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     shape: Shape,
     activation: Activation,
-    /// None if it is no network.
+    /// Empty unless the model is a network.
     layers: Vec<Layer>,
     is_logistic: bool,
     layout: Layout,
 }
 
 impl Model {
-    /// The network `spec` for examples of `shape`.
+    /// Builds the model `spec` for examples of `shape`.
     ///
     /// # Errors
     /// [`ModelError`] if the shape has no inputs, fewer than two classes or fewer inputs than its
-    /// columns need, if a hidden layer has no units, or if there would be more than 2^31
-    /// parameters.
+    /// columns need, if the kind of model does not fit the kind of rows, if a hidden layer has no
+    /// units, or if there would be 2^30 or more parameters.
     pub fn new(spec: &ModelSpec, shape: Shape) -> Result<Self, ModelError> {
         check_shape(shape)?;
         let (hidden, activation) = match spec {
@@ -128,7 +128,7 @@ impl Model {
                 return Err(ModelError::TooManyParameters { layer: index, parameters });
             }
             let (rows, columns) = (inputs as usize, outputs as usize);
-            // The activations have a number of their own.
+            // Activations take the odd numbers.
             let weight = layout.push(format!("{}.weight", 2 * index), vec![rows, columns]);
             let bias = layout.push(format!("{}.bias", 2 * index), vec![columns]);
             if let (Some(weight), Some(bias)) = (weight, bias) {
@@ -140,7 +140,7 @@ impl Model {
         Ok(Self { shape, activation, layers, is_logistic: false, layout })
     }
 
-    /// Logistic regression. Its one tensor is that of a PyTorch `Linear` without bias.
+    /// Builds logistic regression. Its only tensor is that of a PyTorch `Linear` without bias.
     fn logistic(shape: Shape) -> Result<Self, ModelError> {
         if !shape.is_sparse() || shape.classes != 2 {
             return Err(ModelError::NotSparse { classes: shape.classes });
@@ -155,24 +155,24 @@ impl Model {
         Ok(Self { shape, activation, layers: Vec::new(), is_logistic: true, layout })
     }
 
-    /// The same model over `columns` of its columns alone, whose parameters are those of these
-    /// columns.
+    /// Returns the same model restricted to `columns` columns, with one parameter per remaining
+    /// column.
     ///
     /// # Errors
-    /// [`ModelError::NotSparse`] if columns are not what its parameters belong to.
+    /// [`ModelError::NotSparse`] if the model's parameters do not belong to columns.
     pub fn over(&self, columns: usize) -> Result<Self, ModelError> {
         let shape = Shape { inputs: columns as u32, ..self.shape };
         Self::logistic(shape)
     }
 
-    /// Whether each parameter belongs to a column of sparse rows, so that whoever has some columns
-    /// only needs those parameters alone.
+    /// True if each parameter belongs to one column of sparse rows. A worker whose rows touch only
+    /// some columns then needs only their parameters.
     #[must_use]
     pub const fn is_sparse(&self) -> bool {
         self.is_logistic
     }
 
-    /// A model of tensors with so many values, without arithmetic.
+    /// Builds a model without arithmetic from tensors of these sizes.
     fn of_sizes(shape: Shape, sizes: &[u32]) -> Result<Self, ModelError> {
         let mut layout = Layout::new();
         let mut parameters = 0;
@@ -192,13 +192,13 @@ impl Model {
         Ok(Self { shape, activation, layers: Vec::new(), is_logistic: false, layout })
     }
 
-    /// Whether there is arithmetic to do, so that losses and evaluations mean something.
+    /// True if the model has arithmetic, so that losses and evaluations are meaningful.
     #[must_use]
     pub const fn computes(&self) -> bool {
         self.is_logistic || !self.layers.is_empty()
     }
 
-    /// Which keys hold which tensor.
+    /// The tensors and their keys.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
@@ -210,15 +210,15 @@ impl Model {
         self.layout.len()
     }
 
-    /// The shape of the examples the model reads.
+    /// The shape of the model's examples.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Parameters to begin with: weights and biases uniform within 1 / sqrt(inputs of the layer)
-    /// of zero, as PyTorch's `Linear` has them, drawn from `stream` in the order of the keys; zeros
-    /// for logistic regression.
+    /// Returns initial parameters: weights and biases uniform within 1 / sqrt(inputs of the layer)
+    /// of zero, as in PyTorch's `Linear`, drawn from `stream` in key order; zeros for logistic
+    /// regression.
     #[must_use]
     pub fn initial(&self, stream: Stream) -> Vec<f32> {
         let mut rng = stream.rng();
@@ -235,16 +235,16 @@ impl Model {
         params
     }
 
-    /// Overwrites `gradient` with the mean over the examples `rows` of the loss's gradient at
-    /// `params`, and returns the mean loss in nats. A row given twice counts twice; no rows at all
-    /// give zeros.
+    /// Overwrites `gradient` with the gradient of the mean loss over the examples `rows` at
+    /// `params`, and returns the mean loss in nats. Duplicate rows count as often as they occur; an
+    /// empty `rows` yields zeros.
     ///
     /// The loss is the negative log-likelihood of the label under the softmax of the outputs. A
-    /// model without arithmetic gives zeros.
+    /// model without arithmetic yields zeros.
     ///
     /// # Panics
-    /// If `params` or `gradient` are not [`Self::parameters`] values, the examples are of another
-    /// shape, or a row is not below the number of examples.
+    /// If `params` or `gradient` does not have [`Self::parameters`] values, the examples have
+    /// another shape, or a row is not below the number of examples.
     pub fn gradient(
         &self,
         params: &[f32],
@@ -256,8 +256,8 @@ impl Model {
         self.gradient_at(0..self.parameters(), params, (examples, rows), gradient, workspace)
     }
 
-    /// As [`Self::gradient`], but only its values at `keys`; the others are 0. This saves work
-    /// where the model [is sparse](Self::is_sparse); of other models all values are there.
+    /// Computes [`Self::gradient`] at `keys` only; other values are 0. This saves work if the model
+    /// [is sparse](Self::is_sparse); for other models all values are computed.
     ///
     /// # Panics
     /// As [`Self::gradient`] does.
@@ -283,20 +283,21 @@ impl Model {
         (loss / rows.len() as f64) as f32
     }
 
-    /// A bound, for each parameter, of the second derivative of the mean loss over all examples of
-    /// `parts` at any parameters; none if the model is no logistic regression.
+    /// Returns for each parameter an upper bound of the second derivative of the mean loss over all
+    /// examples of `parts`, valid at any parameters; `None` unless the model is a logistic
+    /// regression.
     #[must_use]
     pub fn curvature(&self, parts: &[Examples]) -> Option<Vec<f32>> {
         let fits = self.is_logistic && parts.iter().all(|part| part.shape() == self.shape);
         fits.then(|| logistic::curvature(parts, self.parameters()))
     }
 
-    /// The logarithms of the class probabilities of the examples `rows`: a column for each
-    /// example, a row for each class.
+    /// Computes the log-probabilities of the classes for the examples `rows`: one column per
+    /// example, one row per class.
     ///
     /// # Panics
-    /// If `params` are not [`Self::parameters`] values, the examples are of another shape, or
-    /// `rows` reaches past the last example.
+    /// If `params` does not have [`Self::parameters`] values, the examples have another shape, or
+    /// `rows` exceeds the number of examples.
     pub fn log_probabilities<'a>(
         &self,
         params: &[f32],

@@ -1,4 +1,4 @@
-//! A block of samples on its way through a network, forward and back.
+//! Forward and backward pass of a block of samples through a network.
 
 use core::ops::Range;
 
@@ -10,12 +10,12 @@ use super::{Activation, Layer, Model, loss};
 use crate::examples::Examples;
 use crate::simd::{Simd, Work};
 
-/// Samples that go through the network together: a weight matrix is read once for all of them,
-/// and the values in between stay in the cache.
+/// Samples per block: a weight matrix is read once for the whole block, and intermediate values
+/// stay in the cache.
 const BLOCK: usize = 64;
 
-/// The gradient of the mean loss over `rows`, added to `gradient`; what comes of it is the sum of
-/// their losses.
+/// Adds the gradient of the mean loss over `rows` to `gradient`; the output is the sum of the
+/// losses.
 pub(super) struct Gradient<'a> {
     pub(super) model: &'a Model,
     pub(super) params: &'a [f32],
@@ -42,7 +42,7 @@ impl Work for Gradient<'_> {
     }
 }
 
-/// The logarithms of the class probabilities of `rows`, written to `out`.
+/// Writes the log-probabilities of the classes for `rows` to `out`.
 pub(super) struct Evaluate<'a> {
     pub(super) model: &'a Model,
     pub(super) params: &'a [f32],
@@ -73,7 +73,7 @@ impl Work for Evaluate<'_> {
 }
 
 impl Model {
-    /// Takes the gathered block through all layers; the last output is the logits.
+    /// Runs the gathered block through all layers; the last output is the logits.
     #[inline(always)]
     fn forward<S: Simd>(&self, simd: S, params: &[f32], workspace: &mut Workspace) {
         let Workspace { samples: block, outputs, panel, .. } = workspace;
@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Adds the gradient of the block that went [`forward`](Self::forward), times `scale`, and
+    /// Adds the gradient of the block of the last [`forward`](Self::forward), times `scale`, and
     /// returns the sum of its losses.
     #[inline(always)]
     fn backward<S: Simd>(

@@ -16,12 +16,12 @@ fn mlp(hidden: &[u32], activation: Activation) -> ModelSpec {
     ModelSpec::Mlp { hidden: hidden.to_vec(), activation }
 }
 
-/// A standard-normal-like number: enough spread for every branch of the kernels.
+/// A roughly normal number, spread enough to reach every branch of the kernels.
 fn spread(rng: &mut Random) -> f32 {
     ((rng.unit() + rng.unit() + rng.unit() - 1.5) * 2.0) as f32
 }
 
-/// Random examples; the one-hot columns are divided among the groups.
+/// Random examples; the one-hot columns are divided evenly among the groups.
 fn random_examples(shape: Shape, count: usize, seed: u64) -> Examples {
     let mut rng = Stream::new(seed).fork("examples", 0).rng();
     let mut examples = Examples::new(shape);
@@ -40,7 +40,7 @@ fn random_examples(shape: Shape, count: usize, seed: u64) -> Examples {
     examples
 }
 
-/// The same examples with every column stored as a value.
+/// The same examples with all columns stored as dense values.
 fn expanded(examples: &Examples) -> Examples {
     let shape = examples.shape();
     let mut dense = Examples::new(Shape { dense: shape.inputs, hot: 0, ..shape });
@@ -55,7 +55,7 @@ fn expanded(examples: &Examples) -> Examples {
     dense
 }
 
-/// The logits in `f64` by nalgebra's products: a row for each of `rows`.
+/// Logits in `f64`, computed with nalgebra's products: one row for each of `rows`.
 fn reference_logits(
     hidden: &[u32],
     activation: Activation,
@@ -107,7 +107,7 @@ fn reference_loss(
     losses.sum::<f64>() / rows.len() as f64
 }
 
-/// Compares loss and gradient with the reference, at every `stride`-th key.
+/// Compares loss and gradient with the reference, the gradient at every `stride`-th key.
 fn check(hidden: &[u32], activation: Activation, shape: Shape, count: usize, stride: usize) {
     let model = Model::new(&mlp(hidden, activation), shape).unwrap();
     let examples = random_examples(shape, count, 1);
@@ -161,7 +161,7 @@ fn gradients_equal_finite_differences_for_every_kind_of_column() {
 
 #[test]
 fn gradients_equal_finite_differences_over_many_blocks() {
-    // More samples, inputs and classes than the kernels take at once.
+    // More samples, inputs and classes than fit one block or tile of the kernels.
     let shape = Shape { inputs: 330, dense: 300, hot: 2, classes: 19 };
     check(&[17], Activation::Relu, shape, 2, 97);
     check(&[270, 6], Activation::Tanh, shape, 3, 3001);
@@ -345,8 +345,8 @@ fn great_logits_do_not_overflow_and_nan_is_not_hidden() {
     assert!(loss.is_nan());
 }
 
-/// The bits must not depend on the build, the processor or the instruction set: a change of this
-/// number is a change of every recorded result.
+/// The bits must not depend on the build, the processor or the instruction set. If this number
+/// changes, every recorded result changes.
 #[test]
 fn a_gradient_keeps_its_bits() {
     let mut digest = 0_u32;

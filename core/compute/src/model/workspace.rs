@@ -1,30 +1,31 @@
-//! Memory for the intermediate values of one block of samples.
+//! Buffers for the intermediate values of one block of samples.
 
 use alloc::vec::Vec;
 
 use super::kernels::Memory;
 use crate::examples::{Examples, Records};
 
-/// The memory a [`Model`](super::Model) computes in.
+/// The buffers of a [`Model`](super::Model)'s computations.
 ///
-/// It grows to what the largest model and mini-batch seen need, and then allocates no more. What
-/// it holds between calls means nothing, so one workspace serves any number of models.
+/// A workspace grows to the needs of the largest model and mini-batch so far and then stops
+/// allocating. It carries no state between calls, so that one workspace serves any number of
+/// models.
 #[derive(Clone, Debug, Default)]
 pub struct Workspace {
     /// The samples of the block.
     pub(super) samples: Records,
-    /// The output of each layer; of the last one first the logits, then their derivatives.
+    /// The output of each layer. The last layer's holds first the logits, then their derivatives.
     pub(super) outputs: Vec<Memory>,
-    /// The derivatives by the outputs of two neighbouring hidden layers.
+    /// Derivatives with respect to the outputs of two adjacent layers, used alternately.
     pub(super) deltas: [Memory; 2],
-    /// A piece of the weights, as the products want it.
+    /// A packed section of the weights for the matrix product.
     pub(super) panel: Memory,
     /// Log-probabilities, sample by sample.
     pub(super) log_probabilities: Vec<f32>,
 }
 
 impl Workspace {
-    /// A workspace that has grown to nothing yet.
+    /// Creates an empty workspace.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -36,7 +37,7 @@ impl Workspace {
         }
     }
 
-    /// Takes the examples `rows` in as the next block.
+    /// Gathers the examples `rows` as the next block.
     pub(super) fn gather(
         &mut self,
         examples: &Examples,

@@ -11,7 +11,7 @@ pub(in crate::model) fn relu<S: Simd>(simd: S, values: &mut [S::V]) {
     }
 }
 
-/// Takes `delta` back through [`relu`], whose result was `output`.
+/// Back-propagates `delta` through [`relu`], whose result was `output`.
 #[inline(always)]
 pub(in crate::model) fn relu_backward<S: Simd>(simd: S, delta: &mut [S::V], output: &[S::V]) {
     let zero = simd.splat(0.0);
@@ -22,7 +22,7 @@ pub(in crate::model) fn relu_backward<S: Simd>(simd: S, delta: &mut [S::V], outp
 
 /// Replaces all values by their hyperbolic tangent.
 ///
-/// Near zero, where `1 - 2 / (exp(2 |x|) + 1)` would lose digits, a polynomial: those of Cephes'
+/// Near zero, where `1 - 2 / (exp(2 |x|) + 1)` would lose digits, uses the polynomial of Cephes'
 /// `tanhf` (Moshier, 1989).
 #[inline(always)]
 pub(in crate::model) fn tanh<S: Simd>(simd: S, values: &mut [S::V]) {
@@ -46,7 +46,7 @@ pub(in crate::model) fn tanh<S: Simd>(simd: S, values: &mut [S::V]) {
     }
 }
 
-/// Takes `delta` back through [`tanh`], whose result was `output`.
+/// Back-propagates `delta` through [`tanh`], whose result was `output`.
 #[inline(always)]
 pub(in crate::model) fn tanh_backward<S: Simd>(simd: S, delta: &mut [S::V], output: &[S::V]) {
     let one = simd.splat(1.0);
@@ -55,21 +55,21 @@ pub(in crate::model) fn tanh_backward<S: Simd>(simd: S, delta: &mut [S::V], outp
     }
 }
 
-/// The exponential function of values of at most 88; what is below -87 counts as -87. NaN stays
+/// The exponential function for values up to 88. A value below -87 is treated as -87. NaN stays
 /// NaN.
 ///
-/// `2^n * exp(r)` with `r` within ln 2 / 2 of zero and the polynomial of Cephes' `expf` (Moshier,
-/// 1989): at most two units in the last place off.
+/// Computes `2^n * exp(r)` with `r` within ln 2 / 2 of zero and the polynomial of Cephes' `expf`
+/// (Moshier, 1989). The error is at most two units in the last place.
 #[inline(always)]
 pub(in crate::model) fn exp<S: Simd>(simd: S, value: S::V) -> S::V {
     let number = |value| simd.splat(value);
     let lowest = number(-87.0);
     let x = simd.if_less(value, lowest, lowest, value);
-    // Adding this rounds to an integer, which then is in the lowest bits of the mantissa.
+    // 1.5 * 2^23: adding it rounds to an integer, which is then in the lowest bits of the mantissa.
     let round = number(12_582_912.0);
     let rounded = simd.mul_add(x, number(core::f32::consts::LOG2_E), round);
     let n = simd.sub(rounded, round);
-    // ln 2 in two parts, the first with few enough bits for a product without rounding.
+    // ln 2 in two parts; the first has few enough bits that its product with `n` is exact.
     let r = simd.mul_add(n, number(-355.0 / 512.0), x);
     let r = simd.mul_add(n, number(2.121_944_4e-4), r);
     let mut polynomial = number(1.987_569_2e-4);

@@ -1,5 +1,5 @@
-//! One-hot columns, of which a sample names one in each group: rows of the weights are picked, not
-//! multiplied with.
+//! One-hot columns: each sample names one column per group, so that rows of the weights are
+//! selected instead of multiplied.
 
 use super::lanes::{add, load};
 use super::tiles::{MOST_STRIPS, Tiles, cover};
@@ -7,8 +7,8 @@ use crate::examples::Records;
 use crate::simd::Simd;
 
 /// Sets the outputs of every sample to the bias plus the rows of the weights that its one-hot
-/// columns name, where there are `samples` with such. `params` are the weights, a row for each
-/// input, and what comes after them.
+/// columns name; without `samples`, to the bias. `params` are the weights, one row per input, and
+/// all parameters after them.
 #[inline(always)]
 pub(in crate::model) fn start<S: Simd>(
     simd: S,
@@ -28,7 +28,7 @@ struct Start<'a, S: Simd> {
     out: &'a mut [S::V],
     strips: usize,
     bias: &'a [f32],
-    /// The bias of the strips at hand.
+    /// The bias of the current strips.
     first: [S::V; MOST_STRIPS],
     params: &'a [f32],
     samples: Option<&'a Records>,
@@ -77,7 +77,7 @@ impl<S: Simd> Tiles for Start<'_, S> {
     }
 }
 
-/// Adds each sample's `delta` to the rows of `gradient` that its one-hot columns name.
+/// Adds each sample's `delta` to the rows of `gradient` that the sample's one-hot columns name.
 #[inline(always)]
 pub(in crate::model) fn scatter<S: Simd>(
     simd: S,

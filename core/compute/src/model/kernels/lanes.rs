@@ -1,13 +1,14 @@
-//! Registers' worth of values where the next ones may be somebody else's.
+//! Register-sized loads and additions at the end of a row, where the next values may belong to
+//! another row or tensor.
 //!
-//! Written without iterators, and without arrays that slices are taken of: what is not plain enough
-//! stays in memory, or in calls, where the kernels need registers.
+//! The code avoids iterators and slices of arrays: with these the compiler keeps values in memory,
+//! or emits calls, where the kernels need registers.
 
 use bytemuck::{bytes_of, cast_slice, pod_read_unaligned};
 
 use crate::simd::{MOST_LANES, Simd};
 
-/// The first values of `from`; zeros where there are not so many.
+/// Loads the first values of `from`; zeros in lanes past its end.
 #[inline(always)]
 pub(super) fn load<S: Simd>(from: &[f32]) -> S::V {
     match from.get(..S::LANES) {
@@ -24,7 +25,7 @@ fn load_some<S: Simd>(from: &[f32]) -> S::V {
     pod_read_unaligned(cast_slice(&lanes[..S::LANES]))
 }
 
-/// Adds as many of `more` to `values` as there are.
+/// Adds `more` to `values`, up to the length of `values`.
 #[inline(always)]
 pub(super) fn add<S: Simd, const G: usize>(simd: S, values: &mut [f32], more: &[S::V; G]) {
     let mut at = 0;
@@ -40,8 +41,8 @@ pub(super) fn add<S: Simd, const G: usize>(simd: S, values: &mut [f32], more: &[
     }
 }
 
-/// Less than a register's worth, in pieces whose length is known: these are an instruction each, or
-/// two.
+/// Adds less than a register of values, in pieces of constant length: each compiles to one or two
+/// instructions.
 #[inline(always)]
 fn add_some(values: &mut [f32], more: &[f32]) {
     let (length, mut at) = (values.len(), 0);

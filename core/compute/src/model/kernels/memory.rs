@@ -1,17 +1,17 @@
-//! Memory that registers are loaded from.
+//! Buffers that are aligned for register loads.
 
 use alloc::vec::Vec;
 
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 
-/// What a processor's cache moves at once.
+/// One cache line: the unit that the processor's cache transfers.
 #[derive(Clone, Copy, Debug, Zeroable, Pod)]
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 
-/// Values in whole cache lines, so that no register's worth of them lies in two.
+/// Values in whole cache lines, so that no register-sized group straddles two lines.
 ///
-/// It grows to what was most wanted and then allocates no more.
+/// The buffer grows to its largest use and then stops allocating.
 #[derive(Clone, Debug, Default)]
 pub(in crate::model) struct Memory(Vec<Line>);
 
@@ -20,7 +20,7 @@ impl Memory {
         Self(Vec::new())
     }
 
-    /// The first `count` registers' worth, to be written: what is there means nothing.
+    /// The first `count` registers for writing; their content is unspecified.
     pub(in crate::model) fn write<V: Pod>(&mut self, count: usize) -> &mut [V] {
         let lines = (count * size_of::<V>()).div_ceil(size_of::<Line>());
         if self.0.len() < lines {
@@ -29,7 +29,7 @@ impl Memory {
         &mut cast_slice_mut(&mut self.0)[..count]
     }
 
-    /// The first `count` registers' worth, which have been written.
+    /// The first `count` registers, which must have been written.
     pub(in crate::model) fn read<V: Pod>(&self, count: usize) -> &[V] {
         &cast_slice(&self.0)[..count]
     }

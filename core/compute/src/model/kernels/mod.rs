@@ -1,16 +1,16 @@
 //! The arithmetic of a network's layers: products, sums and activations, in one fixed order.
 //!
-//! The values of a block of samples are a row for each sample. A row is held in *strips*,
-//! registers' worth of neighbouring columns; the last may be wider than the row: what its surplus
-//! lanes hold means nothing, and no kernel lets it into another lane.
+//! A block of samples is stored with one row per sample. A row is held in *strips*, register-sized
+//! groups of adjacent columns. The last strip may be wider than the row: its surplus lanes hold
+//! unspecified values, and no kernel lets them influence other lanes.
 //!
-//! Results depend on the input alone, and not on the processor: there is no fused multiply-add, and
-//! each sum runs over samples or columns in one order, however many lanes there are.
+//! Results depend on the input only, not on the processor: there is no fused multiply-add, and each
+//! sum runs over samples or columns in one order, regardless of the number of lanes.
 //!
-//! Kernels are inlined into whoever has them [run](crate::simd::widest): only so are they compiled
-//! for the registers that were chosen. The largest, which go through tiles, stand
-//! [apart](crate::simd::Simd::apart). Their loops are over numbers, for what iterators add to a
-//! function of this size is not inlined any more.
+//! Kernels are inlined into the code that [runs](crate::simd::widest) them: only then does the
+//! compiler use the selected registers. The largest kernels, which iterate over tiles, are
+//! [separate functions](crate::simd::Simd::apart). Their loops use indices, because in functions of
+//! this size the compiler stops inlining what iterators add.
 #![expect(clippy::needless_range_loop, clippy::manual_memcpy, reason = "see above")]
 
 mod activation;

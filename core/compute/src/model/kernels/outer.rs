@@ -1,11 +1,11 @@
-//! Sums over samples: the gradients of weights and biases.
+//! Sums over samples: gradients of weights and biases.
 
 use super::lanes::add;
 use super::tiles::{Tiles, cover};
 use crate::simd::{Kernel, Simd};
 
-/// Adds to `gradient` (a row for each input, as the weights have) the sum over the samples of
-/// input times `delta`. `input` is rows of `stride` values, `delta` of `strips`.
+/// Adds to `gradient` (one row per input, as the weights) the sum over the samples of input times
+/// `delta`. `input` has rows of `stride` values, `delta` rows of `strips`.
 #[inline(always)]
 pub(in crate::model) fn outer<S: Simd>(
     simd: S,
@@ -63,12 +63,12 @@ impl<S: Simd> Tiles for Outer<'_, S> {
     }
 }
 
-/// Adds to `gradient` the sum of `delta` over the samples: the bias's gradient.
+/// Adds the sum of `delta` over the samples to `gradient`: the gradient of the bias.
 #[inline(always)]
 pub(in crate::model) fn sum<S: Simd>(simd: S, gradient: &mut [f32], delta: &[S::V], strips: usize) {
     let samples = delta.len() / strips;
     for strip in 0..strips {
-        // Four sums at once: one alone would wait for each addition to end.
+        // Four accumulators: with a single one, each addition would wait for the previous one.
         let mut total = [simd.splat(0.0); 4];
         let mut sample = 0;
         while sample + 4 <= samples {

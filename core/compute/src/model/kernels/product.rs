@@ -1,4 +1,4 @@
-//! The product of a block of rows and a matrix of weights, or its transpose.
+//! Product of a block of rows and a weight matrix or its transpose.
 
 use core::ops::Range;
 
@@ -9,35 +9,35 @@ use super::memory::Memory;
 use super::tiles::{Tiles, cover};
 use crate::simd::{Kernel, Simd};
 
-/// Rows of the weights a product goes through at once: those of a few strips stay in the first
-/// cache.
+/// Rows of the weights per pass: a panel of that depth and a few strips fits the first-level cache.
 const DEPTH: usize = 256;
 
-/// A matrix of weights as the parameters hold it: a row for each input, a column for each output.
+/// A weight matrix as stored in the parameters: one row per input, one column per output.
 #[derive(Clone, Copy)]
 pub(in crate::model) struct Weights<'a> {
-    /// The values, row by row; others may follow.
+    /// The values, row by row; other values may follow.
     pub(in crate::model) values: &'a [f32],
     /// The number of rows.
     pub(in crate::model) inputs: usize,
     /// The length of a row.
     pub(in crate::model) outputs: usize,
-    /// Whether the product is with the transpose, as on the way back.
+    /// True for the product with the transpose, as in the backward pass.
     pub(in crate::model) transposed: bool,
 }
 
 impl Weights<'_> {
-    /// Rows of the matrix that is multiplied with.
+    /// Rows of the right factor.
     const fn depth(&self) -> usize {
         if self.transposed { self.outputs } else { self.inputs }
     }
 
-    /// Columns of the matrix that is multiplied with.
+    /// Columns of the right factor.
     const fn width(&self) -> usize {
         if self.transposed { self.inputs } else { self.outputs }
     }
 
-    /// Copies the strips from `column` on, rows `rows`, into `panel`, a row of `G` for each.
+    /// Copies the strips from `column` on, for `rows`, into `panel`: one entry of `G` strips per
+    /// row.
     #[inline(always)]
     fn pack<S: Simd, const G: usize>(
         &self,
@@ -68,7 +68,7 @@ impl Weights<'_> {
     }
 }
 
-/// Adds the product of `input`, rows of `stride` values, and `weights` to `out`, rows of `strips`.
+/// Adds the product of `input` (rows of `stride` values) and `weights` to `out` (rows of `strips`).
 #[inline(always)]
 pub(in crate::model) fn multiply<S: Simd>(
     simd: S,
@@ -93,7 +93,7 @@ struct Product<'a, S: Simd> {
     input: &'a [f32],
     stride: usize,
     weights: Weights<'a>,
-    /// The rows of the weights.
+    /// The rows of the right factor in this pass.
     range: Range<usize>,
     panel: &'a mut Memory,
 }

@@ -1,27 +1,27 @@
-//! How a table is gone through in tiles whose values stay in registers.
+//! Traversal of a matrix in tiles that fit the registers.
 
 use crate::simd::Simd;
 
-/// A tile has at most so many strips.
+/// The largest number of strips in a tile.
 pub(super) const MOST_STRIPS: usize = 3;
 
-/// Something done for each of a number of rows and strips of columns.
+/// An operation on rows and strips of columns.
 pub(super) trait Tiles {
-    /// What comes before the tiles of `G` strips from `strip` on.
+    /// Prepares the tiles of `G` strips from `strip` on.
     fn begin<const G: usize>(&mut self, strip: usize);
-    /// Does it for `R` rows from `row` on, in `G` strips from `strip` on.
+    /// Performs the operation on `R` rows from `row` on and `G` strips from `strip` on.
     fn tile<const R: usize, const G: usize>(&mut self, row: usize, strip: usize);
 }
 
-/// Goes through `rows` rows and `strips` strips, in tiles as large as fit the registers. What
-/// registers there are is asked as a constant: tiles that do not fit are not even compiled.
+/// Covers `rows` rows and `strips` strips with the largest tiles that fit the registers. The
+/// register count is checked as a constant, so that tiles that do not fit are not even compiled.
 #[inline(always)]
 pub(super) fn cover<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles) {
     let mut strip = 0;
     while strip < strips {
         let left = strips - strip;
         strip += if const { S::REGISTERS < 16 } {
-            // A sum alone waits for the one before: several rows run side by side.
+            // A single accumulator waits for its previous addition: several rows run side by side.
             column::<4, 1>(rows, strip, tiles)
         } else if const { S::REGISTERS < 32 } {
             match left {
@@ -39,7 +39,7 @@ pub(super) fn cover<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles)
     }
 }
 
-/// All rows of `G` strips, `R` at once: four or eight.
+/// Covers all rows of `G` strips, `R` rows at a time (four or eight), then the rest in one tile.
 #[inline(always)]
 fn column<const R: usize, const G: usize>(
     rows: usize,
