@@ -1,5 +1,5 @@
-//! The control part of a message as bytes. The only module that names the serialiser, so that it
-//! can be replaced in one place; payloads never pass through it.
+//! Serialisation of the control part of a message. No other module names the serialiser, so that it
+//! can be replaced here alone; payloads bypass it.
 
 use alloc::vec::Vec;
 
@@ -7,15 +7,16 @@ use bincode::config::{self, Configuration, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A control part that does not decode.
+/// A control part that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Bounds what a hostile length inside a control part can make the decoder allocate: it makes room
-/// for a text before it looks whether the text is there. A field counts as what it takes in memory,
-/// at most 8 bytes for one on the wire, so neither bound ever refuses an honest message.
+/// Bounds the allocation that a hostile length inside a control part can cause: the decoder
+/// allocates a text before it checks that the text is present. A field counts with its size in
+/// memory, at most 8 bytes per byte on the wire, so that neither bound ever rejects a valid
+/// message.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
-/// The bound for control parts of a few kilobytes, which is all that a stranger can send.
+/// The bound for control parts of a few kilobytes: unauthenticated connections send no larger ones.
 const MOST_BYTES_OF_SMALL: usize = 16 * SMALL;
 const SMALL: usize = 4 * 1024;
 
@@ -33,26 +34,26 @@ impl bincode::enc::write::Writer for Appender<'_> {
 
 /// Appends `fields` to `bytes`.
 pub fn append<T: Serialize>(fields: &T, bytes: &mut Vec<u8>) {
-    // Messages hold numbers, text, options and lists only, which always encode; what could fail
-    // is a writer with an end, and a growing vector has none.
+    // Messages contain only numbers, text, options and lists, which always encode. Only a writer of
+    // limited size could fail, and a vector grows.
     let encoded = bincode::serde::encode_into_writer(fields, Appender(bytes), CONFIG);
     debug_assert!(encoded.is_ok(), "control part does not encode: {encoded:?}");
 }
 
-/// Reads fields that must fill `bytes` exactly.
+/// Decodes fields that must fill `bytes` exactly.
 ///
 /// # Errors
-/// [`Malformed`] if the bytes are anything else.
+/// [`Malformed`] if `bytes` is not exactly such an encoding.
 pub fn read<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, Malformed> {
     let fields = read_first(&mut bytes)?;
     if bytes.is_empty() { Ok(fields) } else { Err(Malformed) }
 }
 
-/// Reads fields that `bytes` begin with, and leaves what follows them. A list of lists is read item
-/// by item this way: what an item says it holds is believed for one at a time only.
+/// Decodes the fields at the start of `bytes` and leaves the remaining bytes. The caller reads a
+/// list of lists item by item with it, so that a claimed length can only affect one item at a time.
 ///
 /// # Errors
-/// [`Malformed`] if the bytes begin with anything else.
+/// [`Malformed`] if `bytes` does not start with such an encoding.
 pub fn read_first<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, Malformed> {
     let read = if bytes.len() <= SMALL {
         let small = config::standard().with_limit::<MOST_BYTES_OF_SMALL>();

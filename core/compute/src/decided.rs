@@ -1,28 +1,29 @@
-//! The fates of pushes: accepted, or dropped for a reason.
+//! Verdicts on pushes: accepted, or dropped for a reason.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::Sequence;
 use crate::task::MOST_IN_FLIGHT;
 
-/// The fate of a push.
+/// The verdict on a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     /// The push.
     pub sequence: Sequence,
-    /// The reason why it was dropped; none if it was accepted.
+    /// The reason for the drop; `None` if the push was accepted.
     pub dropped: Option<DropReason>,
-    /// The fates of the pushes before it.
+    /// The verdicts on the preceding pushes.
     pub earlier: Drops,
 }
 
-/// The fates of the last [`MOST_IN_FLIGHT`] pushes before one: a bit for each, the newest first,
-/// set if the push was dropped. A worker that hears of many at once knows the fate of each.
+/// Verdicts on the last [`MOST_IN_FLIGHT`] pushes before a given one: one bit per push, the newest
+/// first, set if the push was dropped. They allow a worker to learn the verdicts on many pushes
+/// from one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops([u64; MOST_IN_FLIGHT as usize / 64]);
 
 impl Drops {
-    /// The fates one push later, with the push between them `dropped` or accepted.
+    /// Returns the verdicts one push later; `dropped` is the verdict on the push in between.
     #[must_use]
     pub fn then(mut self, dropped: bool) -> Self {
         let mut carry = u64::from(dropped);
@@ -34,7 +35,7 @@ impl Drops {
         self
     }
 
-    /// Whether the push so many before was thrown away; 1 is the one right before.
+    /// True if the push `before` places earlier was dropped; 1 is the immediately preceding push.
     fn has(self, before: u64) -> bool {
         let bit = before.wrapping_sub(1);
         usize::try_from(bit / 64)
@@ -45,7 +46,7 @@ impl Drops {
 }
 
 impl Decided {
-    /// The fate of push `sequence`, where that of the push before it is `before`.
+    /// Creates the verdict on push `sequence`; `before` is the verdict on the preceding push.
     #[must_use]
     pub fn after(before: Option<Self>, sequence: Sequence, dropped: Option<DropReason>) -> Self {
         let earlier = before
@@ -53,7 +54,7 @@ impl Decided {
         Self { sequence, dropped, earlier }
     }
 
-    /// Whether push `sequence`, which is this one or an earlier one, was dropped.
+    /// True if push `sequence`, which is this one or an earlier one, was dropped.
     #[must_use]
     pub fn drops(&self, sequence: Sequence) -> bool {
         match self.sequence.0.checked_sub(sequence.0) {
@@ -67,12 +68,13 @@ impl Decided {
 /// The reason why a gradient was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DropReason {
-    /// It was computed on parameters that are no longer the current ones.
+    /// The gradient's parameters are no longer the current ones.
     Stale,
-    /// What it was computed from is in the open round already.
+    /// The open round already contains a gradient of the same data.
     Redundant,
-    /// It is not finite, or an earlier one of its worker is not and has no verdict.
+    /// The gradient is not finite, or an earlier gradient of the worker is not and awaits its
+    /// verdict.
     NotFinite,
-    /// The run was over when it came.
+    /// The run had ended before the push arrived.
     Over,
 }

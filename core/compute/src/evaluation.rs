@@ -1,6 +1,6 @@
-//! How good parameters are on examples: loss, accuracy, and recall and F1 of each class.
+//! Evaluation of parameters on examples: loss, accuracy, and recall and F1 of each class.
 //!
-//! Knows models and examples; who asks, and what for, it does not.
+//! The module depends on models and examples only, not on the purpose of an evaluation.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::examples::Examples;
 use crate::model::{Model, Workspace};
 
-/// Examples evaluated at once: bounds the memory, not the result.
+/// Examples per block: bounds the memory, does not affect the result.
 const BLOCK: usize = 512;
 
-/// What a model makes of examples.
+/// The quality of a model on examples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Number of examples.
@@ -22,35 +22,36 @@ pub struct Evaluation {
     pub correct: u64,
     /// Mean negative log-likelihood of the labels, in nats; NaN without examples.
     pub loss: f64,
-    /// Parameters that are not 0.
+    /// Number of parameters other than 0.
     pub non_zeros: u64,
-    /// The sum of the parameters' magnitudes.
+    /// Sum of the parameters' magnitudes.
     pub l1: f64,
-    /// For each class, the share of its examples that were recognised; `None` without any.
+    /// Recall of each class: the correctly classified share of its examples; `None` for a class
+    /// without examples.
     pub recall: Vec<Option<f64>>,
-    /// For each class, its F1: `2 TP / (2 TP + FP + FN)`, the harmonic mean of precision and
-    /// recall; `None` if no example is of the class and the model chose it for none.
+    /// F1 of each class: `2 TP / (2 TP + FP + FN)`, the harmonic mean of precision and recall;
+    /// `None` if no example has the class and the model never predicts it.
     pub f1: Vec<Option<f64>>,
 }
 
 impl Evaluation {
-    /// The share of the examples whose most probable class is the label; NaN without examples.
+    /// Returns the share of examples whose most probable class is the label; NaN without examples.
     #[must_use]
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.examples as f64
     }
 
-    /// The mean of the classes' F1, each class counting the same however many examples it has; NaN
-    /// without examples. Opitz and Burst, "Macro F1 and Macro F1" (2019): the mean of F1, not the
-    /// F1 of mean precision and mean recall.
+    /// Returns the macro F1: the mean of the classes' F1, with equal weight for each class; NaN
+    /// without examples. It is the mean of F1, not the F1 of mean precision and mean recall (Opitz
+    /// and Burst, "Macro F1 and Macro F1", 2019).
     #[must_use]
     pub fn macro_f1(&self) -> f64 {
         let of_classes = self.f1.iter().flatten();
         of_classes.clone().sum::<f64>() / of_classes.count() as f64
     }
 
-    /// The class with the least recall, the first of equals, and that recall; none without
-    /// examples.
+    /// Returns the class with the lowest recall, and the recall; the first class in a tie, `None`
+    /// without examples.
     #[must_use]
     pub fn worst_class(&self) -> Option<(usize, f64)> {
         let classes = self.recall.iter().enumerate();
@@ -58,8 +59,8 @@ impl Evaluation {
         known.min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
-    /// The loss with a penalty of `lambda` on the sum of magnitudes: what an l1 proximal step makes
-    /// small.
+    /// Returns the loss plus `lambda` times the sum of magnitudes: the objective that an l1
+    /// proximal step minimises.
     #[must_use]
     pub fn objective(&self, lambda: f32) -> f64 {
         self.loss + f64::from(lambda) * self.l1
@@ -68,13 +69,12 @@ impl Evaluation {
 
 /// Evaluates `model` at `params` on all `examples`.
 ///
-/// Of equally probable classes the lowest counts as the model's choice. Parameters that are not
-/// finite give a loss that is not finite. A model without arithmetic has nothing to evaluate: the
-/// result counts no examples.
+/// Ties between classes go to the lowest. Parameters that are not finite yield a loss that is not
+/// finite. For a model without arithmetic the result counts no examples.
 ///
 /// # Panics
-/// If `params` are not [`Model::parameters`] values or the examples are of another shape than the
-/// model's.
+/// If `params` does not have [`Model::parameters`] values or the examples have another shape than
+/// the model.
 #[must_use]
 pub fn evaluate(
     model: &Model,
@@ -109,7 +109,7 @@ pub fn evaluate(
         .iter()
         .zip(&counts)
         .map(|(&recognised, &count)| (count > 0).then(|| recognised as f64 / count as f64));
-    // 2 TP + FP + FN: what the class was chosen for, and what is of it.
+    // 2 TP + FP + FN = predictions of the class + examples of the class.
     let f1 = recognised.iter().zip(counts.iter().zip(&chosen)).map(|(&both, (&of_it, &chosen))| {
         let either = of_it + chosen;
         (either > 0).then(|| 2.0 * both as f64 / either as f64)
@@ -125,7 +125,7 @@ pub fn evaluate(
     }
 }
 
-/// The first class that no other exceeds; 0 if all are NaN.
+/// Returns the first class with the largest value; 0 if all are NaN.
 fn most_probable(values: impl Iterator<Item = f32>) -> usize {
     let mut best = (0, f32::NEG_INFINITY);
     for (class, value) in values.enumerate() {
@@ -156,7 +156,7 @@ mod tests {
         examples
     }
 
-    /// Logits of each column: the one of the column's own number is ln 2, the others are 0.
+    /// Logits per column: ln 2 for the class with the column's number, 0 for the others.
     fn diagonal() -> Vec<f32> {
         let mut params = vec![0.0; model().parameters()];
         for column in 0..3 {
@@ -171,13 +171,13 @@ mod tests {
         let found = evaluate(&model(), &diagonal(), &examples, &mut Workspace::new());
         assert_eq!((found.examples, found.correct), (5, 3));
         assert_eq!(found.recall, [Some(2.0 / 3.0), Some(0.5), None, None]);
-        // Class 0: two of its three rows and no other; 1: one of two, and one other; 2: one of
-        // class 1.
+        // Class 0: two of its three rows and no false positive. Class 1: one of two, and one false
+        // positive. Class 2: only a false positive, from class 1.
         assert_eq!(found.f1, [Some(4.0 / 5.0), Some(2.0 / 4.0), Some(0.0), None]);
         assert!((found.macro_f1() - 1.3 / 3.0).abs() < 1e-12, "{}", found.macro_f1());
         assert_eq!(found.worst_class(), Some((1, 0.5)));
         assert!((found.accuracy() - 0.6).abs() < 1e-12);
-        // Probabilities 2/5 where the label is the column's own class, else 1/5.
+        // Probability 2/5 if the label is the column's own class, else 1/5.
         let expected = -(3.0 * 0.4_f64.ln() + 2.0 * 0.2_f64.ln()) / 5.0;
         assert!((found.loss - expected).abs() < 1e-6, "{} {expected}", found.loss);
         assert_eq!(found.non_zeros, 3);

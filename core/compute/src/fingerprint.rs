@@ -1,5 +1,4 @@
-//! What tells one training set from another, so that a worker with other data learns how they
-//! differ.
+//! Fingerprints of training sets: they show a worker with other data how the data differ.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::examples::{Examples, Row, Shape};
 
-/// Identifies the whole encoded training split: a worker whose own differs from the job's has
-/// other data, another build, or another recipe.
+/// Identifies the whole encoded training split. A worker with a fingerprint other than the job's
+/// has other data, another build, or another recipe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// Training rows.
@@ -21,13 +20,13 @@ pub struct Fingerprint {
     /// Training rows of each class.
     pub class_counts: Vec<u64>,
     /// SHA-256 over the shape (four `u32`) and each row as [`Examples::pack`] writes it, all
-    /// little-endian: equal for equal data, on every machine. Text form: hexadecimal.
+    /// little-endian. It is equal for equal data on every machine. Text form: hexadecimal.
     #[serde(with = "hexadecimal")]
     pub digest: [u8; 32],
 }
 
 impl Fingerprint {
-    /// The fingerprint of `examples`.
+    /// Computes the fingerprint of `examples`.
     #[must_use]
     pub fn of(examples: &Examples) -> Self {
         let mut fingerprinter = Fingerprinter::new(examples.shape());
@@ -37,7 +36,7 @@ impl Fingerprint {
         fingerprinter.finish()
     }
 
-    /// How these data differ from the job's, in words; `None` if they are the same.
+    /// Describes how these data differ from the job's; `None` if they are the same.
     #[must_use]
     pub fn difference(&self, job: &Self) -> Option<String> {
         if self == job {
@@ -67,12 +66,12 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Enough of a digest for a person to compare.
+/// Returns a prefix of a digest that suffices for people to compare.
 fn short(digest: &[u8; 32]) -> String {
     hexadecimal::text(&digest[..6])
 }
 
-/// Builds a [`Fingerprint`] row by row, for data that are never in memory at once.
+/// Builds a [`Fingerprint`] row by row, for data that do not fit into memory.
 #[derive(Clone, Debug)]
 pub struct Fingerprinter {
     rows: u64,
@@ -82,7 +81,7 @@ pub struct Fingerprinter {
 }
 
 impl Fingerprinter {
-    /// No rows yet, of the given shape.
+    /// Starts a fingerprint for rows of this shape.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         let mut hash = Sha256::new();
@@ -92,10 +91,10 @@ impl Fingerprinter {
         Self { rows: 0, class_counts: vec![0; shape.classes as usize], hash, bytes: Vec::new() }
     }
 
-    /// Adds a row, which must be of the shape.
+    /// Adds a row, which must have the shape.
     ///
     /// # Panics
-    /// If its label is no class.
+    /// If the label is not below the number of classes.
     pub fn add(&mut self, row: Row<'_>) {
         self.rows += 1;
         self.class_counts[usize::from(row.label)] += 1;
@@ -104,7 +103,7 @@ impl Fingerprinter {
         self.hash.update(&self.bytes);
     }
 
-    /// The fingerprint of the rows added.
+    /// Returns the fingerprint of the added rows.
     #[must_use]
     pub fn finish(self) -> Fingerprint {
         let digest = self.hash.finalize().into();
@@ -112,7 +111,7 @@ impl Fingerprinter {
     }
 }
 
-/// Digests: hexadecimal where people read, bytes elsewhere.
+/// Serialisation of digests: hexadecimal in human-readable formats, bytes in others.
 mod hexadecimal {
     use alloc::format;
     use alloc::string::String;

@@ -1,4 +1,4 @@
-//! The numbers that name things, each its own type so that none is taken for another.
+//! Identifiers and counters, each a separate type so that the compiler rejects a mix-up.
 
 use alloc::string::String;
 use core::fmt;
@@ -24,8 +24,8 @@ macro_rules! number {
     };
 }
 
-/// Something else that is counted as workers are: an index from 0 inside, a number from 1 for
-/// people.
+/// Defines an identifier that is counted as workers are: an index from 0 internally, a number from
+/// 1 for people.
 macro_rules! counted_as_workers {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -55,23 +55,23 @@ macro_rules! counted_as_workers {
     };
 }
 
-/// The most workers one server takes.
+/// The largest number of workers per server.
 pub const MAX_WORKERS: u32 = 65_536;
 
-/// A worker of the job. It also names the worker's partition of the data.
+/// A worker of the job. The same index identifies the worker's partition of the data.
 ///
-/// Inside it is an index from 0; people, and files that people read, number workers from 1.
+/// Internally an index from 0; messages and files for people number workers from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u32);
 
 impl WorkerId {
-    /// The number by which people know the worker: 1 for the first.
+    /// The worker's number for people: 1 for the first worker.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 as u64 + 1
     }
 
-    /// The worker that people know by `number`; none for 0 or a number that is too large.
+    /// Returns the worker with this number; `None` for 0 and for numbers that are too large.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         u32::try_from(number.checked_sub(1)?).ok().map(Self)
@@ -93,14 +93,14 @@ impl FromStr for WorkerId {
 }
 
 counted_as_workers! {
-    /// A part of the training data that mini-batches are cut from: the partition of the worker with
-    /// the same number, or a shard where the job cuts the data into shards.
+    /// A part of the training data, from which mini-batches are cut: the partition of the worker
+    /// with the same number, or a shard if the job cuts the data into shards.
     ///
-    /// An index from 0 inside, a number from 1 for people, as [`WorkerId`].
+    /// Internally an index from 0, for people a number from 1, as [`WorkerId`].
     PartId
 }
 
-/// A text that is no worker's number.
+/// A text that is not the number of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAWorker(String);
 
@@ -136,39 +136,41 @@ impl<'de> Deserialize<'de> for WorkerId {
 }
 
 number! {
-    /// One connection, as the driver counts them. A reconnected worker has a new one.
+    /// A connection, numbered by the driver. A reconnected worker has a new one.
     PeerId(u64)
 }
 counted_as_workers! {
-    /// A server of the job. The first coordinates: it decides, and the others follow.
+    /// A server of the job. The first server is the coordinator: it decides, and the others follow.
     ///
-    /// An index from 0 inside, a number from 1 for people, as [`WorkerId`].
+    /// Internally an index from 0, for people a number from 1, as [`WorkerId`].
     ServerId
 }
 
 impl ServerId {
-    /// The server that coordinates.
+    /// The coordinator.
     pub const COORDINATOR: Self = Self(0);
 }
 
 number! {
-    /// Counts who leads, where a server has a standby: each belongs to one of the two at most.
+    /// The number of a period of leadership, for a server with a standby: at most one of the two
+    /// nodes leads in a term.
     Term(u64)
 }
 number! {
-    /// Issued by the server each time a worker id is (re)claimed; an older one can never push.
+    /// Issued by the server each time a worker id is (re)claimed. An older incarnation can never
+    /// push.
     Incarnation(u64)
 }
 number! {
-    /// The number of a push within its incarnation, from 1. Each is decided exactly once.
+    /// The number of a push within its incarnation, from 1. Each push is decided exactly once.
     Sequence(u64)
 }
 number! {
-    /// The version of the parameters: updates applied so far.
+    /// The version of the parameters: the number of updates applied so far.
     Version(u64)
 }
 number! {
-    /// Iterations (pushes accepted) of one worker: the logical clock of SSP.
+    /// The number of accepted pushes of one worker: the logical clock of SSP.
     Clock(u64)
 }
 number! {
@@ -179,7 +181,8 @@ number! {
 /// A checkpoint of all servers of a job, taken at the same decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CheckpointId {
-    /// The run that it was taken in: one that goes back takes others with the same numbers.
+    /// The run that took the checkpoint. A run that resumes from a checkpoint is a new run, which
+    /// uses the later checkpoint numbers again.
     pub run: u64,
     /// Which it is, from 1; 0 is the beginning of the run.
     pub number: u64,
@@ -225,7 +228,8 @@ impl Version {
         Self(self.0 + 1)
     }
 
-    /// Updates applied from `base` to `self`: the staleness of a gradient computed on `base`.
+    /// Returns the number of updates from `base` to `self`: the staleness of a gradient computed on
+    /// `base`.
     #[must_use]
     pub const fn since(self, base: Self) -> u64 {
         self.0.saturating_sub(base.0)

@@ -1,5 +1,5 @@
-//! The arithmetic of data-parallel training: parameters, examples, models, gradients, optimisers
-//! and the compression of gradients. It knows no message, no job and no node.
+//! Arithmetic of data-parallel training: parameters, examples, models, gradients, optimisers and
+//! gradient compression. It does not depend on messages, jobs or nodes.
 //!
 //! The crate is `no_std` + `alloc`. It has no clock, socket, thread or hidden randomness.
 

@@ -1,4 +1,4 @@
-//! Fixed work by which the speed of machines is compared.
+//! Reference workload to compare the speed of machines.
 
 use core::hint::black_box;
 
@@ -6,7 +6,7 @@ use nalgebra::DMatrix;
 
 use crate::rng::Stream;
 
-/// A product of two square matrices of random 32-bit floats.
+/// The product of two square matrices of random 32-bit floats.
 #[derive(Clone, Debug)]
 pub struct SquareProduct {
     a: DMatrix<f32>,
@@ -15,7 +15,8 @@ pub struct SquareProduct {
 }
 
 impl SquareProduct {
-    /// Two matrices of `size` rows and columns, uniform in [-1, 1), and room for their product.
+    /// Creates two matrices of `size` rows and columns, uniform in [-1, 1), and a buffer for the
+    /// product.
     #[must_use]
     pub fn new(size: usize, seed: Stream) -> Self {
         let mut rng = seed.fork("calibration", 0).rng();
@@ -23,8 +24,9 @@ impl SquareProduct {
         Self { a: matrix(), b: matrix(), product: DMatrix::zeros(size, size) }
     }
 
-    /// Multiplies them, on this thread.
-    // Compiled here: the crate of the command line is hardly optimised in the default build.
+    /// Multiplies the matrices on the current thread.
+    // Must be compiled in this crate: the default build hardly optimises the crate of the command
+    // line.
     #[inline(never)]
     pub fn multiply(&mut self) {
         black_box(&self.a).mul_to(black_box(&self.b), black_box(&mut self.product));

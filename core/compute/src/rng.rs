@@ -1,30 +1,30 @@
-//! Randomness from one seed, in named streams.
+//! Deterministic randomness: named streams derived from one seed.
 //!
-//! Every consumer (initial parameters, the shuffle of worker 3, the back-off of worker 1, ...)
-//! draws from a stream of its own, derived from the run's seed and the consumer's name, so that
-//! adding a consumer, a worker or a draw shifts no other stream. The generator is xoshiro256++
-//! and the derived draws are written out here, so a seed keeps its meaning when a dependency
-//! changes its sampling.
+//! Each consumer (initial parameters, the shuffle of worker 3, the back-off of worker 1, ...) draws
+//! from its own stream, derived from the run's seed and the consumer's name. Adding a consumer, a
+//! worker or a draw therefore shifts no other stream. The generator is xoshiro256++, and the
+//! derived draws are implemented here, so that a seed keeps its meaning if a dependency changes its
+//! sampling.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// A point in the tree of random streams: the run's seed, then one name after another.
+/// A node in the tree of random streams: the run's seed, then a sequence of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream(u64);
 
 impl Stream {
-    /// The root stream of a run.
+    /// Creates the root stream of a run.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The stream called `purpose`, number `index`, below this one.
+    /// Derives the child stream called `purpose` with number `index`.
     #[must_use]
     pub fn fork(self, purpose: &str, index: u64) -> Self {
-        // FNV-1a over the name, then the finaliser of SplitMix64 over everything.
+        // FNV-1a over the name, then the SplitMix64 finaliser over parent, name and index.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in purpose.bytes() {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -32,7 +32,7 @@ impl Stream {
         Self(mix(mix(self.0 ^ hash).wrapping_add(index)))
     }
 
-    /// A generator at the start of this stream.
+    /// Returns a generator at the start of this stream.
     #[must_use]
     pub fn rng(self) -> Random {
         Random(Xoshiro256PlusPlus::seed_from_u64(self.0))
@@ -46,19 +46,19 @@ const fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A generator of one stream.
+/// The random generator of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A whole number in `0..bound`, every one equally likely (Lemire 2019, with rejection).
+    /// Returns a uniform integer in `0..bound` (Lemire 2019, with rejection).
     ///
-    /// `bound` 0 gives 0.
+    /// Returns 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let threshold = bound.wrapping_neg().checked_rem(bound).unwrap_or(0);
         loop {
@@ -69,12 +69,12 @@ impl Random {
         }
     }
 
-    /// A number in `[0, 1)` with 53 random bits.
+    /// Returns a number in `[0, 1)` with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
-    /// Puts `items` in a random order (Fisher-Yates), every one equally likely.
+    /// Shuffles `items` (Fisher-Yates); every order is equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.below(last as u64 + 1) as usize;
@@ -82,7 +82,7 @@ impl Random {
         }
     }
 
-    /// The generator itself, for distributions from a library.
+    /// Returns the generator itself, for distributions of a library.
     pub const fn generator(&mut self) -> &mut Xoshiro256PlusPlus {
         &mut self.0
     }

@@ -1,27 +1,27 @@
-//! What kernels ask of a processor: a few operations on several values at once.
+//! Vector operations for kernels, with the widest registers of the processor.
 //!
-//! [`Portable`] does them with arrays, which the compiler turns into whatever instructions the
-//! target always has. Where the standard library is there, [`widest`] finds the widest registers
-//! that the processor at hand has. Which of them runs changes no bit of a result: each operation
-//! rounds once, as IEEE 754 has it, and the kernels' sums do not depend on how many lanes there
-//! are. A product and a sum are therefore never fused into one operation, which not all processors
-//! have; where this was tried, it was no quicker.
+//! [`Portable`] implements them on arrays, which the compiler turns into the vector instructions
+//! that the target always has. With the standard library, [`widest`] detects the processor's widest
+//! registers at run time. The choice changes no bit of a result: each operation rounds once, as
+//! IEEE 754 specifies, and the kernels' sums do not depend on the number of lanes. For the same
+//! reason a product and a sum are never fused into one operation, which not all processors have; in
+//! measurements fusing was no faster.
 //!
-//! A loop over values that do not depend on each other needs none of these operations: the compiler
-//! makes vector instructions of it, and [`widely`] has it made into those of the widest registers.
+//! A loop over independent values needs none of these operations: the compiler vectorises it, and
+//! [`widely`] compiles it for the widest registers.
 
 use bytemuck::Pod;
 
-/// Operations on several values at once.
+/// Operations on the lanes of a vector register.
 pub(crate) trait Simd: Copy {
-    /// So many values, in a register.
+    /// The vector type.
     type V: Pod;
-    /// How many.
+    /// Lanes per vector.
     const LANES: usize = size_of::<Self::V>() / size_of::<f32>();
-    /// Registers there are for them.
+    /// The number of vectors that fit the registers.
     const REGISTERS: usize;
 
-    /// `value` in all lanes.
+    /// Returns a vector with `value` in all lanes.
     fn splat(self, value: f32) -> Self::V;
     /// `a + b`.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
@@ -31,38 +31,38 @@ pub(crate) trait Simd: Copy {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `then` where `a < b`, `otherwise` elsewhere, also where there is a NaN.
+    /// `then` in lanes with `a < b`, `otherwise` in other lanes, including lanes with a NaN.
     fn if_less(self, a: Self::V, b: Self::V, then: Self::V, otherwise: Self::V) -> Self::V;
     /// Two to the power of the integer in the lowest bits of each value's mantissa.
     fn power_of_two(self, bits: Self::V) -> Self::V;
-    /// Has `kernel` done as a function of its own, compiled for these registers.
+    /// Runs `kernel` as a separate function, compiled for these registers.
     fn apart<K: Kernel>(self, kernel: K);
 
-    /// `a * b + c`, rounded twice.
+    /// `a * b + c`, with two roundings.
     #[inline(always)]
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
         self.add(self.mul(a, b), c)
     }
 }
 
-/// What is worth a function of its own: it is compiled once, wherever it is called from, and what
-/// calls it stays small.
+/// Code that deserves its own function: it is compiled once for all call sites, and the callers
+/// stay small.
 pub(crate) trait Kernel {
-    /// Does it. To be inlined, as [`Work::run`] is.
+    /// Runs the kernel. Must be inlined, as [`Work::run`].
     fn run(self);
 }
 
-/// What is done with a [`Simd`] that is chosen at run time.
+/// A computation that is generic over the [`Simd`] selected at run time.
 pub(crate) trait Work {
-    /// What comes of it.
+    /// The result of the computation.
     type Output;
-    /// Does it. To be inlined, with all it calls: only what is inlined is compiled for the
-    /// processor chosen.
+    /// Runs the computation. Must be inlined, with all functions that it calls: only inlined code
+    /// is compiled for the selected processor.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
-/// Has a loop done by the widest registers the processor has. It is inlined, as are the functions
-/// it calls if they are marked so; what is not is compiled for any processor.
+/// Runs a loop with the processor's widest registers. The closure is inlined, and so are its
+/// callees if they are marked inline; other callees are compiled for the baseline processor.
 pub(crate) fn widely<T>(values: impl FnOnce() -> T) -> T {
     widest(Loop(values))
 }
@@ -78,19 +78,19 @@ impl<T, F: FnOnce() -> T> Work for Loop<F> {
     }
 }
 
-/// No register has more lanes.
+/// The largest number of lanes of any register.
 pub(crate) const MOST_LANES: usize = 16;
 
 /// Lanes of [`Portable`].
 const LANES: usize = 8;
 
-/// Arrays, which the compiler makes vector instructions of if the target has any.
+/// Vectors as arrays, which the compiler vectorises if the target has vector instructions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portable;
 
 impl Simd for Portable {
     type V = [f32; LANES];
-    // Of 16 with 4 lanes each, as SSE2 has them.
+    // SSE2 has 16 registers of 4 lanes: 8 vectors of 8 lanes.
     const REGISTERS: usize = 8;
 
     #[inline(always)]
@@ -159,7 +159,7 @@ impl Simd for Portable {
     }
 }
 
-/// Has `work` done by the widest registers the processor has.
+/// Runs `work` with the widest registers: without run-time detection these are [`Portable`]'s.
 #[cfg(not(all(feature = "std", target_arch = "x86_64")))]
 pub(crate) fn widest<W: Work>(work: W) -> W::Output {
     work.run(Portable)
@@ -177,7 +177,7 @@ mod wide {
 
     use super::{Kernel, Portable, Simd, Work};
 
-    /// The registers of the processor at hand.
+    /// The registers of an instruction set, by way of `pulp`.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Wide<S>(S);
 
@@ -240,7 +240,7 @@ mod wide {
         }
     }
 
-    /// A work with the registers that it is done by.
+    /// A computation with the registers that run it.
     struct Call<W, S>(W, S);
 
     impl<W: Work, S: pulp::Simd> NullaryFnOnce for Call<W, S> {
@@ -252,7 +252,7 @@ mod wide {
         }
     }
 
-    /// A kind of registers that the processor at hand has.
+    /// A kind of registers that the current processor has.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Registers {
         Any,
@@ -261,7 +261,7 @@ mod wide {
     }
 
     impl Registers {
-        /// Has `work` done by them.
+        /// Runs `work` with these registers.
         pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
             match self {
                 Self::Any => work.run(Portable),
@@ -271,14 +271,14 @@ mod wide {
         }
     }
 
-    /// The kinds of registers that the processor has, the narrowest first.
+    /// Returns the kinds of registers of the current processor, the narrowest first.
     pub(crate) fn all() -> impl DoubleEndedIterator<Item = Registers> {
         let wide = V3::try_new().map(Registers::V3).into_iter();
         let wider = V4::try_new().map(Registers::V4);
         core::iter::once(Registers::Any).chain(wide).chain(wider)
     }
 
-    /// Has `work` done by the widest registers the processor has.
+    /// Runs `work` with the processor's widest registers.
     pub(crate) fn widest<W: Work>(work: W) -> W::Output {
         all().next_back().unwrap_or(Registers::Any).run(work)
     }

@@ -1,4 +1,4 @@
-//! Time as a value. Nothing in this crate reads a clock: every input carries `now`.
+//! Time as a value. The crate never reads a clock: every input carries `now`.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -6,9 +6,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment: nanoseconds since the run began, by the clock of whoever drives the node.
+/// A point in time: nanoseconds since the run began, by the driver's clock.
 ///
-/// Real drivers hand in a monotonic clock, the simulator its virtual one.
+/// Real drivers pass a monotonic clock, the simulator passes its virtual one.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -18,7 +18,7 @@ impl Time {
     /// The start of the run.
     pub const ZERO: Self = Self(0);
 
-    /// The moment `nanos` nanoseconds after the run began.
+    /// Creates the time `nanos` nanoseconds after the start of the run.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -36,7 +36,7 @@ impl Time {
         self.since(Self::ZERO).as_secs_f64()
     }
 
-    /// The time that has passed from `earlier` to `self`; zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -1,19 +1,19 @@
-//! Settings that are one of a few words.
+//! Settings with a fixed set of words as values.
 
 use alloc::string::String;
 use core::fmt;
 
-/// A word that is none of the ones a setting knows.
+/// A word that a setting does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWord {
-    /// The word given.
+    /// The unknown word.
     pub word: String,
-    /// The words that are known.
+    /// The known words.
     pub known: &'static [&'static str],
 }
 
 impl UnknownWord {
-    /// `word` is none of `known`.
+    /// Creates the error for `word`, which is not in `known`.
     #[must_use]
     pub fn new(word: &str, known: &'static [&'static str]) -> Self {
         Self { word: String::from(word), known }
@@ -28,7 +28,7 @@ impl fmt::Display for UnknownWord {
 
 impl core::error::Error for UnknownWord {}
 
-/// Gives a setting its words: one spelling in job files, flags, reports and errors.
+/// Implements `Display` and `FromStr` with one spelling for job files, flags, reports and errors.
 #[macro_export]
 macro_rules! words {
     ($name:ident { $($variant:ident = $word:literal),+ }) => {

@@ -1,4 +1,4 @@
-//! Blocks of keys: each update changes the parameters of one block and no others.
+//! Blocks of keys: each update changes the parameters of one block only.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,37 +12,37 @@ use super::KeyRange;
 use crate::id::Version;
 use crate::rng::Stream;
 
-/// The most blocks that keys are cut into.
+/// The largest number of blocks.
 pub const MOST_BLOCKS: u32 = 65_536;
 
-/// How keys are cut into blocks, and in which order updates go through them. Blocks are ranges that
-/// differ by one key at most. A pass is one update of each.
+/// The division of the keys into blocks, and the order in which updates visit them. Blocks are
+/// ranges whose lengths differ by at most one key. A pass is one update of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocks {
-    /// How many there are.
+    /// The number of blocks.
     pub count: u32,
-    /// Their order in a pass.
+    /// The order of the blocks in a pass.
     pub order: BlockOrder,
 }
 
-/// In which order a pass goes through the blocks.
+/// The order of the blocks in a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockOrder {
-    /// Another random order in each pass.
+    /// A new random order for each pass.
     #[default]
     Random,
-    /// That of the keys.
+    /// Key order.
     Sequence,
 }
 
 impl Blocks {
-    /// The pass that the update of `version` is part of.
+    /// Returns the pass that contains the update of `version`.
     #[must_use]
     pub const fn pass(self, version: Version) -> u64 {
         version.0 / self.count as u64
     }
 
-    /// The block that the update of `version` changes, in the run whose root stream is `seed`.
+    /// Returns the block that the update of `version` changes, in the run with root stream `seed`.
     #[must_use]
     pub fn block(self, seed: Stream, version: Version) -> u32 {
         let place = (version.0 % u64::from(self.count)) as u32;
@@ -54,29 +54,30 @@ impl Blocks {
         order.get(place as usize).copied().unwrap_or(place)
     }
 
-    /// The keys of that block, of `keys` keys in all; none if there are fewer keys than blocks.
+    /// Returns the keys of that block, out of `keys` keys; `None` if there are fewer keys than
+    /// blocks.
     #[must_use]
     pub fn keys(self, seed: Stream, version: Version, keys: u64) -> Option<KeyRange> {
         KeyRange::share(keys, self.count, self.block(seed, version))
     }
 }
 
-/// The blocks of a model, seen from a server that has some of its keys.
+/// The blocks of a model from the perspective of one server, which owns some of the keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// How the keys are cut.
+    /// The division into blocks.
     pub blocks: Blocks,
     /// The root stream of the run.
     pub seed: Stream,
-    /// The keys of the model.
+    /// The number of keys of the model.
     pub keys: u64,
-    /// Those of the server.
+    /// The keys of the server.
     pub own: KeyRange,
 }
 
 impl Cut {
-    /// The server's keys that the update of `version` changes, counted from its first; empty if it
-    /// has none of them.
+    /// Returns the server's keys that the update of `version` changes, relative to its first key;
+    /// empty if the block contains none of its keys.
     #[must_use]
     pub fn at(&self, version: Version) -> Range<usize> {
         let block = self.blocks.keys(self.seed, version, self.keys);

@@ -1,10 +1,10 @@
-//! Memory of vectors that others may read.
+//! Buffer reuse of shared vectors.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// The vector, to be filled anew: in its own memory unless somebody else has it too, who keeps what
-/// it is.
+/// Returns the vector, empty, for refilling. Reuses its allocation if unshared; otherwise
+/// allocates, and the other owners keep the old contents.
 pub fn emptied(vector: &mut Arc<Vec<f32>>) -> &mut Vec<f32> {
     if Arc::get_mut(vector).is_none() {
         *vector = Arc::default();

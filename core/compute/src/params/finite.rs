@@ -1,18 +1,18 @@
-//! Numbers that are none.
+//! Checks for NaN and infinity.
 
 use super::KeyRange;
 
-/// The exponent of NaN and of the infinities is all ones.
+/// The exponent bits, all ones for NaN and infinities.
 const EXPONENT: u32 = 0x7f80_0000;
 
-/// Whether all values are finite numbers, whose bits `order` puts in order first.
+/// True if all values are finite. `order` converts the bits of a value to native byte order.
 pub fn are_finite(values: &[f32], order: impl Fn(u32) -> u32) -> bool {
-    // One pass without branches.
+    // A single pass without branches.
     let bad = |value: &f32| u32::from(order(value.to_bits()) & EXPONENT == EXPONENT);
     values.iter().fold(0, |all, value| all | bad(value)) == 0
 }
 
-/// The first of `keys` whose value is NaN or infinite.
+/// Returns the first of `keys` whose value is NaN or infinite.
 pub fn first_not_finite(keys: KeyRange, values: &[f32]) -> Option<u64> {
     if are_finite(values, |bits| bits) {
         return None;

@@ -8,11 +8,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::KeyRange;
 
-/// Keys in ascending order, none twice. Where a worker has such a list, its vectors hold a value
-/// for each of these keys, at the key's place in the list, and nothing else.
+/// Keys in ascending order, without duplicates. The vectors of a worker with such a list hold one
+/// value per listed key, at the key's index in the list, and no others.
 ///
-/// It may say of each key how much the loss of the worker's examples can bend there, where the
-/// optimiser goes by that.
+/// The list may carry an upper bound of the loss's second derivative per key, for an optimiser that
+/// uses it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyList {
     keys: Arc<Vec<u32>>,
@@ -20,15 +20,15 @@ pub struct KeyList {
 }
 
 impl KeyList {
-    /// The list of `keys`; none if they do not ascend.
+    /// Creates the list of `keys`; `None` unless they ascend strictly.
     #[must_use]
     pub fn new(keys: Vec<u32>) -> Option<Self> {
         let ascend = keys.is_sorted_by(|one, next| one < next);
         ascend.then(|| Self { keys: Arc::new(keys), curvature: None })
     }
 
-    /// The same list with a bound of the second derivative for each key; none if these are not as
-    /// many, or one is negative or not finite.
+    /// Attaches an upper bound of the second derivative for each key; `None` if the number of
+    /// bounds differs, or a bound is negative or not finite.
     #[must_use]
     pub fn with_curvature(self, curvature: Vec<f32>) -> Option<Self> {
         let fits = curvature.len() == self.len()
@@ -36,15 +36,15 @@ impl KeyList {
         fits.then(|| Self { curvature: Some(Arc::new(curvature)), ..self })
     }
 
-    /// A bound of the second derivative of the worker's mean loss for each key, if the list says of
-    /// it.
+    /// The upper bound of the second derivative of the worker's mean loss for each key, if the list
+    /// has bounds.
     #[must_use]
     pub fn curvature(&self) -> Option<&[f32]> {
         self.curvature.as_ref().map(|bounds| bounds.as_slice())
     }
 
-    /// The list of `touched` keys, with at least one key of each of `ranges`: the first, where none
-    /// is touched. So a vector has a part at every server, if only of a zero.
+    /// Creates the list of `touched` keys, plus the first key of each of `ranges` without a touched
+    /// key. A vector then has a part at every server, if only a zero.
     #[must_use]
     pub fn covering(mut touched: Vec<u32>, ranges: &[KeyRange]) -> Self {
         let missing = |range: &&KeyRange| {
@@ -65,26 +65,26 @@ impl KeyList {
         &self.keys
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there are none.
+    /// True if the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The places of those that are in `range`.
+    /// Returns the indices of the listed keys that are in `range`.
     #[must_use]
     pub fn places(&self, range: KeyRange) -> Range<usize> {
         let place = |key: u64| self.keys.partition_point(|&other| u64::from(other) < key);
         place(range.begin())..place(range.end())
     }
 
-    /// Those that are in `range`, counted from its begin.
+    /// Returns the sub-list of keys in `range`, relative to the begin of `range`.
     #[must_use]
     pub fn part(&self, range: KeyRange) -> Self {
         let (begin, places) = (range.begin() as u32, self.places(range));
@@ -93,7 +93,7 @@ impl KeyList {
         Self { keys: Arc::new(keys), curvature }
     }
 
-    /// The values of `all` at these keys.
+    /// Returns the values of `all` at these keys.
     ///
     /// # Panics
     /// If a key is not below the number of values.
@@ -102,8 +102,8 @@ impl KeyList {
         self.keys.iter().map(|&key| all[key as usize]).collect()
     }
 
-    /// SHA-256 of all of it, and of where in the whole list it belongs: the same for the same
-    /// values only.
+    /// Returns the SHA-256 of the list and of its position (`place`, `total`) in the whole list.
+    /// Lists with different contents have different digests.
     #[must_use]
     pub fn digest(&self, place: KeyRange, total: u64) -> [u8; 32] {
         let mut hash = Sha256::new();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_digest_is_of_every_key_and_of_the_place() {
-        // More than the 2,048 bytes that the released code of the OSDI paper looks at.
+        // Longer than the 2,048 bytes that the OSDI paper's released code hashes.
         let keys: Vec<u32> = (0..5000).collect();
         let range = |begin, end| KeyRange::new(begin, end).unwrap();
         let digest = |keys: &[u32]| {

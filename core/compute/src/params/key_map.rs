@@ -1,11 +1,11 @@
-//! Which server has which keys, and how that changes when one joins or leaves.
+//! Assignment of keys to servers, and its changes when a server joins or leaves.
 //!
-//! Each server has one key range. Whoever joins takes the upper half of the longest range, and the
-//! range of one that leaves goes to its two neighbours, so that these become as equal as may be:
-//! the cut of a node of the ring in Li et al. (OSDI 2014, section 4.3) without the hashing, which
-//! is there for keys that crowd. So what moves is what the one that joins or leaves has, and
-//! nothing between those that stay. Where servers only join, no range is more than twice as long as
-//! another, and one key more.
+//! Each server owns one key range. A joining server takes the upper half of the longest range. The
+//! range of a leaving server is divided between its two neighbours so that their lengths become as
+//! equal as possible. This is the split of a ring node in Li et al. (OSDI 2014, section 4.3)
+//! without the hashing, which is meant for clustered keys. Only keys of the server that joins or
+//! leaves move, never keys between remaining servers. If servers only join, the longest range has
+//! at most twice the length of the shortest, plus one key.
 
 use alloc::vec::Vec;
 
@@ -14,28 +14,28 @@ use serde::{Deserialize, Serialize};
 use super::KeyRange;
 use crate::id::ServerId;
 
-/// Which server has which keys: every key exactly one, in any version.
+/// The key map: assigns every key to exactly one server, in every version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyMap {
     version: u64,
-    /// In the order of the keys. The coordinator's are the first.
+    /// Servers and their ranges, in key order. The coordinator has the first range.
     shares: Vec<(ServerId, KeyRange)>,
 }
 
-/// Keys that go from one server to another.
+/// A key range that one server hands over to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Which.
+    /// The key range.
     pub keys: KeyRange,
-    /// Who has them.
+    /// The current owner.
     pub from: ServerId,
-    /// Who shall.
+    /// The next owner.
     pub to: ServerId,
 }
 
 impl KeyMap {
-    /// The first version: `keys` keys cut into ranges that differ by one at most; none if there is
-    /// not a key for each of the servers.
+    /// Creates the first version: `keys` keys in ranges whose lengths differ by at most one; `None`
+    /// if there are no servers or fewer keys than servers.
     #[must_use]
     pub fn even(servers: u32, keys: u64) -> Option<Self> {
         let share = |server| Some((ServerId(server), KeyRange::share(keys, servers, server)?));
@@ -43,26 +43,26 @@ impl KeyMap {
         (servers > 0).then_some(Self { version: 0, shares })
     }
 
-    /// Its version: 0, and one more with each change.
+    /// The version of the map: starts at 0, increases by one with each change.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// All servers with their keys, in the order of the keys.
+    /// All servers with their ranges, in key order.
     #[must_use]
     pub fn shares(&self) -> &[(ServerId, KeyRange)] {
         &self.shares
     }
 
-    /// The keys of `server`; none if it has none.
+    /// Returns the range of `server`, if it has one.
     #[must_use]
     pub fn keys_of(&self, server: ServerId) -> Option<KeyRange> {
         self.shares.iter().find(|(it, _)| *it == server).map(|&(_, keys)| keys)
     }
 
-    /// Whether it gives each of `keys` keys to one server, the first to the coordinator, and none
-    /// to one twice.
+    /// True if the map assigns each of `keys` keys to exactly one server, the first range to the
+    /// coordinator, and at most one range to each server.
     #[must_use]
     pub fn is_whole(&self, keys: u64) -> bool {
         let mut next = 0;
@@ -78,8 +78,8 @@ impl KeyMap {
         in_order && next == keys && servers.len() == self.shares.len()
     }
 
-    /// The next version, in which `server` has keys, too; none if it has some, or there is no range
-    /// to cut.
+    /// Returns the next version, in which `server` has a range; `None` if it already has one, or
+    /// the longest range is a single key.
     #[must_use]
     pub fn joined(&self, server: ServerId) -> Option<Self> {
         if self.keys_of(server).is_some() {
@@ -96,19 +96,22 @@ impl KeyMap {
         Some(next)
     }
 
-    /// The next version, in which `server` has no keys; none if it has none, or is the coordinator.
+    /// Returns the next version, without `server`; `None` if it has no range, or is the
+    /// coordinator.
     #[must_use]
     pub fn left(&self, server: ServerId) -> Option<Self> {
         let place = self.shares.iter().position(|(it, _)| *it == server)?;
         let mut next = self.next();
         let (_, keys) = next.shares.remove(place);
+        // The coordinator's range is the first: nothing is before it, so the `?` below refuses its
+        // removal.
         let (before, after) = next.shares.split_at_mut_checked(place)?;
         let (_, before) = before.last_mut()?;
         let Some((_, after)) = after.first_mut() else {
             *before = KeyRange::new(before.begin(), keys.end()).ok()?;
             return Some(next);
         };
-        // Where the two would be equal, if that is among the keys that are free.
+        // The cut that makes both ranges equally long, clamped to the keys that are free.
         let middle = u64::midpoint(before.begin(), after.end());
         let cut = middle.clamp(keys.begin(), keys.end());
         *before = KeyRange::new(before.begin(), cut).ok()?;
@@ -120,7 +123,7 @@ impl KeyMap {
         Self { version: self.version + 1, shares: self.shares.clone() }
     }
 
-    /// What goes from whom to whom if `next`, of the same keys, takes its place.
+    /// Returns the ranges that change owners if `next`, over the same keys, replaces this map.
     #[must_use]
     pub fn moves(&self, next: &Self) -> Vec<Move> {
         let pairs = self.shares.iter().flat_map(|&(from, has)| {

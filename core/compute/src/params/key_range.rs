@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// The keys `begin..end` of the parameter vector; never empty.
+/// The keys `begin..end` of the parameter vector. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "(u64, u64)", into = "(u64, u64)")]
 pub struct KeyRange {
@@ -29,7 +29,7 @@ impl fmt::Display for EmptyRange {
 impl core::error::Error for EmptyRange {}
 
 impl KeyRange {
-    /// The keys `begin..end`.
+    /// Creates the range `begin..end`.
     ///
     /// # Errors
     /// [`EmptyRange`] if `begin >= end`.
@@ -49,40 +49,41 @@ impl KeyRange {
         self.end
     }
 
-    /// How many keys there are; at least 1.
+    /// The number of keys, at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a key range is never empty")]
     pub const fn len(self) -> u64 {
         self.end - self.begin
     }
 
-    /// Whether every key of `other` is in this range.
+    /// True if every key of `other` is in this range.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.begin <= other.begin && other.end <= self.end
     }
 
-    /// The keys that are in both; none if there are none.
+    /// Returns the keys in both ranges, if there are any.
     #[must_use]
     pub fn overlap(self, other: Self) -> Option<Self> {
         Self::new(self.begin.max(other.begin), self.end.min(other.end)).ok()
     }
 
-    /// The smallest range that has both.
+    /// Returns the smallest range that contains both.
     #[must_use]
     pub fn hull(self, other: Self) -> Self {
         Self { begin: self.begin.min(other.begin), end: self.end.max(other.end) }
     }
 
-    /// Where the keys of this range are among the values of `whole`, if that has all of them.
+    /// Returns the indices of this range's keys in the values of `whole`, if `whole` contains all
+    /// keys.
     #[must_use]
     pub fn within(self, whole: Self) -> Option<Range<usize>> {
         let first = whole.begin;
         whole.contains(self).then(|| (self.begin - first) as usize..(self.end - first) as usize)
     }
 
-    /// Share `place` of `keys` keys cut into `shares` that differ by one at most; none if there are
-    /// not as many shares, or more shares than keys.
+    /// Returns share number `place` of `keys` keys, cut into `shares` ranges whose lengths differ
+    /// by at most one; `None` if `place` is out of range or the share would be empty.
     #[must_use]
     pub fn share(keys: u64, shares: u32, place: u32) -> Option<Self> {
         let cut = |place: u32| (u128::from(keys) * u128::from(place) / u128::from(shares)) as u64;

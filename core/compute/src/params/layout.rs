@@ -1,4 +1,4 @@
-//! Which keys hold which tensor.
+//! The layout of tensors in the parameter vector.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,9 +8,9 @@ use super::KeyRange;
 /// A named matrix or vector inside the parameter vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// The name, as a PyTorch `nn.Sequential` of the same layers would call it (`0.weight`).
+    /// The name, as in a PyTorch `nn.Sequential` of the same layers (`0.weight`).
     pub name: String,
-    /// Rows and columns in the order of the keys (row-major); a vector has one entry.
+    /// The dimensions in key order (row-major): rows and columns, or one entry for a vector.
     pub shape: Vec<usize>,
     /// The keys of its values.
     pub keys: KeyRange,
@@ -24,14 +24,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A layout without tensors.
+    /// Creates a layout without tensors.
     #[must_use]
     pub const fn new() -> Self {
         Self { tensors: Vec::new(), len: 0 }
     }
 
-    /// Adds a tensor after the last one and returns its keys; a tensor without values gets none
-    /// and is left out.
+    /// Appends a tensor and returns its keys; a tensor without values is omitted and has none.
     pub fn push(&mut self, name: String, shape: Vec<usize>) -> Option<KeyRange> {
         let values: usize = shape.iter().product();
         let keys = KeyRange::new(self.len, self.len + values as u64).ok()?;
@@ -52,7 +51,7 @@ impl Layout {
         self.len as usize
     }
 
-    /// Whether there are no parameters at all.
+    /// True if there are no parameters.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

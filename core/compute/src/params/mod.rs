@@ -1,5 +1,4 @@
-//! Parameters: one contiguous `f32` vector, addressed by key range, with a layout of named
-//! tensors over it.
+//! Parameters: one contiguous `f32` vector, addressed by key range, with a layout of named tensors.
 
 mod blocks;
 mod emptied;
