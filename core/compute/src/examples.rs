@@ -1,4 +1,4 @@
-//! Training examples as the models read them: compact, columns dense, one-hot or sparse.
+//! Training examples in the models' format: compact, with dense, one-hot or sparse columns.
 
 mod entries;
 mod records;
@@ -11,14 +11,14 @@ use core::fmt;
 use self::entries::Entries;
 pub(crate) use self::records::Records;
 
-/// Examples in memory: `len` rows of `inputs` columns, and a class label each.
+/// Examples in memory: `len` rows of `inputs` columns, each with a class label.
 ///
-/// The first columns of a row ([`Shape::dense`]) are stored as values. The others are one-hot
-/// groups: of each group exactly one column is 1, and only its index is stored. A row of the
-/// reference task (9 numbers, 3 one-hot groups over 84 columns) so takes 44 bytes instead of 374.
+/// The first columns of a row ([`Shape::dense`]) are stored as values. The others form one-hot
+/// groups: exactly one column of each group is 1, and only its index is stored. A row of the
+/// reference task (9 numbers, 3 one-hot groups over 84 columns) thus takes 44 bytes instead of 374.
 ///
-/// Where columns are neither dense nor one-hot, rows are sparse ([`Shape::is_sparse`]): each has
-/// the columns and values of its entries, and is 0 elsewhere.
+/// If there are neither dense nor one-hot columns, rows are sparse ([`Shape::is_sparse`]): each
+/// stores the columns and values of its entries, and is 0 elsewhere.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Examples {
     shape: Shape,
@@ -26,12 +26,12 @@ pub struct Examples {
     entries: Entries,
 }
 
-/// The shape of one example: how many columns, of which kind, and how many classes.
+/// The shape of an example: the number of columns of each kind, and the number of classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Shape {
-    /// All input columns, dense and one-hot together.
+    /// All input columns, dense and one-hot.
     pub inputs: u32,
-    /// Columns stored as values; they come first.
+    /// Columns stored as values; they precede the others.
     pub dense: u32,
     /// One-hot groups, one stored index each.
     pub hot: u32,
@@ -40,27 +40,27 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of sparse rows of so many columns.
+    /// Creates the shape of sparse rows with `inputs` columns.
     #[must_use]
     pub const fn sparse(inputs: u32, classes: u32) -> Self {
         Self { inputs, dense: 0, hot: 0, classes }
     }
 
-    /// Whether rows are sparse: no column is dense, and none one-hot.
+    /// True if rows are sparse: no column is dense or one-hot.
     #[must_use]
     pub const fn is_sparse(self) -> bool {
         self.inputs > 0 && self.dense == 0 && self.hot == 0
     }
 }
 
-/// One example, borrowed.
+/// A borrowed example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
     /// Values of the dense columns.
     pub dense: &'a [f32],
     /// Indices (among all inputs) of the columns that are 1.
     pub hot: &'a [u16],
-    /// The columns of a sparse row that have an entry, in ascending order.
+    /// The columns of a sparse row's entries, in ascending order.
     pub columns: &'a [u32],
     /// The values of those columns.
     pub values: &'a [f32],
@@ -68,49 +68,49 @@ pub struct Row<'a> {
     pub label: u16,
 }
 
-/// An example that does not fit the shape it was added to.
+/// Errors of examples that do not fit the shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShapeError {
     /// The number of dense values or one-hot indices is wrong.
     Width {
-        /// Dense values given and wanted.
+        /// Dense values: actual and required number.
         dense: (usize, usize),
-        /// One-hot indices given and wanted.
+        /// One-hot indices: actual and required number.
         hot: (usize, usize),
     },
     /// A one-hot index lies among the dense columns or past the last one.
     Column {
         /// The index.
         index: u16,
-        /// Columns in all.
+        /// Total columns.
         inputs: usize,
     },
-    /// The label is no class.
+    /// The label is not below the number of classes.
     Label {
         /// The label.
         label: u16,
         /// Number of classes.
         classes: usize,
     },
-    /// A dense value is NaN or infinite.
+    /// A value is NaN or infinite.
     NotFinite {
         /// Its column.
         column: usize,
     },
-    /// The entries of a sparse row: other columns than values, columns that do not ascend, or one
-    /// past the last.
+    /// Invalid entries of a sparse row: the numbers of columns and values differ, the columns do
+    /// not ascend, or a column is past the last.
     Entries {
-        /// Columns given.
+        /// Number of columns.
         columns: usize,
-        /// Values given.
+        /// Number of values.
         values: usize,
-        /// Columns in all.
+        /// Total columns of the shape.
         inputs: usize,
     },
-    /// Packed bytes that are not a whole number of rows.
+    /// The packed bytes are not a whole number of rows.
     Packed {
-        /// Bytes given.
+        /// Number of bytes.
         bytes: usize,
         /// Bytes of one row.
         row: usize,
@@ -147,7 +147,7 @@ impl fmt::Display for ShapeError {
 impl core::error::Error for ShapeError {}
 
 impl Examples {
-    /// No examples yet, of the given shape.
+    /// Creates an empty set of examples of this shape.
     #[must_use]
     pub const fn new(shape: Shape) -> Self {
         let records = Records::new(shape.dense as usize, shape.hot as usize);
@@ -160,7 +160,7 @@ impl Examples {
         self.shape
     }
 
-    /// Makes room for `rows` more examples.
+    /// Reserves memory for `rows` more examples.
     pub fn reserve(&mut self, rows: usize) {
         self.records.reserve(rows);
     }
@@ -168,7 +168,7 @@ impl Examples {
     /// Adds one example.
     ///
     /// # Errors
-    /// [`ShapeError`] if it does not fit the shape; nothing is added then.
+    /// [`ShapeError`] if the example does not fit the shape; nothing is added then.
     pub fn push(&mut self, dense: &[f32], hot: &[u16], label: u16) -> Result<(), ShapeError> {
         let Shape { inputs, dense: values, hot: indices, classes } = self.shape;
         let wanted = (values as usize, indices as usize);
@@ -189,11 +189,10 @@ impl Examples {
         Ok(())
     }
 
-    /// Adds one example of sparse rows: the columns of its entries in ascending order, and their
-    /// values.
+    /// Adds one sparse example: the columns of its entries in ascending order, and their values.
     ///
     /// # Errors
-    /// [`ShapeError`] if it does not fit the shape; nothing is added then.
+    /// [`ShapeError`] if the example does not fit the shape; nothing is added then.
     pub fn push_sparse(
         &mut self,
         columns: &[u32],
@@ -220,7 +219,7 @@ impl Examples {
         Ok(())
     }
 
-    /// The columns that have an entry in any row, ascending.
+    /// Returns the columns with an entry in any row, in ascending order.
     #[must_use]
     pub fn touched(&self) -> Vec<u32> {
         let mut columns = self.entries.columns().to_vec();
@@ -229,8 +228,8 @@ impl Examples {
         columns
     }
 
-    /// The same sparse rows over the columns `kept` alone, counted from the first of them. They
-    /// must ascend, and all that are touched be among them.
+    /// Restricts sparse rows to the columns `kept`, which are renumbered from 0. `kept` must ascend
+    /// and contain all touched columns.
     #[must_use]
     pub fn over(mut self, kept: &[u32]) -> Self {
         self.entries.relocate(|column| kept.partition_point(|&other| other < column) as u32);
@@ -244,13 +243,13 @@ impl Examples {
         self.records.len()
     }
 
-    /// Whether there is no example.
+    /// True if there are no examples.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Example number `index`.
+    /// Returns example number `index`.
     ///
     /// # Panics
     /// If `index` is not below [`Self::len`].
@@ -266,12 +265,12 @@ impl Examples {
         }
     }
 
-    /// All but the entries of sparse rows, as a mini-batch is gathered from it.
+    /// The part of all rows that a mini-batch gathers; it excludes the entries of sparse rows.
     pub(crate) const fn records(&self) -> &Records {
         &self.records
     }
 
-    /// The label of example number `index`.
+    /// Returns the label of example number `index`.
     ///
     /// # Panics
     /// If `index` is not below [`Self::len`].
@@ -280,17 +279,17 @@ impl Examples {
         self.records.label(index)
     }
 
-    /// The label of each example.
+    /// Iterates over the labels of all examples.
     pub fn labels(&self) -> impl ExactSizeIterator<Item = u16> + '_ {
         (0..self.len()).map(|index| self.records.label(index))
     }
 
-    /// The dense columns of each example, to be standardised in place.
+    /// Iterates over the dense columns of each example, for standardising them in place.
     pub fn dense_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         self.records.dense_mut()
     }
 
-    /// The examples with the given numbers, in that order.
+    /// Returns the examples with these numbers, in that order.
     ///
     /// # Panics
     /// If an index is not below [`Self::len`].
@@ -307,9 +306,9 @@ impl Examples {
         chosen
     }
 
-    /// Takes the examples with the given numbers, which must ascend, out: returns them, and keeps
-    /// the others in their order. Those that are taken are there twice for a moment, and then the
-    /// room that they had is given back.
+    /// Removes the examples with the given numbers, which must ascend, and returns them; the others
+    /// keep their order. The removed examples briefly exist twice, then their old memory is
+    /// released.
     ///
     /// # Panics
     /// If an index is not below [`Self::len`].
@@ -321,7 +320,7 @@ impl Examples {
         Self { shape: self.shape, records, entries }
     }
 
-    /// How many examples there are of each class.
+    /// Returns the number of examples of each class.
     #[must_use]
     pub fn class_counts(&self) -> Vec<u64> {
         let mut counts = alloc::vec![0; self.shape.classes as usize];
@@ -331,8 +330,8 @@ impl Examples {
         counts
     }
 
-    /// How many examples from number `first` on take no more than `bytes` as [`Self::pack`] writes
-    /// them: at least one, if there is one.
+    /// Returns how many examples from number `first` on fit into `bytes` in the format of
+    /// [`Self::pack`]; at least one, if there is one.
     #[must_use]
     pub fn packed_rows(&self, first: usize, bytes: usize) -> usize {
         let mut left = bytes;
@@ -346,19 +345,19 @@ impl Examples {
         rows.max(1).min(self.len() - first.min(self.len()))
     }
 
-    /// Appends examples `rows` to `bytes`, each as [`Row::pack`] writes it.
+    /// Appends the examples `rows` to `bytes`, each in the format of [`Row::pack`].
     ///
     /// # Panics
-    /// If `rows` reaches past the last example.
+    /// If `rows` exceeds the number of examples.
     pub fn pack(&self, rows: core::ops::Range<usize>, bytes: &mut Vec<u8>) {
         rows.for_each(|index| self.row(index).pack(bytes));
     }
 
-    /// Adds the examples that [`Self::pack`] wrote.
+    /// Adds examples in the format of [`Self::pack`].
     ///
     /// # Errors
-    /// [`ShapeError`] if the bytes are no whole rows, or at the first row that does not fit; the
-    /// rows before it stay.
+    /// [`ShapeError`] if the bytes are not whole rows, or at the first row that does not fit; the
+    /// rows before it remain added.
     pub fn unpack(&mut self, bytes: &[u8]) -> Result<(), ShapeError> {
         if self.shape.is_sparse() {
             return self.unpack_sparse(bytes);
@@ -406,7 +405,7 @@ impl Examples {
 }
 
 impl Row<'_> {
-    /// Bytes that [`Self::pack`] writes.
+    /// The number of bytes that [`Self::pack`] writes.
     #[must_use]
     pub const fn packed_bytes(&self) -> usize {
         let sparse = if self.is_sparse() { 4 + 8 * self.columns.len() } else { 0 };
@@ -417,9 +416,9 @@ impl Row<'_> {
         self.dense.is_empty() && self.hot.is_empty()
     }
 
-    /// Appends the dense values (`f32`), the one-hot indices (`u16`) and the label (`u16`) to
-    /// `bytes`, all little-endian; of a sparse row the number of its entries (`u32`), their columns
-    /// (`u32`), their values (`f32`) and the label.
+    /// Appends the row to `bytes`, all little-endian: the dense values (`f32`), the one-hot indices
+    /// (`u16`) and the label (`u16`). A sparse row consists of its number of entries (`u32`), their
+    /// columns (`u32`), their values (`f32`) and the label.
     pub fn pack(&self, bytes: &mut Vec<u8>) {
         bytes.reserve(self.packed_bytes());
         if self.is_sparse() {

@@ -1,10 +1,9 @@
-//! The state of a server as something that can be put on a disk: small fields as bytes, and arrays
-//! by name.
+//! Serialisable state of a server: small fields as bytes, arrays by name.
 //!
-//! An [`Archive`] is led over the whole state by one function for each type, which saves and
-//! restores alike: so what is saved is what is restored, in that order. Small fields go through
-//! serde; where they have arrays in them, those are skipped there and come after them. An array
-//! that is in several places is saved once, and shared again afterwards. It knows nothing of files.
+//! For each type one function visits the whole state with an [`Archive`], both to save and to
+//! restore it: this guarantees that both use the same fields in the same order. Small fields go
+//! through serde; arrays inside them are skipped there and follow separately. An array that is
+//! shared is saved once, and shared again after restoring. The module does not depend on files.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -17,44 +16,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec;
 
-/// A state that was saved.
+/// A saved state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Saved {
     /// The small fields.
     pub small: Vec<u8>,
-    /// The arrays, each under a name of its own.
+    /// The arrays, each under a unique name.
     pub arrays: Vec<(String, Array)>,
 }
 
-/// Many numbers.
+/// An array of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
-    /// Of single precision: one for each key.
+    /// Single precision: one value per key.
     F32(Arc<Vec<f32>>),
-    /// Of double precision.
+    /// Double precision.
     F64(Arc<Vec<f64>>),
-    /// Whole numbers.
+    /// Integers.
     U32(Arc<Vec<u32>>),
 }
 
-/// A saved state that does not fit the job, or is not whole.
+/// A saved state that does not fit the job, or is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SavedError {
-    /// The small fields end too early or late, or are no such fields.
+    /// The small fields end too early or too late, or do not decode.
     Small,
-    /// There is no such array, or not of that type.
+    /// An array is missing, or has another type.
     Missing,
-    /// An array of another length than there are keys.
+    /// The length of an array differs from the number of keys.
     Length {
-        /// Its name.
+        /// The name of the array.
         name: String,
-        /// Its values.
+        /// The number of values.
         values: usize,
-        /// The keys.
+        /// The number of keys.
         keys: usize,
     },
-    /// It is of another job.
+    /// The state belongs to another job.
     OtherJob,
 }
 
@@ -74,7 +73,8 @@ impl fmt::Display for SavedError {
 impl core::error::Error for SavedError {}
 
 impl Saved {
-    /// All of it as bytes: the small fields and the lengths, then the numbers, little-endian.
+    /// Serialises the state: the small fields and the array lengths, then the numbers,
+    /// little-endian.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -95,10 +95,10 @@ impl Saved {
         bytes
     }
 
-    /// What [`Self::to_bytes`] made these bytes of.
+    /// Deserialises a state from the bytes of [`Self::to_bytes`].
     ///
     /// # Errors
-    /// [`SavedError`] if it made no such bytes.
+    /// [`SavedError`] if `bytes` is not the output of [`Self::to_bytes`].
     pub fn of_bytes(mut bytes: &[u8]) -> Result<Self, SavedError> {
         let bytes = &mut bytes;
         let small = codec::read_first(bytes).map_err(|_malformed| SavedError::Small)?;
@@ -123,7 +123,7 @@ impl Saved {
     }
 }
 
-/// What the numbers of an array are.
+/// The element type of an array.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 enum Of {
     F32,
@@ -135,11 +135,11 @@ fn values_of<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
     bytes.as_chunks().0.iter().map(|it| of(*it)).collect()
 }
 
-/// Is led over a state, to save it or to restore it.
+/// A visitor that saves or restores a state.
 #[derive(Debug)]
 pub struct Archive<'a> {
     course: Course<'a>,
-    /// Values of an array.
+    /// The required length of arrays.
     keys: usize,
 }
 
@@ -147,10 +147,10 @@ pub struct Archive<'a> {
 enum Course<'a> {
     Save {
         saved: &'a mut Saved,
-        /// Where the arrays are that were saved already, by their place in memory. They are held
-        /// in `saved`, so that no other can come to be there.
+        /// Indices of shared arrays that are already saved, by memory address. `saved` keeps each
+        /// alive, so that its address cannot be reused.
         known: BTreeMap<usize, u32>,
-        /// How many arrays there are of each name.
+        /// The number of arrays of each name so far.
         names: BTreeMap<&'static str, u32>,
     },
     Restore {
@@ -160,34 +160,35 @@ enum Course<'a> {
 }
 
 impl<'a> Archive<'a> {
-    /// Saves to `saved`, where arrays have a value for each of so many keys.
+    /// Creates an archive that saves to `saved`; arrays have one value for each of `keys` keys.
     pub const fn save(saved: &'a mut Saved, keys: usize) -> Self {
         let course = Course::Save { saved, known: BTreeMap::new(), names: BTreeMap::new() };
         Self { course, keys }
     }
 
-    /// Restores from `saved`, where arrays must have a value for each of so many keys.
+    /// Creates an archive that restores from `saved`; arrays must have one value for each of `keys`
+    /// keys.
     #[must_use]
     pub fn restore(saved: &'a Saved, keys: usize) -> Self {
         let Saved { small, arrays } = saved;
         Self { course: Course::Restore { small, arrays }, keys }
     }
 
-    /// From here on arrays have a value for each of so many keys.
+    /// Changes the number of keys for the arrays that follow.
     pub const fn set_keys(&mut self, keys: usize) {
         self.keys = keys;
     }
 
-    /// Whether it restores.
+    /// True if the archive restores.
     #[must_use]
     pub const fn restores(&self) -> bool {
         matches!(self.course, Course::Restore { .. })
     }
 
-    /// A field, without the arrays in it.
+    /// Saves or restores a field, without the arrays in it.
     ///
     /// # Errors
-    /// [`SavedError::Small`] if that is not what was saved.
+    /// [`SavedError::Small`] if the archive has no such field at this position.
     pub fn small<T: Serialize + DeserializeOwned>(
         &mut self,
         field: &mut T,
@@ -201,10 +202,10 @@ impl<'a> Archive<'a> {
         Ok(())
     }
 
-    /// One value for each key, which others may share.
+    /// Saves or restores an array that may be shared, one value for each key.
     ///
     /// # Errors
-    /// [`SavedError`] if it is not there, or is not so many values.
+    /// [`SavedError`] if the array is missing or has another length.
     pub fn shared(
         &mut self,
         name: &'static str,
@@ -213,16 +214,17 @@ impl<'a> Archive<'a> {
         self.shared_of(name, values, self.keys)
     }
 
-    /// As [`Self::shared`] for so many keys.
+    /// As [`Self::shared`], for the given number of keys.
     ///
     /// # Errors
-    /// [`SavedError`] if it is not there, or is not so many values.
+    /// [`SavedError`] if the array is missing or has another length.
     pub fn shared_of(
         &mut self,
         name: &'static str,
         values: &mut Arc<Vec<f32>>,
         keys: usize,
     ) -> Result<(), SavedError> {
+        // The same allocation under two owners is stored once: both refer to its index.
         if let Course::Save { known, .. } = &self.course {
             let place = Arc::as_ptr(values) as usize;
             let index = known.get(&place).copied();
@@ -239,18 +241,18 @@ impl<'a> Archive<'a> {
         check(name, values.len(), keys)
     }
 
-    /// One value for each key.
+    /// Saves or restores an array, one value for each key.
     ///
     /// # Errors
-    /// [`SavedError`] if it is not there, or is not so many values.
+    /// [`SavedError`] if the array is missing or has another length.
     pub fn own(&mut self, name: &'static str, values: &mut Vec<f32>) -> Result<(), SavedError> {
         self.own_of(name, values, self.keys)
     }
 
-    /// As [`Self::own`] for so many keys.
+    /// As [`Self::own`], for the given number of keys.
     ///
     /// # Errors
-    /// [`SavedError`] if it is not there, or is not so many values.
+    /// [`SavedError`] if the array is missing or has another length.
     pub fn own_of(
         &mut self,
         name: &'static str,
@@ -268,10 +270,10 @@ impl<'a> Archive<'a> {
         check(name, values.len(), keys)
     }
 
-    /// As [`Self::own`] in double precision.
+    /// As [`Self::own`], in double precision.
     ///
     /// # Errors
-    /// [`SavedError`] if it is not there, or is not so many values.
+    /// [`SavedError`] if the array is missing or has another length.
     pub fn own_f64(&mut self, name: &'static str, values: &mut Vec<f64>) -> Result<(), SavedError> {
         if !self.restores() {
             let mut index = self.add(name, Array::F64(Arc::new(values.clone())), None);
@@ -284,10 +286,10 @@ impl<'a> Archive<'a> {
         check(name, values.len(), self.keys)
     }
 
-    /// So many whole numbers.
+    /// Saves or restores an array of `count` integers.
     ///
     /// # Errors
-    /// [`SavedError`] if they are not there, or not so many.
+    /// [`SavedError`] if the array is missing or has another length.
     pub fn own_u32(
         &mut self,
         name: &'static str,
@@ -305,20 +307,20 @@ impl<'a> Archive<'a> {
         check(name, values.len(), count)
     }
 
-    /// Whether there is an array, where it comes only with the first use: to be asked before it.
+    /// Saves or restores if an optional array has `values`. Called before that array is visited.
     ///
     /// # Errors
-    /// [`SavedError::Small`] if that is not what was saved.
+    /// [`SavedError::Small`] if the archive has no such field at this position.
     pub fn is_there(&mut self, values: usize) -> Result<bool, SavedError> {
         let mut there = values > 0;
         self.small(&mut there)?;
         Ok(there)
     }
 
-    /// All has been restored.
+    /// Ends the visit.
     ///
     /// # Errors
-    /// [`SavedError::Small`] if something is left.
+    /// [`SavedError::Small`] if some of the saved state was not restored.
     pub fn finish(self) -> Result<(), SavedError> {
         match self.course {
             Course::Restore { small, .. } if !small.is_empty() => Err(SavedError::Small),
@@ -354,7 +356,7 @@ fn check(name: &str, values: usize, keys: usize) -> Result<(), SavedError> {
     Err(SavedError::Length { name: name.into(), values, keys })
 }
 
-/// `value` as bytes, for whoever keeps something beside a [`Saved`].
+/// Serialises `value`, for callers that store other data next to a [`Saved`].
 #[must_use]
 pub fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -362,25 +364,25 @@ pub fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// What [`to_bytes`] made these bytes of.
+/// Deserialises the bytes of [`to_bytes`].
 ///
 /// # Errors
-/// [`SavedError::Small`] if it made no such bytes.
+/// [`SavedError::Small`] if `bytes` is not the output of [`to_bytes`] for this type.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, SavedError> {
     codec::read(bytes).map_err(|_malformed| SavedError::Small)
 }
 
-/// An array that may not be there: serde sees only whether it is.
+/// Serde adapter for an optional array: serialises its presence only.
 pub mod presence {
     use alloc::sync::Arc;
     use alloc::vec::Vec;
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// Writes whether there are values, and not the values.
+    /// Serialises true if there are values, not the values.
     ///
     /// # Errors
-    /// Those of the serialiser.
+    /// Errors of the serialiser.
     pub fn serialize<S: Serializer>(
         values: &Option<Arc<Vec<f32>>>,
         to: S,
@@ -388,10 +390,10 @@ pub mod presence {
         values.is_some().serialize(to)
     }
 
-    /// Reads whether there are values; an empty vector stands for them.
+    /// Deserialises the presence of values; an empty vector stands for the values.
     ///
     /// # Errors
-    /// Those of the deserialiser.
+    /// Errors of the deserialiser.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<Arc<Vec<f32>>>, D::Error> {

@@ -1,51 +1,53 @@
-//! Sums of products that do not depend on the order, nor on where they are cut.
+//! Exact sums of products, independent of the order of the terms and of their division into parts.
 //!
-//! What looks at all keys at once (the norm of a gradient, the distance of two) is a sum over keys.
-//! Several servers have a part of it each, and one has all of it: for both to come to the same bits
-//! the sum is made exactly and rounded once. A product of two numbers of single precision is a
-//! whole number of 2^-298 and below 2^256, so that 640 bits hold 2^63 of them: a long accumulator
-//! (Kulisch, Computer Arithmetic and Validity, 2008). Products of about one size are cut in two at
-//! the same bit, so that both parts add up without rounding in double precision (Rump, Ogita and
-//! Oishi, Accurate floating-point summation I, SIAM J. Sci. Comput. 2008); others go to one small
-//! sum for each exponent first (Neal, Fast exact summation using small and large superaccumulators,
-//! 2015).
+//! Quantities over all keys (the norm of a gradient, the distance of two) are sums over keys.
+//! Several servers compute a part each, or one server computes all; for both to obtain the same
+//! bits, the sum is exact and is rounded once. A product of two `f32` is a multiple of 2^-298 and
+//! below 2^256, so that 640 bits hold the sum of 2^63 of them: a long accumulator (Kulisch,
+//! Computer Arithmetic and Validity, 2008). Products of similar size are split at a common bit, so
+//! that both halves add up without rounding in `f64` (Rump, Ogita and Oishi, Accurate
+//! floating-point summation I, SIAM J. Sci. Comput. 2008). Other products first go to small
+//! accumulators, one per exponent (Neal, Fast exact summation using small and large
+//! superaccumulators, 2015).
 
 use core::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Bits below the point.
+/// Bits below the binary point.
 const FRACTION: i32 = 298;
 const LIMBS: usize = 10;
-/// Products that are made at once.
+/// Products per block.
 const BLOCK: usize = 512;
-/// Sums that are made side by side.
+/// Independent partial sums in a loop.
 const LANES: usize = 8;
-/// Exponents that products of about one size differ by, at most.
+/// The largest difference of exponents for which a block takes the fast path of
+/// [`ExactSum::add_alike`].
 const ALIKE: u64 = 39;
-/// Blocks that go to the small sums before these are emptied: half of the products to each, of 48
-/// bits each, so that both together fit 63.
+/// Blocks that the small accumulators take before they are emptied. Each of the two sets gets half
+/// of the products, of 48 bits each, so that the sum of both fits 63 bits.
 const ROOM: usize = 32;
-/// Small sums: there are 557 exponents, and one that is taken modulo this is another for each.
+/// Small accumulators per set: more than the 554 exponents of products, so that an exponent modulo
+/// this number identifies the accumulator.
 const EXPONENTS: usize = 1024;
-/// What is taken from an exponent as it is in a number's bits, so that the least is above 0.
+/// Subtracted from the biased exponent of a product; less than the smallest one, 725.
 const LEAST: u64 = 722;
-/// As many of `EXPONENTS` as products can have.
+/// The number of leading accumulators that products can reach.
 const USED: usize = 560;
-/// The exponent of what is no number, in a number's bits.
+/// The biased exponent of NaN and infinities.
 const NOT_FINITE: u64 = 0x7ff;
 
-/// A sum of products of numbers of single precision, without any rounding.
+/// A sum of products of `f32` values, without any rounding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExactSum {
-    /// The sum in units of 2^-298 as a number in two's complement, the lowest part first.
+    /// The sum in units of 2^-298, in two's complement, the lowest limb first.
     limbs: [u64; LIMBS],
-    /// Whether a product was infinite or no number: then so is the sum.
+    /// True if a product was infinite or NaN; the sum is then NaN.
     broken: bool,
 }
 
 impl ExactSum {
-    /// The sum of the squares.
+    /// Returns the sum of squares of `values`.
     #[must_use]
     pub fn of_squares(values: &[f32]) -> Self {
         let mut sum = Self::default();
@@ -53,7 +55,7 @@ impl ExactSum {
         sum
     }
 
-    /// The sum of the squares of the differences, each rounded to single precision.
+    /// Returns the sum of squared differences, each difference rounded to `f32`.
     #[must_use]
     pub fn of_squared_distance(one: &[f32], other: &[f32]) -> Self {
         let mut sum = Self::default();
@@ -65,13 +67,13 @@ impl ExactSum {
     /// Adds the product of each pair.
     pub fn add_products(&mut self, mut pairs: impl Iterator<Item = (f32, f32)>) {
         let mut products = [0.0; BLOCK];
-        // Two of each, in turn: a sum that was just written is slow to be read again.
+        // Two sets, used in turn: reading an accumulator right after writing it is slow.
         let mut sums = [[0_i64; EXPONENTS]; 2];
         let mut room = ROOM;
         loop {
             let mut count = 0;
             for (product, (one, other)) in products.iter_mut().zip(&mut pairs) {
-                // 48 bits of 53, so nothing is rounded; it neither overflows nor vanishes.
+                // 48 of 53 bits: exact, and neither overflow nor underflow is possible.
                 *product = f64::from(one) * f64::from(other);
                 count += 1;
             }
@@ -95,18 +97,19 @@ impl ExactSum {
         }
     }
 
-    /// Adds products if they are of about one size; whether they are.
+    /// Adds the products if they are of similar size; returns true if it did.
     fn add_alike(&mut self, products: &[f64; BLOCK]) -> bool {
         let (least, most) = range(products);
         if most == 0.0 {
-            return products.iter().all(|&product| product == 0.0); // not one of them is no number
+            return products.iter().all(|&product| product == 0.0); // `range` ignores NaN, so exclude it here
         }
         let (lowest, highest) = (least.to_bits() >> 52, most.to_bits() >> 52);
         if highest == NOT_FINITE || highest > lowest + ALIKE {
             return false;
         }
-        // Adding this and taking it away again rounds to 42 bits below the greatest, so that 512 of
-        // them have 51 bits; what that leaves are 8 to 53 bits for all, as long as they are alike.
+        // Adding and subtracting `cut` rounds to 42 bits from the largest exponent down, so that
+        // the sum of 512 heads has 51 bits. The sum of the tails needs at most 53 bits if exponents
+        // differ by at most `ALIKE`.
         let cut = f64::from_bits(((highest + 11) << 52) | (1 << 51));
         let (mut heads, mut tails) = ([0.0; LANES], [0.0; LANES]);
         for products in products.as_chunks::<LANES>().0 {
@@ -117,6 +120,7 @@ impl ExactSum {
             }
         }
         let sums = [heads, tails].map(|lanes| lanes.into_iter().sum::<f64>());
+        // A NaN among the products makes a sum NaN; the slow path records it.
         if !sums.iter().all(|sum| sum.is_finite()) {
             return false;
         }
@@ -124,15 +128,15 @@ impl ExactSum {
         true
     }
 
-    /// Adds a sum of products that is exact.
+    /// Adds an exact sum of products.
     fn add_number(&mut self, number: f64) {
         let (sign, exponent, digits) = parts(number);
         let digits = (digits as i64 ^ sign) - sign;
         self.add_digits(digits, exponent as i32 - 1023 - 52 + FRACTION);
     }
 
-    /// Adds whole digits at so many bits above the lowest. Below that they are 0: nothing that is
-    /// added is less than the unit.
+    /// Adds `digits` at `shift` bits above the lowest bit. With a negative shift the digits below
+    /// the unit are 0, because every term is a multiple of the unit.
     fn add_digits(&mut self, digits: i64, shift: i32) {
         match u32::try_from(shift) {
             Ok(shift) => self.add(digits, shift),
@@ -140,19 +144,19 @@ impl ExactSum {
         }
     }
 
-    /// Moves what the small sums have to this one.
+    /// Moves the content of the small accumulators to the long one.
     fn empty(&mut self, [ones, others]: &mut [[i64; EXPONENTS]; 2]) {
         for (place, (one, other)) in ones.iter_mut().zip(others).enumerate().take(USED) {
             let sum = core::mem::take(one) + core::mem::take(other);
             if sum == 0 {
                 continue;
             }
-            // Of the 53 bits of a product the 5 lowest are 0, and not in the sum.
+            // The 5 lowest of a product's 53 bits are 0; `put` has shifted them out.
             self.add_digits(sum, (place as u64 + LEAST) as i32 - 1023 - 52 + 5 + FRACTION);
         }
     }
 
-    /// Adds `value` times 2^`shift` units.
+    /// Adds `value` times 2^`shift` units, with sign extension.
     fn add(&mut self, value: i64, shift: u32) {
         let wide = i128::from(value) << (shift % 64);
         let rest = if wide < 0 { u64::MAX } else { 0 };
@@ -161,8 +165,8 @@ impl ExactSum {
         add_limbs(limbs.zip(parts));
     }
 
-    /// The sum, rounded once to the nearest number, of two as near to the even one; not a number if
-    /// a product was none, or infinite.
+    /// Returns the sum, rounded once to the nearest number, ties to even; NaN if a product was NaN
+    /// or infinite.
     #[must_use]
     pub fn value(&self) -> f64 {
         if self.broken {
@@ -180,8 +184,8 @@ impl ExactSum {
         let lost = below.checked_shl(shift).unwrap_or(0) != 0
             || limbs[..top.saturating_sub(1)].iter().any(|&limb| limb != 0);
         let wide = (u128::from(limbs[top]) << 64 | u128::from(below)) << shift;
-        // Eleven bits more than a number has: whatever is not 0 below them rounds as if it were one
-        // of them.
+        // Sticky bit. `head` has eleven bits more than an `f64`, so any non-zero bit below it
+        // affects the rounding like a one in its lowest bit.
         let head = (wide >> 64) as u64 | u64::from(lost);
         let exponent = 64 * top as i32 - shift as i32 - FRACTION;
         let power = f64::from_bits(((1023 + exponent) as u64) << 52);
@@ -189,15 +193,15 @@ impl ExactSum {
         if negative { -size } else { size }
     }
 
-    /// The square root of the sum: of squares, the L2 norm.
+    /// Returns the square root of the sum: for a sum of squares, the L2 norm.
     #[must_use]
     pub fn root(&self) -> f64 {
         libm::sqrt(self.value())
     }
 }
 
-/// The sign as 0 or -1, the exponent as it is in the bits, and the digits as a whole number; of 0,
-/// or of a number that has all its 53 digits.
+/// Returns the sign (0 or -1), the biased exponent and the significand as an integer. `number` is 0
+/// or normal.
 const fn parts(number: f64) -> (i64, u64, u64) {
     let bits = number.to_bits();
     let exponent = (bits >> 52) & NOT_FINITE;
@@ -205,15 +209,15 @@ const fn parts(number: f64) -> (i64, u64, u64) {
     (bits as i64 >> 63, exponent, digits)
 }
 
-/// The least size of those that are not 0, or a little less, and the greatest. What is no number is
-/// not seen.
+/// Returns a lower bound of the non-zero magnitudes, at most one step below the smallest, and the
+/// largest magnitude. Ignores NaN.
 fn range(products: &[f64; BLOCK]) -> (f64, f64) {
     let (mut least, mut most) = ([f64::INFINITY; LANES], [0.0_f64; LANES]);
     for products in products.as_chunks::<LANES>().0 {
         for lane in 0..LANES {
             let size = products[lane].abs();
             most[lane] = if size > most[lane] { size } else { most[lane] };
-            // One step less; of 0 it is no number, which is not less than anything.
+            // One step less. For 0 the result is a NaN, which compares as less than nothing.
             let less = f64::from_bits(size.to_bits().wrapping_sub(1) & (u64::MAX >> 1));
             least[lane] = if less < least[lane] { less } else { least[lane] };
         }
@@ -222,15 +226,17 @@ fn range(products: &[f64; BLOCK]) -> (f64, f64) {
     (least.fold(f64::INFINITY, f64::min), most.fold(0.0, f64::max))
 }
 
-/// Adds a product to the small sum of its exponent; whether it is no finite number.
+/// Adds a product to the small accumulator of its exponent; returns true if it is NaN or infinite.
 fn put(sums: &mut [i64; EXPONENTS], product: f64) -> bool {
     let (sign, exponent, digits) = parts(product);
+    // Zeros and non-finite products fall into arbitrary bins: the former add 0, the latter void the
+    // sum.
     let place = exponent.wrapping_sub(LEAST) as usize % EXPONENTS;
     sums[place] += ((digits >> 5) as i64 ^ sign) - sign;
     exponent == NOT_FINITE
 }
 
-/// Adds to each limb its part, and what the one before carries.
+/// Adds a part to each limb, with carry from limb to limb.
 fn add_limbs<'l>(limbs: impl Iterator<Item = (&'l mut u64, u64)>) {
     let mut carry = false;
     for (limb, part) in limbs {
@@ -249,7 +255,7 @@ impl AddAssign<&Self> for ExactSum {
     }
 }
 
-/// Adds sums of other keys to those of the same of these; none if they are not as many.
+/// Adds the sums of other keys to the corresponding `sums`; `None` if their numbers differ.
 #[must_use]
 pub fn add_all(sums: &mut [ExactSum], others: &[ExactSum]) -> Option<()> {
     (sums.len() == others.len())
@@ -264,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of all sizes, those that nearly cancel with them.
+    /// Numbers of all magnitudes, optionally with terms that nearly cancel them.
     fn numbers() -> impl Strategy<Value = Vec<(f32, f32)>> {
         let finite = any::<f32>().prop_filter("finite", |value| value.is_finite());
         let usual = -2.0_f32..2.0;
@@ -288,10 +294,10 @@ mod tests {
         sum
     }
 
-    /// The sum rounded once, bit by bit: slow, and in no way like the sum under test.
+    /// The sum rounded once, computed bit by bit: slow, and unlike the code under test.
     fn reference(pairs: &[(f32, f32)]) -> f64 {
-        // One number for each bit, so that none overflows; what is positive and what is negative
-        // apart.
+        // One counter per bit, so that none overflows; separate counters for positive and negative
+        // terms.
         let mut bits = [[0_i64; 700]; 2];
         for (one, other) in pairs {
             let ((one, low), (other, high)) = (whole(*one), whole(*other));
@@ -317,7 +323,7 @@ mod tests {
         sign * libm::ldexp((digits + u64::from(up)) as f64, from as i32 - 298)
     }
 
-    /// Lets each bit be 0 or 1; what is carried out of the last.
+    /// Normalises each bit to 0 or 1; returns the carry out of the last.
     fn carried(bits: &mut [i64]) -> i64 {
         bits.iter_mut().fold(0, |carry, bit| {
             let all = *bit + carry;
@@ -326,7 +332,7 @@ mod tests {
         })
     }
 
-    /// A number as a whole number times 2 to the power of the second less 149.
+    /// Returns `(m, e)` with `value = m * 2^(e - 149)`.
     fn whole(value: f32) -> (i64, usize) {
         let exponent = (value.to_bits() >> 23 & 0xff) as usize;
         let digits = i64::from(value.to_bits() & 0x7f_ffff);

@@ -1,37 +1,39 @@
-//! Cyclic repetition, by a construction that keeps its digits.
+//! Cyclic repetition with a numerically stable construction.
 //!
-//! A row of the code must be orthogonal to `S` vectors that do not depend on the row, any `S`
-//! workers' entries of which are independent. Random vectors do (Tandon et al., algorithm 2), but
-//! then decoding multiplies rounding errors by hundreds. Vectors of neighbouring frequencies do
-//! too, since their entries are powers of different numbers on the unit circle: this is a BCH code
-//! over the real numbers (Marshall 1984; for gradients Raviv et al., ICML 2018). The frequencies
-//! are the `S` around the highest, so that they come in conjugate pairs and all coefficients are
-//! positive. Where `N - S` is odd those are whole frequencies and the code is cyclic. Where it is
-//! even they lie half-way between, and going once round changes the sign; the vector of ones is
-//! then no combination of rows, but one near it is, and each partition is scaled by that.
+//! Each row of the code must be orthogonal to `S` vectors that do not depend on the row, and the
+//! entries of these vectors for any `S` workers must be linearly independent. Random vectors
+//! satisfy this (Tandon et al., algorithm 2), but then decoding amplifies rounding errors by
+//! hundreds. Vectors of adjacent frequencies satisfy it, too, since their entries are powers of
+//! different numbers on the unit circle: this is a BCH code over the real numbers (Marshall 1984;
+//! for gradients Raviv et al., ICML 2018). The `S` frequencies around the highest are used, so that
+//! they come in conjugate pairs and all coefficients are positive. If `N - S` is odd, these are
+//! integer frequencies and the code is cyclic. If `N - S` is even, they are half-integer
+//! frequencies, and a full turn changes the sign. The vector of ones is then not a combination of
+//! rows, but a vector near it is, and each partition is scaled by that vector's entry.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::f64::consts::PI;
 
-/// A cyclic code of `N` workers of which `S` may be missing.
+/// A cyclic code of `N` workers, `S` of which may be missing.
 #[derive(Clone, Debug)]
 pub(super) struct Cyclic {
     workers: usize,
-    /// The coefficients of a row, before scaling; their sum is 1.
+    /// The coefficients of a row before scaling; their sum is 1.
     row: Vec<f64>,
-    /// Whether an entry that goes once round changes its sign.
+    /// True if a full turn changes the sign of an entry.
     turns: bool,
-    /// The combination of rows that stands for all ones; each partition is divided by its entry.
+    /// The combination of rows that replaces the vector of ones; each partition is divided by its
+    /// entry.
     target: Vec<f64>,
 }
 
 impl Cyclic {
-    /// The code; `tolerance` is below `workers`.
+    /// Builds the code; `tolerance` is below `workers`.
     pub(super) fn new(workers: usize, tolerance: usize) -> Self {
         let mut row = vec![1.0];
         for angle in angles(workers, tolerance) {
-            // A pair of frequencies on both sides of the highest, or that one itself.
+            // A pair of frequencies symmetric about the highest, or the highest itself.
             let factor = match angle {
                 0.0 => vec![1.0, 1.0],
                 angle => vec![1.0, 2.0 * libm::cos(angle), 1.0],
@@ -57,25 +59,25 @@ impl Cyclic {
         cyclic
     }
 
-    /// What partition `worker + number` counts in the vector of `worker`.
+    /// Returns the coefficient of partition `worker + number` in the vector of `worker`.
     pub(super) fn coefficient(&self, worker: usize, number: usize) -> f64 {
         let part = worker + number;
         self.entry(worker, number) / self.target[part % self.workers]
     }
 
-    /// The same before scaling.
+    /// Returns the coefficient before scaling.
     pub(super) fn entry(&self, worker: usize, number: usize) -> f64 {
         let wraps = worker + number >= self.workers;
         if wraps && self.turns { -self.row[number] } else { self.row[number] }
     }
 
-    /// The combination of rows that decoding aims at.
+    /// The combination of rows that decoding must produce.
     pub(super) fn target(&self) -> &[f64] {
         &self.target
     }
 
-    /// Vectors of unit length, orthogonal to one another, to which every row and, since the code
-    /// is its own mirror image, every column is orthogonal.
+    /// Returns orthonormal vectors to which every row is orthogonal and, since the code is its own
+    /// mirror image, every column.
     pub(super) fn null_vectors(&self) -> Vec<Vec<f64>> {
         let tolerance = self.row.len() - 1;
         let mut vectors = Vec::with_capacity(tolerance);
@@ -98,8 +100,8 @@ impl Cyclic {
     }
 }
 
-/// How far the frequencies lie from the highest, as angles; 0 is the highest itself and stands
-/// alone, the others are pairs.
+/// Returns the distances of the frequencies from the highest, as angles. 0 is the highest itself, a
+/// single frequency; each other angle stands for a pair.
 fn angles(workers: usize, tolerance: usize) -> impl Iterator<Item = f64> {
     let offset = if tolerance.is_multiple_of(2) { 0.5 } else { 0.0 };
     let count = tolerance.div_ceil(2);

@@ -1,4 +1,4 @@
-//! What each vector counts, given which of them came.
+//! Decoding weights of the received vectors.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,23 +9,23 @@ use super::cyclic::Cyclic;
 use super::{Code, CodeError, Kind, MOST_AMPLIFICATION};
 use crate::id::WorkerId;
 
-/// Turns who is there into weights.
+/// Computes decoding weights from the set of workers whose vectors have arrived.
 ///
-/// All solutions for a cyclic code are one of them plus any combination of `S` null vectors, so
-/// that those with nothing for the workers that are missing follow from a system of `S` equations.
-/// That costs `N S` operations a round, less than one gradient's tenth value does; nothing needs to
-/// be remembered from round to round.
+/// All solutions of a cyclic code are one particular solution plus any combination of `S` null
+/// vectors. A solution with weight 0 for the missing workers thus follows from a system of at most
+/// `S` equations. The weights then take `N S` operations per round, about as many as the
+/// combination of `S` gradient values, so that nothing is cached between rounds.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     code: Code,
-    /// Weights when nobody is missing; empty for fractional repetition.
+    /// Weights if no worker is missing; empty for fractional repetition.
     full: Vec<f64>,
     /// The null vectors; empty for fractional repetition.
     null: Vec<Vec<f64>>,
 }
 
 impl Decoder {
-    /// A decoder of `code`.
+    /// Builds a decoder of `code`.
     ///
     /// # Errors
     /// [`CodeError::Amplification`] if decoding would lose too many digits.
@@ -51,9 +51,9 @@ impl Decoder {
         &self.code
     }
 
-    /// What the vectors of `present`, which are different and in order, count; none if they are
-    /// not enough. With `a` the weights and `B` the coefficients, `sum_i a_i B_ij = 1` for every
-    /// partition `j`.
+    /// Returns the weights of the vectors of `present`, which is in ascending order without
+    /// duplicates; `None` if they do not suffice. With `a` the weights and `B` the coefficients,
+    /// `sum_i a_i B_ij = 1` for every partition `j`.
     #[must_use]
     pub fn weights(&self, present: &[WorkerId]) -> Option<Vec<f64>> {
         if !self.code.is_enough(present.iter().copied()) {
@@ -83,7 +83,7 @@ impl Decoder {
         Some(present.iter().map(weight).collect())
     }
 
-    /// The smallest combination of null vectors that leaves nothing for `missing`.
+    /// Returns the smallest combination of null vectors that makes the weights of `missing` 0.
     fn shift(&self, missing: &[usize]) -> Option<Vec<f64>> {
         if missing.is_empty() {
             return Some(vec![0.0; self.null.len()]);
@@ -93,13 +93,15 @@ impl Decoder {
         });
         let wanted =
             DVector::from_iterator(missing.len(), missing.iter().map(|&worker| -self.full[worker]));
-        // Of full rank, however few are missing; the threshold only guards against zero.
+        // The matrix has full rank for any number of missing workers; the threshold only guards
+        // against zero.
         let solution = entries.svd(true, true).solve(&wanted, f64::MIN_POSITIVE).ok()?;
         Some(solution.as_slice().to_vec())
     }
 
-    /// How many times larger than a plain sum's the rounding error of a decoded sum can be. Near
-    /// neighbours are the worst to miss, since their null vectors are alike.
+    /// Returns the largest factor by which the rounding error of a decoded sum exceeds that of a
+    /// plain sum. The worst case is that adjacent workers are missing, since their null vectors are
+    /// similar.
     pub(super) fn amplification(&self) -> f64 {
         let Code { workers, tolerance, .. } = self.code;
         let missing = |first: u32, worker: u32| (worker + workers - first) % workers < tolerance;
@@ -118,7 +120,7 @@ impl Decoder {
         if self.full.is_empty() {
             return 1.0;
         }
-        // A code that turns is not quite the same everywhere.
+        // A code with `turns` is not exactly the same at every position.
         [0, workers / 4, workers / 2, 3 * workers / 4, workers - 1]
             .into_iter()
             .map(sum)
@@ -126,14 +128,14 @@ impl Decoder {
     }
 }
 
-/// Weights with which all rows together make the target, and that have no part in the null
-/// vectors.
+/// Returns the weights with which all rows combine to the target and which are orthogonal to the
+/// null vectors.
 fn full_weights(cyclic: &Cyclic, null: &[Vec<f64>], workers: usize) -> Vec<f64> {
     if null.is_empty() {
         return vec![1.0; workers];
     }
-    // Rows and columns have the same null space, and adding the projection on it makes the code
-    // invertible without touching anything else.
+    // Rows and columns have the same null space: adding the projection onto it makes the code
+    // invertible and changes nothing else.
     let mut columns = DMatrix::from_fn(workers, workers, |row, column| {
         null.iter().map(|vector| vector[row] * vector[column]).sum::<f64>()
     });

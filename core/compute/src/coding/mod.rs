@@ -1,11 +1,11 @@
-//! Gradient coding: the exact sum of the gradients of all partitions although some workers are
-//! late.
+//! Gradient coding: the exact sum of the gradients of all partitions in spite of stragglers.
 //!
 //! The data have as many partitions as there are workers, and each worker holds `S + 1` of them.
-//! In each round it sends one vector: the gradients of its partitions, each times a coefficient.
-//! A [`Code`] says which partitions and which coefficients; a [`Decoder`] says how much each of
-//! the vectors that came counts, so that the sum is that of all partitions, whichever `S` workers
-//! are missing. Knows numbers of workers and partitions; gradients and messages it does not.
+//! Per round a worker sends one vector: the sum of the gradients of its partitions, each times a
+//! coefficient. A [`Code`] determines partitions and coefficients. A [`Decoder`] determines the
+//! weights of the received vectors, so that their weighted sum is that over all partitions,
+//! whichever `S` workers are missing. The module handles worker and partition numbers only, not
+//! gradients or messages.
 //!
 //! Tandon, Lei, Dimakis, Karampatziakis, *Gradient Coding*, ICML 2017.
 
@@ -20,24 +20,24 @@ pub use decoder::Decoder;
 
 use crate::id::{PartId, WorkerId};
 
-/// Which partitions each worker computes, and how it combines them.
+/// The partitions that each worker computes, and the coefficients that combine them.
 #[derive(Clone, Debug)]
 pub struct Code {
     workers: u32,
-    /// Workers that may be missing.
+    /// Number of workers that may be missing.
     tolerance: u32,
     kind: Kind,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Groups of `tolerance + 1` workers, each of which computes the partitions of its group.
+    /// Groups of `tolerance + 1` workers; each member computes all partitions of its group.
     Fractional,
-    /// Worker `i` computes the partitions from `i` on.
+    /// Worker `i` computes the `tolerance + 1` partitions from `i` on.
     Cyclic(Cyclic),
 }
 
-/// A partition that a worker computes, and what its gradient counts in what the worker sends.
+/// A partition that a worker computes, and the coefficient of its gradient in the worker's vector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Piece {
     /// The partition.
@@ -46,24 +46,25 @@ pub struct Piece {
     pub coefficient: f64,
 }
 
-/// The most workers of a cyclic code: the decoder solves a system of that many equations once.
+/// The largest number of workers of a cyclic code: the decoder once solves a system of that many
+/// equations.
 pub const MOST_CYCLIC_WORKERS: u32 = 1024;
-/// How much a cyclic code may amplify the rounding of gradients: more than this and three of the
-/// seven digits of a 32-bit number would be lost.
+/// The largest amplification of rounding errors by a cyclic code: a larger one would lose three of
+/// the seven digits of an `f32`.
 pub const MOST_AMPLIFICATION: f64 = 1000.0;
 
-/// A code that cannot be.
+/// Invalid parameters of a code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CodeError {
-    /// Everybody may be missing.
+    /// All workers may be missing.
     Tolerance {
         /// Workers that may be missing.
         tolerance: u32,
         /// Workers of the job.
         workers: u32,
     },
-    /// The groups of fractional repetition do not come out even.
+    /// The number of workers is not a multiple of the group size of fractional repetition.
     Groups {
         /// Workers that may be missing.
         tolerance: u32,
@@ -72,13 +73,13 @@ pub enum CodeError {
     },
     /// Too many workers for a cyclic code.
     Workers(u32),
-    /// A cyclic code that amplifies rounding too much.
+    /// The cyclic code amplifies rounding errors too much.
     Amplification {
         /// Workers that may be missing.
         tolerance: u32,
         /// Workers of the job.
         workers: u32,
-        /// How many times.
+        /// The factor of amplification.
         amplification: f64,
     },
 }
@@ -115,11 +116,11 @@ impl fmt::Display for CodeError {
 impl core::error::Error for CodeError {}
 
 impl Code {
-    /// Fractional repetition: `workers / (tolerance + 1)` groups, whose members all compute the
-    /// same partitions and send the plain sum. One of each group is enough.
+    /// Fractional repetition: `workers / (tolerance + 1)` groups. All members of a group compute
+    /// the same partitions and send the plain sum; one vector per group is enough.
     ///
     /// # Errors
-    /// [`CodeError`] if the workers cannot be cut into such groups.
+    /// [`CodeError`] if the workers cannot be divided into such groups.
     pub const fn fractional(workers: u32, tolerance: u32) -> Result<Self, CodeError> {
         if tolerance >= workers {
             return Err(CodeError::Tolerance { tolerance, workers });
@@ -130,12 +131,12 @@ impl Code {
         Ok(Self { workers, tolerance, kind: Kind::Fractional })
     }
 
-    /// Cyclic repetition: worker `i` computes partitions `i` to `i + tolerance`, counted round.
-    /// Any `workers - tolerance` workers are enough.
+    /// Cyclic repetition: worker `i` computes partitions `i` to `i + tolerance`, modulo the number
+    /// of workers. Any `workers - tolerance` vectors are enough.
     ///
     /// # Errors
-    /// [`CodeError`] if more are to be missing than there are, or the code would lose too many
-    /// digits.
+    /// [`CodeError`] if `tolerance` is not below `workers`, or there are more workers than
+    /// [`MOST_CYCLIC_WORKERS`]. [`Decoder::new`] checks the loss of digits.
     pub fn cyclic(workers: u32, tolerance: u32) -> Result<Self, CodeError> {
         if tolerance >= workers {
             return Err(CodeError::Tolerance { tolerance, workers });
@@ -147,19 +148,19 @@ impl Code {
         Ok(Self { workers, tolerance, kind })
     }
 
-    /// Workers, which are also the partitions.
+    /// The number of workers, which is also the number of partitions.
     #[must_use]
     pub const fn workers(&self) -> u32 {
         self.workers
     }
 
-    /// Workers that may be missing from a round.
+    /// The number of workers that may be missing from a round.
     #[must_use]
     pub const fn tolerance(&self) -> u32 {
         self.tolerance
     }
 
-    /// What `worker` computes and combines, in the order in which it adds up.
+    /// Returns the pieces that `worker` computes, in the order of their summation.
     #[must_use]
     pub fn pieces(&self, worker: WorkerId) -> Vec<Piece> {
         let width = self.tolerance + 1;
@@ -177,7 +178,7 @@ impl Code {
         (0..width).map(piece).collect()
     }
 
-    /// The group of `worker` in which one is as good as another; none in a cyclic code.
+    /// Returns the group of `worker`, whose members are interchangeable; `None` in a cyclic code.
     #[must_use]
     pub const fn group(&self, worker: WorkerId) -> Option<u32> {
         match self.kind {
@@ -186,7 +187,8 @@ impl Code {
         }
     }
 
-    /// Whether the vectors of `present`, each of them once, in order, are enough.
+    /// True if the vectors of `present` suffice. `present` is in ascending order, without
+    /// duplicates.
     #[must_use]
     pub fn is_enough(&self, present: impl Iterator<Item = WorkerId>) -> bool {
         match self.kind {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::rng::Stream;
 
-/// Every set of `size` of `of` workers, in order.
+/// Returns every set of `size` out of `of` workers, each in ascending order.
 fn sets(of: u32, size: u32) -> Vec<Vec<WorkerId>> {
     (0_u32..1 << of)
         .filter(|mask| mask.count_ones() == size)
@@ -20,7 +20,7 @@ fn codes(workers: u32, tolerance: u32) -> Vec<Code> {
     both.into_iter().filter_map(Result::ok).collect()
 }
 
-/// `sum_i a_i B_ij` for every partition.
+/// Returns `sum_i a_i B_ij` for every partition `j`.
 fn counted(decoder: &Decoder, present: &[WorkerId], weights: &[f64]) -> Vec<f64> {
     let mut counted = vec![0.0; decoder.code().workers() as usize];
     for (worker, weight) in present.iter().zip(weights) {
@@ -37,7 +37,7 @@ fn whoever_is_missing_every_partition_counts_once() {
         for tolerance in 0..workers.min(4) {
             for code in codes(workers, tolerance) {
                 let decoder = Decoder::new(code).unwrap();
-                // As many missing as may be, and any fewer.
+                // The largest tolerated number of missing workers, and any smaller one.
                 for missing in 0..=tolerance {
                     for present in sets(workers, workers - missing) {
                         let weights = decoder.weights(&present).unwrap();
@@ -93,8 +93,8 @@ fn nothing_missing_is_the_plain_sum() {
 
 #[test]
 fn digits_are_kept() {
-    // Among 200 random codes of these sizes the best have 190 and 2700 (frequencies instead of
-    // chance are worth two digits).
+    // The best of 200 random codes of these sizes have 190 and 2700: frequencies instead of random
+    // vectors gain two digits.
     for (workers, tolerance, most) in [(10, 1, 1.01), (10, 3, 20.0), (16, 3, 60.0), (64, 2, 100.0)]
     {
         let decoder = Decoder::new(Code::cyclic(workers, tolerance).unwrap()).unwrap();
@@ -118,7 +118,7 @@ fn neighbours_are_the_worst_to_miss() {
             }
             worst = sums.into_iter().fold(worst, f64::max);
         }
-        // What is asked of a few neighbourhoods is near what is true of all sets.
+        // The amplification at a few positions is close to the maximum over all sets.
         let found = decoder.amplification();
         assert!(found <= worst * (1.0 + 1e-9) && worst < 1.5 * found, "{found} of {worst}");
     }

@@ -1,30 +1,30 @@
-//! The entries of sparse rows, one row after the other.
+//! Storage of sparse rows.
 
 use alloc::vec::Vec;
 
-/// Columns and values of sparse rows: compressed sparse rows without the first offset.
+/// Columns and values of sparse rows: compressed sparse rows (CSR) without the first offset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entries {
-    /// Where each row ends.
+    /// The end of each row in `columns` and `values`.
     ends: Vec<usize>,
     columns: Vec<u32>,
     values: Vec<f32>,
 }
 
 impl Entries {
-    /// No rows yet.
+    /// Creates an empty set of rows.
     pub(super) const fn new() -> Self {
         Self { ends: Vec::new(), columns: Vec::new(), values: Vec::new() }
     }
 
-    /// Adds a row.
+    /// Appends a row.
     pub(super) fn push(&mut self, columns: &[u32], values: &[f32]) {
         self.columns.extend_from_slice(columns);
         self.values.extend_from_slice(values);
         self.ends.push(self.columns.len());
     }
 
-    /// The columns and values of row `index`; none where rows have no such entries.
+    /// Returns the columns and values of row `index`; empty if rows have no entries.
     pub(super) fn row(&self, index: usize) -> (&[u32], &[f32]) {
         let begin = match index.checked_sub(1) {
             Some(before) => self.ends.get(before).copied().unwrap_or_default(),
@@ -34,7 +34,7 @@ impl Entries {
         (&self.columns[begin..end], &self.values[begin..end])
     }
 
-    /// Takes rows, whose numbers ascend, out.
+    /// Removes the rows with these numbers, which ascend, and returns them.
     pub(super) fn extract(&mut self, rows: &[u32]) -> Self {
         let (mut taken, mut kept) = (Self::new(), Self::new());
         let mut gone = rows.iter().peekable();
@@ -52,7 +52,7 @@ impl Entries {
         &self.columns
     }
 
-    /// Replaces every column by what `place` says of it.
+    /// Replaces every column by `place` of it.
     pub(super) fn relocate(&mut self, place: impl Fn(u32) -> u32) {
         self.columns.iter_mut().for_each(|column| *column = place(*column));
     }

@@ -1,12 +1,13 @@
-//! Rows of values, one-hot indices and a label, each in one piece of memory: a mini-batch is drawn
-//! from anywhere in the data, and what takes time there is how many cache lines its rows lie on.
+//! Storage of dense rows: values, one-hot indices and label of a row are contiguous. A mini-batch
+//! draws rows from all over the data, and its cost is the number of cache lines that these rows
+//! touch.
 
 use alloc::vec::Vec;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
-/// Rows of one form, each a *record* of words of 32 bits: the dense values, then the one-hot
-/// indices and the label, two to a word.
+/// Rows of equal layout, each a *record* of 32-bit words: the dense values, then the one-hot
+/// indices and the label, two per word.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Records {
     dense: usize,
@@ -15,28 +16,28 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// No rows yet, of so many values and one-hot indices each.
+    /// Creates an empty set of rows with this many values and one-hot indices each.
     pub(crate) const fn new(dense: usize, hot: usize) -> Self {
         Self { dense, hot, words: Vec::new() }
     }
 
-    /// The words of a record.
+    /// Words per record.
     pub(crate) const fn stride(&self) -> usize {
         self.dense + (self.hot + 1).div_ceil(2)
     }
 
     /// The number of rows.
     pub(crate) const fn len(&self) -> usize {
-        // Never by 0: every form has a label.
+        // Never a division by 0: every record has a label.
         self.words.len() / self.stride()
     }
 
-    /// Makes room for `rows` more.
+    /// Reserves memory for `rows` more rows.
     pub(super) fn reserve(&mut self, rows: usize) {
         self.words.reserve_exact(rows * self.stride());
     }
 
-    /// Adds a row, which must be of the form.
+    /// Appends a row, which must have the layout.
     pub(super) fn push(&mut self, dense: &[f32], hot: &[u16], label: u16) {
         let end = self.words.len();
         self.words.extend(dense.iter().map(|value| value.to_bits()));
@@ -46,7 +47,7 @@ impl Records {
         halves[self.hot] = label;
     }
 
-    /// Becomes what the records `rows` of `all` are.
+    /// Replaces the content with the records `rows` of `all`.
     pub(crate) fn gather(&mut self, all: &Self, rows: impl ExactSizeIterator<Item = usize>) {
         let stride = all.stride();
         (self.dense, self.hot) = (all.dense, all.hot);
@@ -56,7 +57,7 @@ impl Records {
         }
     }
 
-    /// Takes rows, whose numbers ascend, out, and gives back the room they had.
+    /// Removes the rows with these numbers, which ascend, returns them, and releases their memory.
     pub(super) fn extract(&mut self, rows: &[u32]) -> Self {
         let stride = self.stride();
         let mut taken = Self::new(self.dense, self.hot);
@@ -91,19 +92,19 @@ impl Records {
         self.halves(row)[self.hot]
     }
 
-    /// The one-hot indices of a row, and its label behind them.
+    /// The one-hot indices of a row, followed by its label.
     #[inline(always)]
     fn halves(&self, row: usize) -> &[u16] {
         let stride = self.stride();
         cast_slice(&self.words[row * stride..][self.dense..stride])
     }
 
-    /// All records, as the values that they begin with.
+    /// The words of all records as `f32`; the dense values are at the start of each record.
     pub(crate) fn values(&self) -> &[f32] {
         cast_slice(&self.words)
     }
 
-    /// The dense values of each row, to be changed.
+    /// Iterates mutably over the dense values of each row.
     pub(super) fn dense_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         let (stride, dense) = (self.stride(), self.dense);
         self.words.chunks_exact_mut(stride).map(move |record| cast_slice_mut(&mut record[..dense]))
