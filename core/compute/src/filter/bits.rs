@@ -1,8 +1,8 @@
-//! Numbers of a few bits, one after another.
+//! Bit-packed sequences of small numbers.
 
 use alloc::vec::Vec;
 
-/// Appends numbers of `bits` bits, 1 to 8, each byte filled from its lowest bit.
+/// Appends numbers of `bits` bits each (1 to 8); each byte is filled from its lowest bit.
 pub(super) fn write(bytes: &mut Vec<u8>, bits: u8, numbers: impl Iterator<Item = u8>) {
     let (mut pending, mut held) = (0_u32, 0);
     for number in numbers {
@@ -19,7 +19,7 @@ pub(super) fn write(bytes: &mut Vec<u8>, bits: u8, numbers: impl Iterator<Item =
     }
 }
 
-/// Whether `bytes` are `count` numbers of `bits` bits and nothing more.
+/// True if `bytes` has exactly the size of `count` numbers of `bits` bits, with zero padding.
 pub(super) fn fill(bytes: &[u8], bits: u8, count: usize) -> bool {
     let Some(used) = count.checked_mul(usize::from(bits)) else { return false };
     let left = used % 8;
@@ -27,7 +27,7 @@ pub(super) fn fill(bytes: &[u8], bits: u8, count: usize) -> bool {
     bytes.len() == used.div_ceil(8) && padding == 0
 }
 
-/// The `count` numbers of `bits` bits that [`fill`] `bytes`.
+/// Reads `count` numbers of `bits` bits from `bytes`, which they [`fill`].
 pub(super) fn read(bytes: &[u8], bits: u8, count: usize) -> impl Iterator<Item = u8> {
     let mask = ((1_u16 << bits) - 1) as u8;
     let at = |place: usize| u16::from(bytes.get(place).copied().unwrap_or(0));

@@ -1,19 +1,19 @@
-//! The filters of one worker, and what they carry from one gradient to the next.
+//! The filter chain of one worker, with its residual (error feedback).
 //!
-//! With error feedback (Seide et al. 2014; Karimireddy et al., ICML 2019) the filters are given a
-//! gradient `g` together with the residual `e` of those before it: `p = g + e` goes in, the server
-//! reads `d`, and `p - d` is the new residual. The sum of all that was read and the residual is the
-//! sum of the gradients.
+//! With error feedback (Seide et al. 2014; Karimireddy et al., ICML 2019) the input of the filters
+//! is `p = g + e`: the gradient `g` plus the residual `e` of earlier gradients. The server decodes
+//! `d`, and `p - d` is the new residual. The sum of all decoded gradients plus the residual equals
+//! the sum of the gradients.
 //!
-//! Karimireddy et al. carry the error of the step, `rate * g`. So once a schedule has changed the
-//! learning rate, `e` counts as `e * (rate then / rate now)`: it makes the step that it would have
-//! made when it was computed. The sums above are then sums of `rate * g`.
+//! Karimireddy et al. keep the error of the step, `rate * g`. Therefore, once a schedule has
+//! changed the learning rate, `e` is scaled to `e * (rate then / rate now)`: it causes the same
+//! step as it would have caused when it was computed. The sums above are then sums of `rate * g`.
 //!
-//! A push that the server did not take has no part in that. Its mini-batch is computed again, by
-//! whoever it is given to, so the gradient goes; but what it brought of earlier ones is due still:
-//! the residual becomes `e + d - g`, with `e` the residual now. If nothing was filtered since, that
-//! is the residual before the push, to the bit. A filter that takes nothing away then leaves
-//! nothing behind, whatever is dropped.
+//! A dropped push is excluded from these sums. Its mini-batch is assigned and computed again, so
+//! its gradient is discarded. The part of earlier residuals that the push contained is still due:
+//! the residual becomes `e + d - g`, with `e` the current residual. If no gradient was filtered
+//! since, this is bit for bit the residual before the push. A lossless filter therefore never
+//! leaves a residual, whichever pushes are dropped.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -32,61 +32,61 @@ use crate::params::{Blocks, KeyRange, Layout};
 use crate::rng::Stream;
 use crate::task::Task;
 
-/// The filters of one incarnation of a worker.
+/// The filter chain of one incarnation of a worker.
 #[derive(Debug)]
 pub struct Carrier {
     choices: Vec<Box<dyn Choose>>,
     code: Option<Box<dyn Code>>,
     feeds_back: bool,
     remembers: bool,
-    /// The penalty on magnitudes that updates follow.
+    /// The l1 penalty of the updates; 0 if there is none.
     lambda: f32,
-    /// The blocks that gradients are of, if they are.
+    /// The blocks of keys, if each gradient is of one block.
     blocks: Option<Blocks>,
     stream: Stream,
     learning_rate: f32,
     schedule: Schedule,
-    /// The learning rate of the gradients that come now.
+    /// The learning rate of the current gradients.
     rate: f32,
     state: State,
-    /// Pushes that are not known to be decided, the oldest first.
+    /// Pushes without a known verdict, the oldest first.
     under_way: VecDeque<UnderWay>,
 }
 
-/// What is carried from one gradient to the next.
+/// State from one gradient to the next.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// What has not been sent yet; empty while there is nothing.
+    /// The residual; empty if there is none.
     residual: Vec<f32>,
-    /// The learning rate of that.
+    /// The learning rate of the residual.
     rate: f32,
     memory: Memory,
 }
 
-/// What it takes to send a push, once more if need be, and to undo it.
+/// The record of a push in flight: allows sending it again and undoing it.
 #[derive(Debug)]
 struct UnderWay {
     sequence: Sequence,
     filtered: Filtered,
-    /// The learning rate of its gradient.
+    /// The learning rate of the push's gradient.
     rate: f32,
-    /// The gradient, and what was carried before; only if something is.
+    /// The gradient, and the state before the push; only if the filters have state.
     gradient: Vec<f32>,
     before: State,
 }
 
-/// A gradient as the filters left it.
+/// The output of the filters for one gradient.
 #[derive(Clone, Debug)]
 pub struct Filtered {
-    /// What the server reads.
+    /// The gradient that the server decodes.
     pub gradient: Arc<Vec<f32>>,
-    /// None if it travels as it is.
+    /// `None` if the gradient is sent unencoded.
     coded: Option<Arc<Coded>>,
 }
 
 impl Filtered {
-    /// The form in which the part of it for `keys` travels, counted from the first of them; none if
-    /// that would not be shorter than the values.
+    /// Encodes the part for `keys`, with keys relative to the begin of `keys`; `None` if that is
+    /// not shorter than the plain values.
     #[must_use]
     pub fn encode(&self, keys: KeyRange) -> Option<Encoded> {
         let encoded = self.coded.as_ref()?.encode(keys.indices());
@@ -96,9 +96,9 @@ impl Filtered {
 }
 
 impl Carrier {
-    /// The filters of `worker` before its first gradient, for a model of this layout, in a run with
-    /// this root stream and these updates; none where gradients travel as they are and are of all
-    /// keys.
+    /// Builds the filters of `worker` before its first gradient, for a model of this layout, in a
+    /// run with root stream `seed` and these updates. Returns `None` if gradients are sent
+    /// unfiltered and cover all keys.
     #[must_use]
     pub fn new(
         (filters, blocks): (&Filters, Option<Blocks>),
@@ -116,7 +116,7 @@ impl Carrier {
         Some(Self { lambda, blocks, learning_rate, schedule, rate, ..carrier })
     }
 
-    /// The same by its filters and the root stream of the run.
+    /// As [`Self::new`], from the filters and the run's root stream alone.
     pub(super) fn of(
         filters: &Filters,
         seed: Stream,
@@ -157,19 +157,20 @@ impl Carrier {
         })
     }
 
-    /// The gradients that come now were computed on `version`: an update of it has their learning
-    /// rate.
+    /// Sets the version on which the next gradients are computed: their learning rate is that of an
+    /// update from this version.
     pub fn turn_to(&mut self, version: Version) {
         self.rate = self.schedule.rate(self.learning_rate, version);
     }
 
-    /// Filters the gradient of `task`, which is push `sequence`. What is random about it depends on
-    /// the worker and the task alone.
+    /// Filters the gradient of `task`, which is push `sequence`. Random choices depend on the
+    /// worker and the task only.
     ///
-    /// A gradient that is not finite travels as it is, for the server to see, and changes nothing.
+    /// If the gradient plus residual, or its decoded form, is not finite, the plain gradient is
+    /// sent, so that the server detects it, and the state does not change.
     ///
-    /// `parameters` are those that it was computed on; they matter to the KKT filter alone. If it
-    /// has values for a `block` of the keys alone, nothing else travels.
+    /// `parameters` are those at which the gradient was computed; only the KKT filter uses them. If
+    /// the gradient has values for a `block` of the keys only, no other keys are sent.
     pub fn filter(
         &mut self,
         gradient: Vec<f32>,
@@ -210,15 +211,15 @@ impl Carrier {
         filtered
     }
 
-    /// The form in which the part for `keys` of a push travels that is not known to be decided;
-    /// none if that would not be shorter than its values.
+    /// Encodes the part for `keys` of push `sequence`, whose verdict is not known yet; `None` if
+    /// that is not shorter than the plain values.
     #[must_use]
     pub fn encode(&self, sequence: Sequence, keys: KeyRange) -> Option<Encoded> {
         let push = self.under_way.iter().rfind(|push| push.sequence == sequence)?;
         push.filtered.encode(keys)
     }
 
-    /// What the chain leaves of `given`, and what is read of that; none if that is not finite.
+    /// Applies the chain to `given` and decodes the result; `None` if either is not finite.
     fn decoded(
         &mut self,
         given: &[f32],
@@ -254,15 +255,16 @@ impl Carrier {
             keys.iter_mut().for_each(|key| *key += place.start as u32);
         }
         let coded = Coded { keys, values };
-        // The server's own way of reading it, so that both have the same bits.
+        // Decoded by the server's code, so that both have the same bits.
         let decoded = coded.encode(0..given.len()).decode(given.len()).ok()?;
         decoded.iter().all(|value| value.is_finite()).then_some((coded, decoded))
     }
 
-    /// Takes note of what became of pushes: of `decided` and all before it.
+    /// Processes the verdicts on push `decided` and all earlier pushes.
     pub fn decided(&mut self, decided: &Decided) {
         let known = self.under_way.partition_point(|push| push.sequence <= decided.sequence);
-        // The last of them, with nothing after it, as if they had never been.
+        // Dropped pushes at the end of the queue are undone exactly, by restoring the state before
+        // them.
         let mut left = known;
         if known == self.under_way.len() {
             while self.under_way.back().is_some_and(|push| decided.drops(push.sequence)) {
@@ -279,11 +281,11 @@ impl Carrier {
         }
     }
 
-    /// Adds what a push that was dropped had brought of earlier gradients to what is carried, now
-    /// and before each push since.
+    /// Returns to the residual the part of earlier residuals that a dropped push contained, both in
+    /// the current state and in the saved states of later pushes.
     fn take_back(&mut self, push: &UnderWay) {
         if push.filtered.coded.is_none() {
-            return; // it is not finite, and nothing was added to it
+            return; // not finite: sent unfiltered, without a residual
         }
         let states = self.under_way.iter_mut().map(|later| &mut later.before);
         for state in states.chain([&mut self.state]) {
@@ -299,13 +301,13 @@ impl Carrier {
         }
     }
 
-    /// What has not been sent yet; empty if there is nothing.
+    /// The residual; empty if there is none.
     #[must_use]
     pub fn residual(&self) -> &[f32] {
         &self.state.residual
     }
 
-    /// The same at this learning rate and schedule.
+    /// Sets the learning rate and the schedule.
     #[cfg(test)]
     pub(super) const fn at(mut self, learning_rate: f32, schedule: Schedule) -> Self {
         (self.learning_rate, self.rate, self.schedule) = (learning_rate, learning_rate, schedule);
@@ -313,21 +315,21 @@ impl Carrier {
         self
     }
 
-    /// The learning rate of what has not been sent yet.
+    /// The learning rate of the residual.
     #[cfg(test)]
     pub(super) const fn residual_rate(&self) -> f32 {
         self.state.rate
     }
 
-    /// The L2 norm of what has not been sent yet.
+    /// Returns the L2 norm of the residual.
     #[must_use]
     pub fn carried(&self) -> f64 {
         norm(&self.state.residual)
     }
 }
 
-/// The factor that lets a gradient of learning rate `then` make the same step at the rate `now`. A
-/// schedule that has come down to 0 makes no step.
+/// Returns the factor with which a gradient computed at learning rate `then` causes the same step
+/// at the rate `now`. At a rate of 0 there is no step, and the factor is 1.
 fn ratio(then: f32, now: f32) -> f32 {
     if then > 0.0 && now > 0.0 { then / now } else { 1.0 }
 }

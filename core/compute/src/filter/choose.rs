@@ -1,29 +1,29 @@
-//! Filters that choose which keys of a gradient travel.
+//! Sparsifiers: filters that select the keys of a gradient that are sent.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use crate::rng::Random;
 
-/// Chooses which keys of a gradient travel.
+/// Selects the keys of a gradient that are sent.
 pub(super) trait Choose: fmt::Debug + Send {
-    /// Takes from `keys`, which are in order, those that do not travel. May scale the values of
-    /// those that do.
+    /// Removes from `keys`, which ascend, the keys that are not sent. May scale the values of the
+    /// remaining keys.
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, at: At<'_>, random: &mut Random);
 }
 
-/// Where a gradient was computed.
+/// The context in which a gradient was computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'a> {
-    /// The parameters; none if that is not known.
+    /// The parameters; empty if unknown.
     pub(super) parameters: &'a [f32],
-    /// The penalty on their magnitudes.
+    /// The l1 penalty on the parameters.
     pub(super) lambda: f32,
     /// The number of the mini-batch.
     pub(super) batch: u64,
 }
 
-/// What might move a parameter that is 0 away from it, and whatever is of another parameter.
+/// Keeps values that might move a parameter away from 0, and non-zero values of other parameters.
 #[derive(Debug)]
 pub(super) struct Kkt {
     pub(super) share: f32,
@@ -42,7 +42,7 @@ impl Choose for Kkt {
     }
 }
 
-/// What is not 0.
+/// Keeps values other than 0.
 #[derive(Debug)]
 pub(super) struct ZeroSkip;
 
@@ -52,7 +52,7 @@ impl Choose for ZeroSkip {
     }
 }
 
-/// What is of a magnitude above `delta`.
+/// Keeps values of a magnitude above `delta`.
 #[derive(Debug)]
 pub(super) struct Significant {
     pub(super) delta: f32,
@@ -64,11 +64,11 @@ impl Choose for Significant {
     }
 }
 
-/// Each key with probability `share`.
+/// Keeps each key with probability `share`.
 #[derive(Debug)]
 pub(super) struct RandomSkip {
     pub(super) share: f64,
-    /// Whether the values that travel are divided by the share, so that their mean is right.
+    /// True if the remaining values are divided by the share, so that their mean is unbiased.
     pub(super) scales: bool,
 }
 
@@ -81,11 +81,12 @@ impl Choose for RandomSkip {
     }
 }
 
-/// A random `share` of the keys, each as likely as any.
+/// Keeps a random `share` of the keys, all equally likely.
 #[derive(Debug)]
 pub(super) struct RandomK {
     pub(super) share: f64,
-    /// Whether the values that travel are divided by their share, so that their mean is right.
+    /// True if the remaining values are divided by their actual share, so that their mean is
+    /// unbiased.
     pub(super) scales: bool,
 }
 
@@ -105,7 +106,7 @@ impl Choose for RandomK {
     }
 }
 
-/// The `share` of all keys with the largest magnitudes; of equal ones the first.
+/// Keeps the `share` of all keys with the largest magnitudes; ties go to the lower key.
 #[derive(Debug)]
 pub(super) struct TopK {
     pub(super) share: f64,
@@ -114,6 +115,7 @@ pub(super) struct TopK {
 impl Choose for TopK {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, _random: &mut Random) {
         keys.retain(|&key| values[key as usize] != 0.0);
+        // The share is of all keys, not of the keys that an earlier sparsifier has left.
         let count = count(self.share, values.len());
         if count < keys.len() {
             let magnitude = |key: &u32| values[*key as usize].abs();
@@ -126,7 +128,7 @@ impl Choose for TopK {
     }
 }
 
-/// A share of `all`, rounded up.
+/// Returns `share` of `all`, rounded up.
 fn count(share: f64, all: usize) -> usize {
     (libm::ceil(share * all as f64) as usize).min(all)
 }

@@ -1,10 +1,10 @@
-//! What a filter leaves of a gradient, and its form on the wire: any range of the keys by itself.
+//! Encoded gradients and their wire format, in which any key range can be encoded separately.
 //!
-//! A form says how the bytes are to be read and needs no memory of earlier messages. First come
-//! the keys that travel, then their values. A [`KeyForm::Gaps`] is a list of LEB128 numbers: how
-//! many keys lie between each and the one before; a [`KeyForm::Bitmap`] has a bit for each key of
-//! the range; a [`KeyForm::Span`] needs none. Numbers are little-endian, and bits fill a byte from
-//! its lowest.
+//! A [`Form`] specifies how to decode the bytes, without state from earlier messages. The bytes
+//! hold first the keys that are sent, then their values. [`KeyForm::Gaps`] is a list of LEB128
+//! numbers: the number of keys between each key and the preceding one. [`KeyForm::Bitmap`] has one
+//! bit per key of the range. [`KeyForm::Span`] takes no bytes. Numbers are little-endian, and bits
+//! fill a byte from its lowest bit.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,81 +18,81 @@ use super::lattice::Multiples;
 use super::low_rank::Piece;
 use super::signs::Signs;
 
-/// A gradient as it travels.
+/// An encoded gradient.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Encoded {
-    /// How the bytes are to be read.
+    /// The format of the bytes.
     pub form: Form,
-    /// The bytes: the payload of the push.
+    /// The payload of the push.
     pub bytes: Vec<u8>,
 }
 
-/// How the bytes of a gradient are to be read.
+/// The format of an encoded gradient.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Form {
-    /// Which keys travel.
+    /// The format of the keys.
     pub keys: KeyForm,
-    /// How their values do.
+    /// The format of the values.
     pub values: ValueForm,
 }
 
-/// Which keys travel. All others are 0.
+/// The keys that are sent. The values of other keys are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyForm {
-    /// All.
+    /// All keys.
     All,
-    /// So many, by their distances.
+    /// This many keys, given by the gaps between them.
     Gaps(u32),
-    /// So many, by a bit for each key.
+    /// This many keys, given by a bit for each key.
     Bitmap(u32),
-    /// So many that follow one another, from this one on.
+    /// `count` consecutive keys from `first` on.
     Span {
-        /// The first.
+        /// The first key.
         first: u32,
-        /// How many.
+        /// The number of keys.
         count: u32,
     },
 }
 
-/// How values travel. A block may have begun in an earlier range: `first` is the place of the first
-/// value in its block.
+/// The format of the values. The first block may have begun in an earlier range: `first` is the
+/// position of the first value in its block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ValueForm {
-    /// As `f32`.
+    /// `f32`.
     Single,
-    /// As IEEE 754 half precision.
+    /// IEEE 754 half precision.
     Half,
-    /// As bfloat16.
+    /// bfloat16.
     Brain,
-    /// As a scale for each block, `f32`, then multiples of so many bits, as much above the
-    /// lowest that these can say.
+    /// One scale (`f32`) per block, then the multiples of `bits` bits each, offset so that none is
+    /// negative.
     Multiples {
-        /// Bits of a multiple, 2 to 8.
+        /// Bits per multiple, 2 to 8.
         bits: u8,
-        /// Values of a block.
+        /// Values per block.
         block: u32,
-        /// The place of the first in its block.
+        /// The position of the first value in its block.
         first: u32,
     },
-    /// As two means for each block, `f32`, for negative values and for others, then a bit for each
-    /// value: whether it is of the others.
+    /// Two means (`f32`) per block, for negative values and for the others, then one bit per value:
+    /// 1 if it is not negative.
     Signs {
-        /// Values of a block.
+        /// Values per block.
         block: u32,
-        /// The place of the first in its block.
+        /// The position of the first value in its block.
         first: u32,
     },
-    /// Piece after piece.
+    /// A sequence of pieces.
     Pieces(Vec<PieceForm>),
 }
 
-/// A matrix, or some of its values, or values as they are.
+/// The format of a piece: a matrix or a section of its values as a product, or plain values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PieceForm {
     /// Values of the piece.
     pub values: u32,
-    /// Columns of the factors: that for the rows that are touched comes first, then that for the
-    /// columns, each row by row. 0 for values as they are.
+    /// Columns of the factors; 0 for plain values. The factor of the rows that the piece touches
+    /// comes first, then the factor of all columns, each row by row.
     pub rank: u8,
     /// Columns of the matrix.
     pub columns: u32,
@@ -100,20 +100,20 @@ pub struct PieceForm {
     pub first: u32,
 }
 
-/// Bytes that are not of the form they are said to be.
+/// Bytes that do not match their declared form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// What is left of a gradient.
+/// The output of a filter chain.
 #[derive(Clone, Debug)]
 pub(super) struct Coded {
-    /// The keys that travel, in order; none if all do.
+    /// The keys that are sent, in ascending order; `None` if all are.
     pub(super) keys: Option<Vec<u32>>,
-    /// One for each of them.
+    /// One value for each of these keys.
     pub(super) values: Values,
 }
 
-/// Values as a filter left them.
+/// Values as a filter has encoded them.
 #[derive(Clone, Debug)]
 pub(super) enum Values {
     Single(Vec<f32>),
@@ -125,7 +125,7 @@ pub(super) enum Values {
 }
 
 impl Coded {
-    /// What of it belongs to the keys of `range`, which are counted from its begin.
+    /// Encodes the part in `range`, with keys relative to its start.
     pub(super) fn encode(&self, range: Range<usize>) -> Encoded {
         let mut bytes = Vec::new();
         let (keys, places) = match &self.keys {
@@ -145,7 +145,7 @@ impl Coded {
 }
 
 impl Encoded {
-    /// The values that are not 0, with their keys. One of -0 is not 0.
+    /// Encodes the non-zero values with their keys. -0 counts as non-zero, so that nothing is lost.
     #[must_use]
     pub fn of_non_zeros(values: &[f32]) -> Self {
         let pairs = (0..).zip(values).filter(|(_, value)| value.to_bits() != 0);
@@ -153,8 +153,8 @@ impl Encoded {
         Coded { keys: Some(keys), values: Values::Single(non_zeros) }.encode(0..values.len())
     }
 
-    /// The values as they are: all of them, or those that are not 0 with their keys if that is
-    /// shorter.
+    /// Encodes the values without loss: all of them, or the non-zero values with their keys,
+    /// whichever is shorter.
     #[must_use]
     pub fn of_values(values: &[f32]) -> Self {
         let sparse = Self::of_non_zeros(values);
@@ -165,10 +165,11 @@ impl Encoded {
         all.encode(0..values.len())
     }
 
-    /// Puts the values that travel in the place of those that `onto` has at their keys.
+    /// Overwrites the values of `onto` at the keys that are sent.
     ///
     /// # Errors
-    /// If the bytes are not of the form, or of more values. Nothing has changed then.
+    /// [`Malformed`] if the bytes do not match the form or the length of `onto`, which is then
+    /// unchanged.
     pub fn patch(&self, onto: &mut [f32]) -> Result<(), Malformed> {
         let Form { keys, values } = &self.form;
         let (chosen, rest) = read_chosen(*keys, &self.bytes, onto.len())?;
@@ -183,20 +184,20 @@ impl Encoded {
         Ok(())
     }
 
-    /// The gradient, of `keys` values.
+    /// Decodes the gradient, of `keys` values.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes are not of the form.
+    /// [`Malformed`] if the bytes do not match the form.
     pub fn decode(&self, keys: usize) -> Result<Vec<f32>, Malformed> {
         decode(&self.form, &self.bytes, keys)
     }
 }
 
-/// The gradient of `keys` values that `bytes` are in this form. Allocates that many values, and
-/// beside them no more than the bytes account for.
+/// Decodes a gradient of `keys` values. Allocates that many values, and otherwise no more than in
+/// proportion to `bytes`.
 ///
 /// # Errors
-/// [`Malformed`] if the bytes are not of the form.
+/// [`Malformed`] if the bytes do not match the form.
 pub fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>, Malformed> {
     let (chosen, rest) = read_chosen(form.keys, bytes, keys)?;
     let Some(chosen) = chosen else { return form.values.read(rest, keys) };
@@ -208,7 +209,7 @@ pub fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>, Malfor
     Ok(gradient)
 }
 
-/// Keys of a range that follow one another; none if there is a gap between them.
+/// Returns the span of consecutive keys; `None` if there are gaps.
 fn span_of(keys: &[u32], range: &Range<usize>) -> Option<KeyForm> {
     let (first, last) = (*keys.first()?, *keys.last()?);
     let count = keys.len() as u32;
@@ -216,7 +217,7 @@ fn span_of(keys: &[u32], range: &Range<usize>) -> Option<KeyForm> {
     (last - first == count - 1).then_some(form)
 }
 
-/// Writes keys of a range in the shorter of the two forms that have gaps.
+/// Appends the keys of a range as gaps or as a bitmap, whichever is shorter.
 pub fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> KeyForm {
     let most = range.len().div_ceil(8);
     let mut next = range.start as u32;
@@ -228,6 +229,7 @@ pub fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> Ke
             gap >>= 7;
         }
         bytes.push(gap as u8);
+        // Longer than the bitmap: replace the gaps written so far.
         if bytes.len() > most {
             bytes.clear();
             bytes.resize(most, 0);
@@ -240,7 +242,7 @@ pub fn write_keys(keys: &[u32], range: &Range<usize>, bytes: &mut Vec<u8>) -> Ke
     KeyForm::Gaps(keys.len() as u32)
 }
 
-/// The keys that `bytes` begin with in this form, none if all; and the rest of them.
+/// Decodes the keys at the start of `bytes` and returns the remaining bytes; `None` means all keys.
 fn read_chosen(
     form: KeyForm,
     bytes: &[u8],
@@ -261,12 +263,11 @@ fn read_chosen(
     Ok((Some(chosen), rest))
 }
 
-/// The keys that all of `bytes` are in this form, in the order in which they stand; none if they
-/// are no such keys.
+/// Decodes `bytes` as a list of ascending keys; `None` if they are not exactly such a list.
 pub fn read_keys(form: KeyForm, bytes: &[u8]) -> Option<Vec<u32>> {
     let most = match form {
         KeyForm::Bitmap(_) => 8 * bytes.len(),
-        // So many as nothing accounts for.
+        // The count of a span is not backed by bytes, so that it could cause any allocation.
         KeyForm::Span { .. } => return None,
         _ => u32::MAX as usize,
     };
@@ -321,7 +322,7 @@ fn read_bitmap(bytes: &[u8], count: usize, keys: usize) -> Result<(Vec<u32>, &[u
 }
 
 impl Values {
-    /// Writes those at `places`.
+    /// Appends the values at `places` and returns their format.
     fn write(&self, places: Range<usize>, bytes: &mut Vec<u8>) -> ValueForm {
         match self {
             Self::Single(values) => {
@@ -360,7 +361,7 @@ fn write_all<const N: usize>(bytes: &mut Vec<u8>, values: impl Iterator<Item = [
     values.for_each(|value| bytes.extend_from_slice(&value));
 }
 
-/// The blocks that places are in, and where in its block the first is.
+/// Returns the blocks that contain `places`, and the position of the first place in its block.
 fn blocks_of(places: &Range<usize>, block: u32) -> (Range<usize>, u32) {
     let size = block as usize;
     if places.is_empty() {
@@ -369,7 +370,7 @@ fn blocks_of(places: &Range<usize>, block: u32) -> (Range<usize>, u32) {
     (places.start / size..places.end.div_ceil(size), (places.start % size) as u32)
 }
 
-/// What is added to a multiple of so many bits, so that it is not negative.
+/// The offset that makes multiples of this many bits non-negative.
 const fn offset_of(bits: u8) -> i32 {
     (1 << (bits - 1)) - 1
 }
@@ -403,7 +404,7 @@ fn write_pieces(pieces: &[Piece], places: Range<usize>, bytes: &mut Vec<u8>) -> 
 }
 
 impl ValueForm {
-    /// The `count` values that `bytes` are.
+    /// Decodes `bytes` as `count` values.
     fn read(&self, bytes: &[u8], count: usize) -> Result<Vec<f32>, Malformed> {
         match self {
             Self::Single => read_all(bytes, count, f32::from_le_bytes),
@@ -451,7 +452,7 @@ fn read_all<const N: usize>(
     Ok(values.iter().map(|&value| read(value)).collect())
 }
 
-/// Parts what is said of the blocks, `N` bytes each, from the codes of `count` values.
+/// Splits `bytes` into the headers of the blocks, `N` bytes each, and the codes of `count` values.
 fn split<const N: usize>(
     bytes: &[u8],
     count: usize,
@@ -475,7 +476,7 @@ fn split<const N: usize>(
 }
 
 fn read_pieces(pieces: &[PieceForm], bytes: &[u8], count: usize) -> Result<Vec<f32>, Malformed> {
-    // All lengths first, since the values are more than the bytes.
+    // All lengths are checked first, since the values can be more than the bytes.
     let all = pieces.iter().try_fold(0_usize, |all, piece| all.checked_add(piece.values as usize));
     if all != Some(count) {
         return Err(Malformed);

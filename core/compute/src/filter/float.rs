@@ -1,4 +1,4 @@
-//! Values as floating-point numbers of 16 bits.
+//! Encoding of values as 16-bit floating-point numbers.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use super::coded::Values;
 use super::{Code, Memory};
 use crate::rng::Random;
 
-/// IEEE 754 half precision: rounded to nearest, ties to even; beyond the largest, the largest.
+/// IEEE 754 half precision: rounds to nearest, ties to even, and saturates at the largest number.
 #[derive(Debug)]
 pub(super) struct Half;
 
-/// bfloat16: rounded to nearest, ties to even; beyond the largest, the largest.
+/// bfloat16: rounds to nearest, ties to even, and saturates at the largest number.
 #[derive(Debug)]
 pub(super) struct Brain;
 
@@ -36,12 +36,12 @@ impl Code for Brain {
     }
 }
 
-/// The value of a half.
+/// Decodes a half.
 pub(super) fn of_half(bits: u16) -> f32 {
     f16::from_bits(bits).to_f32()
 }
 
-/// The value of a bfloat16.
+/// Decodes a bfloat16.
 pub(super) fn of_brain(bits: u16) -> f32 {
     bf16::from_bits(bits).to_f32()
 }

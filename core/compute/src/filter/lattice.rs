@@ -1,6 +1,6 @@
-//! Values as whole multiples of a scale for each block, rounded at random so that their mean is
-//! the value: int8, TernGrad and QSGD, which differ in the scale and in how many multiples there
-//! are.
+//! Quantizers with a uniform grid: integer multiples of a scale per block, with stochastic rounding
+//! so that the mean is the value. int8, TernGrad and QSGD differ in the scale and the number of
+//! multiples.
 
 use alloc::vec::Vec;
 
@@ -9,17 +9,17 @@ use super::{Code, Memory};
 use crate::optim::norm;
 use crate::rng::Random;
 
-/// Rounds to whole multiples of each block's scale.
+/// Rounds each value to an integer multiple of its block's scale.
 #[derive(Debug)]
 pub(super) struct Lattice {
-    /// The greatest multiple, 1 to 127.
+    /// The largest multiple, 1 to 127.
     pub(super) levels: u8,
-    /// Values of a block.
+    /// Values per block.
     pub(super) block: u32,
     pub(super) length: Length,
 }
 
-/// What the greatest multiple of a block's scale is.
+/// The value of the largest multiple in a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Length {
     /// The largest magnitude in the block.
@@ -39,20 +39,20 @@ impl Length {
     }
 }
 
-/// Multiples of scales.
+/// Quantized values: multiples of a scale per block.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Multiples {
     pub(super) block: u32,
-    /// Bits of a multiple.
+    /// Bits per multiple.
     pub(super) bits: u8,
-    /// One for each block.
+    /// One scale per block.
     pub(super) scales: Vec<f32>,
-    /// One for each value.
+    /// One multiple per value.
     pub(super) multiples: Vec<i8>,
 }
 
 impl Lattice {
-    /// The scale of a block: never so small that a value would be beyond the greatest multiple.
+    /// Returns the scale of a block, rounded up so that no value exceeds the largest multiple.
     fn scale(&self, values: &[f32]) -> f32 {
         let length = self.length.of(values).min(f64::from(f32::MAX));
         let exact = length / f64::from(self.levels);
@@ -61,7 +61,7 @@ impl Lattice {
     }
 }
 
-/// The bits that tell `2 * levels + 1` multiples apart.
+/// The number of bits that distinguish `2 * levels + 1` multiples.
 const fn bits(levels: u8) -> u8 {
     (u8::BITS - levels.leading_zeros()) as u8 + 1
 }
@@ -84,7 +84,7 @@ impl Code for Lattice {
                 }
                 let exact = f64::from(*value) / f64::from(scale);
                 let floor = libm::floor(exact);
-                // The coin falls on the upper side as often as the value is near it.
+                // Rounds up with a probability equal to the fractional part.
                 let up = random.unit() < exact - floor;
                 (floor + f64::from(u8::from(up))).clamp(-most, most) as i8
             };

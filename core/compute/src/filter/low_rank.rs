@@ -1,6 +1,6 @@
-//! Matrices as products of two narrow ones, by one step of the power method from where the last
-//! gradient's ended (Vogels, Karimireddy and Jaggi 2019). There the workers' factors are averaged;
-//! here each worker's product is a gradient of its own, and the server averages those.
+//! Low-rank approximation of matrices: one step of the power method per gradient, starting from the
+//! result of the previous one (Vogels, Karimireddy and Jaggi 2019). The paper averages the workers'
+//! factors; here each worker's product is a gradient of its own, and the server averages these.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use super::{Code, Memory};
 use crate::params::Layout;
 use crate::rng::{Random, Stream};
 
-/// Approximates the matrices of a model.
+/// The low-rank filter of a model's matrices.
 #[derive(Debug)]
 pub(super) struct PowerSgd {
     tensors: Vec<Tensor>,
@@ -22,15 +22,15 @@ struct Tensor {
     keys: Range<usize>,
     rows: usize,
     columns: usize,
-    /// 0 if it travels as it is: a vector, or a matrix that its factors would not be shorter than.
+    /// 0 if the tensor is sent unchanged: a vector, or a matrix whose factors would not be smaller.
     rank: usize,
 }
 
-/// A part of a gradient: a matrix, or values as they are.
+/// A section of a gradient: a matrix as a product, or plain values.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
     Plain(Vec<f32>),
-    /// `left` times the transpose of `right`, both row by row.
+    /// `left` times the transpose of `right`; both are stored row by row.
     Product {
         columns: usize,
         rank: usize,
@@ -40,7 +40,7 @@ pub(super) enum Piece {
 }
 
 impl Piece {
-    /// Values of the piece.
+    /// The number of values of the piece.
     pub(super) const fn len(&self) -> usize {
         match self {
             Self::Plain(values) => values.len(),
@@ -63,7 +63,7 @@ impl PowerSgd {
         Self { tensors: layout.tensors().iter().map(tensor).collect() }
     }
 
-    /// The factors that the first step begins with, one for each matrix: random ones.
+    /// Returns random initial factors for the first step, one per tensor.
     pub(super) fn begin(&self, stream: Stream) -> Memory {
         let factor = |(number, tensor): (u64, &Tensor)| {
             let mut random = stream.fork("power", number).rng();
@@ -88,7 +88,7 @@ impl Code for PowerSgd {
     }
 }
 
-/// One step of the power method: `X = M Q` with orthonormal columns, then `Y = M^T X`.
+/// One step of the power method: `X = M Q`, orthonormalised, then `Y = M^T X`.
 fn approximate(tensor: &Tensor, matrix: &[f32], warm: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let &Tensor { rows, columns, rank, .. } = tensor;
     let mut left = vec![0.0_f32; rows * rank];
@@ -107,8 +107,8 @@ fn approximate(tensor: &Tensor, matrix: &[f32], warm: &[f32]) -> (Vec<f32>, Vec<
     (left, right)
 }
 
-/// Makes the columns of a matrix of `rank` columns orthonormal, one after another (Gram-Schmidt).
-/// What is left of one that depends on those before it is rounding, and becomes 0.
+/// Makes the columns of a matrix with `rank` columns orthonormal (Gram-Schmidt). A column that
+/// depends linearly on earlier ones leaves only rounding errors, and becomes 0.
 fn orthonormalise(matrix: &mut [f32], rank: usize) {
     const LEFT: f64 = 1e-5;
     for column in 0..rank {
@@ -129,7 +129,8 @@ fn dot(matrix: &[f32], rank: usize, one: usize, other: usize) -> f64 {
     matrix.chunks_exact(rank).map(|row| f64::from(row[one]) * f64::from(row[other])).sum()
 }
 
-/// The next step begins with `right`, but for columns of zeros, from which none would come back.
+/// Stores `right` for the next step, except for columns of zeros: from these the power method would
+/// never recover.
 fn remember(warm: &mut [f32], right: &[f32], rank: usize) {
     for column in 0..rank {
         if right.chunks_exact(rank).any(|row| row[column] != 0.0) {

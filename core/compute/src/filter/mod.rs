@@ -1,13 +1,13 @@
-//! Filters: what of a gradient travels to the server, and in which form.
+//! Filters: gradient compression. They select the keys that are sent and encode their values.
 //!
-//! A job names a chain of them ([`Filters`]). First come those that choose keys, one after another,
-//! then at most one that says how the values of these travel. Each worker has a [`Carrier`] that
-//! applies the chain to the whole of a gradient and keeps what it takes away, if that is to be
-//! added to the next; what it leaves can be encoded for any range of keys by itself. The form says
-//! how the bytes are to be read, without memory of earlier messages: the receiving end makes a
-//! gradient of them before a node sees the push.
+//! A job names a chain of filters ([`Filters`]): first sparsifiers, one after another, then at most
+//! one filter that encodes the remaining values. Each worker has a [`Carrier`] that applies the
+//! chain to a whole gradient and keeps the residual for the next gradient if error feedback is on.
+//! The result can be encoded for any key range separately. The [`Form`] specifies how to decode the
+//! bytes, without state from earlier messages: the receiver decodes the gradient before a node sees
+//! the push.
 //!
-//! Knows gradients and random streams; connections and nodes it does not.
+//! The module depends on gradients and random streams, not on connections or nodes.
 
 mod bits;
 mod carry;
@@ -40,22 +40,21 @@ pub use spec::{
 
 use crate::rng::Random;
 
-/// Values of a block of int8.
+/// Values per block of int8.
 const INT8_BLOCK: u32 = 256;
-/// Values of a block of the others: the bucket that QSGD's authors recommend.
+/// Values per block of the other quantizers: the bucket size that the QSGD paper recommends.
 const BLOCK: u32 = 512;
 
-/// Says how values travel.
+/// Encodes the values of the keys that are sent.
 trait Code: fmt::Debug + Send {
-    /// Values as they travel. `memory` is what the filter keeps from one gradient to the next.
+    /// Encodes `values`. `memory` is the filter's state from one gradient to the next.
     fn code(&self, values: Vec<f32>, memory: &mut Memory, random: &mut Random) -> Values;
 }
 
-/// What a filter keeps from one gradient to the next, beside the residual.
+/// The state of a filter from one gradient to the next, in addition to the residual.
 type Memory = Vec<Vec<f32>>;
 
-/// The filter that chooses keys as `spec` says, if it does; `scales` if random choices are to be
-/// right in the mean.
+/// Returns the sparsifier of `spec`, if it is one. With `scales`, random sparsifiers are unbiased.
 fn choice_of(spec: FilterSpec, scales: bool) -> Option<Box<dyn Choose>> {
     Some(match spec {
         FilterSpec::ZeroSkip => Box::new(ZeroSkip),
@@ -68,7 +67,7 @@ fn choice_of(spec: FilterSpec, scales: bool) -> Option<Box<dyn Choose>> {
     })
 }
 
-/// The filter that says how values travel, where it needs no model for that.
+/// Returns the encoder of `spec`, if it is one that does not need the model's layout.
 fn code_of(spec: FilterSpec) -> Option<Box<dyn Code>> {
     Some(match spec {
         FilterSpec::Fp16 => Box::new(Half),

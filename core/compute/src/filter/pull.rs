@@ -1,4 +1,4 @@
-//! What of the parameters travels to a worker that has had earlier ones.
+//! Pull filter: sends only the parameters that differ from the copy of the worker.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,29 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use super::coded::{Coded, Encoded, Values};
 
-/// What of the parameters travels to a worker.
+/// The parameters that are sent to a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum PullFilter {
-    /// All.
+    /// All parameters.
     #[default]
     None,
-    /// Those that differ from what the worker has by more than `delta` (significantly modified: Li
-    /// et al., OSDI 2014); at 0 all that differ at all, so that nothing is lost.
+    /// Parameters that differ from the worker's copy by more than `delta` (significantly modified:
+    /// Li et al., OSDI 2014). With `delta` 0 all parameters that differ at all, so that nothing is
+    /// lost.
     Changed {
-        /// The greatest difference that is left as it is, 0 or more.
+        /// The largest difference that is not sent, 0 or more.
         delta: f32,
     },
 }
 
 impl PullFilter {
-    /// Whether parameters travel as they are.
+    /// True if all parameters are sent.
     #[must_use]
     pub const fn is_none(self) -> bool {
         matches!(self, Self::None)
     }
 
-    /// What of `values` must travel to whoever has `had`, which then has what that makes of it;
-    /// none if that would not be shorter than the values, which it then has.
+    /// Returns the changes from `had`, the worker's copy, towards `values`, and applies them to
+    /// `had`. Returns `None` if all values must be sent instead, because `had` has another length
+    /// or the changes would not be shorter; `had` then becomes `values`. [`Self::None`] ignores
+    /// `had`.
     #[must_use]
     pub fn changes(self, values: &[f32], had: &mut Vec<f32>) -> Option<Encoded> {
         let Self::Changed { delta } = self else { return None };
@@ -41,7 +44,7 @@ impl PullFilter {
             return None;
         }
         let differs = |(value, had): (&f32, &f32)| match delta > 0.0 {
-            // What is not finite differs from everything.
+            // Non-finite differences always count as changes.
             true => (value - had).abs() > delta || !(value - had).is_finite(),
             false => value.to_bits() != had.to_bits(),
         };
@@ -58,10 +61,10 @@ impl PullFilter {
         Some(encoded)
     }
 
-    /// Checks the number.
+    /// Checks the argument.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the violated requirement.
     pub fn validate(self) -> Result<(), &'static str> {
         match self {
             Self::Changed { delta } if !delta.is_finite() || delta < 0.0 => {
@@ -107,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// Some values stay, some move a little, some far.
+    /// The next values: some stay, some change a little, some a lot.
     fn next(values: &[f32], moves: &[u8]) -> Vec<f32> {
         let step = |(value, by): (&f32, &u8)| match by % 8 {
             0..5 => *value,
@@ -150,10 +153,11 @@ mod tests {
         let (values, mut had) = (vec![0.0, -0.0, 1.5], Vec::new());
         assert!(filter.changes(&values, &mut had).is_none(), "it has nothing yet");
         assert_eq!(filter.changes(&values, &mut had).unwrap().bytes.len(), 0);
-        // The sign of a zero is a change, too, and a NaN stays one.
+        // A changed sign of a zero counts as a change.
         assert_eq!(filter.changes(&[0.0, 0.0, 1.5], &mut had).unwrap().bytes.len(), 4);
-        // Keys that do not follow one another are named.
+        // Two keys that are not consecutive take a byte for the key form.
         assert_eq!(filter.changes(&[1.0, 0.0, 2.5], &mut had).unwrap().bytes.len(), 9);
+        // A difference of NaN is sent at any `delta`.
         let wide = PullFilter::Changed { delta: 10.0 };
         wide.changes(&[0.0, 0.0, f32::NAN], &mut had).unwrap();
         assert!(had[2].is_nan());

@@ -1,5 +1,5 @@
-//! Values as signs: one bit each, and two means for each block (Seide et al. 2014, whose blocks are
-//! the columns of a matrix).
+//! 1-bit quantizer: one sign bit per value, and two means per block (Seide et al. 2014, whose
+//! blocks are the columns of a matrix).
 
 use alloc::vec::Vec;
 
@@ -7,20 +7,20 @@ use super::coded::Values;
 use super::{Code, Memory};
 use crate::rng::Random;
 
-/// Keeps of each block the mean of its negative values and that of the others.
+/// Replaces the negative values of a block by their mean, and the others by theirs.
 #[derive(Debug)]
 pub(super) struct OneBit {
-    /// Values of a block.
+    /// Values per block.
     pub(super) block: u32,
 }
 
-/// Signs with what they mean.
+/// Sign bits with the means that decode them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Signs {
     pub(super) block: u32,
-    /// For each block what stands for a negative value, and for another.
+    /// Per block: the mean of the negative values, then the mean of the others.
     pub(super) means: Vec<[f32; 2]>,
-    /// For each value whether it is not negative.
+    /// Per value: true if it is not negative.
     pub(super) signs: Vec<bool>,
 }
 

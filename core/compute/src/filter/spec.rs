@@ -1,4 +1,4 @@
-//! The words that select what is done to a gradient before it travels.
+//! Settings of the filters, as words in the job.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,114 +9,114 @@ use serde::{Deserialize, Serialize};
 use super::PullFilter;
 use crate::optim::{OptimizerSpec, UpdateSpec};
 
-/// What is done to a gradient before it travels, as the job names it.
+/// The gradient and parameter filters of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
-    /// The filters, in the order in which they are applied: those that choose keys, then at most
-    /// one that says how values travel.
+    /// The filters in the order of application: sparsifiers, then at most one filter that encodes
+    /// the values.
     pub chain: Vec<FilterSpec>,
-    /// Whether what the filters take away is added to the next gradient.
+    /// Controls if the residual of the filters is added to the next gradient.
     pub error_feedback: ErrorFeedback,
-    /// What of the parameters travels back.
+    /// The filter of the parameters that workers pull.
     pub pull: PullFilter,
-    /// Whether the keys of a sparse model's working set travel once.
+    /// Controls if the keys of a sparse model's working set are sent once only.
     pub key_caching: KeyCaching,
 }
 
-/// Whether a list of keys is remembered, so that values travel without it (key caching: Li et al.,
-/// OSDI 2014).
+/// Key caching: a list of keys that the receiver knows is not sent again (Li et al., OSDI 2014).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyCaching {
-    /// It is: of a list that is known its digest alone travels, once for each connection.
+    /// For a known list only its digest is sent, once per connection.
     #[default]
     On,
-    /// The list travels with each gradient, to see what it costs.
+    /// The list is sent with each gradient, to measure its cost.
     Off,
 }
 
 words!(KeyCaching { On = "on", Off = "off" });
 
-/// Whether what the filters take from a gradient is added to the worker's next one.
+/// Error feedback: adding the residual of the filters to the worker's next gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorFeedback {
-    /// If one of the filters is biased: its mean is not the gradient.
+    /// On if one of the filters is biased, i.e. its mean is not the gradient.
     #[default]
     Auto,
-    /// Always. Random choices then are not scaled up.
+    /// Always on. Random sparsifiers then do not scale values up.
     On,
-    /// Never: what is taken away is gone.
+    /// Always off: the residual is discarded.
     Off,
 }
 
 words!(ErrorFeedback { Auto = "auto", On = "on", Off = "off" });
 
-/// One filter, as the job names it.
+/// The setting of one filter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FilterSpec {
-    /// Keys whose value is 0 do not travel. Takes nothing away but the sign of a zero.
+    /// Omits keys with value 0. Loses only the sign of zeros.
     ZeroSkip,
-    /// Only values of a magnitude above `delta` travel (significantly modified: Li et al., OSDI
+    /// Sends only values of a magnitude above `delta` (significantly modified: Li et al., OSDI
     /// 2014).
     Significant {
         /// The magnitude, 0 or more.
         delta: f32,
     },
-    /// Each key travels with probability `share`, its value divided by that (random skip: Li et
+    /// Sends each key with probability `share`, its value divided by `share` (random skip: Li et
     /// al., OSDI 2014).
     RandomSkip {
         /// The probability, above 0 and up to 1.
         share: f64,
     },
-    /// A random `share` of the keys travels, their values divided by it (Stich, Cordonnier and
+    /// Sends a random `share` of the keys, their values divided by `share` (Stich, Cordonnier and
     /// Jaggi, NeurIPS 2018).
     RandomK {
         /// The share, above 0 and up to 1.
         share: f64,
     },
-    /// The `share` of the keys with the largest magnitudes travels (Aji and Heafield, EMNLP 2017).
+    /// Sends the `share` of the keys with the largest magnitudes (Aji and Heafield, EMNLP 2017).
     TopK {
         /// The share, above 0 and up to 1.
         share: f64,
     },
-    /// What cannot move a parameter that is 0 away from it does not travel: values of a magnitude
-    /// of at most `share` times the penalty of the l1 proximal step, whose parameter is 0 (KKT: Li
-    /// et al., OSDI 2014). One mini-batch in `every` travels whole, so that no parameter stays at 0
-    /// for ever because each worker's part of its gradient is too small by itself.
+    /// Omits values that cannot move a parameter away from 0: those of parameters that are 0, if
+    /// their magnitude is at most `share` times the penalty of the l1 proximal step (KKT: Li et
+    /// al., OSDI 2014). One mini-batch in `every` is sent whole: otherwise a parameter could stay
+    /// at 0 forever because each worker's part of its gradient is too small on its own.
     Kkt {
         /// The share, above 0 and up to 1.
         share: f32,
-        /// The distance of those that travel whole, 1 or more.
+        /// The interval of mini-batches that are sent whole, 1 or more.
         every: u32,
     },
-    /// Values travel as IEEE 754 half precision, at most 65504 in magnitude.
+    /// Sends values as IEEE 754 half precision, at most 65504 in magnitude.
     Fp16,
-    /// Values travel as bfloat16: eight bits of fraction less than a half has exponent for.
+    /// Sends values as bfloat16: the exponent of `f32`, with a fraction of 7 bits.
     Bf16,
-    /// Values travel as whole multiples, up to 127, of a scale for each block, rounded at random.
+    /// Sends values as integer multiples, up to 127, of a scale per block, with stochastic
+    /// rounding.
     Int8,
-    /// Signs travel, and for each block the mean of the negative values and that of the others
-    /// (1-bit SGD: Seide et al., Interspeech 2014).
+    /// 1-bit quantizer: sends signs, and per block the mean of the negative values and the mean of
+    /// the others (1-bit SGD: Seide et al., Interspeech 2014).
     OneBit,
-    /// Values travel as -1, 0 or 1 times the largest magnitude of a block, rounded at random
+    /// Sends values as -1, 0 or 1 times the largest magnitude of a block, with stochastic rounding
     /// (TernGrad: Wen et al., NIPS 2017, without its clipping).
     TernGrad,
-    /// Values travel as multiples, up to `levels`, of a block's L2 norm over `levels`, rounded at
-    /// random (QSGD: Alistarh et al., NIPS 2017).
+    /// Sends values as multiples, up to `levels`, of a block's L2 norm divided by `levels`, with
+    /// stochastic rounding (QSGD: Alistarh et al., NIPS 2017).
     Qsgd {
-        /// The levels of a sign, 1 to 127.
+        /// The number of levels per sign, 1 to 127.
         levels: u8,
     },
-    /// Matrices travel as a product of two narrow ones (PowerSGD: Vogels, Karimireddy and Jaggi,
-    /// NeurIPS 2019, each worker's for itself), vectors as they are.
+    /// Sends each matrix as a product of two narrow ones (PowerSGD: Vogels, Karimireddy and Jaggi,
+    /// NeurIPS 2019, but separately for each worker), and vectors unchanged.
     PowerSgd {
-        /// The columns of the narrow matrices, 1 to [`GREATEST_RANK`].
+        /// The number of columns of the narrow matrices, 1 to [`GREATEST_RANK`].
         rank: u8,
     },
 }
 
 /// The greatest rank of [`FilterSpec::PowerSgd`].
 pub const GREATEST_RANK: u8 = 64;
-/// The most filters of a chain.
+/// The largest number of filters in a chain.
 pub const MOST_FILTERS: usize = 8;
 
 const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE, top-k:SHARE, \
@@ -124,7 +124,7 @@ const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE
                      bf16, int8, one-bit, terngrad, qsgd[:LEVELS] or powersgd[:RANK]";
 
 impl FilterSpec {
-    /// Whether it says how values travel, not which.
+    /// True for a filter that encodes values; false for a sparsifier.
     #[must_use]
     pub const fn is_coding(&self) -> bool {
         !matches!(
@@ -138,14 +138,14 @@ impl FilterSpec {
         )
     }
 
-    /// Whether it takes nothing away.
+    /// True if the filter loses nothing.
     #[must_use]
     pub const fn is_lossless(&self) -> bool {
         matches!(self, Self::ZeroSkip)
     }
 
-    /// Whether the mean of what it lets through is something else than the gradient, by more than
-    /// the rounding of a floating-point number.
+    /// True if the mean of the filter's output differs from the gradient by more than
+    /// floating-point rounding.
     #[must_use]
     pub const fn is_biased(&self) -> bool {
         matches!(
@@ -154,7 +154,7 @@ impl FilterSpec {
         )
     }
 
-    /// What its number must be, unless it is.
+    /// Returns the requirement that the filter's argument violates, if any.
     fn wrong(&self) -> Option<&'static str> {
         let (fits, allowed) = match *self {
             Self::Significant { delta } => {
@@ -195,7 +195,7 @@ impl fmt::Display for FilterSpec {
     }
 }
 
-/// Text that names no filter.
+/// A text that does not name a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFilter(alloc::string::String);
 
@@ -246,35 +246,35 @@ fn parse(text: &str) -> Option<FilterSpec> {
     })
 }
 
-/// Filters that do not go together, or with the job.
+/// Filters that are incompatible with each other or with the job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// A number is out of its range.
+    /// An argument is out of its range.
     Number {
         /// The filter.
         filter: FilterSpec,
-        /// What it must have.
+        /// The allowed range, in words.
         allowed: &'static str,
     },
     /// Too many filters.
     Long(usize),
-    /// A filter after one that says how values travel.
+    /// A filter follows one that encodes values.
     Late {
         /// The filter.
         filter: FilterSpec,
-        /// The one before it.
+        /// The preceding filter.
         after: FilterSpec,
     },
-    /// The filter of parameters is out of its range.
+    /// The argument of the pull filter is out of its range.
     Pull(&'static str),
-    /// Low rank is of the whole matrices.
+    /// A low-rank filter, which needs whole matrices, follows a sparsifier.
     Gaps(FilterSpec),
-    /// A filter that goes by a penalty, without the penalty.
+    /// A KKT filter without an l1 penalty and a plain optimiser, or with error feedback.
     Penalty(FilterSpec),
-    /// Nothing is taken away that could be fed back.
+    /// Error feedback is on, but the filters lose nothing.
     NoError,
-    /// The model has no arithmetic.
+    /// The model has no arithmetic, so there are no gradients to filter.
     Timing,
 }
 
@@ -316,10 +316,10 @@ impl fmt::Display for FilterError {
 impl core::error::Error for FilterError {}
 
 impl Filters {
-    /// Reads a list of filters, with spaces or commas between them; `none` is no filter.
+    /// Parses a list of filters, separated by spaces or commas; `none` is the empty list.
     ///
     /// # Errors
-    /// [`UnknownFilter`] at the first that is none.
+    /// [`UnknownFilter`] for the first word that is not a filter.
     pub fn read_chain(text: &str) -> Result<Vec<FilterSpec>, UnknownFilter> {
         if text.trim() == "none" {
             return Ok(Vec::new());
@@ -328,13 +328,13 @@ impl Filters {
         words.map(str::parse).collect()
     }
 
-    /// Whether gradients travel as they are.
+    /// True if gradients are sent unfiltered.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.chain.is_empty()
     }
 
-    /// Whether what the filters take away is added to the next gradient.
+    /// True if error feedback is on.
     #[must_use]
     pub fn feeds_back(&self) -> bool {
         match self.error_feedback {
@@ -344,17 +344,18 @@ impl Filters {
         }
     }
 
-    /// Whether what becomes of a gradient depends on those before it.
+    /// True if the output for a gradient depends on earlier gradients.
     #[must_use]
     pub fn remember(&self) -> bool {
         self.feeds_back()
             || self.chain.iter().any(|filter| matches!(filter, FilterSpec::PowerSgd { .. }))
     }
 
-    /// Checks whether they go with how gradients become parameters.
+    /// Checks that the filters are compatible with the update rule.
     ///
     /// # Errors
-    /// [`FilterError::Penalty`] if one goes by a penalty that there is not.
+    /// [`FilterError::Penalty`] if the KKT filter is used without an l1 proximal step of sgd or
+    /// diagonal, or with error feedback.
     pub fn check(&self, update: &UpdateSpec) -> Result<(), FilterError> {
         let is_kkt = |filter: &&FilterSpec| matches!(filter, FilterSpec::Kkt { .. });
         let is_plain = matches!(update.optimizer, OptimizerSpec::Sgd | OptimizerSpec::Diagonal);
@@ -365,10 +366,10 @@ impl Filters {
         }
     }
 
-    /// Checks the numbers and the order.
+    /// Checks the arguments and the order.
     ///
     /// # Errors
-    /// [`FilterError`] names the filter and what is allowed.
+    /// [`FilterError`] that names the filter and the requirement.
     pub fn validate(&self) -> Result<(), FilterError> {
         self.pull.validate().map_err(FilterError::Pull)?;
         if self.chain.len() > MOST_FILTERS {

@@ -35,7 +35,7 @@ const CHAINS: [&str; 16] = [
     "random-k:0.5,qsgd:1",
 ];
 
-/// A matrix and a vector, of so many values in all.
+/// The layout of a matrix and a vector with `values` values in total.
 fn layout(values: usize) -> Layout {
     let mut layout = Layout::new();
     let columns = 7;
@@ -59,7 +59,7 @@ fn task(batch: u64) -> Task {
     Task::own(WorkerId(0), BatchId(batch))
 }
 
-/// Values of all magnitudes, many of them 0.
+/// Random values of many magnitudes, a quarter of them 0.
 fn gradient(random: &mut Random, values: usize) -> Vec<f32> {
     let value = |_| match random.below(4) {
         0 => 0.0,

@@ -1,8 +1,8 @@
-//! Error feedback: nothing is lost and nothing comes twice, whatever becomes of the pushes.
+//! Error feedback: no gradient is lost or counted twice, whichever pushes are dropped.
 
 use super::*;
 
-/// A worker with several pushes under way, and a server that takes some and not others.
+/// A worker with several pushes in flight, and a server that accepts some and drops others.
 struct World {
     chain: &'static str,
     feedback: ErrorFeedback,
@@ -10,16 +10,16 @@ struct World {
     random: Random,
     values: usize,
     next: u64,
-    /// Without a decision: the gradient, what was sent.
+    /// Pushes without a verdict: sequence number, gradient, decoded gradient.
     waiting: Vec<(u64, Vec<f32>, Vec<f32>)>,
     decided: Option<Decided>,
-    /// Sums over what was accepted.
+    /// Sums over accepted pushes: of the gradients, and of the decoded gradients.
     computed: Vec<f64>,
     applied: Vec<f64>,
-    /// What was carried by those who died.
+    /// The sum of the residuals of dead incarnations.
     lost: Vec<f64>,
-    /// The magnitudes of all that went into the residual and the sums, and of what was dropped came
-    /// out of the residual again: rounding is in proportion to them.
+    /// The sum of the magnitudes of all gradients and decoded gradients: rounding errors are
+    /// proportional to it.
     magnitude: f64,
 }
 
@@ -54,7 +54,7 @@ impl World {
         self.next += 1;
     }
 
-    /// The server decides the oldest push; the worker may hear of it later.
+    /// The server decides the oldest push; the worker may be notified later.
     fn decide(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// The worker dies and another takes its place; what was under way is never decided.
+    /// The worker dies and a new incarnation replaces it; its pushes in flight are dropped.
     fn die(&mut self) {
         for (sequence, _, _) in self.waiting.drain(..) {
             let lost = Some(DropReason::Over);
@@ -90,8 +90,8 @@ impl World {
         (self.next, self.decided) = (1, None);
     }
 
-    /// All that was sent and accepted, with what is carried and what was lost with the dead, is all
-    /// that was computed and accepted.
+    /// Checks that decoded gradients, residual and lost residuals add up to the gradients, over
+    /// accepted pushes.
     fn check(&mut self, what: &str) {
         while !self.waiting.is_empty() {
             self.decide();
@@ -126,7 +126,7 @@ proptest! {
         }
     }
 
-    /// One push at a time: what was dropped has never been, to the bit.
+    /// With one push at a time, a dropped push leaves no trace, bit for bit.
     #[test]
     fn without_others_under_way_a_dropped_push_leaves_no_trace(
         seed: u64,
@@ -152,7 +152,7 @@ proptest! {
         }
     }
 
-    /// With all keys chosen, filters are as if they were not there, whatever is dropped.
+    /// If all keys are kept, there is never a residual, whichever pushes are dropped.
     #[test]
     fn a_filter_without_loss_carries_nothing(seed: u64, steps in proptest::collection::vec(0..4_u8, 1..40)) {
         let mut world = World::new("top-k:1", ErrorFeedback::On, seed);
@@ -196,7 +196,7 @@ fn a_dropped_gradient_that_is_not_finite_is_not_carried() {
 
 #[test]
 fn what_is_carried_is_bounded_and_gets_through() {
-    // Ten of sixty values a step: none waits for ever.
+    // Ten of sixty values are sent per step: each gets its turn.
     let mut carrier = carrier("top-k:0.1666", ErrorFeedback::Auto, 60);
     let given: Vec<f32> = (0..60).map(|key| 1.0 + key as f32 / 60.0).collect();
     let mut sums = vec![0.0_f64; 60];
@@ -226,7 +226,7 @@ fn what_is_carried_over_a_change_of_the_rate_makes_the_step_it_would_have_made()
             let sent = carrier.filter(given.clone(), Sequence(number), task(number), None, &[]);
             let dropped = (drops > 0 && number % drops == 0).then_some(DropReason::Stale);
             decided = Some(Decided::after(decided, Sequence(number), dropped));
-            // It hears of two at once.
+            // The worker receives two verdicts at once.
             if number % 2 == 0 {
                 decided.iter().for_each(|decided| carrier.decided(decided));
             }

@@ -1,4 +1,4 @@
-//! What each filter does to a gradient.
+//! The effect of each filter on a gradient.
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn top_k_takes_the_largest_and_of_equal_ones_the_first() {
 #[test]
 fn filters_are_applied_in_the_order_of_the_chain() {
     let gradient: Vec<f32> = (0..100).map(|key| key as f32).collect();
-    // Half of the ten largest, or the ten largest of a random half.
+    // Half of the ten largest values, or the ten largest of a random half.
     let sent = |chain| once(chain, &gradient).iter().filter(|value| **value != 0.0).count();
     assert_eq!(sent("top-k:0.1,random-k:0.5"), 5);
     assert_eq!(sent("random-k:0.5,top-k:0.1"), 10);
@@ -131,7 +131,7 @@ fn a_matrix_of_low_rank_is_found_and_vectors_travel_as_they_are() {
     }
 }
 
-/// The mean of many draws is the gradient: within five standard errors at each key.
+/// Checks that the mean of many draws is the gradient, within five standard errors at each key.
 #[test]
 fn unbiased_filters_are_right_in_the_mean() {
     const DRAWS: u64 = 20_000;
@@ -165,7 +165,7 @@ fn unbiased_filters_are_right_in_the_mean() {
     }
 }
 
-/// A fair coin in place of the fractional one would be off by up to half a step.
+/// A fair coin instead of the fractional one would be off by up to half a step.
 #[test]
 fn the_coin_of_int8_falls_as_often_as_the_value_is_near() {
     let mut given = vec![0.25_f32; 256];

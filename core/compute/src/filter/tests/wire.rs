@@ -1,4 +1,4 @@
-//! The forms on the wire: what is written is read, range by range, and nothing else is.
+//! Wire format: each encoded range decodes to its values, and malformed bytes are refused.
 
 use super::*;
 
