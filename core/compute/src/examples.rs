@@ -95,7 +95,7 @@ pub enum ShapeError {
     },
     /// A value is NaN or infinite.
     NotFinite {
-        /// Its column.
+        /// The column of the value.
         column: usize,
     },
     /// Invalid entries of a sparse row: the numbers of columns and values differ, the columns do

@@ -184,7 +184,7 @@ pub struct CheckpointId {
     /// The run that took the checkpoint. A run that resumes from a checkpoint is a new run, which
     /// uses the later checkpoint numbers again.
     pub run: u64,
-    /// Which it is, from 1; 0 is the beginning of the run.
+    /// The number of the checkpoint, from 1; 0 is the beginning of the run.
     pub number: u64,
 }
 

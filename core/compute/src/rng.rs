@@ -63,6 +63,7 @@ impl Random {
         let threshold = bound.wrapping_neg().checked_rem(bound).unwrap_or(0);
         loop {
             let product = u128::from(self.bits()) * u128::from(bound);
+            // Rejects the few low parts that would make some results more likely than others.
             if product as u64 >= threshold {
                 return (product >> 64) as u64;
             }

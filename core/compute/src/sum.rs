@@ -175,6 +175,7 @@ impl ExactSum {
         let negative = self.limbs[LIMBS - 1] >> 63 == 1;
         let mut limbs = self.limbs;
         if negative {
+            // Two's complement negation: invert and add one.
             limbs = limbs.map(|limb| !limb);
             add_limbs(limbs.iter_mut().zip(core::iter::once(1).chain(core::iter::repeat(0))));
         }

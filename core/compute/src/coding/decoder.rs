@@ -60,6 +60,7 @@ impl Decoder {
             return None;
         }
         let Kind::Cyclic(_) = self.code.kind else {
+            // The first vector of each group counts; others of the group are duplicates.
             let mut last = None;
             let first = |worker: &WorkerId| {
                 let group = self.code.group(*worker);
@@ -99,9 +100,9 @@ impl Decoder {
         Some(solution.as_slice().to_vec())
     }
 
-    /// Returns the largest factor by which the rounding error of a decoded sum exceeds that of a
-    /// plain sum. The worst case is that adjacent workers are missing, since their null vectors are
-    /// similar.
+    /// Estimates the largest possible ratio of the rounding error of a decoded sum to the error of
+    /// a plain sum. The worst case is that adjacent workers are missing, since their entries of the
+    /// null vectors are similar.
     pub(super) fn amplification(&self) -> f64 {
         let Code { workers, tolerance, .. } = self.code;
         let missing = |first: u32, worker: u32| (worker + workers - first) % workers < tolerance;
@@ -128,8 +129,7 @@ impl Decoder {
     }
 }
 
-/// Returns the weights with which all rows combine to the target and which are orthogonal to the
-/// null vectors.
+/// Returns weights, orthogonal to the null vectors, that combine all rows to the target.
 fn full_weights(cyclic: &Cyclic, null: &[Vec<f64>], workers: usize) -> Vec<f64> {
     if null.is_empty() {
         return vec![1.0; workers];

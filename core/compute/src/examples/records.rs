@@ -62,6 +62,7 @@ impl Records {
         let stride = self.stride();
         let mut taken = Self::new(self.dense, self.hot);
         taken.reserve(rows.len());
+        // Compacts in place: each run of kept records between two removed ones moves down.
         let (mut kept, mut begin) = (0, 0);
         for gone in rows.iter().map(|&row| row as usize * stride) {
             taken.words.extend_from_slice(&self.words[gone..gone + stride]);

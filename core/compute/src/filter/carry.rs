@@ -157,7 +157,7 @@ impl Carrier {
         })
     }
 
-    /// Sets the version on which the next gradients are computed: their learning rate is that of an
+    /// Sets the version on which the next gradients are computed: they have the learning rate of an
     /// update from this version.
     pub fn turn_to(&mut self, version: Version) {
         self.rate = self.schedule.rate(self.learning_rate, version);
@@ -273,6 +273,7 @@ impl Carrier {
                 left -= 1;
             }
         }
+        // Older pushes cannot be undone: later gradients were filtered on top of them.
         for _ in 0..left {
             let Some(push) = self.under_way.pop_front() else { break };
             if self.feeds_back && decided.drops(push.sequence) {
@@ -328,8 +329,8 @@ impl Carrier {
     }
 }
 
-/// Returns the factor with which a gradient computed at learning rate `then` causes the same step
-/// at the rate `now`. At a rate of 0 there is no step, and the factor is 1.
+/// Returns the factor that makes a gradient of learning rate `then` cause the same step at the rate
+/// `now`. At a rate of 0 there is no step, and the factor is 1.
 fn ratio(then: f32, now: f32) -> f32 {
     if then > 0.0 && now > 0.0 { then / now } else { 1.0 }
 }

@@ -94,6 +94,7 @@ impl Choose for RandomK {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, random: &mut Random) {
         let all = keys.len();
         let count = count(self.share, all);
+        // Partial Fisher-Yates shuffle: only the first `count` places are drawn.
         for place in 0..count {
             let other = place + random.below((all - place) as u64) as usize;
             keys.swap(place, other);
@@ -114,6 +115,7 @@ pub(super) struct TopK {
 
 impl Choose for TopK {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, _random: &mut Random) {
+        // Zeros are never sent, even if fewer than `count` values remain.
         keys.retain(|&key| values[key as usize] != 0.0);
         // The share is of all keys, not of the keys that an earlier sparsifier has left.
         let count = count(self.share, values.len());

@@ -77,10 +77,10 @@ pub enum FilterSpec {
         /// The share, above 0 and up to 1.
         share: f64,
     },
-    /// Omits values that cannot move a parameter away from 0: those of parameters that are 0, if
-    /// their magnitude is at most `share` times the penalty of the l1 proximal step (KKT: Li et
-    /// al., OSDI 2014). One mini-batch in `every` is sent whole: otherwise a parameter could stay
-    /// at 0 forever because each worker's part of its gradient is too small on its own.
+    /// Omits the value of a parameter that is 0 if it cannot move the parameter away from 0: if its
+    /// magnitude is at most `share` times the penalty of the l1 proximal step (KKT: Li et al., OSDI
+    /// 2014). One mini-batch in `every` is sent whole: otherwise a parameter could stay at 0
+    /// forever because each worker's part of its gradient is too small on its own.
     Kkt {
         /// The share, above 0 and up to 1.
         share: f32,

@@ -126,6 +126,7 @@ impl Model {
             loss += margins.losses[row];
         }
         gradient.fill(0.0);
+        // The rows of a column ascend, as in `gradient_at`, so that sums have the same bits.
         for key in keys {
             let entries = margins.column(key);
             let entries = margins.rows[entries.clone()].iter().zip(&margins.values[entries]);

@@ -140,7 +140,8 @@ impl Model {
         Ok(Self { shape, activation, layers, is_logistic: false, layout })
     }
 
-    /// Builds logistic regression. Its only tensor is that of a PyTorch `Linear` without bias.
+    /// Builds logistic regression. Its only tensor is the weight of a PyTorch `Linear` without
+    /// bias.
     fn logistic(shape: Shape) -> Result<Self, ModelError> {
         if !shape.is_sparse() || shape.classes != 2 {
             return Err(ModelError::NotSparse { classes: shape.classes });

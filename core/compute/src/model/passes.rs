@@ -135,6 +135,8 @@ impl Model {
                 current.read(samples * strips)
             };
             kernels::sum(simd, &mut gradient[layer.bias.clone()], delta, strips);
+            // The first layer reads the examples: there is no earlier layer to propagate `delta`
+            // to.
             let Some(output) = before.last() else {
                 let weight = &mut gradient[layer.weight.clone()];
                 let dense = self.shape.dense as usize;

@@ -131,7 +131,7 @@ impl Updater {
         Ok(Self { spec: *spec, parameters, optimizer, functions })
     }
 
-    /// Resets all state to that of a new updater.
+    /// Resets all state, as in a new updater.
     pub fn restart(&mut self) {
         self.optimizer = self.spec.optimizer.build(self.parameters);
         self.functions = self.spec.after(self.parameters);
@@ -175,7 +175,7 @@ impl Updater {
         if self.bends() {
             // Initialised only in this branch: clearing the array costs as much as many a step.
             let bent = &mut bent.insert([0.0; BLOCK])[..step.curvature.len()];
-            // Weight decay adds its own second derivative to that of the loss.
+            // Weight decay adds to the second derivative of the loss.
             for (bent, bound) in bent.iter_mut().zip(step.curvature) {
                 *bent = bound + self.spec.weight_decay;
             }

@@ -54,6 +54,8 @@ impl<S: Simd> Tiles for Start<'_, S> {
             for &input in self.samples.map_or(&[][..], |samples| samples.hot(sample)) {
                 let from = usize::from(input) * self.bias.len() + column;
                 let weights = &self.params[from..];
+                // The last rows may end within a tile: `load` then fills the missing lanes with
+                // zeros.
                 match weights.get(..G * S::LANES) {
                     Some(weights) => {
                         for g in 0..G {

@@ -43,6 +43,7 @@ impl<S: Simd> Tiles for Outer<'_, S> {
     fn tile<const R: usize, const G: usize>(&mut self, row: usize, strip: usize) {
         let mut total = [[self.simd.splat(0.0); G]; R];
         let (mut from, mut at) = (row, strip);
+        // Sums over all samples in registers, so that `gradient` is read and written once.
         while let (Some(input), Some(delta)) =
             (self.input.get(from..from + R), self.delta.get(at..at + G))
         {
