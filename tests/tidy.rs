@@ -98,15 +98,15 @@ const FILE_LINES: usize = 620;
 /// Words that make a reader look for their subject, and how often comments of product code may have
 /// each. A number only ever falls: lower it to what is found.
 const WORDS: [(&str, usize); 9] = [
-    ("whoever", 169),
-    ("somebody", 78),
-    ("nobody", 120),
-    ("anybody", 18),
-    ("everybody", 26),
-    ("those that", 88),
-    ("that of", 47),
-    ("anew", 52),
-    ("beside", 36),
+    ("whoever", 2),
+    ("somebody", 0),
+    ("nobody", 0),
+    ("anybody", 1),
+    ("everybody", 0),
+    ("those that", 6),
+    ("that of", 5),
+    ("anew", 1),
+    ("beside", 0),
 ];
 
 /// The root of the repository.

@@ -54,7 +54,7 @@ impl LinkUsage {
         self.busy += end.since(begin);
         let full = self.spans.len() >= SPANS;
         match self.spans.last_mut() {
-            // What follows without a pause belongs to the same span.
+            // Traffic without a pause belongs to the same span.
             Some((_, last)) if *last == begin => *last = end,
             _ if full => {}
             _ => self.spans.push((begin, end)),

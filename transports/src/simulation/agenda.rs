@@ -1,15 +1,15 @@
-//! What is due when: the event queue of virtual time.
+//! The event queue of virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use pstrain_compute::time::Time;
 
-/// Things that are due, in the order of their times; those due at the same time come in the order
-/// in which they were put down. Nothing else decides the order, so one seed gives one trace.
+/// Things in the order of their due times, and at equal times in the order of insertion. Nothing
+/// else decides the order, so one seed gives one trace.
 #[derive(Debug)]
 pub(super) struct Agenda<T> {
-    /// Times, numbers and places: what is moved about when the heap is put in order is small.
+    /// Times, numbers and indices into `things`: the heap moves small elements.
     due: BinaryHeap<Reverse<(Time, u64, u32)>>,
     things: Vec<Option<T>>,
     vacant: Vec<u32>,
@@ -21,7 +21,7 @@ impl<T> Agenda<T> {
         Self { due: BinaryHeap::new(), things: Vec::new(), vacant: Vec::new(), count: 0 }
     }
 
-    /// Puts down that `thing` is due at `at`.
+    /// Inserts `thing`, due at `at`.
     pub(super) fn put(&mut self, at: Time, thing: T) {
         let place = match self.vacant.pop() {
             Some(place) => {
@@ -37,7 +37,7 @@ impl<T> Agenda<T> {
         self.count += 1;
     }
 
-    /// Takes what is due next.
+    /// Removes the thing that is due next.
     pub(super) fn next(&mut self) -> Option<(Time, T)> {
         let Reverse((at, _, place)) = self.due.pop()?;
         self.vacant.push(place);

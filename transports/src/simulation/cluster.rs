@@ -32,17 +32,17 @@ use role::Role;
 
 /// The addresses of the server and of its standby.
 const ADDRESSES: [&str; 2] = ["virtual server", "virtual standby"];
-/// What the address of another server begins with; its position among them follows.
+/// The prefix of the other servers' addresses; the position in the group follows.
 const SHARD_ADDRESS: &str = "virtual server ";
 /// The process that coordinates at the start.
 const FIRST: ProcessId = ProcessId(0);
 
-/// Whose event it is.
+/// The node that reports an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The server's.
+    /// The server, or its standby.
     Server,
-    /// A worker process's.
+    /// A worker process.
     Worker(WorkerId),
 }
 
@@ -50,7 +50,7 @@ pub enum Origin {
 ///
 /// Everything is answered at once; the simulation decides when the answer reaches the node.
 pub trait Host {
-    /// Takes note of something that happened.
+    /// Receives an event.
     fn report(&mut self, now: Time, from: Origin, event: Event);
 
     /// Gets the data of a worker ready.
@@ -111,15 +111,15 @@ pub struct Outcome {
     pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
     /// When the server had finished, in virtual time.
     pub ended: Time,
-    /// SHA-256 over everything that happened and the final parameters.
+    /// SHA-256 over all events and the final parameters.
     pub trace: [u8; 32],
-    /// How many things happened: messages arrived, gradients done, wake-ups, faults.
+    /// Events: messages that arrived, gradients done, wake-ups, faults.
     pub events: u64,
     /// The use of the coordinator's access link, to it; none if it has no rate.
     pub shared_up: Option<LinkUsage>,
     /// And from it.
     pub shared_down: Option<LinkUsage>,
-    /// How the run came through faults of its servers, if there is a standby or such a fault.
+    /// Faults and failovers of the servers, if there is a standby or such a fault.
     pub failover: Option<Failover>,
 }
 
@@ -152,7 +152,7 @@ fn replicas<H: Host>(
     (0..simulation.environment().replicas).map(ProcessId)
 }
 
-/// How a process is called in the trace: a worker by its number, a server by its from the end.
+/// The label of a server in the trace; the label of a worker is its number.
 const fn label_of_server(server: u32) -> u32 {
     u32::MAX - server
 }
@@ -169,7 +169,7 @@ struct Machine {
     ended: Option<Result<EndReason, WorkerError>>,
 }
 
-/// What the nodes of a job need.
+/// The environment of the nodes of a job.
 #[derive(Debug)]
 struct Cluster<'a, H> {
     host: &'a mut H,

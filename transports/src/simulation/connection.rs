@@ -1,4 +1,4 @@
-//! A connection in virtual time: what each end knows of it.
+//! A connection in virtual time, with the knowledge of each end.
 
 use super::ProcessId;
 use super::network::Path;
@@ -19,10 +19,10 @@ impl End {
     }
 }
 
-/// What an end knows.
+/// The knowledge of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knowledge {
-    /// It has not heard of the connection yet.
+    /// The end does not know the connection yet.
     Unheard,
     Open,
     Closed,
@@ -58,7 +58,7 @@ impl Connection {
         if process == self.dialler { End::Dialler } else { End::Listener }
     }
 
-    /// The end hears of the connection; false if it does not want it any more.
+    /// The end learns of the connection; false if the end has given it up.
     pub(super) fn open(&mut self, end: End) -> bool {
         let knowledge = &mut self.ends[end as usize];
         let wanted = *knowledge == Knowledge::Unheard;
@@ -68,7 +68,7 @@ impl Connection {
         wanted
     }
 
-    /// The end closes the connection, or learns that it is gone; false if that is nothing new.
+    /// The end closes the connection, or learns that it is gone; false if the end knew already.
     pub(super) fn close(&mut self, end: End) -> bool {
         let knowledge = &mut self.ends[end as usize];
         let news = *knowledge != Knowledge::Closed;
@@ -80,7 +80,7 @@ impl Connection {
         self.ends[end as usize] == Knowledge::Open
     }
 
-    /// Whether the end has not heard of the connection and has not given it up.
+    /// True if the end does not know the connection yet and has not given it up.
     pub(super) fn is_awaited(&self, end: End) -> bool {
         self.ends[end as usize] == Knowledge::Unheard
     }

@@ -9,7 +9,7 @@ use pstrain_wire::worker::{EndReason, ExamplesChunk};
 use super::ProcessId;
 use crate::scenario::Fault;
 
-/// What a simulation does once a node has finished.
+/// Consequences of a node that has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The process exits, and its connections close.
@@ -18,7 +18,7 @@ pub enum Ending {
     Run,
 }
 
-/// Everything that a simulation needs to know of its nodes' roles.
+/// The roles of the nodes of a simulation, as far as the simulation depends on them.
 ///
 /// Each method has a default, for nodes that do not need it. Messages, connections, deadlines and
 /// [`Effect::SendStatus`] are the simulation's own.

@@ -1,4 +1,4 @@
-//! What can keep a simulation from being one.
+//! Errors of a simulation.
 
 use std::fmt;
 
@@ -7,30 +7,30 @@ use pstrain_compute::time::Time;
 
 use crate::scenario::Scenario;
 
-/// A scenario that does not say enough, or a run that does not go on.
+/// An incomplete scenario, or a run that cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SimulationError {
-    /// Nothing is said about a worker's link.
+    /// The scenario lacks a worker's link.
     Link(WorkerId),
-    /// Nothing is said about how long a worker's mini-batches take.
+    /// The scenario lacks a worker's computing time.
     Compute(WorkerId),
-    /// A worker's mini-batches take as long as on this machine, but that was not measured.
+    /// A worker's computing time is that of this machine, which was not measured.
     Measured(WorkerId),
-    /// There can be no standby of the server.
+    /// The job allows no standby.
     Standby,
-    /// Nothing will ever happen again, but the server has not finished.
+    /// No event is left, but the server has not finished.
     Stuck {
-        /// When that was, in virtual time.
+        /// The virtual time.
         at: Time,
     },
 }
 
 impl SimulationError {
-    /// Checks that enough is said of each of so many workers to model it.
+    /// Checks that the scenario has a link and a computing time for each worker.
     ///
     /// # Errors
-    /// [`SimulationError`] that names the first of whom it is not.
+    /// [`SimulationError`] names the first worker without.
     pub fn check(scenario: &Scenario, workers: u32) -> Result<(), Self> {
         (0..workers).map(WorkerId).try_for_each(|worker| {
             scenario.links.of(worker).ok_or(Self::Link(worker))?;

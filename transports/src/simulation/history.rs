@@ -1,9 +1,10 @@
-//! The one history of a run that two servers tell, and how it came through what befell them.
+//! The one history of a run that a primary and its standby report, and its failovers.
 //!
-//! Both hand the same inputs to the same state machine, so both report the same, one after the
-//! other: the standby what it has been sent, the primary what its standby has. The first of either
-//! counts. What a primary had not settled when it died it has not reported, and if its standby has
-//! it, that has reported it; so nothing comes twice, and nothing that came to nothing.
+//! Both hand the same inputs to the same state machine, so both report the same events in the same
+//! order: the standby once it has an input, the primary once its standby has it. The first report
+//! of each event counts. A primary that crashes has not reported the inputs that it had not
+//! settled; its standby reports those that it has. So no event comes twice, and none comes of an
+//! input that had no effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,20 +17,20 @@ use pstrain_wire::Message;
 /// A push: no other ever has the same three.
 type PushId = (WorkerId, Incarnation, Sequence);
 
-/// How a run came through what befell its servers.
+/// Faults and failovers of the servers of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failover {
-    /// How often a standby took the place of the server.
+    /// Takeovers by a standby.
     pub takeovers: u64,
-    /// How often a server went on without its standby.
+    /// Times that a server continued without its standby.
     pub alone: u64,
-    /// Whatever befell a server that led or had a standby, or the standby of one.
+    /// Faults of the leader, and of a standby without which nothing has an effect.
     pub failures: Vec<Failure>,
-    /// Pushes that a worker was told are accepted.
+    /// Pushes that were acknowledged to a worker as accepted.
     pub acknowledged: u64,
-    /// Of these, such as whoever leads at the end has never heard of; all of them, if nobody does.
+    /// Of these, pushes that the leader at the end does not know; all of them without a leader.
     pub lost: u64,
-    /// Updates that a worker has seen and whoever leads at the end has not made.
+    /// Updates that a worker has seen and the leader at the end has not made.
     pub updates_lost: u64,
     /// Pushes that became part of an update more than once.
     pub repeated: u64,
@@ -39,34 +40,34 @@ pub struct Failover {
     pub down_bytes: u64,
 }
 
-/// Something that befell a server.
+/// A fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When.
+    /// When it happened.
     pub at: Time,
-    /// The time from then to the first update by whoever led after it; none if there was none.
+    /// The time from then to the first update by the next leader; none if there was none.
     pub resumed: Option<Duration>,
-    /// Whether somebody leads since, or it is mended.
+    /// A server has taken the lead since, or the fault is repaired.
     settled: bool,
 }
 
-/// What the two have told so far, and what of it counts.
+/// Reports of both servers so far.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Reports that the history has.
+    /// Reports that are part of the history.
     told: u64,
-    /// How many of them each of the two has told, or begins after.
+    /// Of them, reports by each server, or reports before its first state.
     by: [u64; 2],
-    /// How many there were when a state was sent, by the connection over which it was.
+    /// Reports of the sender when it sent a state, by connection.
     states: BTreeMap<u32, u64>,
-    /// When whoever leads had the input of an entry that was sent to its standby.
+    /// When the leader received the input of each entry that it sent to its standby.
     entries: BTreeMap<u64, Time>,
-    /// Whether there is a standby without which nothing has an effect.
+    /// The leader waits for its standby before an input has an effect.
     paired: bool,
     books: Books,
 }
 
-/// What is counted.
+/// Counters of the history.
 #[derive(Debug, Default)]
 struct Books {
     failover: Failover,
@@ -78,10 +79,10 @@ struct Books {
 }
 
 impl History {
-    /// One of the two gets an input; when that happened for the history.
+    /// A server receives an input. Returns when the input happened in the history.
     pub(super) fn hears(&mut self, place: usize, now: Time, input: &Input) -> Time {
         match input {
-            // Reports of the state that it completes are not told again.
+            // The receiver does not repeat the reports that led to this state.
             Input::Message(peer, Message::State(_)) => {
                 if let Some(told) = self.states.get(&(peer.0 as u32)) {
                     self.by[place] = *told;
@@ -98,7 +99,7 @@ impl History {
         }
     }
 
-    /// One of the two sends a message over a connection.
+    /// A server sends a message over a connection.
     pub(super) fn sends(&mut self, place: usize, now: Time, number: u32, message: &Message) {
         match message {
             Message::State(_) => drop(self.states.insert(number, self.by[place])),
@@ -109,7 +110,7 @@ impl History {
         }
     }
 
-    /// One of the two reports something; when that was, if it is part of the history.
+    /// A server reports an event. Returns when the event happened, if it is part of the history.
     pub(super) fn tells(
         &mut self,
         place: usize,
@@ -118,9 +119,9 @@ impl History {
         event: &Event,
     ) -> Option<Time> {
         match event {
-            // What a standby does to find its server is of no account.
+            // The search of a standby for its server is not part of the history.
             Event::Following { .. } | Event::Redialling { .. } => return None,
-            // These are of the process, and only one has them to tell.
+            // Events of the process: only one server has them.
             Event::TookOver { .. } | Event::StandbyLost { .. } => {
                 self.entries.clear();
                 return Some(self.note(now, event));
@@ -135,7 +136,7 @@ impl History {
         Some(self.note(happened, event))
     }
 
-    /// Counts what is part of the history.
+    /// Counts an event of the history.
     pub(super) fn note(&mut self, at: Time, event: &Event) -> Time {
         match event {
             Event::StandbyJoined { .. } => self.paired = true,
@@ -154,7 +155,7 @@ impl History {
         at
     }
 
-    /// Something befalls one of the two.
+    /// A fault happens to a server.
     pub(super) fn failed(&mut self, now: Time, leads: bool) {
         if leads || self.paired {
             let failure = Failure { at: now, resumed: None, settled: false };
@@ -162,12 +163,12 @@ impl History {
         }
     }
 
-    /// Somebody leads, or is within reach again.
+    /// A server takes the lead, or the leader can be reached again.
     pub(super) fn mended(&mut self) {
         self.books.failover.failures.iter_mut().for_each(|failure| failure.settled = true);
     }
 
-    /// A worker gets a message.
+    /// A worker receives a message.
     pub(super) fn told_worker(
         &mut self,
         worker: WorkerId,
@@ -187,8 +188,8 @@ impl History {
         }
     }
 
-    /// Whether one of the two has told all there is, so that its server is what came of it: a
-    /// primary may have had inputs that it had not settled.
+    /// True if a server has reported the whole history, so that its state is the outcome. The
+    /// state of a primary may include inputs that it has not settled.
     pub(super) const fn is_whole(&self, place: usize) -> bool {
         self.by[place] == self.told
     }
@@ -226,7 +227,7 @@ impl Books {
             }
             Event::Updated { .. } => {
                 for failure in &mut self.failover.failures {
-                    // What was on its way to the standby happened before.
+                    // An input on its way to the standby happened before the fault.
                     if failure.settled && failure.resumed.is_none() && at > failure.at {
                         failure.resumed = Some(at.since(failure.at));
                     }

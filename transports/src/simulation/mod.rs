@@ -65,7 +65,7 @@ impl<N, E> fmt::Debug for Simulation<N, E> {
     }
 }
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug)]
 enum Due {
     Wake(ProcessId),
@@ -82,7 +82,7 @@ enum Due {
     Fault(ProcessId, Fault),
 }
 
-/// What is left of a simulation.
+/// The state of a simulation after its end.
 #[derive(Debug)]
 pub struct Remains<N, E> {
     /// The environment.
@@ -95,13 +95,13 @@ pub struct Remains<N, E> {
 }
 
 impl<N, E> Remains<N, E> {
-    /// How many things happened: messages arrived, gradients done, wake-ups, faults.
+    /// Events: messages that arrived, gradients done, wake-ups, faults.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.trace.events()
     }
 
-    /// SHA-256 over everything that happened, and over `parameters`.
+    /// SHA-256 over all events, and over `parameters`.
     #[must_use]
     pub fn trace(self, parameters: &[f32]) -> [u8; 32] {
         self.trace.finish(parameters)
@@ -173,7 +173,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         self.has_ended
     }
 
-    /// What is left.
+    /// Ends the simulation.
     pub fn finish(self) -> Remains<N, E> {
         let Self { environment, network, processes, trace, .. } = self;
         let nodes = processes.into_iter().map(|process| process.node).collect();

@@ -15,7 +15,7 @@ use super::{Due, Environment, ProcessId, Simulation, trace};
 /// How long a dial may take, as for a socket.
 const DIAL: Duration = Duration::from_secs(5);
 
-/// What travels over a link.
+/// An item that travels over a link.
 #[derive(Debug)]
 pub(super) enum Item {
     /// The connection itself.
@@ -121,8 +121,8 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         self.agenda.put(departure.end, due);
     }
 
-    /// A message that is under way for long comes in parts, from which the other end hears that
-    /// its sender is alive.
+    /// A message that is under way for long comes in parts, which tell the receiver that the
+    /// sender is alive.
     fn trickle(&mut self, number: u32, to: End, parts: &[Time]) {
         for at in parts {
             self.agenda.put(*at, Due::Receiving(number, to));
@@ -269,7 +269,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
     }
 }
 
-/// When parts are heard of a message that comes from `begin` until `end`.
+/// Times at which parts arrive of a message that comes from `begin` until `end`.
 fn parts(begin: Time, end: Time, heartbeat: Duration) -> impl Iterator<Item = Time> {
     let parts = iter::successors(Some(begin + heartbeat), move |at| Some(*at + heartbeat));
     parts.take_while(move |at| *at < end)
