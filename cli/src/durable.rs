@@ -158,7 +158,7 @@ impl DurableFolder {
     ///
     /// # Errors
     ///
-    /// If the job or the data differ from those that the run began with.
+    /// If the job or the data differ from the run's first job or data.
     pub(crate) fn check(&self, job: &Job, data: &Served) -> anyhow::Result<()> {
         let (was, is) = (&self.identity.job, JobLabel::of(job, data));
         let (folder, Outline { spec, evaluation_rows, .. }) =

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pstrain_compute::time::Time;
 use serde::{Deserialize, Serialize};
 
-/// Lets a number of messages through in each period, and counts those that follow.
+/// Lets a number of messages through in each period, and counts the messages after them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sparing {
     most: u32,

@@ -35,7 +35,7 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
     Ok(())
 }
 
-/// The settings that axes replace (not those that they add to), with the axis of each.
+/// The settings that axes replace (settings that axes add to are not in it), with their axes.
 fn replaced(spec: &Spec) -> BTreeMap<&str, &str> {
     let keys = spec
         .axis

@@ -133,7 +133,7 @@ fn make(folder: &Path, spec: &Spec, jobs: usize, execute: &dyn Execute) -> usize
     missing
 }
 
-/// Every file of a results folder except those that record when and where it was made.
+/// Every file of a results folder, except the records of when and where it was made.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for below in ["", "runs", "pictures"] {

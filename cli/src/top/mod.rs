@@ -35,7 +35,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
             args.address
         );
     }
-    // Before the terminal is touched: without a server the error prints like that of any other
+    // Before the terminal is touched: without a server the error prints as for any other
     // command.
     let first = cmd::status::of_leader((&args.address, &args.security), args.timeout)?;
     let mut top = Top::new(Way::new(args.address.to_string(), &args.security), first);

@@ -15,7 +15,7 @@ pub enum SimulationError {
     Link(WorkerId),
     /// The scenario lacks a worker's computing time.
     Compute(WorkerId),
-    /// A worker's computing time is that of this machine, which was not measured.
+    /// A worker computes at the speed of this machine, which was not measured.
     Measured(WorkerId),
     /// The job allows no standby.
     Standby,

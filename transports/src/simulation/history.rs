@@ -3,8 +3,8 @@
 //! Both hand the same inputs to the same state machine, so both report the same events in the same
 //! order: the standby once it has an input, the primary once its standby has it. The first report
 //! of each event counts. A primary that crashes has not reported the inputs that it had not
-//! settled; its standby reports those that it has. So no event comes twice, and none comes of an
-//! input that had no effect.
+//! settled; its standby reports the inputs that it has. So no event comes twice, and none comes of
+//! an input that had no effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct Failover {
     pub updates_lost: u64,
     /// Pushes that became part of an update more than once.
     pub repeated: u64,
-    /// Bytes that went to the machine of the server from that of its standby.
+    /// Bytes from the standby's machine to the server's machine.
     pub up_bytes: u64,
     /// And the other way.
     pub down_bytes: u64,
@@ -194,7 +194,7 @@ impl History {
         self.by[place] == self.told
     }
 
-    /// How the run came through. `version` is that of the server that leads at the end, if one
+    /// Returns the counters. `version` is the version of the server that leads at the end, if one
     /// does; `carried` are the bytes over the link between the two, up and down.
     pub(super) fn finish(self, version: Option<Version>, carried: [u64; 2]) -> Failover {
         let Books { mut failover, pushed, acknowledged, seen, .. } = self.books;

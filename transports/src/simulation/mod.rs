@@ -89,7 +89,7 @@ pub struct Remains<N, E> {
     pub environment: E,
     /// The network, with the use of its links.
     pub network: Network,
-    /// The nodes, by process; those that have ended as they were then.
+    /// The nodes, by process. A node that has ended is as it was then.
     pub nodes: Vec<N>,
     trace: Trace,
 }
