@@ -35,7 +35,7 @@ use time::{some_time, time_or_never};
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    " (protocol 15, ",
+    " (protocol 16, ",
     env!("PSTRAIN_TARGET"),
     ", ",
     env!("PSTRAIN_BUILD"),

@@ -231,7 +231,6 @@ impl Messages {
             wants_examples: self.coin(),
             term: Term(self.number()),
             unreached: self.coin().then(|| self.unreached()),
-            credentials: self.bytes(),
         }
     }
 
@@ -352,7 +351,7 @@ impl Messages {
         match self.rng.below(17) {
             0 => Refusal::Protocol { theirs: (1, self.rng.bits() as u8), ours: 1 },
             1 => Refusal::Build { worker: self.text(), server: self.text() },
-            2 => Refusal::Credentials,
+            2 => Refusal::NoRows,
             3 => Refusal::UnknownWorker { worker, workers: self.small() },
             4 => Refusal::WorkerTaken { worker, owner: self.text() },
             5 => Refusal::Full { workers: self.small() },

@@ -27,8 +27,6 @@ pub enum Refusal {
         /// The server's release.
         server: String,
     },
-    /// The peer sent credentials, which this protocol does not have.
-    Credentials,
     /// The job has no worker with this id.
     UnknownWorker {
         /// The requested id.
@@ -163,9 +161,6 @@ impl fmt::Display for Refusal {
             Self::Build { worker, server } => write!(
                 f,
                 "worker is release {worker}, the server is {server}; use the same release on both"
-            ),
-            Self::Credentials => f.write_str(
-                "credentials were sent, but this protocol has no authentication; send none",
             ),
             Self::UnknownWorker { worker, workers } => write!(
                 f,

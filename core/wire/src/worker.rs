@@ -40,8 +40,6 @@ pub struct Hello {
     pub term: Term,
     /// The other server because of which the worker disconnected from all servers, if it did.
     pub unreached: Option<Unreached>,
-    /// Reserved for authentication. The server refuses a Hello in which it is not empty.
-    pub credentials: Vec<u8>,
 }
 
 impl Hello {
@@ -58,7 +56,6 @@ impl Hello {
             wants_examples: false,
             term: Term(0),
             unreached: None,
-            credentials: Vec::new(),
         }
     }
 }

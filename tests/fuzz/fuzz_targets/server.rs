@@ -324,7 +324,6 @@ impl World<'_> {
             wants_examples: false,
             term: pstrain_compute::id::Term(0),
             unreached: None,
-            credentials: Vec::new(),
         })
     }
 

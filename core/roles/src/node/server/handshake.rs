@@ -131,9 +131,6 @@ impl Server {
             );
             return Err(Refusal::Unexpected { what });
         }
-        if !hello.credentials.is_empty() {
-            return Err(Refusal::Credentials);
-        }
         if hello.wants_examples && self.job.data.from == DataFrom::Own {
             return Err(Refusal::NoRows);
         }
