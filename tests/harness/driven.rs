@@ -12,7 +12,7 @@ use pstrain_policy::mode::Mode;
 use pstrain_roles::node::{Effect, Input, Node, Outbox, Server};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
-use pstrain_wire::{Decoder, Message, Outgoing, Spares, encode};
+use pstrain_wire::{BufferPool, Decoder, Message, Outgoing, encode};
 
 use crate::probe::OPEN;
 use crate::toy::Toy;
@@ -26,7 +26,7 @@ pub struct Driven {
     server: Server,
     out: Outbox,
     decoder: Decoder,
-    spares: Spares,
+    spares: BufferPool,
     head: Vec<u8>,
     now: Time,
     /// What each worker may push.
@@ -55,7 +55,7 @@ impl Driven {
             server,
             out: Outbox::new(),
             decoder: Decoder::new(OPEN),
-            spares: Spares::default(),
+            spares: BufferPool::default(),
             head: Vec::new(),
             now: Time::ZERO,
             given: vec![None; workers as usize],
@@ -94,7 +94,7 @@ impl Driven {
                     }
                     self.head = frame.into_head();
                 }
-                Effect::Spare(vector) => self.spares.give(vector),
+                Effect::Recycle(vector) => self.spares.give(vector),
                 _ => {}
             }
         }

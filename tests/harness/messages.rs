@@ -19,10 +19,10 @@ use pstrain_policy::job::{DataFrom, Job};
 use pstrain_wire::client::{Begun, Control, PullStatus};
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
-use pstrain_wire::range::{How, PartDue, PullRange, PushRange, RangeOf, RangePart};
+use pstrain_wire::range::{PartDue, PullRange, PushRange, PushRule, RangeOf, RangePart};
 use pstrain_wire::replica::{
-    Candidacy, Combined, CombinedHeader, Deposed, Elector, Electorate, Entry, EntryHeader,
-    EntryKind, Follow, Kept, Promise, Shape, Stage, Standby, State, StateHeader,
+    Combined, CombinedHeader, Deposed, Elector, Electorate, Entry, EntryHeader, EntryKind, Follow,
+    Kept, Shape, Stage, Standby, State, StateHeader, Vote, VoteRequest,
 };
 use pstrain_wire::worker::{
     Bye, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
@@ -124,7 +124,7 @@ impl Messages {
                 ))
             }
             47 => {
-                let how = if self.coin() { How::Add } else { How::Set };
+                let how = if self.coin() { PushRule::Add } else { PushRule::Set };
                 let keys = self.coin().then(|| self.keys());
                 Message::PushRange(PushRange { protocol_max: self.rng.bits() as u8, keys, how })
             }
@@ -310,7 +310,7 @@ impl Messages {
                 input: Arc::new(self.bytes()),
             }),
             29 => Message::Kept(Kept { entries: self.number() }),
-            30 => Message::Candidacy(Candidacy {
+            30 => Message::VoteRequest(VoteRequest {
                 run: self.number(),
                 server: ServerId(self.small()),
                 term: Term(self.number()),
@@ -318,7 +318,7 @@ impl Messages {
                 id: self.number(),
                 stage: self.stage(),
             }),
-            31 => Message::Promise(Promise {
+            31 => Message::Vote(Vote {
                 elector: self.elector(),
                 before: (0..self.small() % 4).map(|_| Incarnation(self.number())).collect(),
                 term: Term(self.number()),
@@ -435,7 +435,7 @@ impl Messages {
             1 => ValueForm::Half,
             2 => ValueForm::Brain,
             3 => ValueForm::Multiples { bits: self.rng.below(12) as u8, block, first },
-            4 => ValueForm::Signs { block, first },
+            4 => ValueForm::SignBits { block, first },
             _ => {
                 let mut piece = || PieceForm {
                     values: if self.coin() { keys as u32 } else { self.small() },

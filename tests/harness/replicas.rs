@@ -485,7 +485,7 @@ impl Lab {
         }
         if let Input::Message(_, message) = &input {
             self.look_at(process, message);
-            if matches!(message, Message::Promise(_)) && self.falls(process) {
+            if matches!(message, Message::Vote(_)) && self.falls(process) {
                 return;
             }
         }
@@ -540,7 +540,7 @@ impl Lab {
             }
             Effect::Done(result) => self.done(process, result),
             Effect::Report(event) => self.report(process, &event),
-            Effect::Limit(..) | Effect::Spare(_) => {}
+            Effect::Limit(..) | Effect::Recycle(_) => {}
             effect => panic!("nobody asks for {effect:?}"),
         }
     }

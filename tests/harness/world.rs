@@ -462,7 +462,7 @@ impl<'a> World<'a> {
                     obeyed.goes_back = true;
                 }
                 Effect::Done(result) => self.reason = Some(result.expect("servers do not fail")),
-                Effect::Limit(..) | Effect::Spare(_) => {}
+                Effect::Limit(..) | Effect::Recycle(_) => {}
                 effect => panic!("no server asks for {effect:?}"),
             }
         }

@@ -170,7 +170,7 @@ fn a_million_hostile_frames_neither_panic_nor_take_memory() {
         let mut messages = Messages::new(stream.fork("messages", 0).rng(), 12);
         let pool: Vec<Vec<u8>> =
             (0..3000).map(|case| frame(&messages.of_kind(1 + case % KINDS))).collect();
-        let all = [Limits::STRANGER, Limits::DIALER, Limits::of_worker(12), OPEN];
+        let all = [Limits::UNAUTHENTICATED, Limits::DIALER, Limits::of_worker(12), OPEN];
         let mut tally = Tally::default();
         let mut bytes = Vec::new();
         for _ in 0..CASES {

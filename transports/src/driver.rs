@@ -388,7 +388,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
             }
             Effect::Checkpoint(checkpoint) => self.journal.take(now, *checkpoint),
             Effect::Write => self.journal.write(now),
-            Effect::Spare(vector) => self.transport.recycle(vector),
+            Effect::Recycle(vector) => self.transport.recycle(vector),
             Effect::Done(result) => self.done = Some(result),
             effect => self.answers.extend(self.services.work(effect, &self.mailbox.handle)),
         }

@@ -186,7 +186,7 @@ impl MemoryTransport {
             remote_id: None,
             line,
             outward,
-            limits: Limits::STRANGER,
+            limits: Limits::UNAUTHENTICATED,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             held: VecDeque::new(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::bail;
 use pstrain_compute::id::Version;
 use pstrain_compute::params::KeyRange;
-use pstrain_wire::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
+use pstrain_wire::range::{MOST_PART_KEYS, PartDue, PushRange, PushRule, RangePart};
 use pstrain_wire::{Message, PROTOCOL_VERSION};
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ struct View {
     version: Version,
     begin: u64,
     end: u64,
-    how: How,
+    how: PushRule,
     /// Number of keys for which the file has a value.
     values: usize,
 }
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Ending> {
     let values = Values::of_file(&args.from, allowed)?;
     let way = (&args.address, &args.security);
     let keys = allowed.range(|| pull::total(way, args.timeout))?;
-    let how = if args.set { How::Set } else { How::Add };
+    let how = if args.set { PushRule::Set } else { PushRule::Add };
     let question = Message::PushRange(PushRange { protocol_max: PROTOCOL_VERSION, keys, how });
     let (all, sent) = (Cell::new(keys), Cell::new(false));
     let hear = |message| match message {
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Ending> {
 fn tell(
     args: &PushArgs,
     keys: KeyRange,
-    how: How,
+    how: PushRule,
     version: Version,
     values: usize,
 ) -> anyhow::Result<Ending> {
@@ -77,12 +77,12 @@ fn tell(
     }
     let from = args.from.display();
     messages::result(&match how {
-        How::Add => {
+        PushRule::Add => {
             format!(
                 "{values} values of {from} are added to keys {keys} from version {version} on\n"
             )
         }
-        How::Set => {
+        PushRule::Set => {
             format!("keys {keys} are those of {from}, {values} values, from version {version} on\n")
         }
     })?;

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use anyhow::bail;
 use pstrain_compute::decided::Decided;
-use pstrain_compute::filter::Carrier;
+use pstrain_compute::filter::FilterChain;
 use pstrain_compute::id::{Incarnation, Sequence, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::task::Task;
@@ -33,14 +33,15 @@ pub(super) struct Filtering {
 struct Lane {
     incarnation: Incarnation,
     last: Sequence,
-    carrier: Option<Carrier>,
+    carrier: Option<FilterChain>,
 }
 
 impl Filtering {
     /// The filters of `job`, whose model is `model`; None if the job has no filters.
     pub(super) fn new(job: &Job, model: &Model) -> Option<Self> {
         let lanes = (0..job.membership.workers).map(|_| Lane::default()).collect();
-        let in_flight = job.mode.window() > 1 || job.dealer().is_ok_and(|dealer| dealer.is_some());
+        let in_flight =
+            job.mode.window() > 1 || job.assigner().is_ok_and(|assigner| assigner.is_some());
         (!job.filters.is_none()).then(|| Self {
             job: job.clone(),
             model: model.clone(),

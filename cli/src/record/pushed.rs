@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use pstrain_compute::id::Version;
 use pstrain_compute::params::KeyRange;
-use pstrain_wire::range::{How, PushedRange};
+use pstrain_wire::range::{PushRule, PushedRange};
 
 use super::lines::Lines;
 use super::order::number;
@@ -13,7 +13,7 @@ use super::order::number;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pushed {
     keys: KeyRange,
-    how: How,
+    how: PushRule,
     /// The values that are not 0, in the order of their keys.
     values: Vec<(u64, f32)>,
 }

@@ -20,7 +20,7 @@ use pstrain_policy::job::Job;
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Closing;
 use pstrain_policy::trainer::Trainer;
-use pstrain_policy::work::{Dealer, Share, Weights};
+use pstrain_policy::work::{Assigner, Share, Weights};
 
 use super::filtering::Filtering;
 use super::order::Contribution;
@@ -34,7 +34,7 @@ pub(crate) struct Replay {
     update: UpdateSpec,
     filtering: Option<Filtering>,
     /// The scheduler of mini-batches, if the job has one: it may give gradients other weights.
-    dealer: Option<Box<dyn Dealer>>,
+    assigner: Option<Box<dyn Assigner>>,
     version: Version,
     /// The current version, and earlier ones that are still needed.
     kept: BTreeMap<Version, Vec<f32>>,
@@ -85,7 +85,7 @@ impl Replay {
                 job.filters.pull
             );
         }
-        let mut dealer = job.dealer()?;
+        let mut assigner = job.assigner()?;
         let keys = parameters.len() as u64;
         let mut aggregator = Aggregator::new(
             job.aggregation,
@@ -99,8 +99,8 @@ impl Replay {
             let parts = data.partitions(&job.parts_of(worker));
             let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
             aggregator.set_rows(worker, job.own_rows(&rows));
-            if let Some(dealer) = &mut dealer {
-                dealer.set_rows(worker, &rows).map_err(anyhow::Error::msg)?;
+            if let Some(assigner) = &mut assigner {
+                assigner.set_rows(worker, &rows).map_err(anyhow::Error::msg)?;
             }
             Ok::<_, anyhow::Error>(Trainer::of_job(job, model.clone(), worker, parts)?)
         };
@@ -111,7 +111,7 @@ impl Replay {
             aggregator,
             update: job.update,
             filtering: Filtering::new(job, &model),
-            dealer,
+            assigner,
             version: Version(0),
             kept: BTreeMap::from([(Version(0), parameters.to_vec())]),
             uses: uses.0,
@@ -145,8 +145,8 @@ impl Replay {
                 task: Task { part, batch, examples },
                 samples,
             };
-        let weights = self.dealer.as_ref().and_then(|dealer| {
-            dealer.weights(&contributions.iter().map(share).collect::<Vec<_>>())
+        let weights = self.assigner.as_ref().and_then(|assigner| {
+            assigner.weights(&contributions.iter().map(share).collect::<Vec<_>>())
         });
         match weights {
             None => self.aggregator.combine(gradients, parameters, closing),
@@ -190,7 +190,7 @@ impl Replay {
                 filtering.filter(contribution, gradient, trainer.block(task), parameters)?;
             }
             let squares = self.update.squares(gradient);
-            if let Some(factor) = squares.and_then(|squares| self.update.shortening(&squares)) {
+            if let Some(factor) = squares.and_then(|squares| self.update.clip_factor(&squares)) {
                 gradient.iter_mut().for_each(|value| *value *= factor);
             }
         }

@@ -138,13 +138,13 @@ fn values_of<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
 /// A visitor that saves or restores a state.
 #[derive(Debug)]
 pub struct Archive<'a> {
-    course: Course<'a>,
+    course: Direction<'a>,
     /// The required length of arrays.
     keys: usize,
 }
 
 #[derive(Debug)]
-enum Course<'a> {
+enum Direction<'a> {
     Save {
         saved: &'a mut Saved,
         /// Indices of shared arrays that are already saved, by memory address. `saved` keeps each
@@ -162,7 +162,7 @@ enum Course<'a> {
 impl<'a> Archive<'a> {
     /// Creates an archive that saves to `saved`; arrays have one value for each of `keys` keys.
     pub const fn save(saved: &'a mut Saved, keys: usize) -> Self {
-        let course = Course::Save { saved, known: BTreeMap::new(), names: BTreeMap::new() };
+        let course = Direction::Save { saved, known: BTreeMap::new(), names: BTreeMap::new() };
         Self { course, keys }
     }
 
@@ -171,7 +171,7 @@ impl<'a> Archive<'a> {
     #[must_use]
     pub fn restore(saved: &'a Saved, keys: usize) -> Self {
         let Saved { small, arrays } = saved;
-        Self { course: Course::Restore { small, arrays }, keys }
+        Self { course: Direction::Restore { small, arrays }, keys }
     }
 
     /// Changes the number of keys for the arrays that follow.
@@ -182,7 +182,7 @@ impl<'a> Archive<'a> {
     /// True if the archive restores.
     #[must_use]
     pub const fn restores(&self) -> bool {
-        matches!(self.course, Course::Restore { .. })
+        matches!(self.course, Direction::Restore { .. })
     }
 
     /// Saves or restores a field, without the arrays in it.
@@ -194,8 +194,8 @@ impl<'a> Archive<'a> {
         field: &mut T,
     ) -> Result<(), SavedError> {
         match &mut self.course {
-            Course::Save { saved, .. } => codec::append(field, &mut saved.small),
-            Course::Restore { small, .. } => {
+            Direction::Save { saved, .. } => codec::append(field, &mut saved.small),
+            Direction::Restore { small, .. } => {
                 *field = codec::read_first(small).map_err(|_malformed| SavedError::Small)?;
             }
         }
@@ -225,7 +225,7 @@ impl<'a> Archive<'a> {
         keys: usize,
     ) -> Result<(), SavedError> {
         // The same allocation under two owners is stored once: both refer to its index.
-        if let Course::Save { known, .. } = &self.course {
+        if let Direction::Save { known, .. } = &self.course {
             let place = Arc::as_ptr(values) as usize;
             let index = known.get(&place).copied();
             let mut index = match index {
@@ -323,13 +323,13 @@ impl<'a> Archive<'a> {
     /// [`SavedError::Small`] if some of the saved state was not restored.
     pub fn finish(self) -> Result<(), SavedError> {
         match self.course {
-            Course::Restore { small, .. } if !small.is_empty() => Err(SavedError::Small),
+            Direction::Restore { small, .. } if !small.is_empty() => Err(SavedError::Small),
             _ => Ok(()),
         }
     }
 
     fn add(&mut self, name: &'static str, array: Array, place: Option<usize>) -> u32 {
-        let Course::Save { saved, known, names } = &mut self.course else { return 0 };
+        let Direction::Save { saved, known, names } = &mut self.course else { return 0 };
         let count = names.entry(name).or_default();
         *count += 1;
         let full = if *count == 1 { String::from(name) } else { alloc::format!("{name}.{count}") };
@@ -344,7 +344,9 @@ impl<'a> Archive<'a> {
     fn next(&mut self) -> Result<&'a (String, Array), SavedError> {
         let mut index = 0_u32;
         self.small(&mut index)?;
-        let Course::Restore { arrays, .. } = &self.course else { return Err(SavedError::Missing) };
+        let Direction::Restore { arrays, .. } = &self.course else {
+            return Err(SavedError::Missing);
+        };
         arrays.get(index as usize).ok_or(SavedError::Missing)
     }
 }

@@ -22,7 +22,7 @@ const BLOCK: usize = 512;
 /// Independent partial sums in a loop.
 const LANES: usize = 8;
 /// The largest difference of exponents for which a block takes the fast path of
-/// [`ExactSum::add_alike`].
+/// [`ExactSum::add_similar`].
 const ALIKE: u64 = 39;
 /// Blocks that the small accumulators take before they are emptied. Each of the two sets gets half
 /// of the products, of 48 bits each, so that the sum of both fits 63 bits.
@@ -77,7 +77,7 @@ impl ExactSum {
                 *product = f64::from(one) * f64::from(other);
                 count += 1;
             }
-            if count == BLOCK && self.add_alike(&products) {
+            if count == BLOCK && self.add_similar(&products) {
                 continue;
             }
             let products = &products[..count];
@@ -98,7 +98,7 @@ impl ExactSum {
     }
 
     /// Adds the products if they are of similar size; returns true if it did.
-    fn add_alike(&mut self, products: &[f64; BLOCK]) -> bool {
+    fn add_similar(&mut self, products: &[f64; BLOCK]) -> bool {
         let (least, most) = range(products);
         if most == 0.0 {
             return products.iter().all(|&product| product == 0.0); // `range` ignores NaN, so exclude it here

@@ -16,7 +16,7 @@ use pstrain_compute::id::{Clock, PartId, Version, WorkerId};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::{Aggregator, Gradient};
-use pstrain_policy::auto::{Auto, Choice, Looks, Seen};
+use pstrain_policy::auto::{Auto, Choice, Seen, Snapshots};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
@@ -31,7 +31,7 @@ struct Bench {
     mode: Mode,
     aggregator: Aggregator,
     auto: Option<Auto>,
-    looks: Looks,
+    looks: Snapshots,
     parameters: Arc<Vec<f32>>,
     version: u64,
     /// Nanoseconds a push, of each turn.
@@ -51,7 +51,7 @@ impl Bench {
             mode,
             aggregator,
             auto,
-            looks: Looks::default(),
+            looks: Snapshots::default(),
             parameters: Arc::new(vec![0.5; d]),
             version: 0,
             times: Vec::new(),

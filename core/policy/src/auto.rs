@@ -35,9 +35,9 @@
 //! The controller knows the times and losses of pushes, and how the parameters moved. It knows
 //! neither gradients nor messages nor clocks.
 
-mod course;
-mod looks;
 mod pace;
+mod snapshots;
+mod trajectory;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -46,9 +46,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use self::course::Course;
-pub use self::looks::{Kept, Look, Looks};
 use self::pace::{Measured, Pace};
+pub use self::snapshots::{Kept, Look, Snapshots};
+use self::trajectory::Trajectory;
 use crate::consistency::ConsistencySpec;
 use crate::mode::Mode;
 use crate::rules::ParticipationSpec;
@@ -87,7 +87,7 @@ pub struct Auto {
     /// The largest window that a worker may have now.
     ceiling: u32,
     climb: Climb,
-    course: Course,
+    course: Trajectory,
     /// Pushes since a window grew.
     settled: u64,
     /// Number of times that a version has diverged.
@@ -184,7 +184,7 @@ impl Auto {
             most,
             ceiling: most,
             climb: Climb::default(),
-            course: Course::default(),
+            course: Trajectory::default(),
             settled: 0,
             divergences: 0,
             grows: true,
@@ -321,7 +321,7 @@ impl Auto {
         if !self.course.is_due() {
             return None;
         }
-        let spacing = Course::spacing(self.under_way, self.settled > 16 * self.patience());
+        let spacing = Trajectory::spacing(self.under_way, self.settled > 16 * self.patience());
         let loss = self.loss();
         let is_up = self.climb.climbs(loss, EASY);
         let Seen { worker, version, .. } = *seen;
@@ -331,7 +331,7 @@ impl Auto {
         Some(Choice::Look(Look { version, anew, approved }))
     }
 
-    /// Receives the result of a measurement: the sums of [`Looks::look`] over all keys, empty if it
+    /// Receives the result of a measurement: the sums of [`Snapshots::look`] over all keys, empty if it
     /// returned none. Returns the change to make, if any.
     pub fn looked(&mut self, mode: &Mode, sums: &[ExactSum]) -> Option<Choice> {
         let Looking { worker, measured, spacing, is_up } = self.looking.take()?;

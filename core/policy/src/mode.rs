@@ -106,7 +106,7 @@ impl Mode {
         }
         let is_auto = self.consistency == ConsistencySpec::Auto;
         if is_auto && *self != Self::of(ConsistencySpec::Auto) {
-            return Err(ModeError::NotUpToYou);
+            return Err(ModeError::ChosenByAuto);
         }
         let weighs_workers = matches!(
             self.consistency,
@@ -267,7 +267,7 @@ pub enum ModeError {
     /// Several mini-batches under way although each must wait for the update with the previous one.
     OneByOne(ConsistencySpec),
     /// `auto` together with settings that it chooses itself.
-    NotUpToYou,
+    ChosenByAuto,
     /// A staleness rule with numbers out of range.
     Staleness(StalenessSpec),
     /// Two rules that each replace a worker's gradient by state of other gradients.
@@ -287,7 +287,7 @@ impl fmt::Display for ModeError {
                 "in-flight above 1 with consistency = {consistency}, which gives a worker one \
                  mini-batch at a time; use 1 or auto, or another consistency such as asp or delay:4"
             ),
-            Self::NotUpToYou => f.write_str(
+            Self::ChosenByAuto => f.write_str(
                 "consistency = auto chooses in-flight, staleness, max-staleness and participation \
                  itself: leave them out, or choose a consistency",
             ),

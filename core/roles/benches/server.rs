@@ -31,7 +31,7 @@ use pstrain_policy::rules::Aggregation;
 use pstrain_roles::node::{Effect, Input, Node, Server};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{Hello, ParametersHeader, Pull, Push, PushHeader, Ready};
-use pstrain_wire::{Decoder, Limits, Message, Spares, encode};
+use pstrain_wire::{BufferPool, Decoder, Limits, Message, encode};
 
 const WORKERS: u32 = 8;
 const ROWS: u64 = 1000;
@@ -75,7 +75,7 @@ struct Bench {
     name: String,
     server: Server,
     decoders: Vec<Decoder>,
-    spares: Spares,
+    spares: BufferPool,
     /// What each worker was given last.
     given: Vec<Option<ParametersHeader>>,
     /// Bytes of the last answer's head; kept for its memory.
@@ -96,7 +96,7 @@ impl Bench {
             name: mode.to_string(),
             server,
             decoders: (0..workers).map(|_| Decoder::new(limits)).collect(),
-            spares: Spares::default(),
+            spares: BufferPool::default(),
             given: vec![None; workers],
             head: Vec::new(),
             next: 0,
@@ -133,7 +133,7 @@ impl Bench {
                 if let Message::Parameters(parameters) = message {
                     self.given[peer.0 as usize] = Some(parameters.header);
                 }
-            } else if let Effect::Spare(vector) = effect {
+            } else if let Effect::Recycle(vector) = effect {
                 self.spares.give(vector);
             }
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::range::{How, RangePart};
+use crate::range::{PushRule, RangePart};
 use crate::worker::ParametersHeader;
 use pstrain_compute::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_compute::params::{KeyMap, KeyRange, Move};
@@ -156,7 +156,7 @@ pub enum Decision {
     /// keys does nothing.
     PushRange {
         /// How the values change the parameters.
-        how: How,
+        how: PushRule,
         /// Values of some of the keys; further decisions carry the rest.
         part: RangePart,
     },

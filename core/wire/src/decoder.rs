@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::buffer_pool::BufferPool;
 use crate::checksum::crc32c_append;
 use crate::frame::{
     CHECKSUM_BYTES, FrameError, HEADER_BYTES, Header, decode, is_heartbeat, parse_header,
@@ -9,7 +10,6 @@ use crate::frame::{
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::received::Received;
-use crate::spares::Spares;
 
 /// Finds the messages in a stream of bytes that may be split at any point.
 ///
@@ -69,12 +69,12 @@ impl Decoder {
 
     /// Adds bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
-        self.feed_in(bytes, &mut Spares::default());
+        self.feed_in(bytes, &mut BufferPool::default());
     }
 
     /// As [`Self::feed`], with the buffer taken from `spares`. It goes back there once it is empty:
     /// of many streams, few are inside a frame at a time.
-    pub fn feed_in(&mut self, mut bytes: &[u8], spares: &mut Spares) {
+    pub fn feed_in(&mut self, mut bytes: &[u8], spares: &mut BufferPool) {
         if self.failed.is_some() {
             return;
         }
@@ -132,14 +132,14 @@ impl Decoder {
     /// further call returns the same error.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end at the first None")]
     pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
-        self.next_in(&mut Spares::for_one())
+        self.next_in(&mut BufferPool::for_one())
     }
 
     /// As [`Self::next`], with the values in buffers of `spares`.
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub fn next_in(&mut self, spares: &mut Spares) -> Result<Option<Message>, FrameError> {
+    pub fn next_in(&mut self, spares: &mut BufferPool) -> Result<Option<Message>, FrameError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -156,7 +156,7 @@ impl Decoder {
         found
     }
 
-    fn find(&mut self, spares: &mut Spares) -> Result<Option<Message>, FrameError> {
+    fn find(&mut self, spares: &mut BufferPool) -> Result<Option<Message>, FrameError> {
         if let Some(body) = &self.body {
             // Bytes that follow the payload, the checksum first, collect in `buffer`.
             if body.received.missing() > 0 || self.buffer.len() < CHECKSUM_BYTES {
@@ -178,7 +178,7 @@ impl Decoder {
 
     /// Starts a payload once header and control part of its frame are complete. Its further bytes
     /// go directly to their final memory.
-    fn begin_body(&mut self, spares: &mut Spares) -> Result<(), FrameError> {
+    fn begin_body(&mut self, spares: &mut BufferPool) -> Result<(), FrameError> {
         let bytes = &self.buffer[self.used..];
         let Some(header) = parse_header(bytes, self.limits)? else { return Ok(()) };
         let Some((head, begun)) = bytes.split_at_checked(HEADER_BYTES + header.control) else {

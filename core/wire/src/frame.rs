@@ -6,6 +6,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::buffer_pool::BufferPool;
 use crate::checksum::crc32c_append;
 use crate::kind::Kind;
 use crate::limits::Limits;
@@ -13,7 +14,6 @@ use crate::message::Message;
 use crate::received::Received;
 use crate::refusal::Refusal;
 use crate::release::PROTOCOL_VERSION;
-use crate::spares::Spares;
 use crate::worker::{Parameters, Push};
 
 /// Bytes of a frame before its control part.
@@ -106,7 +106,7 @@ pub fn payload(message: &Message) -> Payload<'_> {
 /// [`FrameError`] if the bytes are not exactly one valid frame.
 pub fn decode_whole(bytes: &[u8]) -> Result<Message, FrameError> {
     let limits = Limits { control: u32::MAX, payload: u32::MAX };
-    match decode(bytes, limits, &mut Spares::for_one())? {
+    match decode(bytes, limits, &mut BufferPool::for_one())? {
         Some((message, length)) if length == bytes.len() => Ok(message),
         _ => Err(FrameError::Cut),
     }
@@ -277,7 +277,7 @@ impl Header {
     }
 
     /// Allocates the receive buffer of the payload.
-    pub(super) fn receive(&self, spares: &mut Spares) -> Received {
+    pub(super) fn receive(&self, spares: &mut BufferPool) -> Received {
         Received::of(self.payload, self.kind == Kind::Push, spares)
     }
 }
@@ -287,7 +287,7 @@ impl Header {
 pub(super) fn decode(
     bytes: &[u8],
     limits: Limits,
-    spares: &mut Spares,
+    spares: &mut BufferPool,
 ) -> Result<Option<(Message, usize)>, FrameError> {
     let Some(header) = parse_header(bytes, limits)? else { return Ok(None) };
     let checked = HEADER_BYTES + header.control + header.payload;

@@ -81,9 +81,9 @@ impl fmt::Display for Identity {
 
 /// Error for a text that is not an identity that can be proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoIdentity(String);
+pub struct UnknownIdentity(String);
 
-impl fmt::Display for NoIdentity {
+impl fmt::Display for UnknownIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -93,19 +93,19 @@ impl fmt::Display for NoIdentity {
     }
 }
 
-impl core::error::Error for NoIdentity {}
+impl core::error::Error for UnknownIdentity {}
 
 impl FromStr for Identity {
-    type Err = NoIdentity;
+    type Err = UnknownIdentity;
 
-    fn from_str(text: &str) -> Result<Self, NoIdentity> {
+    fn from_str(text: &str) -> Result<Self, UnknownIdentity> {
         Ok(match text {
             "pstrain:server" => Self::Server,
             "pstrain:worker" => Self::Worker(None),
             "pstrain:client" => Self::Client,
             _ => match text.strip_prefix("pstrain:worker:").map(str::parse) {
                 Some(Ok(worker)) => Self::Worker(Some(worker)),
-                _ => return Err(NoIdentity(text.into())),
+                _ => return Err(UnknownIdentity(text.into())),
             },
         })
     }

@@ -120,6 +120,7 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+mod buffer_pool;
 pub mod checkpoint;
 mod checksum;
 pub mod client;
@@ -140,7 +141,6 @@ mod received;
 mod refusal;
 mod release;
 pub mod replica;
-mod spares;
 mod spent;
 mod status;
 pub mod worker;
@@ -148,6 +148,7 @@ pub mod worker;
 use pstrain_policy::job::Job;
 use sha2::Digest as _;
 
+pub use buffer_pool::BufferPool;
 pub use checksum::crc32c;
 pub use decoder::Decoder;
 pub use frame::decode_whole;
@@ -160,7 +161,6 @@ pub use message::Message;
 pub use outgoing::Outgoing;
 pub use refusal::Refusal;
 pub use release::{BUILD, PROTOCOL_VERSION};
-pub use spares::Spares;
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{
     LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus, Status,

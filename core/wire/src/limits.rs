@@ -11,7 +11,7 @@ pub struct Limits {
 
 impl Limits {
     /// For a server before the peer's Hello: a handshake and nothing more.
-    pub const STRANGER: Self = Self { control: 4 * 1024, payload: 0 };
+    pub const UNAUTHENTICATED: Self = Self { control: 4 * 1024, payload: 0 };
     /// For a worker or a status client that dialled the peer itself: a job or a long status.
     pub const DIALER: Self = Self { control: 16 * 1024 * 1024, payload: 0 };
 
@@ -20,7 +20,7 @@ impl Limits {
 
     /// For a server that has requested values from a client: one part of them.
     pub const PUSHER: Self =
-        Self { payload: bytes_of(crate::range::MOST_PART_KEYS as usize), ..Self::STRANGER };
+        Self { payload: bytes_of(crate::range::MOST_PART_KEYS as usize), ..Self::UNAUTHENTICATED };
 
     /// For a server that has accepted a worker: gradients of `parameters` values, key lists with a
     /// value for each key, and a fingerprint that counts each of up to 65,536 classes.

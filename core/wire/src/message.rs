@@ -14,7 +14,7 @@ use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::refusal::Refusal;
-use crate::replica::{Candidacy, Combined, Deposed, Entry, Follow, Kept, Promise, Standby, State};
+use crate::replica::{Combined, Deposed, Entry, Follow, Kept, Standby, State, Vote, VoteRequest};
 use crate::status::Status;
 use crate::worker::{
     Bye, End, ExamplesChunk, Heartbeat, Hello, Parameters, Pull, PullExamples, Push, Ready, Welcome,
@@ -93,9 +93,9 @@ pub enum Message {
     /// Standby to primary: the number of entries that it has kept.
     Kept(Kept),
     /// Server to elector: requests a vote to lead.
-    Candidacy(Candidacy),
+    VoteRequest(VoteRequest),
     /// Elector to server: the vote, granted or denied.
-    Promise(Promise),
+    Vote(Vote),
     /// Server to worker or server: the address of its standby.
     Standby(Standby),
     /// Server to server: fences the receiver, because the sender leads now.

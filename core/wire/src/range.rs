@@ -124,14 +124,14 @@ fn non_zeros(keys: KeyRange, values: Vec<f32>) -> impl Iterator<Item = (u64, f32
 /// How pushed values change the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum PushRule {
     /// The values are added to them.
     Add,
     /// The values replace them.
     Set,
 }
 
-impl How {
+impl PushRule {
     /// Returns the new value of a parameter for which `value` is pushed. Adding 0 changes no bit
     /// (not even of -0), so a 0 may be pushed or left out with the same result.
     #[must_use]
@@ -144,7 +144,7 @@ impl How {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for PushRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Add => "add",
@@ -153,18 +153,18 @@ impl fmt::Display for How {
     }
 }
 
-/// Error for a text that names no [`How`].
+/// Error for a text that names no [`PushRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoSuchHow;
+pub struct UnknownPushRule;
 
-impl FromStr for How {
-    type Err = NoSuchHow;
+impl FromStr for PushRule {
+    type Err = UnknownPushRule;
 
-    fn from_str(text: &str) -> Result<Self, NoSuchHow> {
+    fn from_str(text: &str) -> Result<Self, UnknownPushRule> {
         match text {
             "add" => Ok(Self::Add),
             "set" => Ok(Self::Set),
-            _ => Err(NoSuchHow),
+            _ => Err(UnknownPushRule),
         }
     }
 }
@@ -180,7 +180,7 @@ pub struct PushRange {
     /// The keys; none for all.
     pub keys: Option<KeyRange>,
     /// How the values change the parameters.
-    pub how: How,
+    pub how: PushRule,
 }
 
 /// Server to client: requests the next part of the values.
@@ -233,7 +233,7 @@ pub struct PushedRange {
     /// All keys of the push.
     pub keys: KeyRange,
     /// How the values change the parameters.
-    pub how: How,
+    pub how: PushRule,
     /// The values, in the order of the keys.
     pub parts: Vec<RangePart>,
 }
@@ -304,10 +304,10 @@ mod tests {
 
     #[test]
     fn adding_nothing_changes_no_bit() {
-        assert_eq!(How::Add.of(-0.0, 0.0).to_bits(), (-0.0_f32).to_bits());
-        assert_eq!((How::Add.of(1.0, 0.5), How::Set.of(1.0, 0.5)), (1.5, 0.5));
-        assert_eq!(How::Set.of(1.0, -0.0).to_bits(), (-0.0_f32).to_bits());
-        for how in [How::Add, How::Set] {
+        assert_eq!(PushRule::Add.of(-0.0, 0.0).to_bits(), (-0.0_f32).to_bits());
+        assert_eq!((PushRule::Add.of(1.0, 0.5), PushRule::Set.of(1.0, 0.5)), (1.5, 0.5));
+        assert_eq!(PushRule::Set.of(1.0, -0.0).to_bits(), (-0.0_f32).to_bits());
+        for how in [PushRule::Add, PushRule::Set] {
             assert_eq!(alloc::format!("{how}").parse(), Ok(how));
         }
     }

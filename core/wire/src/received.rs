@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::spares::Spares;
+use crate::buffer_pool::BufferPool;
 use crate::worker::Seen;
 use pstrain_compute::params::are_finite;
 
@@ -11,7 +11,7 @@ const WORD: usize = size_of::<f32>();
 
 /// Words that are allocated before they arrive: 256 KiB. A length in a header alone cannot make
 /// this side allocate more.
-const BELIEVED_WORDS: usize = 64 * 1024;
+const UNVERIFIED_WORDS: usize = 64 * 1024;
 
 /// The bytes of a payload, in memory that can become its values without a copy.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub(super) struct Received {
 
 impl Received {
     /// Starts a payload of `bytes` bytes. It allocates little more than has arrived: at most
-    /// [`BELIEVED_WORDS`], or twice the bytes that have arrived, unless `spares` has a buffer of
+    /// [`UNVERIFIED_WORDS`], or twice the bytes that have arrived, unless `spares` has a buffer of
     /// the size.
-    pub(super) fn of(bytes: usize, looks: bool, spares: &mut Spares) -> Self {
+    pub(super) fn of(bytes: usize, looks: bool, spares: &mut BufferPool) -> Self {
         let words = bytes.div_ceil(WORD);
         let mut values = spares.take(words);
         let vector: &mut Vec<f32> = Arc::make_mut(&mut values);
@@ -60,7 +60,7 @@ impl Received {
         let values: &mut Vec<f32> = Arc::make_mut(&mut self.values);
         let had = values.len();
         if words > had {
-            let believed = all.min(words.max(BELIEVED_WORDS).max(2 * had));
+            let believed = all.min(words.max(UNVERIFIED_WORDS).max(2 * had));
             values.reserve_exact(believed - had);
             values.resize(believed, 0.0);
         }
@@ -84,7 +84,7 @@ impl Received {
         let mut rest = bytes;
         while !rest.is_empty() && self.missing() > 0 {
             // Piecewise, because memory grows only to twice the bytes that have arrived.
-            let room = self.room(rest.len().min((WORD * BELIEVED_WORDS).max(self.come)));
+            let room = self.room(rest.len().min((WORD * UNVERIFIED_WORDS).max(self.come)));
             let (piece, after) = rest.split_at(room.len());
             room.copy_from_slice(piece);
             self.filled(piece.len());
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn however_it_is_cut_the_same_comes_out() {
         let bytes: Vec<u8> = (0..=66).collect();
-        let mut spares = Spares::default();
+        let mut spares = BufferPool::default();
         for length in 0..bytes.len() {
             let bytes = &bytes[..length];
             for piece in 1..9 {
@@ -152,7 +152,7 @@ mod tests {
                 let mut values = [1.5_f32; 20];
                 values[place] = bad;
                 let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                let mut received = Received::of(80, true, &mut Spares::default());
+                let mut received = Received::of(80, true, &mut BufferPool::default());
                 bytes.chunks(7).for_each(|piece| received.take(piece));
                 let (values, seen) = received.into_values().unwrap();
                 assert!(!seen.finite && !values[place].is_finite());
@@ -162,10 +162,10 @@ mod tests {
 
     #[test]
     fn memory_comes_with_the_bytes_unless_there_is_some_to_spare() {
-        let mut spares = Spares::default();
+        let mut spares = BufferPool::default();
         let mut received = Received::of(1 << 30, false, &mut spares);
         received.take(&[1; 1000]);
-        assert_eq!(received.values.capacity(), BELIEVED_WORDS);
+        assert_eq!(received.values.capacity(), UNVERIFIED_WORDS);
         received.take(&[1; 2_000_000]);
         assert!(received.values.capacity() <= 2_000_000);
         let spare = Arc::new(vec![1.0; 1 << 20]);

@@ -162,7 +162,7 @@ pub struct Kept {
 /// Server to elector: requests a vote. An elector that grants it follows no other server in this
 /// term, and none in an earlier term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Candidacy {
+pub struct VoteRequest {
     /// The run.
     pub run: u64,
     /// The server of the job that the candidate wants to be.
@@ -187,14 +187,14 @@ pub enum Stage {
     /// answered.
     Binds,
     /// The candidate's partner came back before enough electors were bound: no elector is bound any
-    /// longer. The candidate has led in no term after [`Candidacy::kept`], and will not lead in
+    /// longer. The candidate has led in no term after [`VoteRequest::kept`], and will not lead in
     /// this one.
     Releases,
 }
 
 /// Elector to candidate: the vote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Promise {
+pub struct Vote {
     /// The elector.
     pub elector: Elector,
     /// Earlier incarnations of a worker in this run, with the same worker id in the same process,

@@ -73,7 +73,7 @@ impl Cluster {
             }),
             trainer: None,
             incoming: Decoder::new(Limits::DIALER),
-            outgoing: Decoder::new(Limits::STRANGER),
+            outgoing: Decoder::new(Limits::UNAUTHENTICATED),
             is_over: false,
         };
         let workers = (0..u64::from(WORKERS)).map(device).collect();
@@ -159,7 +159,7 @@ impl Cluster {
             Effect::Done(result) => {
                 self.reason = Some(result.map_err(|error| error.to_string())?);
             }
-            Effect::Close(_) | Effect::Report(_) | Effect::Spare(_) => {}
+            Effect::Close(_) | Effect::Report(_) | Effect::Recycle(_) => {}
             other => return Err(format!("nobody here can do what the server wants: {other:?}")),
         }
         Ok(())
@@ -191,7 +191,7 @@ impl Cluster {
                 result.map_err(|error| error.to_string())?;
                 self.workers[number].is_over = true;
             }
-            Effect::Close(_) | Effect::Report(_) | Effect::Spare(_) => {}
+            Effect::Close(_) | Effect::Report(_) | Effect::Recycle(_) => {}
             other => return Err(format!("nobody here can do what a worker wants: {other:?}")),
         }
         Ok(())

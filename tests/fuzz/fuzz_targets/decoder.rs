@@ -62,7 +62,7 @@ fn run(limits: Limits, piece: usize, bytes: &[u8]) {
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&[mode, piece], bytes)) = bytes.split_first_chunk() else { return };
-    let all = [Limits::STRANGER, Limits::DIALER, Limits::of_worker(10), OPEN];
+    let all = [Limits::UNAUTHENTICATED, Limits::DIALER, Limits::of_worker(10), OPEN];
     let limits = all[usize::from(mode % 4)];
     let piece = usize::from(piece) + 1;
     if mode & 4 == 0 {

@@ -150,7 +150,7 @@ impl World<'_> {
                 Effect::Report(_)
                 | Effect::Limit(..)
                 | Effect::SendExamples { .. }
-                | Effect::Spare(_) => {}
+                | Effect::Recycle(_) => {}
                 other => panic!("{other:?} is nothing a server wants"),
             }
         }

@@ -17,7 +17,7 @@ use pstrain_policy::job::Job;
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
 use pstrain_roles::node::{Compute, Event, Ledger, Point, Server};
-use pstrain_wire::range::{How, PushedRange, RangeHeader, RangeOf, Statistics};
+use pstrain_wire::range::{PushRule, PushedRange, RangeHeader, RangeOf, Statistics};
 use pstrain_wire::worker::Push;
 
 use super::deck::Deck;
@@ -287,7 +287,7 @@ impl Books {
     fn range_pushed(&mut self, point: &Point, pushed: &PushedRange) {
         self.check_fence(point);
         let mut parameters = self.history.last().expect("the initial ones").clone();
-        let sets = pushed.how == How::Set;
+        let sets = pushed.how == PushRule::Set;
         if sets {
             parameters[pushed.keys.indices()].fill(0.0);
         }
@@ -423,7 +423,7 @@ impl Books {
             let made = self.computed.get_mut(&(*key, self.sent[key].0)).expect("it was computed");
             made.counts.clone_from(&made.gradient);
             let squares = update.squares(&made.gradient);
-            if let Some(factor) = squares.and_then(|squares| update.shortening(&squares)) {
+            if let Some(factor) = squares.and_then(|squares| update.clip_factor(&squares)) {
                 made.counts.iter_mut().for_each(|value| *value *= factor);
             }
         }

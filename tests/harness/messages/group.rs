@@ -16,7 +16,7 @@ use pstrain_wire::group::{
     Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
 };
 use pstrain_wire::holders::Holders;
-use pstrain_wire::range::How;
+use pstrain_wire::range::PushRule;
 
 use super::Messages;
 
@@ -175,7 +175,7 @@ impl Messages {
                 Decision::Found(Found::Nearest(places.collect()))
             }
             14 => Decision::Checkpoint { number: self.number(), oldest: self.number() },
-            15 => Decision::PushRange { how: How::Set, part: self.range_part() },
+            15 => Decision::PushRange { how: PushRule::Set, part: self.range_part() },
             _ => Decision::Show { version, keys: self.keys() },
         }
     }

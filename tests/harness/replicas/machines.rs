@@ -8,7 +8,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Input, decode_input};
 use pstrain_wire::Message;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::replica::{EntryKind, Promise, Stage};
+use pstrain_wire::replica::{EntryKind, Stage, Vote};
 
 use super::{Fallen, Fate, Happening, Lab, Machine, Process, Rank, SERVERS};
 
@@ -92,7 +92,7 @@ impl Lab {
 
     pub(super) fn send(&mut self, process: usize, peer: PeerId, item: Item) {
         if let Item::Message(message) = &item {
-            let asks = matches!(message, Message::Candidacy(_)) && !self.leads(process);
+            let asks = matches!(message, Message::VoteRequest(_)) && !self.leads(process);
             self.result.asked += u64::from(asks);
             self.count(message);
         }
@@ -262,7 +262,7 @@ impl Lab {
     pub(super) fn is_deaf(&mut self, process: usize, message: &Message) -> bool {
         let Some(Return { victim, binds, .. }) = &mut self.returns else { return false };
         let is_bound =
-            matches!(message, Message::Promise(Promise { stage: Stage::Binds, granted: true, .. }));
+            matches!(message, Message::Vote(Vote { stage: Stage::Binds, granted: true, .. }));
         let is_it = is_bound && *victim == Some(process);
         *binds |= is_it;
         is_it

@@ -75,7 +75,7 @@ impl World<'_> {
                     self.processes[process].result = Some(result);
                     self.stop(process);
                 }
-                Effect::Report(_) | Effect::Limit(..) | Effect::Spare(_) => {}
+                Effect::Report(_) | Effect::Limit(..) | Effect::Recycle(_) => {}
                 effect => panic!("no worker asks for {effect:?}"),
             }
         }

@@ -5,7 +5,7 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_roles::node::{Event, Input};
 use pstrain_wire::Message;
-use pstrain_wire::range::{How, PartDue, PushRange, RangePart};
+use pstrain_wire::range::{PartDue, PushRange, PushRule, RangePart};
 
 use super::World;
 use super::links::{End, Item};
@@ -18,11 +18,11 @@ impl World<'_> {
         let end = begin + 1 + self.rng.below(all);
         let end = if self.percent(95) { end.min(all) } else { end };
         let keys = KeyRange::new(begin, end).ok().filter(|_| self.percent(60));
-        let how = if self.percent(50) { How::Add } else { How::Set };
+        let how = if self.percent(50) { PushRule::Add } else { PushRule::Set };
         self.push(keys, how);
     }
 
-    fn push(&mut self, keys: Option<KeyRange>, how: How) {
+    fn push(&mut self, keys: Option<KeyRange>, how: PushRule) {
         let push = PushRange { protocol_max: 1, keys, how };
         self.connect(None, None);
         self.send(self.links.len() - 1, End::Server, Item::Message(Message::PushRange(push)));

@@ -19,7 +19,7 @@ use pstrain_policy::job::{
 };
 use pstrain_policy::mode::{Mode, Switch, SwitchAt};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec};
-use pstrain_wire::range::How;
+use pstrain_wire::range::PushRule;
 
 use crate::policies::{draw_next, draw_policy, draw_rules, most_gradients};
 use crate::toy::sparse_rows;
@@ -65,7 +65,7 @@ pub struct Settings {
     pub calm_at: Duration,
     /// After which version a client pushes values for all keys, and what becomes of the parameters;
     /// none does if there is none.
-    pub push: Option<(Version, How)>,
+    pub push: Option<(Version, PushRule)>,
 }
 
 /// How often what goes wrong, until the calm.

@@ -196,7 +196,7 @@ impl World<'_> {
                     }
                     return;
                 }
-                Effect::Report(_) | Effect::Limit(..) | Effect::Spare(_) => {}
+                Effect::Report(_) | Effect::Limit(..) | Effect::Recycle(_) => {}
                 effect => panic!("no shard asks for {effect:?}"),
             }
         }

@@ -83,8 +83,8 @@ fn lengths_over_the_limit_are_refused_before_their_bytes_have_come() {
                 bytes.extend(payload.to_le_bytes());
                 bytes
             };
-            let found = |bytes: &[u8]| garbage(kind, Limits::STRANGER, bytes);
-            let (length, limit) = (u32::MAX, Limits::STRANGER.control);
+            let found = |bytes: &[u8]| garbage(kind, Limits::UNAUTHENTICATED, bytes);
+            let (length, limit) = (u32::MAX, Limits::UNAUTHENTICATED.control);
             assert_eq!(found(&header(length, 0)), FrameError::Control { length, limit });
             assert_eq!(found(&header(10, 1)), FrameError::Payload { length: 1, limit: 0 });
             let big = FrameError::Payload { length: 1 << 31, limit: 0 };

@@ -15,7 +15,7 @@ use pstrain_roles::node::Event;
 use pstrain_roles::store::Store;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
-use pstrain_wire::range::{How, RangePart};
+use pstrain_wire::range::{PushRule, RangePart};
 use pstrain_wire::worker::EndReason;
 
 use super::{LARGEST, bits, for_seeds, of_all_kinds};
@@ -93,7 +93,7 @@ fn bsp_with_values_pushed_in_the_middle_is_the_same_on_however_many_servers() {
             settings = settings.measuring();
         }
         let without = let_happen(&settings);
-        let how = if seed % 2 == 0 { How::Add } else { How::Set };
+        let how = if seed % 2 == 0 { PushRule::Add } else { PushRule::Set };
         settings.push = Some((Version(1), how));
         let one = let_happen(&settings);
         assert_eq!(one.reason, EndReason::BudgetReached);
@@ -133,7 +133,7 @@ fn keys_move_after_a_push_to_some_of_them() {
     let after = |keys| {
         let mut store = Store::new(&job, &model, keys).unwrap();
         store.gave(WorkerId(0), Version(0));
-        store.push(How::Add, &pushed);
+        store.push(PushRule::Add, &pushed);
         store.part(keys).unwrap()
     };
     let parts = halves.map(after).to_vec();

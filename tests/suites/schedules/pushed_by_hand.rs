@@ -12,7 +12,7 @@ use pstrain_wire::client::PullStatus;
 use pstrain_wire::decision::Decision;
 use pstrain_wire::group::{Decisions, Enlist, Place};
 use pstrain_wire::identity::Identity;
-use pstrain_wire::range::{How, MOST_PART_KEYS, PartDue, PushRange, RangePart};
+use pstrain_wire::range::{MOST_PART_KEYS, PartDue, PushRange, PushRule, RangePart};
 use pstrain_wire::worker::Bye;
 use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, WaitReason, encode};
 
@@ -20,7 +20,7 @@ use super::by_hand::{Hand, RUN, sent, server};
 
 const CLIENT: PeerId = PeerId(7);
 
-fn push_range(keys: Option<KeyRange>, how: How) -> Message {
+fn push_range(keys: Option<KeyRange>, how: PushRule) -> Message {
     Message::PushRange(PushRange { protocol_max: PROTOCOL_VERSION, keys, how })
 }
 
@@ -52,29 +52,29 @@ fn nobody_may_send_values_who_was_not_asked_for_them() {
     let mut server = server();
     let keys = all(&server);
     // Nobody has asked to: then a part is no first message, and its values would be over the limit.
-    assert_eq!(Limits::STRANGER.payload, 0);
+    assert_eq!(Limits::UNAUTHENTICATED.payload, 0);
     let out = ask(&mut server, PeerId(1), Identity::Anyone, part(keys, 1.0));
     assert!(why(&out).contains("RangePart message came where a hello"), "{out:?}");
     // Nor may a worker.
-    let out = ask(&mut server, PeerId(2), Identity::Worker(None), push_range(None, How::Add));
+    let out = ask(&mut server, PeerId(2), Identity::Worker(None), push_range(None, PushRule::Add));
     assert!(matches!(sent(&out)[..], [Message::Refused(Refusal::Identity { .. })]), "{out:?}");
     let raised = |out: &Outbox| {
         let is = |effect: &Effect| matches!(effect, Effect::Limit(_, limits) if *limits == Limits::PUSHER);
         out.iter().any(is)
     };
     assert!(!raised(&out));
-    let out = ask(&mut server, CLIENT, Identity::Client, push_range(None, How::Add));
+    let out = ask(&mut server, CLIENT, Identity::Client, push_range(None, PushRule::Add));
     assert_eq!(sent(&out), [&Message::PartDue(PartDue { part: keys, keys })]);
     assert!(raised(&out), "{out:?}");
     // As many may as there is room for.
     for peer in 10..13 {
-        let out = ask(&mut server, PeerId(peer), Identity::Client, push_range(None, How::Add));
+        let out = ask(&mut server, PeerId(peer), Identity::Client, push_range(None, PushRule::Add));
         assert!(raised(&out), "{out:?}");
     }
-    let out = ask(&mut server, PeerId(13), Identity::Client, push_range(None, How::Add));
+    let out = ask(&mut server, PeerId(13), Identity::Client, push_range(None, PushRule::Add));
     assert!(why(&out).contains("other clients are pushing"), "{out:?}");
     server.give(Input::Disconnected { peer: PeerId(10), why: "gone".into() });
-    let out = ask(&mut server, PeerId(14), Identity::Client, push_range(None, How::Add));
+    let out = ask(&mut server, PeerId(14), Identity::Client, push_range(None, PushRule::Add));
     assert!(raised(&out), "{out:?}");
 }
 
@@ -95,16 +95,16 @@ fn values_that_are_wrong_change_nothing() {
     tries.push((Message::RangePart(short), "in no known form"));
     for (place, (message, words)) in (20..).zip(tries) {
         let peer = PeerId(place);
-        ask(&mut server, peer, Identity::Client, push_range(None, How::Set));
+        ask(&mut server, peer, Identity::Client, push_range(None, PushRule::Set));
         let out = server.tell(peer, message);
         assert!(why(&out).contains(words), "{words:?}: {out:?}");
     }
     let beyond = KeyRange::new(1, keys.end() + 1).unwrap();
-    let out = ask(&mut server, CLIENT, Identity::Client, push_range(Some(beyond), How::Set));
+    let out = ask(&mut server, CLIENT, Identity::Client, push_range(Some(beyond), PushRule::Set));
     assert!(why(&out).contains("there are no keys"), "{out:?}");
     // One that says nothing more is not waited for.
     let silent = PeerId(30);
-    ask(&mut server, silent, Identity::Client, push_range(None, How::Set));
+    ask(&mut server, silent, Identity::Client, push_range(None, PushRule::Set));
     server.now = server.now + Toy::new(1, 8).job.membership.lease;
     let out = server.give(Input::Wake);
     assert!(why(&out).contains("no values came within"), "{out:?}");
@@ -116,7 +116,7 @@ fn what_is_pushed_waits_for_what_is_under_way_and_nobody_goes_on_before() {
     let mut server = server();
     let push = server.take_in(PeerId(1));
     let keys = all(&server);
-    ask(&mut server, CLIENT, Identity::Client, push_range(None, How::Set));
+    ask(&mut server, CLIENT, Identity::Client, push_range(None, PushRule::Set));
     let out = server.tell(CLIENT, part(keys, 0.25));
     assert!(sent(&out).is_empty(), "answered before the fence: {out:?}");
     let wait = server.node.status(server.now).wait.expect("somebody to wait for");
@@ -131,11 +131,11 @@ fn what_is_pushed_waits_for_what_is_under_way_and_nobody_goes_on_before() {
     let pushed = |effect: &Effect| matches!(effect, Effect::Report(Event::RangePushed { .. }));
     assert_eq!(out.iter().filter(|effect| pushed(effect)).count(), 1);
     // Once the run is over, whoever waits is told so; and so is who comes then.
-    ask(&mut server, PeerId(8), Identity::Client, push_range(None, How::Add));
+    ask(&mut server, PeerId(8), Identity::Client, push_range(None, PushRule::Add));
     server.tell(PeerId(8), part(keys, 1.0));
-    ask(&mut server, PeerId(9), Identity::Client, push_range(None, How::Add));
+    ask(&mut server, PeerId(9), Identity::Client, push_range(None, PushRule::Add));
     server.give(Input::Drain);
-    let out = ask(&mut server, PeerId(10), Identity::Client, push_range(None, How::Add));
+    let out = ask(&mut server, PeerId(10), Identity::Client, push_range(None, PushRule::Add));
     assert_eq!(why(&out), "the run is over, or about to be");
     let out = server.tell(PeerId(1), Message::Bye(Bye { incarnation: Incarnation(1) }));
     let told = sent(&out).into_iter().filter_map(|message| match message {
@@ -153,11 +153,11 @@ fn ftrl_takes_values_before_training_only() {
     job.update.optimizer = OptimizerSpec::FTRL;
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
     let keys = all(&server);
-    ask(&mut server, CLIENT, Identity::Client, push_range(None, How::Set));
+    ask(&mut server, CLIENT, Identity::Client, push_range(None, PushRule::Set));
     let out = server.tell(CLIENT, part(keys, 0.5));
     assert!(sent(&out).contains(&&Message::RangePushed(Ok(Version(1)))), "{out:?}");
     server.take_in(PeerId(1));
-    let out = ask(&mut server, PeerId(8), Identity::Client, push_range(None, How::Set));
+    let out = ask(&mut server, PeerId(8), Identity::Client, push_range(None, PushRule::Set));
     assert!(why(&out).contains("optimizer = ftrl"), "{out:?}");
 }
 
@@ -182,7 +182,7 @@ fn ten_million_keys_are_pushed_in_messages_that_servers_take() {
         on_disk: None,
     };
     server.tell(other, Message::Enlist(enlist(None)));
-    let mut out = ask(&mut server, CLIENT, Identity::Client, push_range(None, How::Add));
+    let mut out = ask(&mut server, CLIENT, Identity::Client, push_range(None, PushRule::Add));
     let mut parts = 0;
     while let [Message::PartDue(PartDue { part: due, .. })] = sent(&out)[..] {
         assert!(due.len() <= MOST_PART_KEYS);

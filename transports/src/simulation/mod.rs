@@ -243,7 +243,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
                 Ending::Run => self.has_ended = true,
             },
             // Limits guard against hostile bytes, and there are no bytes here.
-            Effect::Limit(..) | Effect::Spare(_) => {}
+            Effect::Limit(..) | Effect::Recycle(_) => {}
             Effect::Prepare(_)
             | Effect::Compute(_)
             | Effect::Evaluate(_)

@@ -9,7 +9,7 @@ use mio::event::Source;
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::{Decoder, Limits, LinkFigures, Message, Outgoing, Spares};
+use pstrain_wire::{BufferPool, Decoder, Limits, LinkFigures, Message, Outgoing};
 
 use super::door::Origin;
 use super::secure::{Broken, Layer, UNPROVED};
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     /// Read buffer.
     pub(super) buffer: Vec<u8>,
     /// Buffer pool for the values of messages.
-    pub(super) spares: Spares,
+    pub(super) spares: BufferPool,
     /// Events since the last wait.
     pub(super) events: Vec<TransportEvent>,
 }
@@ -105,7 +105,7 @@ impl Connection {
             state,
             accepted,
             origin,
-            decoder: Decoder::new(Limits::STRANGER),
+            decoder: Decoder::new(Limits::UNAUTHENTICATED),
             queue: VecDeque::new(),
             queued_bytes: 0,
             received: 0,

@@ -22,7 +22,7 @@ use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::Target;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::{Limits, LinkFigures, Message, Spares};
+use pstrain_wire::{BufferPool, Limits, LinkFigures, Message};
 
 use crate::address::Address;
 use crate::clock::WallClock;
@@ -143,7 +143,7 @@ impl SocketTransport {
             next_id: 0,
             shared: Shared {
                 buffer: vec![0; READ_BYTES],
-                spares: Spares::default(),
+                spares: BufferPool::default(),
                 events: Vec::new(),
             },
             traffic: Arc::default(),
@@ -443,7 +443,7 @@ impl Transport for SocketTransport {
     fn limit(&mut self, id: PeerId, limits: Limits) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.limit(limits);
-            if limits != Limits::STRANGER
+            if limits != Limits::UNAUTHENTICATED
                 && let Some(ready) = self.door.take_in(id)
             {
                 self.on_ready(id, ready);

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use half::{bf16, f16};
 
-use super::coded::Values;
-use super::{Code, Memory};
+use super::encoded::Values;
+use super::{Memory, ValueEncoder};
 use crate::rng::Random;
 
 /// IEEE 754 half precision: rounds to nearest, ties to even, and saturates at the largest number.
@@ -16,7 +16,7 @@ pub(super) struct Half;
 #[derive(Debug)]
 pub(super) struct Brain;
 
-impl Code for Half {
+impl ValueEncoder for Half {
     fn code(&self, values: Vec<f32>, _memory: &mut Memory, _random: &mut Random) -> Values {
         let code = |value: &f32| {
             let near = f16::from_f32(*value);
@@ -26,7 +26,7 @@ impl Code for Half {
     }
 }
 
-impl Code for Brain {
+impl ValueEncoder for Brain {
     fn code(&self, values: Vec<f32>, _memory: &mut Memory, _random: &mut Random) -> Values {
         let code = |value: &f32| {
             let near = bf16::from_f32(*value);

@@ -6,8 +6,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::coded::Values;
-use super::{Code, Memory};
+use super::encoded::Values;
+use super::{Memory, ValueEncoder};
 use crate::params::Layout;
 use crate::rng::{Random, Stream};
 
@@ -73,7 +73,7 @@ impl PowerSgd {
     }
 }
 
-impl Code for PowerSgd {
+impl ValueEncoder for PowerSgd {
     fn code(&self, values: Vec<f32>, memory: &mut Memory, _random: &mut Random) -> Values {
         let pieces = self.tensors.iter().zip(memory).map(|(tensor, warm)| {
             let matrix = &values[tensor.keys.clone()];

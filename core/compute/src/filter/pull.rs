@@ -7,7 +7,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::coded::{Coded, Encoded, Values};
+use super::encoded::{Coded, Encoded, Values};
 
 /// The parameters that are sent to a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

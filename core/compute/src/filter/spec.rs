@@ -126,7 +126,7 @@ const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE
 impl FilterSpec {
     /// True for a filter that encodes values; false for a sparsifier.
     #[must_use]
-    pub const fn is_coding(&self) -> bool {
+    pub const fn encodes_values(&self) -> bool {
         !matches!(
             self,
             Self::ZeroSkip
@@ -380,7 +380,7 @@ impl Filters {
                 return Err(FilterError::Number { filter, allowed });
             }
             let before = place.checked_sub(1).and_then(|place| self.chain.get(place));
-            if let Some(&after) = before.filter(|before| before.is_coding()) {
+            if let Some(&after) = before.filter(|before| before.encodes_values()) {
                 return Err(FilterError::Late { filter, after });
             }
             if matches!(filter, FilterSpec::PowerSgd { .. }) && place > 0 {

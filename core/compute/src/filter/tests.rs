@@ -12,8 +12,8 @@ use crate::params::{KeyRange, Layout};
 use crate::rng::Stream;
 use crate::task::Task;
 
-mod carrying;
 mod chains;
+mod error_feedback;
 mod wire;
 
 const CHAINS: [&str; 16] = [
@@ -49,10 +49,10 @@ fn filters(chain: &str, error_feedback: ErrorFeedback) -> Filters {
     Filters { chain, error_feedback, ..Filters::default() }
 }
 
-fn carrier(chain: &str, error_feedback: ErrorFeedback, values: usize) -> Carrier {
+fn carrier(chain: &str, error_feedback: ErrorFeedback, values: usize) -> FilterChain {
     let filters = filters(chain, error_feedback);
     filters.validate().unwrap();
-    Carrier::of(&filters, Stream::new(3), WorkerId(0), &layout(values)).unwrap()
+    FilterChain::of(&filters, Stream::new(3), WorkerId(0), &layout(values)).unwrap()
 }
 
 fn task(batch: u64) -> Task {

@@ -103,7 +103,7 @@ impl UpdateSpec {
     /// Returns the factor that clips a worker's gradient with this sum of squares to
     /// `clip_contribution`; `None` if the gradient is within the bound.
     #[must_use]
-    pub fn shortening(&self, squares: &ExactSum) -> Option<f32> {
+    pub fn clip_factor(&self, squares: &ExactSum) -> Option<f32> {
         let most = f64::from(self.clip_contribution?);
         let norm = squares.root();
         (norm > most).then(|| (most / norm) as f32)
@@ -172,7 +172,7 @@ impl Updater {
     /// Performs one part of the current step, of at most [`BLOCK`] keys.
     pub fn step(&mut self, params: &mut [f32], given: Step<'_>) {
         let (mut bent, mut step) = (None, given);
-        if self.bends() {
+        if self.uses_curvature() {
             // Initialised only in this branch: clearing the array costs as much as many a step.
             let bent = &mut bent.insert([0.0; BLOCK])[..step.curvature.len()];
             // Weight decay adds to the second derivative of the loss.
@@ -183,7 +183,7 @@ impl Updater {
         }
         // Without functions there is no need to copy the block.
         if self.functions.is_empty() {
-            return self.step_alone(params, step);
+            return self.optimizer_step(params, step);
         }
         let keys = params.len();
         let [mut before, mut gradient, mut rates] = [[0.0; BLOCK]; 3];
@@ -194,10 +194,10 @@ impl Updater {
         }
         let rates = &mut rates[..keys];
         rates.fill(step.learning_rate);
-        if self.bends() {
+        if self.uses_curvature() {
             (0..).zip(&mut *rates).for_each(|(place, rate)| *rate = step.rate(place));
         }
-        self.step_alone(params, step);
+        self.optimizer_step(params, step);
         let stepped = Stepped { first: step.first, before, gradient, rates };
         for function in &mut self.functions {
             function.apply(params, &stepped);
@@ -205,12 +205,12 @@ impl Updater {
     }
 
     /// True if steps are scaled by the curvature of the loss.
-    pub const fn bends(&self) -> bool {
+    pub const fn uses_curvature(&self) -> bool {
         matches!(self.spec.optimizer, OptimizerSpec::Diagonal)
     }
 
     /// Weight decay and the optimiser's step, without the functions.
-    fn step_alone(&mut self, params: &mut [f32], step: Step<'_>) {
+    fn optimizer_step(&mut self, params: &mut [f32], step: Step<'_>) {
         let decay = self.spec.weight_decay;
         if decay == 0.0 {
             return self.optimizer.step(params, &step);

@@ -78,8 +78,8 @@ impl Aggregator {
 
     /// Returns true if steps use the gradients' bounds on the curvature of the loss.
     #[must_use]
-    pub const fn bends(&self) -> bool {
-        self.updater.bends()
+    pub const fn uses_curvature(&self) -> bool {
+        self.updater.uses_curvature()
     }
 
     /// Saves or restores the combined gradient of an update that is not applied yet.
@@ -88,7 +88,7 @@ impl Aggregator {
     /// [`SavedError`] if the archive does not hold this state.
     pub fn archive_combined(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.own("combined", &mut self.combined)?;
-        if self.bends() {
+        if self.uses_curvature() {
             archive.own("curvature", &mut self.scattered.curvature)?;
         }
         Ok(())

@@ -110,7 +110,7 @@ impl Aggregator {
         let pairs = || gradients.clone().zip(gradients.clone().skip(1));
         if merging == Merging::Apart
             || closing != Closing::Everything
-            || !pairs().any(|(one, next)| one.is_beside(&next))
+            || !pairs().any(|(one, next)| one.merges_with(&next))
         {
             return None;
         }
@@ -119,7 +119,7 @@ impl Aggregator {
         for mut next in gradients {
             let place = merged.len();
             match merged.get_mut(first) {
-                Some((kept, sum)) if kept.is_beside(&next) => {
+                Some((kept, sum)) if kept.merges_with(&next) => {
                     if merging == Merging::Latest {
                         (kept.values, kept.base) = (next.values, next.base);
                     } else {
@@ -141,7 +141,7 @@ impl Aggregator {
 impl Gradient<'_> {
     /// Returns true if `next`, the following gradient, must be merged into this one and has not
     /// been.
-    fn is_beside(&self, next: &Self) -> bool {
+    fn merges_with(&self, next: &Self) -> bool {
         (self.worker, self.part) == (next.worker, next.part) && !next.values.is_empty()
     }
 }

@@ -7,14 +7,14 @@
 
 mod blocks;
 mod correction;
-mod given;
 mod iterations;
 mod measure;
 mod merging;
 mod plan;
+mod preaggregated;
 mod robust;
-mod scattered;
 mod shares;
+mod sparse;
 mod table;
 mod weights;
 
@@ -35,8 +35,8 @@ use self::correction::Correction;
 use self::iterations::Iterations;
 use self::merging::kept;
 use self::plan::Plan;
-use self::scattered::Scattered;
 use self::shares::Shares;
+use self::sparse::SparseSum;
 use self::table::Table;
 use self::weights::Factors;
 use crate::consistency::ConsistencySpec;
@@ -44,7 +44,7 @@ use crate::mode::Mode;
 use crate::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
 use pstrain_compute::id::{Clock, PartId, Version, WorkerId};
 use pstrain_compute::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
-use pstrain_compute::params::{Cut, KeyList, emptied};
+use pstrain_compute::params::{Cut, KeyList, cleared};
 use pstrain_compute::saved::{Archive, SavedError};
 
 /// A gradient with the data that determines its weight.
@@ -98,7 +98,7 @@ pub struct Aggregator {
     retired: Arc<Vec<f32>>,
     /// The combined gradient, if it is needed as a whole; kept to reuse its memory.
     combined: Vec<f32>,
-    scattered: Scattered,
+    scattered: SparseSum,
     workers: u32,
     parameters: usize,
 }
@@ -191,7 +191,7 @@ impl Aggregator {
             scratch: Scratch::new(parameters),
             retired: Arc::default(),
             combined: Vec::new(),
-            scattered: Scattered::new(parameters),
+            scattered: SparseSum::new(parameters),
             workers,
             parameters,
         })
@@ -322,7 +322,7 @@ impl Aggregator {
         self.combined.resize(self.parameters, 0.0);
         let Self { correction, combination, plan, scratch, combined, scattered, .. } = self;
         if is_scattered(gradients.clone()) {
-            if self.updater.bends() {
+            if self.updater.uses_curvature() {
                 scattered.bend(plan, gradients.clone());
             }
             return scattered.add(plan, gradients, combined);
@@ -447,7 +447,7 @@ impl Aggregator {
                 update(keys.start, &mut parameters[keys]);
             }
         } else {
-            let next = emptied(retired);
+            let next = cleared(retired);
             next.reserve_exact(self.parameters);
             for keys in blocks(self.parameters) {
                 next.extend_from_slice(&parameters[keys.clone()]);

@@ -122,7 +122,7 @@ impl Run {
         let before = Arc::new(self.parameters.clone());
         self.aggregator.combine(gradients.clone(), &self.parameters, closing);
         let mut as_told = self.parameters.clone();
-        if self.told.is_known_by_sum() {
+        if self.told.needs_only_combined() {
             self.told.note(bare.iter().map(Given::gradient), &self.parameters, closing);
             self.told.give(self.aggregator.combined());
         } else {

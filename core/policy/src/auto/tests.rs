@@ -17,7 +17,7 @@ struct Link {
 /// A controller and its workers.
 struct Bench {
     auto: Auto,
-    looks: Looks,
+    looks: Snapshots,
     mode: Mode,
     links: Vec<Link>,
     clocks: Vec<f64>,
@@ -29,7 +29,7 @@ impl Bench {
     fn new(links: &[Link]) -> Self {
         Self {
             auto: Auto::new(2084),
-            looks: Looks::default(),
+            looks: Snapshots::default(),
             mode: Auto::first(true),
             links: links.to_vec(),
             clocks: alloc::vec![0.0; links.len()],
@@ -239,7 +239,7 @@ fn parameters_that_swing_halve_the_windows_where_the_loss_is_up() {
         bench.go(3000, |_| 0.5);
         let (begin, chosen, widest) = (bench.pushes, bench.chosen.len(), bench.auto.widest());
         // Each look is half a period after the previous one.
-        let half = Course::spacing(bench.auto.under_way, true);
+        let half = Trajectory::spacing(bench.auto.under_way, true);
         let swings = |push: u64| if ((push - begin) / half).is_multiple_of(2) { 1.0 } else { -1.0 };
         bench.go_along(6 * half as usize, |_| loss, swings);
         let why = bench.chosen[chosen..].iter().find_map(|choice| match choice {
@@ -264,7 +264,7 @@ fn a_loss_that_climbs_brings_back_parameters_from_before() {
     });
     let version = *restored.expect("the loss climbed");
     // At most three looks and one that was not due yet.
-    let spacing = Course::spacing(2 * 6, true);
+    let spacing = Trajectory::spacing(2 * 6, true);
     assert!(version.0 < begin && version.0 + 4 * spacing > begin, "{version} {begin}");
     let kept = bench.looks.good().expect("it was looked at");
     assert_eq!(*kept.parameters, [kept.version.0 as f32]);

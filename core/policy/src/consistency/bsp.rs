@@ -20,7 +20,7 @@ impl Consistency for Bsp {
     }
 
     fn closes(&self, cohort: &Cohort) -> Closing {
-        if cohort.owing() == 0 { Closing::Everything } else { Closing::NotYet }
+        if cohort.members_owing() == 0 { Closing::Everything } else { Closing::NotYet }
     }
 
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {

@@ -31,7 +31,7 @@ pub struct Cohort {
     /// The iteration of the last contribution.
     latest: Clock,
     /// Number of members that have not contributed to the open round.
-    owing: usize,
+    members_owing: usize,
     /// True if the received gradients suffice for an update.
     covered: bool,
     /// Mini-batches that the budget asks for beyond the updates so far; `None` without such a
@@ -87,12 +87,12 @@ impl Cohort {
     /// The clock of the slowest member.
     #[must_use]
     pub fn slowest(&self) -> Option<Clock> {
-        self.hindmost().map(|(clock, _)| clock)
+        self.slowest_member().map(|(clock, _)| clock)
     }
 
     /// The slowest member with its clock; of several, the one with the lowest id.
     #[must_use]
-    pub fn hindmost(&self) -> Option<(Clock, WorkerId)> {
+    pub fn slowest_member(&self) -> Option<(Clock, WorkerId)> {
         self.clocks.first().copied()
     }
 
@@ -151,8 +151,8 @@ impl Cohort {
     /// Only this number, and never a comparison of counts, tells if a round is complete: the
     /// contribution of a member that has left since must not stand in for one that is still owed.
     #[must_use]
-    pub const fn owing(&self) -> usize {
-        self.owing
+    pub const fn members_owing(&self) -> usize {
+        self.members_owing
     }
 
     /// Returns true if the contributions to the open round suffice for an update, for policies
@@ -204,7 +204,7 @@ impl Cohort {
         self.leave(worker);
         self.members.insert(worker, Standing { clock, contributed: false, pass });
         self.clocks.insert((clock, worker));
-        self.owing += 1;
+        self.members_owing += 1;
     }
 
     /// Removes `worker` from the members; its contributions stay. Returns its clock, if it was a
@@ -215,7 +215,7 @@ impl Cohort {
         if standing.contributed {
             self.gone += 1;
         } else {
-            self.owing -= 1;
+            self.members_owing -= 1;
         }
         Some(standing.clock)
     }
@@ -232,7 +232,7 @@ impl Cohort {
         if !standing.contributed {
             standing.contributed = true;
             self.contributors.push(worker);
-            self.owing -= 1;
+            self.members_owing -= 1;
         }
         self.clocks.remove(&(clock, worker));
         self.clocks.insert((Clock(clock.0 + 1), worker));
@@ -269,7 +269,7 @@ impl Cohort {
                 && standing.contributed
             {
                 standing.contributed = false;
-                self.owing += 1;
+                self.members_owing += 1;
             }
         }
     }

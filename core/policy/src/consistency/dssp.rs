@@ -60,7 +60,7 @@ impl Dssp {
         let pace = |worker: WorkerId| {
             self.paces.get(&worker).and_then(|pace| Some((pace.began.as_nanos(), pace.interval?)))
         };
-        let slowest = cohort.hindmost().and_then(|(_, slowest)| pace(slowest));
+        let slowest = cohort.slowest_member().and_then(|(_, slowest)| pace(slowest));
         let (Some((last, own)), Some((begun, other))) = (pace(worker), slowest) else { return 0 };
         let wait = |more: u64| {
             let push = last.saturating_add(more.saturating_mul(own));

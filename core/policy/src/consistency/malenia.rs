@@ -61,7 +61,7 @@ impl Consistency for Malenia {
         let enough = members * members * (1.0 + ROUNDING) + ROUNDING
             >= f64::from(self.gradients) * self.inverses;
         let done = enough || cohort.is_spent() || self.exact.len() == self.counts.len();
-        if cohort.owing() == 0 && done { Closing::Everything } else { Closing::NotYet }
+        if cohort.members_owing() == 0 && done { Closing::Everything } else { Closing::NotYet }
     }
 
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
@@ -71,7 +71,11 @@ impl Consistency for Malenia {
     }
 
     fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
-        if cohort.owing() > 0 { !cohort.contributed(worker) } else { !self.exact.contains(&worker) }
+        if cohort.members_owing() > 0 {
+            !cohort.contributed(worker)
+        } else {
+            !self.exact.contains(&worker)
+        }
     }
 
     fn gate(&self, cohort: &Cohort) -> u64 {

@@ -67,15 +67,15 @@ impl RoundRobin {
 
 impl Consistency for RoundRobin {
     fn may_start(&self, cohort: &Cohort, worker: WorkerId, under_way: u32) -> bool {
-        match (cohort.lead(worker) + u64::from(under_way), cohort.hindmost()) {
+        match (cohort.lead(worker) + u64::from(under_way), cohort.slowest_member()) {
             (0, _) => true,
-            (1, Some((_, hindmost))) => worker < hindmost,
+            (1, Some((_, slowest_member))) => worker < slowest_member,
             _ => false,
         }
     }
 
     fn awaits(&self, cohort: &Cohort, worker: WorkerId) -> bool {
-        cohort.hindmost().is_some_and(|(_, hindmost)| hindmost == worker)
+        cohort.slowest_member().is_some_and(|(_, slowest_member)| slowest_member == worker)
     }
 
     fn next_turn(&self, cohort: &Cohort) -> Option<Time> {
@@ -84,7 +84,7 @@ impl Consistency for RoundRobin {
 
     fn gate(&self, cohort: &Cohort) -> u64 {
         // One more than the number of turns so far, counting 2^32 workers per cycle.
-        cohort.hindmost().map_or(0, |(clock, worker)| {
+        cohort.slowest_member().map_or(0, |(clock, worker)| {
             clock.0.wrapping_shl(u32::BITS).wrapping_add(u64::from(worker.0)).wrapping_add(1)
         })
     }

@@ -1,7 +1,7 @@
 //! Filters of the workers of a job.
 
 use super::Job;
-use pstrain_compute::filter::Carrier;
+use pstrain_compute::filter::FilterChain;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::params::Layout;
 use pstrain_compute::rng::Stream;
@@ -10,8 +10,8 @@ impl Job {
     /// The filters of `worker`, for a model with this layout, before its first gradient; `None` if
     /// gradients are sent unfiltered.
     #[must_use]
-    pub fn carrier(&self, worker: WorkerId, layout: &Layout) -> Option<Carrier> {
+    pub fn carrier(&self, worker: WorkerId, layout: &Layout) -> Option<FilterChain> {
         let filters = (&self.filters, self.blocks);
-        Carrier::new(filters, &self.update, Stream::new(self.seed), worker, layout)
+        FilterChain::new(filters, &self.update, Stream::new(self.seed), worker, layout)
     }
 }

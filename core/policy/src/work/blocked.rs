@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-use super::Dealer;
+use super::Assigner;
 use pstrain_compute::id::{BatchId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
@@ -20,16 +20,16 @@ pub(super) struct Blocked {
     due: Version,
 }
 
-impl Dealer for Blocked {
+impl Assigner for Blocked {
     fn due(&mut self, update: Version) {
         self.due = update;
     }
 
-    fn deal(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
+    fn assign(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
         Some(Task::own(worker, BatchId(self.due.0)))
     }
 
-    /// Does nothing: [`Dealer::due`] determines the mini-batch that a replacement computes.
+    /// Does nothing: [`Assigner::due`] determines the mini-batch that a replacement computes.
     fn put_back(&mut self, _worker: WorkerId, _task: Task) {}
 
     fn set_rows(&mut self, _worker: WorkerId, _rows: &[u64]) -> Result<(), String> {

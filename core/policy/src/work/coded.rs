@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Dealer, Share, Weights, batch_samples, set_rows};
+use super::{Assigner, Share, Weights, batch_samples, set_rows};
 use crate::consistency::Cohort;
 use crate::job::Job;
 use crate::rules::Aggregation;
@@ -56,8 +56,8 @@ impl Coded {
     }
 }
 
-impl Dealer for Coded {
-    fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task> {
+impl Assigner for Coded {
+    fn assign(&mut self, worker: WorkerId, version: Version) -> Option<Task> {
         if self.is_there(worker) {
             return None;
         }
@@ -69,7 +69,7 @@ impl Dealer for Coded {
     }
 
     fn renew(&mut self, worker: WorkerId, task: Task, version: Version) -> Option<Task> {
-        if task.batch.0 == version.0 { None } else { self.deal(worker, version) }
+        if task.batch.0 == version.0 { None } else { self.assign(worker, version) }
     }
 
     fn wants(&self, worker: WorkerId, task: Task, version: Version) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! A [`Task`] names them. It is sent with the parameters and returned with the gradient, and a
 //! gradient is a function of its task and its parameters alone, independent of the worker. By
-//! default each worker goes through its own partition; otherwise a [`Dealer`] assigns tasks. Like a
+//! default each worker goes through its own partition; otherwise a [`Assigner`] assigns tasks. Like a
 //! consistency policy it answers the server's questions, and the server has no branch on its kind.
 
 mod blocked;
@@ -37,10 +37,10 @@ use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 
 /// Assigner of mini-batches, for jobs in which workers do not just go through their own partitions.
-pub trait Dealer: Debug + Send {
+pub trait Assigner: Debug + Send {
     /// Assigns the next task of `worker`, on parameters of `version`. Returns `None`, without a
     /// state change, if it has nothing to do before the next update.
-    fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task>;
+    fn assign(&mut self, worker: WorkerId, version: Version) -> Option<Task>;
 
     /// Announces the version of the update that the next assigned gradient belongs to.
     fn due(&mut self, _update: Version) {}
@@ -156,7 +156,7 @@ impl Job {
     ///
     /// # Errors
     /// [`CodeError`] if the job asks for an impossible gradient code.
-    pub fn dealer(&self) -> Result<Option<Box<dyn Dealer>>, CodeError> {
+    pub fn assigner(&self) -> Result<Option<Box<dyn Assigner>>, CodeError> {
         Ok(match (self.code()?, self.redundancy, self.work) {
             (Some(code), ..) => Some(Box::new(Coded::new(self, code)?)),
             (None, Redundancy::Partial { tasks }, _) => {

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::Dealer;
+use super::Assigner;
 use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
 use pstrain_compute::task::Task;
 
@@ -11,8 +11,8 @@ use pstrain_compute::task::Task;
 pub(super) type Given = (u32, u64);
 
 /// Assigns the next mini-batch of `worker`.
-pub(super) fn deal(dealer: &mut impl Dealer, worker: u32) -> Option<Given> {
-    let task = dealer.deal(WorkerId(worker), Version(0))?;
+pub(super) fn assign(assigner: &mut impl Assigner, worker: u32) -> Option<Given> {
+    let task = assigner.assign(WorkerId(worker), Version(0))?;
     Some((task.part.0, task.batch.0))
 }
 
@@ -32,20 +32,20 @@ impl Course {
     }
 
     /// Assigns `worker` another mini-batch.
-    pub(super) fn ask(&mut self, dealer: &mut impl Dealer, worker: u32) -> Option<Given> {
-        let given = deal(dealer, worker)?;
+    pub(super) fn ask(&mut self, assigner: &mut impl Assigner, worker: u32) -> Option<Given> {
+        let given = assign(assigner, worker)?;
         self.under_way.entry(worker).or_default().push(given);
         self.given.insert(given);
         Some(given)
     }
 
     /// Removes `worker`, whose mini-batches are put back.
-    pub(super) fn leave(&mut self, dealer: &mut impl Dealer, worker: u32) {
+    pub(super) fn leave(&mut self, assigner: &mut impl Assigner, worker: u32) {
         for (part, batch) in self.under_way.remove(&worker).into_iter().flatten() {
             let (part, batch) = (PartId(part), BatchId(batch));
-            dealer.put_back(WorkerId(worker), Task { part, batch, examples: 0 });
+            assigner.put_back(WorkerId(worker), Task { part, batch, examples: 0 });
         }
-        dealer.left(WorkerId(worker));
+        assigner.left(WorkerId(worker));
     }
 
     /// Checks that no mini-batch is assigned twice at a time, or again after completion.

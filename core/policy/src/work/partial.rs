@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dealer, set_rows};
+use super::{Assigner, set_rows};
 use crate::consistency::Cohort;
 use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
@@ -62,8 +62,8 @@ impl Partial {
     }
 }
 
-impl Dealer for Partial {
-    fn deal(&mut self, worker: WorkerId, version: Version) -> Option<Task> {
+impl Assigner for Partial {
+    fn assign(&mut self, worker: WorkerId, version: Version) -> Option<Task> {
         let given = self.given(worker, version);
         let number = (0..self.tasks).find(|&number| {
             given >> number & 1 == 0 && !self.has_arrived(self.part(worker, number))
@@ -73,7 +73,7 @@ impl Dealer for Partial {
     }
 
     fn renew(&mut self, worker: WorkerId, task: Task, version: Version) -> Option<Task> {
-        if task.batch.0 == version.0 { None } else { self.deal(worker, version) }
+        if task.batch.0 == version.0 { None } else { self.assign(worker, version) }
     }
 
     fn wants(&self, _worker: WorkerId, task: Task, version: Version) -> bool {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::Dealer;
+use super::Assigner;
 use super::parts::{Gate, Parts};
 use crate::job::Job;
 use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
@@ -86,8 +86,8 @@ impl Reassigned {
     }
 }
 
-impl Dealer for Reassigned {
-    fn deal(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
+impl Assigner for Reassigned {
+    fn assign(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
         let own = worker.0 as usize;
         let Some(index) = self.choose(own) else {
             self.gate.refuse();
@@ -144,64 +144,64 @@ impl Dealer for Reassigned {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::once::{Course, deal};
+    use super::super::once::{Course, assign};
     use super::*;
 
     /// Creates partitions with `rows` examples each, all of whose workers are present.
     fn partitions(rows: &[u64], epochs: u64) -> Reassigned {
-        let mut dealer = Reassigned {
+        let mut assigner = Reassigned {
             parts: Parts::of(rows, epochs),
             partitions: alloc::vec![Partition::default(); rows.len()],
             gate: Gate::default(),
         };
         for worker in 0..rows.len() {
-            come(&mut dealer, rows, worker as u32);
+            come(&mut assigner, rows, worker as u32);
         }
-        dealer
+        assigner
     }
 
-    fn come(dealer: &mut Reassigned, rows: &[u64], worker: u32) {
+    fn come(assigner: &mut Reassigned, rows: &[u64], worker: u32) {
         let mut own = rows.to_vec();
         own.rotate_left(worker as usize);
-        dealer.set_rows(WorkerId(worker), &own).unwrap();
+        assigner.set_rows(WorkerId(worker), &own).unwrap();
     }
 
     #[test]
     fn a_partition_without_its_worker_is_done_by_the_others_and_given_back() {
         let rows = [8, 8, 8];
-        let mut dealer = partitions(&rows, 3);
-        assert_eq!(deal(&mut dealer, 2), Some((2, 0)));
-        dealer.put_back(WorkerId(2), Task { part: PartId(2), batch: BatchId(0), examples: 0 });
-        dealer.left(WorkerId(2));
+        let mut assigner = partitions(&rows, 3);
+        assert_eq!(assign(&mut assigner, 2), Some((2, 0)));
+        assigner.put_back(WorkerId(2), Task { part: PartId(2), batch: BatchId(0), examples: 0 });
+        assigner.left(WorkerId(2));
         // First its own epoch, then the rest of that epoch of the absent worker.
-        let first: Vec<_> = (0..3).map(|_| deal(&mut dealer, 0).unwrap()).collect();
+        let first: Vec<_> = (0..3).map(|_| assign(&mut assigner, 0).unwrap()).collect();
         assert_eq!(first, [(0, 0), (0, 1), (2, 0)]);
-        let second: Vec<_> = (0..4).map(|_| deal(&mut dealer, 1).unwrap()).collect();
+        let second: Vec<_> = (0..4).map(|_| assign(&mut assigner, 1).unwrap()).collect();
         assert_eq!(second, [(1, 0), (1, 1), (2, 1), (1, 2)]);
-        assert_eq!(dealer.reassigned(WorkerId(2)), 2);
-        come(&mut dealer, &rows, 2);
-        assert_eq!(deal(&mut dealer, 2), Some((2, 2)));
-        assert_eq!(deal(&mut dealer, 0), Some((0, 2)));
-        assert_eq!(deal(&mut dealer, 0), Some((0, 3)));
-        assert_eq!(deal(&mut dealer, 0), Some((0, 4)), "that of the other is its own again");
+        assert_eq!(assigner.reassigned(WorkerId(2)), 2);
+        come(&mut assigner, &rows, 2);
+        assert_eq!(assign(&mut assigner, 2), Some((2, 2)));
+        assert_eq!(assign(&mut assigner, 0), Some((0, 2)));
+        assert_eq!(assign(&mut assigner, 0), Some((0, 3)));
+        assert_eq!(assign(&mut assigner, 0), Some((0, 4)), "that of the other is its own again");
     }
 
     #[test]
     fn while_all_are_there_each_has_its_own_to_the_last_epoch() {
-        let mut dealer = partitions(&[8, 12], 2);
-        let own: Vec<_> = (0..4).map(|_| deal(&mut dealer, 0).unwrap()).collect();
+        let mut assigner = partitions(&[8, 12], 2);
+        let own: Vec<_> = (0..4).map(|_| assign(&mut assigner, 0).unwrap()).collect();
         assert_eq!(own, [(0, 0), (0, 1), (0, 2), (0, 3)]);
         // Its own partition is done, and it helps.
-        assert_eq!(deal(&mut dealer, 0), Some((1, 0)));
-        assert_eq!(deal(&mut dealer, 1), Some((1, 1)));
+        assert_eq!(assign(&mut assigner, 0), Some((1, 0)));
+        assert_eq!(assign(&mut assigner, 1), Some((1, 1)));
     }
 
     #[test]
     fn partitions_must_be_all_there_is() {
-        let mut dealer = partitions(&[5, 6], 1);
-        let told = dealer.set_rows(WorkerId(1), &[5, 5]).unwrap_err();
+        let mut assigner = partitions(&[5, 6], 1);
+        let told = assigner.set_rows(WorkerId(1), &[5, 5]).unwrap_err();
         assert_eq!(told, "10 rows in all partitions, where the job has 11");
-        assert!(dealer.set_rows(WorkerId(1), &[5, 6]).is_err(), "its own come first");
+        assert!(assigner.set_rows(WorkerId(1), &[5, 6]).is_err(), "its own come first");
     }
 
     proptest! {
@@ -212,7 +212,7 @@ mod tests {
             rows in prop::collection::vec(1_u64..40, 4),
             steps in prop::collection::vec((0_u32..4, 0..11), 0..600),
         ) {
-            let mut dealer = partitions(&rows, 2);
+            let mut assigner = partitions(&rows, 2);
             let all = 2 * rows.iter().map(|rows| rows.div_ceil(4)).sum::<u64>();
             let mut course = Course::default();
             let finish = (0..4).cycle().map(|worker| (worker, 0)).take(8 * all as usize);
@@ -222,17 +222,17 @@ mod tests {
                         if what < 5 {
                             course.bring(worker);
                         }
-                        if course.ask(&mut dealer, worker).is_none() {
+                        if course.ask(&mut assigner, worker).is_none() {
                             prop_assert_eq!(course.given.len() as u64, all);
                         }
                     }
-                    9 => come(&mut dealer, &rows, worker),
-                    _ => course.leave(&mut dealer, worker),
+                    9 => come(&mut assigner, &rows, worker),
+                    _ => course.leave(&mut assigner, worker),
                 }
                 course.check();
             }
             prop_assert_eq!(course.done(), all);
-            prop_assert!(dealer.is_used_up());
+            prop_assert!(assigner.is_used_up());
         }
     }
 }

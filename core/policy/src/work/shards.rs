@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::Dealer;
+use super::Assigner;
 use super::parts::{Gate, Parts};
 use crate::job::Job;
 use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
@@ -110,8 +110,8 @@ impl Shards {
     }
 }
 
-impl Dealer for Shards {
-    fn deal(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
+impl Assigner for Shards {
+    fn assign(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
         let task = |part, batch| Some(Task { part, batch, examples: 0 });
         if let Some((_, part, batch)) = self.again.pop_first() {
             return task(part, batch);
@@ -166,7 +166,7 @@ impl Dealer for Shards {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::once::{Course, deal};
+    use super::super::once::{Course, assign};
     use super::*;
 
     fn shards(workers: usize, rows: &[u64], epochs: u64) -> Shards {
@@ -187,27 +187,27 @@ mod tests {
     #[test]
     fn a_worker_goes_through_its_shard_and_then_through_half_of_anothers() {
         let mut shards = shards(3, &[32, 32], 2);
-        let (first, _) = deal(&mut shards, 0).unwrap();
+        let (first, _) = assign(&mut shards, 0).unwrap();
         let second = 1 - first;
-        assert_eq!(deal(&mut shards, 1), Some((second, 0)));
-        assert_eq!(deal(&mut shards, 0), Some((first, 1)));
+        assert_eq!(assign(&mut shards, 1), Some((second, 0)));
+        assert_eq!(assign(&mut shards, 0), Some((first, 1)));
         // The second worker has 7 left, of which 4 go to the third worker.
-        assert_eq!(deal(&mut shards, 2), Some((second, 4)));
-        assert_eq!(deal(&mut shards, 1), Some((second, 1)));
-        assert_eq!(deal(&mut shards, 2), Some((second, 5)));
+        assert_eq!(assign(&mut shards, 2), Some((second, 4)));
+        assert_eq!(assign(&mut shards, 1), Some((second, 1)));
+        assert_eq!(assign(&mut shards, 2), Some((second, 5)));
         // Mini-batches that were put back come first, and the shard of a departed worker is queued.
         shards.put_back(WorkerId(1), Task { part: PartId(second), batch: BatchId(1), examples: 0 });
         shards.left(WorkerId(1));
-        assert_eq!(deal(&mut shards, 0), Some((second, 1)));
+        assert_eq!(assign(&mut shards, 0), Some((second, 1)));
         for batch in 2..8 {
-            assert_eq!(deal(&mut shards, 0), Some((first, batch)));
+            assert_eq!(assign(&mut shards, 0), Some((first, batch)));
         }
-        assert_eq!(deal(&mut shards, 0), Some((second, 2)));
-        assert_eq!(deal(&mut shards, 0), Some((second, 3)));
-        assert_eq!(deal(&mut shards, 0), Some((second, 7)));
-        assert_eq!(deal(&mut shards, 2), Some((second, 6)));
+        assert_eq!(assign(&mut shards, 0), Some((second, 2)));
+        assert_eq!(assign(&mut shards, 0), Some((second, 3)));
+        assert_eq!(assign(&mut shards, 0), Some((second, 7)));
+        assert_eq!(assign(&mut shards, 2), Some((second, 6)));
         // The first mini-batch of the next epoch.
-        let (_, batch) = deal(&mut shards, 2).unwrap();
+        let (_, batch) = assign(&mut shards, 2).unwrap();
         assert_eq!(batch, 8);
     }
 
@@ -224,14 +224,14 @@ mod tests {
     fn the_order_of_shards_is_drawn_for_each_epoch() {
         let mut shards = shards(1, &[4; 20], 3);
         let mut epoch =
-            || -> Vec<u32> { (0..20).map(|_| deal(&mut shards, 0).unwrap().0).collect() };
+            || -> Vec<u32> { (0..20).map(|_| assign(&mut shards, 0).unwrap().0).collect() };
         let orders = [epoch(), epoch(), epoch()];
         assert!(orders[0] != orders[1] && orders[1] != orders[2]);
         for mut order in orders {
             order.sort_unstable();
             assert_eq!(order, (0..20).collect::<Vec<u32>>());
         }
-        assert_eq!(deal(&mut shards, 0), None);
+        assert_eq!(assign(&mut shards, 0), None);
         assert!(shards.is_used_up());
     }
 

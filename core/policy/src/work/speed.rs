@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::level::{Line, level};
-use super::{Dealer, Timed, set_rows};
+use super::{Assigner, Timed, set_rows};
 use crate::consistency::Cohort;
 use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
@@ -143,8 +143,8 @@ impl BySpeed {
     }
 }
 
-impl Dealer for BySpeed {
-    fn deal(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
+impl Assigner for BySpeed {
+    fn assign(&mut self, worker: WorkerId, _version: Version) -> Option<Task> {
         let index = worker.0 as usize;
         let (account, rows) = (self.workers.get_mut(index)?, *self.rows.get(index)?);
         let part = PartId::from(worker);
@@ -215,7 +215,7 @@ mod tests {
 
     /// Simulated machines that compute rounds.
     struct Machines {
-        dealer: BySpeed,
+        assigner: BySpeed,
         cohort: Cohort,
         /// Microseconds independent of the size, and microseconds per example.
         speeds: Vec<(u32, u32)>,
@@ -226,14 +226,14 @@ mod tests {
 
     impl Machines {
         fn new(batch_size: u32, rows: u64, speeds: &[(u32, u32)]) -> Self {
-            let mut dealer = BySpeed::new(speeds.len() as u32, batch_size);
+            let mut assigner = BySpeed::new(speeds.len() as u32, batch_size);
             let mut cohort = Cohort::default();
             for worker in (0..).map(WorkerId).take(speeds.len()) {
-                dealer.set_rows(worker, &[rows]).unwrap();
+                assigner.set_rows(worker, &[rows]).unwrap();
                 cohort.join(worker, Clock(0), 1);
             }
             let given = vec![Vec::new(); speeds.len()];
-            Self { dealer, cohort, speeds: speeds.into(), now: Time::ZERO, given }
+            Self { assigner, cohort, speeds: speeds.into(), now: Time::ZERO, given }
         }
 
         fn members(&self) -> Vec<WorkerId> {
@@ -241,14 +241,14 @@ mod tests {
         }
 
         fn sizes(&self) -> Vec<u32> {
-            let size = |worker: WorkerId| self.dealer.workers[worker.0 as usize].size;
+            let size = |worker: WorkerId| self.assigner.workers[worker.0 as usize].size;
             self.members().into_iter().map(size).collect()
         }
 
         /// The longest predicted time of the measured machines.
         fn longest(&self) -> f64 {
             let time = |worker: WorkerId| {
-                let account = &self.dealer.workers[worker.0 as usize];
+                let account = &self.assigner.workers[worker.0 as usize];
                 let Speed { start, slope } = account.speed?;
                 Some(start + slope * f64::from(account.size))
             };
@@ -262,13 +262,13 @@ mod tests {
             let (granted, mut tasks) = (self.now, Vec::new());
             for worker in self.members() {
                 let index = worker.0 as usize;
-                let task = self.dealer.deal(worker, Version(0)).unwrap();
+                let task = self.assigner.assign(worker, Version(0)).unwrap();
                 if lost.contains(&worker) {
-                    self.dealer.put_back(worker, task);
+                    self.assigner.put_back(worker, task);
                     self.cohort.leave(worker);
                     continue;
                 }
-                let rows = self.dealer.rows[index];
+                let rows = self.assigner.rows[index];
                 let samples = (rows - task.batch.0 % rows).min(task.examples.into());
                 self.given[index].extend(task.batch.0..task.batch.0 + samples);
                 let (start, each) = self.speeds[index];
@@ -277,14 +277,14 @@ mod tests {
                 let now = granted + compute + Duration::from_micros(start.into());
                 self.now = self.now.max(now);
                 let samples = samples as u32;
-                self.dealer.timed(worker, task, Timed { granted, now, compute, samples });
+                self.assigner.timed(worker, task, Timed { granted, now, compute, samples });
                 tasks.push(task);
             }
             tasks
         }
 
         fn update(&mut self) {
-            self.dealer.updated(&self.cohort);
+            self.assigner.updated(&self.cohort);
         }
     }
 
@@ -326,7 +326,7 @@ mod tests {
             }
             // Each example once a pass, except mini-batches of workers that left.
             for (index, given) in machines.given.iter_mut().enumerate() {
-                let account = &machines.dealer.workers[index];
+                let account = &machines.assigner.workers[index];
                 for &(batch, examples) in &account.again {
                     let left = rows - batch.0 % rows;
                     given.extend(batch.0..batch.0 + left.min(examples.into()));
@@ -383,15 +383,15 @@ mod tests {
         assert_eq!(machines.sizes(), [80, 120]);
 
         // Two pipelined mini-batches: the second starts when the first arrives, and takes as long.
-        let mut dealer = BySpeed::new(1, 100);
+        let mut assigner = BySpeed::new(1, 100);
         let task = Task { part: PartId(0), batch: BatchId(0), examples: 100 };
         let ms = Duration::from_millis;
         for now in [12, 22, 32] {
             let (granted, now) = (Time::ZERO, Time::ZERO + ms(now));
             let timed = Timed { granted, now, compute: ms(10), samples: 100 };
-            dealer.timed(WorkerId(0), task, timed);
+            assigner.timed(WorkerId(0), task, timed);
         }
-        let speed = dealer.workers[0].speed.unwrap();
+        let speed = assigner.workers[0].speed.unwrap();
         assert!((speed.start - 0.002 * 0.64).abs() < 1e-9, "{speed:?}");
     }
 }

@@ -19,7 +19,7 @@ use pstrain_compute::params::KeyRange;
 use pstrain_policy::job::Job;
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Closing;
-use pstrain_wire::range::{How, PushedRange};
+use pstrain_wire::range::{PushRule, PushedRange};
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Refusal, TimeSpent};
 
@@ -287,7 +287,7 @@ pub enum Event {
         /// The keys.
         keys: KeyRange,
         /// The operation on their parameters.
-        how: How,
+        how: PushRule,
         /// The values.
         #[serde(skip)]
         pushed: Arc<PushedRange>,

@@ -180,7 +180,7 @@ pub enum Effect {
     /// Write the last snapshot; answered by [`Input::Written`]. A failed write is retried.
     Write,
     /// A buffer of values from a message that the node no longer needs, for reuse.
-    Spare(Arc<Vec<f32>>),
+    Recycle(Arc<Vec<f32>>),
     /// Report an event.
     Report(Event),
     /// The node has finished.

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::Term;
-use pstrain_wire::replica::{Candidacy, Elector, Promise, Stage};
+use pstrain_wire::replica::{Elector, Stage, Vote, VoteRequest};
 
 /// The state of an elector's votes for one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Vote {
+pub(super) struct Ballot {
     /// The elector follows no leader of an earlier term.
     term: Term,
     /// The candidate that got the vote for `term`, and the term of what it had kept; none if the
@@ -20,7 +20,7 @@ pub(super) struct Vote {
     led: (Term, Option<u64>),
 }
 
-impl Vote {
+impl Ballot {
     /// The term of the last vote, or of the leader that the elector follows.
     pub(super) const fn term(&self) -> Term {
         self.term
@@ -44,14 +44,14 @@ impl Vote {
 
     /// Votes on a candidacy. A term gets one vote, and only for a candidate that has kept as much
     /// as the last server that may have led, or that is that server itself.
-    pub(super) fn answer(&mut self, elector: Elector, asked: Candidacy) -> Promise {
-        let Candidacy { term, kept, id, stage, .. } = asked;
+    pub(super) fn answer(&mut self, elector: Elector, asked: VoteRequest) -> Vote {
+        let VoteRequest { term, kept, id, stage, .. } = asked;
         let (led, by) = self.led;
         if stage == Stage::Releases {
             if by == Some(id) && led <= term {
                 self.led = (led.min(kept), by);
             }
-            return Promise { elector, before: Vec::new(), term, stage, granted: true };
+            return Vote { elector, before: Vec::new(), term, stage, granted: true };
         }
         let has_all = kept >= led || by == Some(id);
         let is_its = term == self.term && self.to.is_some_and(|(to, _)| to == id);
@@ -62,7 +62,7 @@ impl Vote {
                 self.led = (term, Some(id));
             }
         }
-        Promise { elector, before: Vec::new(), term: self.term, stage, granted }
+        Vote { elector, before: Vec::new(), term: self.term, stage, granted }
     }
 }
 
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
     use pstrain_compute::id::ServerId;
 
-    fn ask(vote: &mut Vote, stage: Stage, term: u64, kept: u64, id: u64) -> bool {
+    fn ask(vote: &mut Ballot, stage: Stage, term: u64, kept: u64, id: u64) -> bool {
         let (run, server, term, kept) = (7, ServerId::COORDINATOR, Term(term), Term(kept));
-        let asked = Candidacy { run, server, term, kept, id, stage };
+        let asked = VoteRequest { run, server, term, kept, id, stage };
         vote.answer(Elector::Coordinator, asked).granted
     }
 
-    fn followed() -> Vote {
-        let mut vote = Vote::default();
+    fn followed() -> Ballot {
+        let mut vote = Ballot::default();
         assert!(vote.follow(Term(1)));
         vote
     }

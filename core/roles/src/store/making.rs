@@ -67,7 +67,7 @@ impl Store {
         }
         let Self { contributions, aggregator, parameters, relay, .. } = self;
         let gathered = contributions.at(chosen.0.clone());
-        let gives = relay.wants(gathered.len()) && aggregator.is_known_by_sum();
+        let gives = relay.wants(gathered.len()) && aggregator.needs_only_combined();
         let gradients = gathered.iter().map(|gathered| gathered.gradient(version));
         if let Some(weights) = weights {
             let values = gradients.map(|gradient| gradient.values);

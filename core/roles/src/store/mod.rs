@@ -31,13 +31,13 @@ use pstrain_compute::params::{KeyList, KeyRange, first_not_finite};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::sum::ExactSum;
 use pstrain_policy::aggregate::{Aggregator, Merging};
-use pstrain_policy::auto::{Kept, Look, Looks};
+use pstrain_policy::auto::{Kept, Look, Snapshots};
 use pstrain_policy::job::Job;
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Closing;
 use pstrain_wire::decision::{Contribution, Decision};
 use pstrain_wire::keys::{Keys, KeysHeader};
-use pstrain_wire::range::{How, RangePart};
+use pstrain_wire::range::{PushRule, RangePart};
 use pstrain_wire::worker::{Parameters, ParametersHeader, Push};
 
 /// Parameter snapshots that were sent to a worker, oldest first.
@@ -56,7 +56,7 @@ pub struct Store {
     /// Combined gradients exchanged between primary and standby.
     relay: Relay,
     /// Measurements of `auto`.
-    looks: Looks,
+    looks: Snapshots,
     /// Recent parameter snapshots per worker, for delay compensation.
     bases: BTreeMap<WorkerId, Given>,
     /// The working sets of workers, if the model is sparse.
@@ -129,7 +129,7 @@ impl Store {
             contributions: Contributions::default(),
             making: None,
             relay: Relay::None,
-            looks: Looks::default(),
+            looks: Snapshots::default(),
             bases: BTreeMap::new(),
             lists: job.is_sparse().then(Lists::default),
             pull: job.pull_filter(),
@@ -203,7 +203,7 @@ impl Store {
     }
 
     /// Applies values that a client pushed to the parameters here. The optimiser's state stays.
-    pub fn push(&mut self, how: How, part: &RangePart) {
+    pub fn push(&mut self, how: PushRule, part: &RangePart) {
         // Copy on write even if none of the pushed keys is here: saved state records which vectors
         // are shared, and the parts of rebalanced keys must agree on it.
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
@@ -304,7 +304,7 @@ impl Store {
                 "it sent another working set while gradients of the one before wait; try again",
             ));
         }
-        if keys.header.curved != self.aggregator.bends() {
+        if keys.header.curved != self.aggregator.uses_curvature() {
             return Err(String::from(
                 "its working set says how much the loss can bend where the optimizer does not go \
                  by that, or says nothing of it where the optimizer does",

@@ -18,7 +18,7 @@ fn random_form(random: &mut Random) -> Form {
             block: small(random),
             first: small(random),
         },
-        4 => ValueForm::Signs { block: small(random), first: small(random) },
+        4 => ValueForm::SignBits { block: small(random), first: small(random) },
         _ => ValueForm::Pieces(
             (0..random.below(4))
                 .map(|_| PieceForm {
@@ -133,7 +133,7 @@ fn lengths_that_overflow_are_malformed() {
     for values in [
         ValueForm::Pieces(vec![piece; 3]),
         ValueForm::Multiples { bits: 8, block: 1, first: 0 },
-        ValueForm::Signs { block: u32::MAX, first: u32::MAX - 1 },
+        ValueForm::SignBits { block: u32::MAX, first: u32::MAX - 1 },
     ] {
         for keys in [KeyForm::All, KeyForm::Gaps(u32::MAX), KeyForm::Bitmap(u32::MAX)] {
             let form = Form { keys, values: values.clone() };

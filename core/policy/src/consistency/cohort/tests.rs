@@ -74,12 +74,12 @@ fn compare(cohort: &Cohort, plain: &Plain) {
     assert_eq!(cohort.len(), plain.members.len());
     assert_eq!(cohort.is_empty(), plain.members.is_empty());
     assert_eq!(cohort.slowest(), clocks().min());
-    let hindmost = plain.members.iter().map(|(&worker, &(clock, _))| (clock, worker)).min();
-    let hindmost = hindmost.map(|(clock, worker)| (Clock(clock), WorkerId(worker)));
-    assert_eq!(cohort.hindmost(), hindmost);
+    let slowest_member = plain.members.iter().map(|(&worker, &(clock, _))| (clock, worker)).min();
+    let slowest_member = slowest_member.map(|(clock, worker)| (Clock(clock), WorkerId(worker)));
+    assert_eq!(cohort.slowest_member(), slowest_member);
     assert_eq!(cohort.fastest(), clocks().max().map(|clock| clock.max(Clock(plain.front))));
     assert_eq!(cohort.contributions(), plain.contributions);
-    assert_eq!(cohort.owing(), plain.members.values().filter(|(_, done)| !done).count());
+    assert_eq!(cohort.members_owing(), plain.members.values().filter(|(_, done)| !done).count());
     let workers: Vec<u32> = cohort.workers().map(|worker| worker.0).collect();
     assert_eq!(workers, plain.members.keys().copied().collect::<Vec<u32>>());
     for number in 0..WORKERS {
@@ -128,7 +128,7 @@ fn a_leaver_does_not_close_the_round_for_others() {
     cohort.contribute(WorkerId(1));
     cohort.leave(WorkerId(0));
     // As many contributions as members, and still one member owes.
-    assert_eq!((cohort.contributions(), cohort.len(), cohort.owing()), (2, 2, 1));
+    assert_eq!((cohort.contributions(), cohort.len(), cohort.members_owing()), (2, 2, 1));
 }
 
 #[test]
@@ -138,9 +138,9 @@ fn whoever_comes_back_to_an_open_round_owes_again_and_only_once() {
     cohort.contribute(WorkerId(0));
     cohort.leave(WorkerId(0));
     cohort.join(WorkerId(0), Clock(1), 1);
-    assert_eq!(cohort.owing(), 1);
+    assert_eq!(cohort.members_owing(), 1);
     cohort.contribute(WorkerId(0));
-    assert_eq!(cohort.owing(), 0);
+    assert_eq!(cohort.members_owing(), 0);
     cohort.close(Closing::Everything);
-    assert_eq!(cohort.owing(), 1);
+    assert_eq!(cohort.members_owing(), 1);
 }

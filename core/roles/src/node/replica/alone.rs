@@ -11,7 +11,7 @@ use crate::node::{Effect, Event, Outbox, WorkerError};
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::patience;
-use pstrain_wire::replica::Promise;
+use pstrain_wire::replica::Vote;
 use pstrain_wire::{Wait, WaitReason};
 
 /// A standby confirms an entry within this time, unless its process, machine or link is in trouble.
@@ -89,7 +89,7 @@ impl Primary {
         &mut self,
         now: Time,
         peer: PeerId,
-        promise: Promise,
+        promise: Vote,
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {

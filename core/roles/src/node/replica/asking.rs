@@ -65,7 +65,7 @@ impl Standby {
     pub(super) fn on_elector(&mut self, now: Time, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
-            Message::Promise(promise) => {
+            Message::Vote(promise) => {
                 let asked = self.contest.as_ref().map(|contest| contest.term());
                 let Some(peer) = self.dialler.peer() else { return };
                 let granted = promise.granted;

@@ -8,7 +8,7 @@ use pstrain_compute::id::{PeerId, ServerId, Term};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::heartbeat;
 use pstrain_wire::Message;
-use pstrain_wire::replica::{Candidacy, Elector, Electorate, Promise, Stage};
+use pstrain_wire::replica::{Elector, Electorate, Stage, Vote, VoteRequest};
 
 /// A candidate for the lead of a server.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +75,8 @@ impl Contest {
 
     fn say(&self, peer: PeerId, candidate: Candidate, stage: Stage, out: &mut Outbox) {
         let (Candidate { run, server, kept, id }, term) = (candidate, self.term);
-        let candidacy = Candidacy { run, server, term, kept, id, stage };
-        out.push(Effect::Send(peer, Message::Candidacy(candidacy)));
+        let candidacy = VoteRequest { run, server, term, kept, id, stage };
+        out.push(Effect::Send(peer, Message::VoteRequest(candidacy)));
     }
 
     /// Records an answer from `peer`; asks it again at once if the election restarts in a later
@@ -84,7 +84,7 @@ impl Contest {
     pub(super) fn hear(
         &mut self,
         peer: PeerId,
-        promise: Promise,
+        promise: Vote,
         candidate: Candidate,
         out: &mut Outbox,
     ) {
@@ -97,8 +97,8 @@ impl Contest {
 
     /// Records an answer. If it reports a later term, the election restarts for the term after
     /// that.
-    fn take(&mut self, promise: Promise) {
-        let Promise { elector, before, term, stage, granted } = promise;
+    fn take(&mut self, promise: Vote) {
+        let Vote { elector, before, term, stage, granted } = promise;
         if granted && (term, stage) == (self.term, self.stage) {
             if let Elector::Worker(worker, _) = elector {
                 self.granted.extend(before.iter().map(|it| Elector::Worker(worker, *it)));
@@ -154,8 +154,8 @@ mod tests {
         Elector::Worker(WorkerId(worker), Incarnation(1))
     }
 
-    fn promise(worker: u32, term: Term, granted: bool) -> Promise {
-        Promise { elector: member(worker), before: Vec::new(), term, stage: Stage::Asks, granted }
+    fn promise(worker: u32, term: Term, granted: bool) -> Vote {
+        Vote { elector: member(worker), before: Vec::new(), term, stage: Stage::Asks, granted }
     }
 
     proptest! {
@@ -190,11 +190,7 @@ mod tests {
     fn a_process_promises_as_all_that_it_has_been() {
         let mut contest = Contest::new(Term(1), Time::ZERO);
         let elector = Elector::Worker(WorkerId(0), Incarnation(3));
-        contest.take(Promise {
-            elector,
-            before: vec![Incarnation(1)],
-            ..promise(0, Term(2), true)
-        });
+        contest.take(Vote { elector, before: vec![Incarnation(1)], ..promise(0, Term(2), true) });
         let has = |incarnation| {
             let of = Elector::Worker(WorkerId(0), Incarnation(incarnation));
             contest.has_most_of(&[of].into_iter().collect())
@@ -212,7 +208,7 @@ mod tests {
         assert_eq!(contest.tally(enough), Tally::Binds);
         contest.take(promise(0, Term(2), true));
         assert_eq!(contest.tally(enough), Tally::TooFew, "the first promise, once more");
-        contest.take(Promise { stage: Stage::Binds, ..promise(0, Term(2), true) });
+        contest.take(Vote { stage: Stage::Binds, ..promise(0, Term(2), true) });
         assert_eq!(contest.tally(enough), Tally::Won);
     }
 

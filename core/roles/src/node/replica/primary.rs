@@ -87,7 +87,7 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
-        if let Input::Message(peer, Message::Promise(promise)) = input {
+        if let Input::Message(peer, Message::Vote(promise)) = input {
             self.on_promise(now, peer, promise, config, out);
         } else if let Some(input) = self.intercept(now, input, config, out) {
             self.hand_in(now, input, out);

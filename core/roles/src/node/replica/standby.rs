@@ -141,7 +141,7 @@ impl Standby {
             }
             Input::Connected(peer, identity) => {
                 self.strangers.insert(peer, (now, identity));
-                out.push(Effect::Limit(peer, Limits::STRANGER));
+                out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
             }
             Input::Garbage(peer, _) | Input::Disconnected { peer, .. } => self.forget(peer),
             Input::Drain => out.push(Effect::Done(Ok(EndReason::Stopped))),
@@ -342,7 +342,7 @@ impl Standby {
                 Message::Heartbeat(heartbeat) => {
                     out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
                 }
-                Message::Promise(promise) => self.on_promise(from, promise, out),
+                Message::Vote(promise) => self.on_promise(from, promise, out),
                 _ => {
                     self.attending.remove(&from);
                     out.push(Effect::Close(from));

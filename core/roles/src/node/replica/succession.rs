@@ -12,7 +12,7 @@ use crate::node::{Effect, Event, Input, Outbox, Target};
 use pstrain_compute::id::{PeerId, Term};
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
-use pstrain_wire::replica::{Elector, Promise};
+use pstrain_wire::replica::{Elector, Vote};
 use pstrain_wire::worker::End;
 
 impl Standby {
@@ -47,7 +47,7 @@ impl Standby {
     }
 
     /// Records a vote, if the peer `from` may cast it.
-    pub(super) fn on_promise(&mut self, from: PeerId, promise: Promise, out: &mut Outbox) {
+    pub(super) fn on_promise(&mut self, from: PeerId, promise: Vote, out: &mut Outbox) {
         let (Some(candidate), Some(contest)) = (self.candidate(), &mut self.contest) else {
             return;
         };

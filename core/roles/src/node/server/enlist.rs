@@ -12,7 +12,7 @@ use crate::node::{Effect, Evaluate, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::group::{Enlist, Enlisted, Followed, Place, is_address};
-use pstrain_wire::replica::{Candidacy, Elector, Standby};
+use pstrain_wire::replica::{Elector, Standby, VoteRequest};
 use pstrain_wire::worker::{End, EndReason, Heartbeat};
 use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 
@@ -215,7 +215,7 @@ impl Server {
                 }
                 self.group.prune();
             }
-            Message::Candidacy(asked) => self.on_candidacy(now, peer, asked, out),
+            Message::VoteRequest(asked) => self.on_candidacy(now, peer, asked, out),
             Message::Standby(Standby { address }) => {
                 if let Some(other) = self.group.other(server) {
                     other.standby = address.filter(|address| is_address(address));
@@ -262,7 +262,7 @@ impl Server {
         &mut self,
         now: Time,
         peer: PeerId,
-        asked: Candidacy,
+        asked: VoteRequest,
         out: &mut Outbox,
     ) {
         if let Err(why) = self.check_server(peer) {
@@ -274,7 +274,7 @@ impl Server {
             return self.refuse(now, peer, Refusal::Server { what }, out);
         };
         let promise = other.vote.answer(Elector::Coordinator, asked);
-        out.push(Effect::Send(peer, Message::Promise(promise)));
+        out.push(Effect::Send(peer, Message::Vote(promise)));
     }
 
     /// Handles part of a long message from another server; false if the peer is none.

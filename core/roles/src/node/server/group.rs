@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Server;
 use super::moving::Changes;
-use crate::node::vote::Vote;
+use crate::node::vote::Ballot;
 use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
 use pstrain_compute::params::{KeyMap, KeyRange};
@@ -70,7 +70,7 @@ pub(super) struct Other {
     /// The address of its standby, if it has announced one.
     pub(super) standby: Option<String>,
     /// This server's vote in elections of its primary, if it has a standby.
-    pub(super) vote: Vote,
+    pub(super) vote: Ballot,
 }
 
 /// Parameters that the servers are sending, for an evaluation or for a client.
@@ -133,7 +133,7 @@ impl Group {
             away_since: Some(Time::ZERO),
             followed: 0,
             standby: None,
-            vote: Vote::default(),
+            vote: Ballot::default(),
         });
         let others: Vec<Other> = others.collect();
         Self { numbered: others.len() as u32 + 1, others, map, ..Self::default() }
@@ -271,7 +271,7 @@ impl Group {
             away_since: None,
             followed: 0,
             standby,
-            vote: Vote::default(),
+            vote: Ballot::default(),
         });
         server
     }

@@ -285,7 +285,7 @@ impl Server {
             )),
             _ => None,
         });
-        let difference = differs.or_else(|| self.dealer.as_mut()?.set_rows(worker, &rows).err());
+        let difference = differs.or_else(|| self.assigner.as_mut()?.set_rows(worker, &rows).err());
         if let Some(difference) = difference {
             return self.refuse(now, peer, Refusal::Data { difference }, out);
         }

@@ -86,13 +86,13 @@ impl Server {
         self.mover = Some(worker);
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
-            match &mut self.dealer {
+            match &mut self.assigner {
                 None => slot.batches.put_back(grant.task.batch),
-                Some(dealer) => dealer.put_back(worker, grant.task),
+                Some(assigner) => assigner.put_back(worker, grant.task),
             }
         }
-        if let Some(dealer) = &mut self.dealer {
-            dealer.left(worker);
+        if let Some(assigner) = &mut self.assigner {
+            assigner.left(worker);
         }
         self.busy -= lost;
         self.ledger.outstanding -= lost;

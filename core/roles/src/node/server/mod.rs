@@ -53,7 +53,7 @@ use pstrain_policy::auto::Auto;
 use pstrain_policy::consistency::{Cohort, Consistency, ConsistencySpec};
 use pstrain_policy::job::{BudgetKind, Job, JobError, WorkError};
 use pstrain_policy::mode::Mode;
-use pstrain_policy::work::Dealer;
+use pstrain_policy::work::Assigner;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{LatestEvaluation, Limits, Message, Phase, Refusal, Status, job_digest};
@@ -80,7 +80,7 @@ pub struct Server {
     switched: usize,
     policy: Box<dyn Consistency>,
     /// Assigns mini-batches, unless each worker goes through its own partition in turn.
-    dealer: Option<Box<dyn Dealer>>,
+    assigner: Option<Box<dyn Assigner>>,
     cohort: Cohort,
     round: Round,
     /// Sums over all keys that the other servers have not all answered for yet.
@@ -214,8 +214,8 @@ impl Server {
             ordered: None,
             switched: 0,
             policy: job.policy(),
-            dealer: job
-                .dealer()
+            assigner: job
+                .assigner()
                 .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
             cohort: Cohort::default(),
             round: Round::default(),
@@ -351,7 +351,7 @@ impl Server {
                 self.on_range_part(now, peer, part, out);
             }
             Message::Control(control) => self.on_control(now, peer, control, out),
-            Message::Candidacy(asked) if self.identities.contains_key(&peer) => {
+            Message::VoteRequest(asked) if self.identities.contains_key(&peer) => {
                 self.on_candidacy(now, peer, asked, out);
             }
             Message::Follow(_) => self.refuse(now, peer, no_standby(), out),
@@ -458,7 +458,7 @@ impl Node for Server {
             Input::Connected(peer, identity) => {
                 self.strangers.insert((now, peer));
                 self.identities.insert(peer, identity);
-                out.push(Effect::Limit(peer, Limits::STRANGER));
+                out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
             }
             Input::Message(peer, message) => self.on_message(now, peer, message, out),
             Input::Receiving(peer) => self.on_receiving(now, peer, out),

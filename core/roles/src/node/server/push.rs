@@ -123,8 +123,10 @@ impl Server {
         };
         let mut next = None;
         for grant in seat.grants.iter_mut().filter(|grant| grant.sequence >= first) {
-            if let Some(task) =
-                self.dealer.as_mut().and_then(|dealer| dealer.renew(worker, grant.task, version))
+            if let Some(task) = self
+                .assigner
+                .as_mut()
+                .and_then(|assigner| assigner.renew(worker, grant.task, version))
             {
                 grant.task = task;
                 grant.renewed = true;
@@ -283,9 +285,9 @@ impl Server {
             compute,
             spent,
         }));
-        if let Some(dealer) = &mut self.dealer {
+        if let Some(assigner) = &mut self.assigner {
             let timed = Timed { granted, now, compute, samples: header.samples };
-            dealer.timed(worker, header.task, timed);
+            assigner.timed(worker, header.task, timed);
         }
         compute
     }
@@ -318,7 +320,7 @@ impl Server {
     /// True if a gradient for `task` on the current parameters is of use.
     fn wants(&self, worker: WorkerId, task: Task) -> bool {
         let version = self.version();
-        self.dealer.as_ref().is_none_or(|dealer| dealer.wants(worker, task, version))
+        self.assigner.as_ref().is_none_or(|assigner| assigner.wants(worker, task, version))
     }
 
     fn check_push(&self, worker: WorkerId, push: &Push) -> Result<(), Refusal> {
@@ -441,11 +443,11 @@ impl Server {
                 None
             }
             Admission::Drop(reason) => {
-                match (&mut self.dealer, grant) {
+                match (&mut self.assigner, grant) {
                     (None, _) => slot.batches.put_back(header.task.batch),
                     // The task of the grant: it may have been renewed after the worker began.
-                    (Some(dealer), Some(grant)) if reason != DropReason::Redundant => {
-                        dealer.put_back(worker, grant.task);
+                    (Some(assigner), Some(grant)) if reason != DropReason::Redundant => {
+                        assigner.put_back(worker, grant.task);
                     }
                     _ => {}
                 }
@@ -468,7 +470,7 @@ impl Server {
                     samples: header.samples,
                     granted,
                 };
-                let factor = self.shortening(&push.gradient, elsewhere);
+                let factor = self.clip_factor(&push.gradient, elsewhere);
                 self.contribute(now, contribution, push, factor);
                 self.show_auto(worker, now, granted, compute, header.loss, out);
             }
@@ -494,11 +496,11 @@ impl Server {
     }
 
     /// Returns the clip factor, if the gradient is longer than `clip_contribution`.
-    fn shortening(&self, gradient: &[f32], elsewhere: &Elsewhere) -> Option<f32> {
+    fn clip_factor(&self, gradient: &[f32], elsewhere: &Elsewhere) -> Option<f32> {
         let update = &self.job.update;
         let mut squares = update.squares(gradient)?;
         squares += &elsewhere.squares;
-        update.shortening(&squares)
+        update.clip_factor(&squares)
     }
 
     /// Drops a gradient.

@@ -12,7 +12,7 @@ use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::BudgetKind;
 use pstrain_policy::rules::Closing;
-use pstrain_policy::work::{Dealer, Share};
+use pstrain_policy::work::{Assigner, Share};
 use pstrain_wire::Phase;
 use pstrain_wire::decision::Contribution;
 use pstrain_wire::worker::{EndReason, Push};
@@ -41,9 +41,9 @@ impl Server {
     ) {
         let worker = contribution.worker;
         contribution.clock = self.cohort.contribute(worker);
-        if let Some(dealer) = &mut self.dealer {
-            dealer.took(worker, contribution.task);
-            self.cohort.set_covered(dealer.is_covered());
+        if let Some(assigner) = &mut self.assigner {
+            assigner.took(worker, contribution.task);
+            self.cohort.set_covered(assigner.is_covered());
         }
         self.gather(contribution, push, factor);
         self.policy.contributed(&self.cohort, worker, now);
@@ -77,8 +77,8 @@ impl Server {
 
     /// True if the open round needs a worker that is not present.
     fn is_stuck(&self) -> bool {
-        let is_stuck = |dealer: &dyn Dealer| dealer.is_stuck(&self.cohort);
-        self.phase == Phase::Training && self.dealer.as_deref().is_some_and(is_stuck)
+        let is_stuck = |assigner: &dyn Assigner| assigner.is_stuck(&self.cohort);
+        self.phase == Phase::Training && self.assigner.as_deref().is_some_and(is_stuck)
     }
 
     /// Returns the number of workers that must be present to continue.
@@ -230,7 +230,7 @@ impl Server {
 
     /// True if every task of the budget has been assigned and has come back.
     fn is_used_up(&self) -> bool {
-        self.busy == 0 && self.dealer.as_ref().is_some_and(|dealer| dealer.is_used_up())
+        self.busy == 0 && self.assigner.as_ref().is_some_and(|assigner| assigner.is_used_up())
     }
 
     /// True if a partition budget is used up: every present worker has finished its share.
@@ -271,10 +271,10 @@ impl Server {
         }
         let version = self.cohort.version();
         let chosen = self.store.choose(closing, self.cohort.oldest(), version);
-        let weights = self.dealer.as_ref().and_then(|dealer| {
+        let weights = self.assigner.as_ref().and_then(|assigner| {
             let share =
                 |c: &Contribution| Share { worker: c.worker, task: c.task, samples: c.samples };
-            dealer.weights(&self.store.chosen(&chosen).map(share).collect::<Vec<_>>())
+            assigner.weights(&self.store.chosen(&chosen).map(share).collect::<Vec<_>>())
         });
         let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
         let epochs = self.samples / self.job.data.train.rows;
@@ -317,12 +317,12 @@ impl Server {
             }));
         }
         self.round.applied = applied;
-        out.extend(self.store.spares().map(Effect::Spare));
+        out.extend(self.store.spares().map(Effect::Recycle));
         self.samples += weights.map_or(0, |weights| weights.samples);
         // From here on the version is the new one, for policy, assigner and events alike.
         self.cohort.close(closing);
-        if let Some(dealer) = &mut self.dealer {
-            dealer.updated(&self.cohort);
+        if let Some(assigner) = &mut self.assigner {
+            assigner.updated(&self.cohort);
             self.cohort.set_covered(false);
         }
         self.policy.closed(&self.cohort, closing);
@@ -383,7 +383,7 @@ impl Server {
         // A scan of all waiting workers happens only if one of them may be able to start now, so
         // that the cost of a push does not grow with their number.
         let members = (self.cohort.joins(), self.cohort.len());
-        let of_dealer = self.dealer.as_ref().map_or(0, |dealer| dealer.gate());
+        let of_dealer = self.assigner.as_ref().map_or(0, |assigner| assigner.gate());
         let gate = Some((members, self.policy.gate(&self.cohort), of_dealer));
         if gate == self.gate {
             self.asking.sort_unstable();
@@ -423,7 +423,7 @@ impl Server {
         loop {
             let Some(slot) = self.roster.slot_mut(worker) else { return };
             let under_way = slot.seat.under_way();
-            let has_more = match &self.dealer {
+            let has_more = match &self.assigner {
                 None => slot.batches.has_more(quota),
                 Some(_) => slot.batches.accepted() + u64::from(under_way) < quota,
             };
@@ -433,12 +433,12 @@ impl Server {
             if !may_start {
                 break;
             }
-            let task = match &mut self.dealer {
+            let task = match &mut self.assigner {
                 None => slot.batches.take(quota).map(|batch| Task::own(worker, batch)),
-                Some(dealer) => {
+                Some(assigner) => {
                     let ahead = self.cohort.lead(worker) + u64::from(under_way);
-                    dealer.due(Version(version.0 + ahead));
-                    dealer.deal(worker, version)
+                    assigner.due(Version(version.0 + ahead));
+                    assigner.assign(worker, version)
                 }
             };
             let Some(task) = task else { break };

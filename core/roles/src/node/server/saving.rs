@@ -176,8 +176,8 @@ impl Server {
             self.policy = self.mode.consistency.build();
         }
         self.policy.archive(archive)?;
-        if let Some(dealer) = &mut self.dealer {
-            dealer.archive(archive)?;
+        if let Some(assigner) = &mut self.assigner {
+            assigner.archive(archive)?;
         }
         let mut has_auto = self.auto.is_some();
         archive.small(&mut has_auto)?;

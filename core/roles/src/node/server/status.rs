@@ -42,7 +42,7 @@ impl Server {
                 .as_ref()
                 .filter(|_| slot.presence.is_alive())
                 .map(|(unreached, since)| (unreached.clone(), now.since(*since))),
-            reassigned: self.dealer.as_ref().map_or(0, |dealer| dealer.reassigned(worker)),
+            reassigned: self.assigner.as_ref().map_or(0, |assigner| assigner.reassigned(worker)),
         });
         Status {
             job: self.job.name.clone(),
@@ -173,7 +173,7 @@ impl Server {
                 }
                 // Workers that hold the others back: they owe a gradient and are not waiting
                 // themselves.
-                let owing = which(&|worker, slot| {
+                let members_owing = which(&|worker, slot| {
                     let is_gone = slot.presence != Presence::Ready;
                     // If no worker waits, the run waits only for departed workers to come back.
                     let is_awaited = self.policy.awaits(&self.cohort, worker)
@@ -187,7 +187,12 @@ impl Server {
                 let since = asked.filter_map(|slot| slot.seat.asked).min();
                 let gone = self.awaited_back.first().map(|&(since, _)| since);
                 let limit = gone.map(|_| membership.patience());
-                Some(wait(WaitReason::Gradients, owing, gone.or(since).unwrap_or(now), limit))
+                Some(wait(
+                    WaitReason::Gradients,
+                    members_owing,
+                    gone.or(since).unwrap_or(now),
+                    limit,
+                ))
             }
         }
     }

@@ -413,7 +413,7 @@ impl Shard {
             | Decision::Checkpoint { .. }) => {
                 let sums = store.as_mut().and_then(|store| {
                     let sums = store.follow(&decision);
-                    out.extend(store.spares().map(Effect::Spare));
+                    out.extend(store.spares().map(Effect::Recycle));
                     sums
                 });
                 if let Some(sums) = sums {
@@ -505,7 +505,7 @@ impl Node for Shard {
             Input::Connected(peer, identity) => {
                 self.strangers.insert((now, peer));
                 self.identities.insert(peer, identity);
-                out.push(Effect::Limit(peer, Limits::STRANGER));
+                out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
             }
             Input::Message(from, message) => {
                 if self.dialler.heard(now, from) {

@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 
 use super::{Member, Worker};
 use crate::node::places::Places;
-use crate::node::vote::Vote;
+use crate::node::vote::Ballot;
 use crate::node::{Outbox, Target};
 use pstrain_compute::id::{Incarnation, Term};
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
-use pstrain_wire::replica::{Candidacy, Elector, Promise};
+use pstrain_wire::replica::{Elector, Vote, VoteRequest};
 
 /// Limit of earlier incarnations that a worker votes as: the servers of a pair lag behind each
 /// other by only a few changes of the membership.
@@ -20,7 +20,7 @@ const MOST_BEFORE: usize = 8;
 #[derive(Debug)]
 pub(super) struct Allegiance {
     run: u64,
-    vote: Vote,
+    vote: Ballot,
     places: Places,
     /// Earlier incarnations of the same worker in this run.
     before: Vec<Incarnation>,
@@ -28,7 +28,7 @@ pub(super) struct Allegiance {
 
 impl Default for Allegiance {
     fn default() -> Self {
-        let (vote, places) = (Vote::default(), Places::new(Target::Server));
+        let (vote, places) = (Ballot::default(), Places::new(Target::Server));
         Self { run: 0, vote, places, before: Vec::new() }
     }
 }
@@ -48,7 +48,7 @@ impl Allegiance {
     /// term.
     pub(super) fn follow(&mut self, run: u64, term: Term, standby: Option<String>) -> bool {
         if self.run != run {
-            (self.run, self.vote) = (run, Vote::default());
+            (self.run, self.vote) = (run, Ballot::default());
         }
         if !self.vote.follow(term) {
             return false;
@@ -81,14 +81,14 @@ impl Allegiance {
 }
 
 impl Worker {
-    pub(super) fn on_candidacy(&mut self, now: Time, asked: Candidacy, out: &mut Outbox) {
+    pub(super) fn on_candidacy(&mut self, now: Time, asked: VoteRequest, out: &mut Outbox) {
         let Some(member) = self.member.as_ref().filter(|member| member.run == asked.run) else {
             return;
         };
         let elector = Elector::Worker(member.worker, member.incarnation);
         let before = self.allegiance.before.clone();
-        let promise = Promise { before, ..self.allegiance.vote.answer(elector, asked) };
-        self.send(now, Message::Promise(promise), out);
+        let promise = Vote { before, ..self.allegiance.vote.answer(elector, asked) };
+        self.send(now, Message::Vote(promise), out);
     }
 }
 

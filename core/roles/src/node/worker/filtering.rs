@@ -8,7 +8,7 @@ use super::work::Grant;
 use super::{Member, Worker};
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::decided::Decided;
-use pstrain_compute::filter::Carrier;
+use pstrain_compute::filter::FilterChain;
 use pstrain_compute::model::Model;
 use pstrain_wire::worker::{Push, PushHeader};
 
@@ -16,7 +16,7 @@ impl Worker {
     /// Starts the filters of a new incarnation. The residual of the previous one is lost, like the
     /// pushes without an answer.
     pub(super) fn begin_filtering(&mut self, member: &Member, model: &Model, out: &mut Outbox) {
-        let carried = self.carrier.as_ref().map_or(0.0, Carrier::carried);
+        let carried = self.carrier.as_ref().map_or(0.0, FilterChain::carried);
         if carried > 0.0 {
             out.push(Effect::Report(Event::Forgot { carried }));
         }
@@ -25,7 +25,7 @@ impl Worker {
 
     /// Filters a gradient into a push, not encoded yet: each server's part is encoded separately.
     pub(super) fn filtered(
-        carrier: &mut Option<Carrier>,
+        carrier: &mut Option<FilterChain>,
         grant: Grant,
         header: PushHeader,
         (gradient, block): (Vec<f32>, Option<Range<usize>>),

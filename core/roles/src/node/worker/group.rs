@@ -15,7 +15,7 @@ use super::assembly::{Assembly, Sources};
 use super::{Data, Worker, WorkerError};
 use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
-use pstrain_compute::params::{KeyList, KeyRange, emptied};
+use pstrain_compute::params::{KeyList, KeyRange, cleared};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::heartbeat;
 use pstrain_wire::group::{Attach, Attached, Mapped};
@@ -420,7 +420,7 @@ impl Worker {
             let mut header = push.header;
             header.keys = keys;
             let part = push.gradient.get(keys.indices()).unwrap_or_default();
-            emptied(sent).extend_from_slice(part);
+            cleared(sent).extend_from_slice(part);
             let push = Push::new(header, Arc::clone(sent));
             Message::Push(Push { encoded: encoded(keys), ..push })
         };
@@ -462,7 +462,7 @@ impl Worker {
         let Some(sources) = self.servers.sources() else { return Ok(Some(parameters)) };
         let next = self.servers.assembly.add(sources, header, &parameters.values, all);
         if is_received {
-            out.push(Effect::Spare(parameters.values));
+            out.push(Effect::Recycle(parameters.values));
         }
         Ok(next)
     }

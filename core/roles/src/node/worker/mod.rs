@@ -26,7 +26,7 @@ use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due};
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use pstrain_compute::examples::Examples;
-use pstrain_compute::filter::Carrier;
+use pstrain_compute::filter::FilterChain;
 use pstrain_compute::id::{CheckpointId, Incarnation, PartId, PeerId, Term, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
@@ -163,7 +163,7 @@ pub struct Worker {
     /// Servers that do not know the worker's working set yet, if it has one.
     unknown: Unknown,
     /// Filters of the gradients, with their residual.
-    carrier: Option<Carrier>,
+    carrier: Option<FilterChain>,
     /// The parameters that the current gradient is computed on.
     base: Option<Arc<Vec<f32>>>,
     draining: bool,
@@ -298,7 +298,7 @@ impl Worker {
             Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
             Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
             Message::Ack(decided) => self.on_ack(now, decided, out),
-            Message::Candidacy(asked) => self.on_candidacy(now, asked, out),
+            Message::VoteRequest(asked) => self.on_candidacy(now, asked, out),
             Message::Standby(standby) => self.allegiance.note_standby(standby.address),
             Message::Holders(holders) => self.on_holders(now, holders, out),
             other => {

@@ -131,7 +131,7 @@ impl Worker {
         let base = self.base.take().unwrap_or_default();
         let gradient = (computed.gradient, self.block_of(grant.task));
         let push = Self::filtered(&mut self.carrier, grant, header, gradient, &base);
-        out.extend(self.servers.recycle(base).map(Effect::Spare));
+        out.extend(self.servers.recycle(base).map(Effect::Recycle));
         self.work.send(push.clone());
         if self.server().is_some() && self.unknown.is_empty() {
             self.send_push(now, push, out);

@@ -3,8 +3,8 @@
 
 use alloc::vec::Vec;
 
-use super::coded::Values;
-use super::{Code, Memory};
+use super::encoded::Values;
+use super::{Memory, ValueEncoder};
 use crate::rng::Random;
 
 /// Replaces the negative values of a block by their mean, and the others by theirs.
@@ -16,7 +16,7 @@ pub(super) struct OneBit {
 
 /// Sign bits with the means that decode them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Signs {
+pub(super) struct SignBits {
     pub(super) block: u32,
     /// Per block: the mean of the negative values, then the mean of the others.
     pub(super) means: Vec<[f32; 2]>,
@@ -24,7 +24,7 @@ pub(super) struct Signs {
     pub(super) signs: Vec<bool>,
 }
 
-impl Code for OneBit {
+impl ValueEncoder for OneBit {
     fn code(&self, values: Vec<f32>, _memory: &mut Memory, _random: &mut Random) -> Values {
         let mean = |block: &[f32], negative: bool| {
             let mut sum = (0.0_f64, 0_u32);
@@ -34,7 +34,7 @@ impl Code for OneBit {
             if sum.1 == 0 { 0.0 } else { (sum.0 / f64::from(sum.1)) as f32 }
         };
         let blocks = values.chunks(self.block as usize);
-        Values::Signs(Signs {
+        Values::SignBits(SignBits {
             block: self.block,
             means: blocks.map(|block| [mean(block, true), mean(block, false)]).collect(),
             signs: values.iter().map(|value| *value >= 0.0).collect(),

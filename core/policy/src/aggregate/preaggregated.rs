@@ -12,7 +12,7 @@ use crate::rules::Closing;
 impl Aggregator {
     /// Returns true if the combined gradient is all that updates derive from the gradients' values.
     #[must_use]
-    pub fn is_known_by_sum(&self) -> bool {
+    pub fn needs_only_combined(&self) -> bool {
         let is_sum = matches!(self.combination, Combination::Round | Combination::ByWorker);
         is_sum && !self.correction.remembers_gradients() && !self.wants_distances()
     }
@@ -52,7 +52,7 @@ impl Aggregator {
         closing: Closing,
     ) {
         self.plan(gradients.clone(), closing);
-        if self.updater.bends() && is_scattered(gradients.clone()) {
+        if self.updater.uses_curvature() && is_scattered(gradients.clone()) {
             self.scattered.bend(&self.plan, gradients);
         }
     }

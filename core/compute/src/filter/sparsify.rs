@@ -6,7 +6,7 @@ use core::fmt;
 use crate::rng::Random;
 
 /// Selects the keys of a gradient that are sent.
-pub(super) trait Choose: fmt::Debug + Send {
+pub(super) trait Sparsifier: fmt::Debug + Send {
     /// Removes from `keys`, which ascend, the keys that are not sent. May scale the values of the
     /// remaining keys.
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, at: At<'_>, random: &mut Random);
@@ -30,7 +30,7 @@ pub(super) struct Kkt {
     pub(super) every: u32,
 }
 
-impl Choose for Kkt {
+impl Sparsifier for Kkt {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, at: At<'_>, _random: &mut Random) {
         let most = self.share * at.lambda;
         let is_whole = at.batch % u64::from(self.every) == u64::from(self.every) - 1;
@@ -46,7 +46,7 @@ impl Choose for Kkt {
 #[derive(Debug)]
 pub(super) struct ZeroSkip;
 
-impl Choose for ZeroSkip {
+impl Sparsifier for ZeroSkip {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, _random: &mut Random) {
         keys.retain(|&key| values[key as usize] != 0.0);
     }
@@ -58,7 +58,7 @@ pub(super) struct Significant {
     pub(super) delta: f32,
 }
 
-impl Choose for Significant {
+impl Sparsifier for Significant {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, _random: &mut Random) {
         keys.retain(|&key| values[key as usize].abs() > self.delta);
     }
@@ -72,7 +72,7 @@ pub(super) struct RandomSkip {
     pub(super) scales: bool,
 }
 
-impl Choose for RandomSkip {
+impl Sparsifier for RandomSkip {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, random: &mut Random) {
         keys.retain(|_| random.unit() < self.share);
         if self.scales {
@@ -90,7 +90,7 @@ pub(super) struct RandomK {
     pub(super) scales: bool,
 }
 
-impl Choose for RandomK {
+impl Sparsifier for RandomK {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, random: &mut Random) {
         let all = keys.len();
         let count = count(self.share, all);
@@ -113,7 +113,7 @@ pub(super) struct TopK {
     pub(super) share: f64,
 }
 
-impl Choose for TopK {
+impl Sparsifier for TopK {
     fn choose(&self, values: &mut [f32], keys: &mut Vec<u32>, _at: At<'_>, _random: &mut Random) {
         // Zeros are never sent, even if fewer than `count` values remain.
         keys.retain(|&key| values[key as usize] != 0.0);

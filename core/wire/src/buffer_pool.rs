@@ -19,7 +19,7 @@ const LONGEST_STRETCH: usize = 256 * 1024;
 /// Buffers for the values of messages, and for the bytes of incomplete messages. Allocating and
 /// zeroing a buffer for each message takes as long as receiving it.
 #[derive(Debug, Default)]
-pub struct Spares {
+pub struct BufferPool {
     /// Oldest first. Of the vectors that fit, `take` chooses the newest, so the vectors at the
     /// front are unused for the longest.
     vectors: Vec<Arc<Vec<f32>>>,
@@ -45,7 +45,7 @@ fn fits(vector: &Arc<Vec<f32>>, values: usize) -> bool {
     (values..=values.saturating_mul(2)).contains(&vector.capacity())
 }
 
-impl Spares {
+impl BufferPool {
     /// Makes a pool for one message, whose payload does not come back.
     pub(super) fn for_one() -> Self {
         Self { is_for_one: true, ..Self::default() }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn only_what_nobody_else_has_is_used_again_and_for_what_is_of_its_size() {
-        let mut spares = Spares::default();
+        let mut spares = BufferPool::default();
         let shared = Arc::new(vec![1.0; 10]);
         spares.give(Arc::clone(&shared));
         assert_eq!(spares.take(10).capacity(), 0);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn no_more_are_kept_than_are_of_use() {
-        let mut spares = Spares::default();
+        let mut spares = BufferPool::default();
         let half = MOST_BYTES / size_of::<f32>() / 2;
         for _ in 0..5 {
             spares.give(Arc::new(Vec::with_capacity(half)));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn of_the_size_that_is_asked_for_as_many_are_kept_as_are_needed_at_once() {
-        let mut spares = Spares::default();
+        let mut spares = BufferPool::default();
         let size = MOST_BYTES / size_of::<f32>();
         let mut round = |needed: usize| -> usize {
             let taken: Vec<_> = (0..needed).map(|_| spares.take(size)).collect();
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_was_made_of_shorter_ones_is_not_kept_without_end() {
-        let mut spares = Spares::default();
+        let mut spares = BufferPool::default();
         let size = MOST_BYTES / size_of::<f32>();
         // Payloads of encoded gradients: most are much shorter than the decoded values.
         for _ in 0..100 {
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn bytes_come_back_empty_and_only_if_they_are_of_use() {
-        let mut spares = Spares::default();
+        let mut spares = BufferPool::default();
         spares.give_bytes(Vec::new());
         spares.give_bytes(Vec::with_capacity(2 * LONGEST_STRETCH));
         assert_eq!(spares.take_bytes().capacity(), 0);

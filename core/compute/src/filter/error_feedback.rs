@@ -21,9 +21,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::coded::{Coded, Encoded, Values};
+use super::encoded::{Coded, Encoded, Values};
 use super::low_rank::PowerSgd;
-use super::{At, Choose, Code, Filters, Memory, choice_of, code_of};
+use super::{At, Filters, Memory, Sparsifier, ValueEncoder, encoder_of, sparsifier_of};
 use crate::decided::Decided;
 use crate::filter::FilterSpec;
 use crate::id::{Sequence, Version, WorkerId};
@@ -34,9 +34,9 @@ use crate::task::Task;
 
 /// The filter chain of one incarnation of a worker.
 #[derive(Debug)]
-pub struct Carrier {
-    choices: Vec<Box<dyn Choose>>,
-    code: Option<Box<dyn Code>>,
+pub struct FilterChain {
+    choices: Vec<Box<dyn Sparsifier>>,
+    code: Option<Box<dyn ValueEncoder>>,
     feeds_back: bool,
     remembers: bool,
     /// The l1 penalty of the updates; 0 if there is none.
@@ -95,7 +95,7 @@ impl Filtered {
     }
 }
 
-impl Carrier {
+impl FilterChain {
     /// Builds the filters of `worker` before its first gradient, for a model of this layout, in a
     /// run with root stream `seed` and these updates. Returns `None` if gradients are sent
     /// unfiltered and cover all keys.
@@ -127,21 +127,21 @@ impl Carrier {
         let feeds_back = filters.feeds_back();
         let mut memory = Memory::new();
         let mut code = None;
-        for filter in filters.chain.iter().filter(|filter| filter.is_coding()) {
+        for filter in filters.chain.iter().filter(|filter| filter.encodes_values()) {
             code = Some(match *filter {
                 FilterSpec::PowerSgd { rank } => {
                     let power = PowerSgd::new(rank, layout);
                     memory = power.begin(stream);
                     Box::new(power)
                 }
-                filter => code_of(filter)?,
+                filter => encoder_of(filter)?,
             });
         }
         Some(Self {
             choices: filters
                 .chain
                 .iter()
-                .filter_map(|filter| choice_of(*filter, !feeds_back))
+                .filter_map(|filter| sparsifier_of(*filter, !feeds_back))
                 .collect(),
             code,
             feeds_back,

@@ -10,7 +10,7 @@ use pstrain_compute::params::{Cut, KeyList, KeyRange};
 
 /// The range where gradients are summed, and the curvature of the loss there.
 #[derive(Debug)]
-pub(super) struct Scattered {
+pub(super) struct SparseSum {
     /// The blocks of the updates; `None` if each update covers all keys.
     cut: Option<Cut>,
     /// The keys that the update changes.
@@ -21,7 +21,7 @@ pub(super) struct Scattered {
     parameters: usize,
 }
 
-impl Scattered {
+impl SparseSum {
     /// Creates the state for updates of all `parameters` keys.
     pub(super) const fn new(parameters: usize) -> Self {
         Self { cut: None, range: 0..parameters, curvature: Vec::new(), parameters }

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::bits;
 use super::float::{of_brain, of_half};
-use super::lattice::Multiples;
 use super::low_rank::Piece;
-use super::signs::Signs;
+use super::one_bit::SignBits;
+use super::quantize::Multiples;
 
 /// An encoded gradient.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub enum ValueForm {
     },
     /// Two means (`f32`) per block, for negative values and for the others, then one bit per value:
     /// 1 if it is not negative.
-    Signs {
+    SignBits {
         /// Values per block.
         block: u32,
         /// The position of the first value in its block.
@@ -120,7 +120,7 @@ pub(super) enum Values {
     Half(Vec<u16>),
     Brain(Vec<u16>),
     Multiples(Multiples),
-    Signs(Signs),
+    SignBits(SignBits),
     Pieces(Vec<Piece>),
 }
 
@@ -345,12 +345,12 @@ impl Values {
                 bits::write(bytes, *bits, codes);
                 ValueForm::Multiples { bits: *bits, block: *block, first }
             }
-            Self::Signs(Signs { block, means, signs }) => {
+            Self::SignBits(SignBits { block, means, signs }) => {
                 let (blocks, first) = blocks_of(&places, *block);
                 let means = means[blocks].iter().flatten();
                 write_all(bytes, means.map(|mean| mean.to_le_bytes()));
                 bits::write(bytes, 1, signs[places].iter().map(|&sign| u8::from(sign)));
-                ValueForm::Signs { block: *block, first }
+                ValueForm::SignBits { block: *block, first }
             }
             Self::Pieces(pieces) => ValueForm::Pieces(write_pieces(pieces, places, bytes)),
         }
@@ -426,7 +426,7 @@ impl ValueForm {
                 }
                 Ok(values)
             }
-            &Self::Signs { block, first } => {
+            &Self::SignBits { block, first } => {
                 let (means, codes) = split::<8>(bytes, count, block, first, 1)?;
                 let signs = (first as usize..).zip(bits::read(codes, 1, count));
                 let value = |(place, sign): (usize, u8)| {

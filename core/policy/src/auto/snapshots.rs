@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::course::LOOKS;
+use super::trajectory::LOOKS;
 use pstrain_compute::id::Version;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::sum::ExactSum;
@@ -34,14 +34,14 @@ pub struct Look {
 
 /// Snapshots of a server's keys of the parameters.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Looks {
+pub struct Snapshots {
     /// The latest snapshots, oldest first.
     last: VecDeque<Kept>,
     /// The snapshot to restore.
     good: Option<Kept>,
 }
 
-impl Looks {
+impl Snapshots {
     /// Saves or restores the parameters, after serde has processed the other fields.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub(super) const LOOKS: usize = 3;
 
 /// The trajectory of the parameters.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Course {
+pub(super) struct Trajectory {
     /// The versions of the last looks, oldest first.
     looks: VecDeque<Version>,
     /// Pushes until the next look.
@@ -39,7 +39,7 @@ pub(super) struct Course {
     good: Option<Version>,
 }
 
-impl Course {
+impl Trajectory {
     /// Counts a push. Returns true if a look is due.
     pub(super) const fn is_due(&mut self) -> bool {
         self.wait = self.wait.saturating_sub(1);
@@ -114,12 +114,12 @@ mod tests {
     use alloc::sync::Arc;
 
     use super::*;
-    use crate::auto::{Look, Looks};
+    use crate::auto::{Look, Snapshots};
 
     /// The trajectory of `x -> x - step x(tau updates ago)` after many updates.
-    fn seen(step: f64, tau: usize) -> Course {
+    fn seen(step: f64, tau: usize) -> Trajectory {
         let mut x = alloc::vec![1.0_f64; tau + 1];
-        let (mut course, mut looks) = (Course::default(), Looks::default());
+        let (mut course, mut looks) = (Trajectory::default(), Snapshots::default());
         for _ in 0..40 * (tau + 1) {
             if course.is_due() {
                 let values = Arc::new(alloc::vec![*x.last().unwrap() as f32]);

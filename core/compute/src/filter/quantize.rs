@@ -4,14 +4,14 @@
 
 use alloc::vec::Vec;
 
-use super::coded::Values;
-use super::{Code, Memory};
+use super::encoded::Values;
+use super::{Memory, ValueEncoder};
 use crate::optim::norm;
 use crate::rng::Random;
 
 /// Rounds each value to an integer multiple of its block's scale.
 #[derive(Debug)]
-pub(super) struct Lattice {
+pub(super) struct GridQuantizer {
     /// The largest multiple, 1 to 127.
     pub(super) levels: u8,
     /// Values per block.
@@ -51,7 +51,7 @@ pub(super) struct Multiples {
     pub(super) multiples: Vec<i8>,
 }
 
-impl Lattice {
+impl GridQuantizer {
     /// Returns the scale of a block, rounded up so that no value exceeds the largest multiple.
     fn scale(&self, values: &[f32]) -> f32 {
         let length = self.length.of(values).min(f64::from(f32::MAX));
@@ -66,7 +66,7 @@ const fn bits(levels: u8) -> u8 {
     (u8::BITS - levels.leading_zeros()) as u8 + 1
 }
 
-impl Code for Lattice {
+impl ValueEncoder for GridQuantizer {
     fn code(&self, values: Vec<f32>, _memory: &mut Memory, random: &mut Random) -> Values {
         let mut coded = Multiples {
             block: self.block,

@@ -6,7 +6,7 @@ use super::*;
 struct World {
     chain: &'static str,
     feedback: ErrorFeedback,
-    carrier: Carrier,
+    carrier: FilterChain,
     random: Random,
     values: usize,
     next: u64,
