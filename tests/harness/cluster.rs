@@ -10,7 +10,7 @@ use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, Ledger, Prepare, Server, Worker, WorkerConfig, WorkerError};
+use pstrain_roles::node::{Event, Ledger, NodeError, Prepare, Server, Worker, WorkerConfig};
 use pstrain_transports::{
     Address, Evaluator, Mailbox, MemoryHub, ServerServices, Shaped, SocketTransport, Transport,
     WorkerServices, drive,
@@ -53,7 +53,7 @@ pub struct Outcome {
     /// Everything the server reported.
     pub events: Vec<Event>,
     /// How each worker ended, in the order they were started.
-    pub workers: Vec<Result<EndReason, WorkerError>>,
+    pub workers: Vec<Result<EndReason, NodeError>>,
 }
 
 /// Runs `toy` over `kind`, all workers started at once.
@@ -156,7 +156,7 @@ fn spawn_worker<T: Transport + Send + 'static>(
     worker: WorkerId,
     mut transport: T,
     pause: Duration,
-) -> JoinHandle<Result<EndReason, WorkerError>> {
+) -> JoinHandle<Result<EndReason, NodeError>> {
     let config = WorkerConfig {
         name: format!("test-{worker}"),
         worker: Some(worker),

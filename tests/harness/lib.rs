@@ -41,7 +41,9 @@ pub use proxy::{Disturbance, Proxy};
 pub use raw::{RawPeer, Received, hello};
 pub use real_data::real_data;
 pub use reference::sequential_bsp;
-pub use replicas::{Disturbances, Fate, Rank, Replaced, Replicated, run_moving, run_replicated};
+pub use replicas::{
+    Disturbances, PushOutcome, Rank, Replaced, Replicated, run_moving, run_replicated,
+};
 pub use seeds::{Ran, for_seeds};
 pub use simulated::{Arrival, Simulated, VirtualRun};
 pub use stepping::Stepping;

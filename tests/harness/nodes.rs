@@ -13,7 +13,7 @@ use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Event, Input, Ledger, Prepare, Server, Target, Worker, WorkerConfig, WorkerError,
+    Event, Input, Ledger, NodeError, Prepare, Server, Target, Worker, WorkerConfig,
 };
 use pstrain_transports::{
     Address, Evaluator, Handle, Mailbox, ServerServices, SocketTransport, Transport,
@@ -223,7 +223,7 @@ impl ServerThread {
 pub struct WorkerThread {
     reins: Reins,
     log: Log,
-    thread: JoinHandle<Option<Result<EndReason, WorkerError>>>,
+    thread: JoinHandle<Option<Result<EndReason, NodeError>>>,
 }
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
@@ -284,7 +284,7 @@ impl WorkerThread {
     ///
     /// # Panics
     /// If it was killed.
-    pub fn join(self) -> Result<EndReason, WorkerError> {
+    pub fn join(self) -> Result<EndReason, NodeError> {
         self.thread.join().unwrap().unwrap()
     }
 }

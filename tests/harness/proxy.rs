@@ -54,10 +54,10 @@ pub enum Disturbance {
 }
 
 /// The disturbance ahead of a connection, and after how many bytes, both ways together.
-type Fate = Arc<Mutex<Option<(u64, Disturbance)>>>;
+type PushOutcome = Arc<Mutex<Option<(u64, Disturbance)>>>;
 
 /// Disturbs bytes of a connection if it is time to; whether the connection is to be cut after them.
-fn befall(fate: &Fate, bytes: &mut Vec<u8>, shared: &Shared) -> bool {
+fn befall(fate: &PushOutcome, bytes: &mut Vec<u8>, shared: &Shared) -> bool {
     let mut fate = fate.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((after, how)) = &mut *fate else { return false };
     let here = bytes.len() as u64;
@@ -219,7 +219,7 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: &str) {
 }
 
 /// Carries bytes one way until the end, or until the connection is cut.
-fn pump(shared: &Shared, fate: &Fate, mut from: TcpStream, mut to: TcpStream) {
+fn pump(shared: &Shared, fate: &PushOutcome, mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         shared.pass();

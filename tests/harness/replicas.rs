@@ -103,7 +103,7 @@ pub struct Replicated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
     /// The way in which it was replaced.
-    pub fate: Fate,
+    pub fate: PushOutcome,
     /// Whether it coordinated.
     pub coordinated: bool,
     /// The time from that until another led.
@@ -116,7 +116,7 @@ pub struct Replaced {
 
 /// The fault that hits a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum PushOutcome {
     /// Its process is killed.
     Killed,
     /// Its process is stopped.
@@ -230,7 +230,7 @@ struct Lab {
 #[derive(Clone, Copy, Debug)]
 struct Fallen {
     server: u32,
-    fate: Fate,
+    fate: PushOutcome,
     at: Time,
     /// Whether another leads.
     replaced: bool,

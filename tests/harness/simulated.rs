@@ -11,8 +11,8 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, Evaluated, Event, Input, Ledger, Node, Point, Prepare, Prepared,
-    Server, WorkerError,
+    Compute, Computed, Evaluate, Evaluated, Event, Input, Ledger, Node, NodeError, Point, Prepare,
+    Prepared, Server,
 };
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
@@ -69,7 +69,7 @@ pub struct Simulated {
     /// The messages that reached the server.
     pub arrivals: Vec<Arrival>,
     /// How each worker's last process ended.
-    pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
+    pub workers: Vec<Option<Result<EndReason, NodeError>>>,
     /// Whether nobody came or went from the start of the run to its end.
     pub membership_was_fixed: bool,
 }

@@ -28,8 +28,8 @@ use pstrain_compute::id::{PartId, PeerId, WorkerId};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Checkpoint, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, Outbox, STOP, Server,
-    Worker, WorkerError,
+    Checkpoint, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, NodeError, Outbox, STOP,
+    Server, Worker,
 };
 use pstrain_wire::Message;
 use pstrain_wire::client::Controlled;
@@ -57,7 +57,7 @@ pub struct Aftermath {
     /// Everything the server reported, with the time.
     pub events: Vec<(Time, Event)>,
     /// How each worker process ended; none if it died.
-    pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
+    pub workers: Vec<Option<Result<EndReason, NodeError>>>,
     /// Whether nobody came or went from the start of the run to its end.
     pub membership_was_fixed: bool,
     /// How often the server began anew.
@@ -145,7 +145,7 @@ struct Process {
     runs: bool,
     /// The run that it computed for last.
     run: u64,
-    result: Option<Result<EndReason, WorkerError>>,
+    result: Option<Result<EndReason, NodeError>>,
 }
 
 #[derive(Debug)]
@@ -414,7 +414,7 @@ impl<'a> World<'a> {
             self.checker.finish(&self.server, reason);
             (0..self.links.len()).for_each(|link| self.close(link, End::Server));
         } else if crashes {
-            self.begin_anew();
+            self.restart_cohort();
         } else if self.settings.forgets {
             self.order_checkpoint();
         }
@@ -458,7 +458,7 @@ impl<'a> World<'a> {
                 }
                 Effect::Checkpoint(checkpoint) => obeyed.taken = Some(*checkpoint),
                 Effect::Write => obeyed.writes = true,
-                Effect::Done(Err(WorkerError::GoesBack(_))) if self.settings.forgets => {
+                Effect::Done(Err(NodeError::GoesBack(_))) if self.settings.forgets => {
                     obeyed.goes_back = true;
                 }
                 Effect::Done(result) => self.reason = Some(result.expect("servers do not fail")),

@@ -10,7 +10,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::model::{Activation, ModelSpec};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_roles::node::{Departure, Event, WorkerError};
+use pstrain_roles::node::{Departure, Event, NodeError};
 use pstrain_tests::{
     Disturbance, Proxy, ServerEnd, ServerThread, Toy, WorkerThread, check_exactly_once,
     sequential_bsp, within,
@@ -214,7 +214,7 @@ fn a_path_that_damages_every_connection_is_given_up_and_named() {
         proxy.heal();
         let error = worker.join().unwrap_err();
         let words = error.to_string();
-        assert!(matches!(error, WorkerError::Damaged { times: 9, .. }), "{error:?}");
+        assert!(matches!(error, NodeError::Damaged { times: 9, .. }), "{error:?}");
         assert!(words.contains("--tls or --psk"), "{words}");
         assert!(proxy.times_disturbed() >= 9);
         server.kill();
@@ -301,10 +301,10 @@ fn a_worker_that_never_finds_its_server_gives_up_in_time() {
     });
 }
 
-fn check_unreachable(end: Result<EndReason, WorkerError>, patience: Duration) {
+fn check_unreachable(end: Result<EndReason, NodeError>, patience: Duration) {
     let Err(error) = end else { panic!("{end:?}") };
     let text = error.to_string();
-    let WorkerError::Unreachable { attempts, tried, .. } = error else { panic!("{error:?}") };
+    let NodeError::Unreachable { attempts, tried, .. } = error else { panic!("{error:?}") };
     assert!(attempts >= 5, "{text}");
     assert!(tried >= patience, "{text}");
     // The last try is the first one after the patience is over.

@@ -9,7 +9,8 @@ use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 use pstrain_roles::node::{Ledger, Replicate};
 use pstrain_tests::{
-    Disturbances, Fate, Ran, Rank, Replaced, Replicated, Toy, for_seeds, run_moving, run_replicated,
+    Disturbances, PushOutcome, Ran, Rank, Replaced, Replicated, Toy, for_seeds, run_moving,
+    run_replicated,
 };
 use pstrain_wire::worker::EndReason;
 
@@ -228,7 +229,7 @@ fn any_server_is_replaced_within_a_lease_whatever_befalls_it() {
         all.extend(done.replaced.iter().map(|replaced| (seed, *replaced)));
     };
     let ran = disturbed(Disturbances::One, 2, 1200, look, ConsistencySpec::Bsp);
-    for fate in [Fate::Killed, Fate::Stopped, Fate::CutOff] {
+    for fate in [PushOutcome::Killed, PushOutcome::Stopped, PushOutcome::CutOff] {
         for coordinated in [true, false] {
             let is_one =
                 |(_, it): &&(u64, Replaced)| (it.fate, it.coordinated) == (fate, coordinated);

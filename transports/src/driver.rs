@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::{PartId, PeerId};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Checkpoint, Effect, Event, Input, Node, Outbox, WorkerError};
+use pstrain_roles::node::{Checkpoint, Effect, Event, Input, Node, NodeError, Outbox};
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 use pstrain_wire::{Message, Status};
 
@@ -191,7 +191,7 @@ pub fn drive<N: Node, T: Transport, S: Services>(
     transport: &mut T,
     services: &mut S,
     mailbox: &Mailbox,
-) -> Result<Result<EndReason, WorkerError>, DriveError> {
+) -> Result<Result<EndReason, NodeError>, DriveError> {
     drive_from(node, transport, services, mailbox, &mut NoJournal, Begin::start())
 }
 
@@ -225,7 +225,7 @@ pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
     mailbox: &Mailbox,
     journal: &mut J,
     begin: Begin,
-) -> Result<Result<EndReason, WorkerError>, DriveError> {
+) -> Result<Result<EndReason, NodeError>, DriveError> {
     let mut driver = Driver {
         node,
         transport,
@@ -316,7 +316,7 @@ struct Driver<'a, N, T, S, J> {
     refusals: Refusals,
     /// The node has finished and handles no more inputs.
     over: bool,
-    done: Option<Result<EndReason, WorkerError>>,
+    done: Option<Result<EndReason, NodeError>>,
 }
 
 impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
@@ -420,7 +420,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
 
     /// Performs pending effects. Returns the node's result once it has finished and its last
     /// messages have been sent.
-    fn finished(&mut self) -> Result<Option<Result<EndReason, WorkerError>>, DriveError> {
+    fn finished(&mut self) -> Result<Option<Result<EndReason, NodeError>>, DriveError> {
         self.obey()?;
         let mut now = self.transport.now();
         while self.done.is_none()

@@ -4,7 +4,7 @@
 use anyhow::Context as _;
 use pstrain_compute::id::CheckpointId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Shard, WorkerError};
+use pstrain_roles::node::{NodeError, Shard};
 use pstrain_transports::journal::{
     Beside, CheckpointError, Checkpoints, Files, Found, Shelf, Snapshots, StateFolder, goes_on,
 };
@@ -24,7 +24,7 @@ pub(super) fn run(
     (folder, kept): (&StateFolder, &ShardFolder),
     (transport, clock): (SocketTransport, WallClock),
     new: impl Fn() -> Shard,
-) -> anyhow::Result<Result<EndReason, WorkerError>> {
+) -> anyhow::Result<Result<EndReason, NodeError>> {
     let Shelf { mut on_disk, damaged } = folder.shelf()?;
     for damaged in damaged {
         messages::warn(&format!("{damaged}; it cannot be gone back to"));
@@ -46,7 +46,7 @@ pub(super) fn run(
         let mut services = services(args);
         let done =
             drive_from(&mut node, &mut transport, &mut services, &mailbox, &mut journal, begin)?;
-        let Err(WorkerError::GoesBack(checkpoint)) = done else {
+        let Err(NodeError::GoesBack(checkpoint)) = done else {
             if drain.is_asked() && matches!(done, Ok(EndReason::Stopped)) {
                 messages::say(
                     "the run waits for this server for 12 leases, unless it is over: go on with it \
@@ -55,7 +55,7 @@ pub(super) fn run(
             }
             return Ok(done);
         };
-        messages::say(&WorkerError::GoesBack(checkpoint).to_string());
+        messages::say(&NodeError::GoesBack(checkpoint).to_string());
         on_disk = node.on_disk().cloned().unwrap_or_default();
         on_disk.at = Some(checkpoint).filter(|it| it.number > 0);
         transport = transport.without_connections()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_compute::rng::Stream;
-use pstrain_roles::node::{Event, Prepare, Server, Worker, WorkerConfig, WorkerError};
+use pstrain_roles::node::{Event, NodeError, Prepare, Server, Worker, WorkerConfig};
 use pstrain_transports::{
     Address, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, SocketTransport, WallClock,
     WorkerServices, drive,
@@ -27,7 +27,7 @@ const MOST_WORKERS: u32 = 4096;
 type Thread = JoinHandle<anyhow::Result<Worked>>;
 
 /// How a worker ended, and how well it kept the modelled times.
-type Worked = (Result<EndReason, WorkerError>, Punctuality);
+type Worked = (Result<EndReason, NodeError>, Punctuality);
 
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };

@@ -10,7 +10,7 @@ use pstrain_compute::id::PartId;
 use pstrain_compute::model::Model;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
-use pstrain_roles::node::{Server, WorkerError};
+use pstrain_roles::node::{NodeError, Server};
 use pstrain_transports::journal::{Checkpoints, Files, InputLog, Snapshots, StateFolder};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
@@ -103,8 +103,8 @@ pub(crate) fn run(args: &ServerArgs, clock: WallClock) -> anyhow::Result<Ending>
         let begins = host.keeping.as_ref().map_or(Time::ZERO, |keeping| keeping.now);
         transport = transport.with_clock(clock.going_on(begins));
         let served = host.serve(&mut transport);
-        match served.as_ref().err().and_then(|error| error.downcast_ref::<WorkerError>()) {
-            Some(back @ WorkerError::GoesBack(_)) => messages::say(&back.to_string()),
+        match served.as_ref().err().and_then(|error| error.downcast_ref::<NodeError>()) {
+            Some(back @ NodeError::GoesBack(_)) => messages::say(&back.to_string()),
             _ => break served?,
         }
         transport = transport.without_connections()?;

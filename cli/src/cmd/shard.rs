@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::id::ServerId;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, Replica, Shard, ShardConfig, WorkerError};
+use pstrain_roles::node::{Event, NodeError, Replica, Shard, ShardConfig};
 use pstrain_transports::journal::{
     Beside, CheckpointError, Checkpoints, Files, InputLog, Recovered, StateFolder, recover,
 };
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
             }
             exit::of_reason(reason)
         }
-        Err(WorkerError::Refused(why)) => {
+        Err(NodeError::Refused(why)) => {
             Err(Failed(format!("{}: it refused this server: {why}", args.coordinator)).into())
         }
         Err(error) => Err(Failed(format!("{}: {error}", args.coordinator)).into()),
@@ -100,7 +100,7 @@ fn serve(
     node: &mut Replica,
     kept: Option<Keeping>,
     transport: &mut SocketTransport,
-) -> anyhow::Result<Result<EndReason, WorkerError>> {
+) -> anyhow::Result<Result<EndReason, NodeError>> {
     let mut services = services(args);
     let mailbox = Mailbox::new(transport);
     let drain = Drain::default();
@@ -197,7 +197,7 @@ fn worth_saying(event: &Event) -> Option<String> {
 }
 
 /// Thread of a server that does not coordinate.
-pub(crate) type Thread = std::thread::JoinHandle<anyhow::Result<Result<EndReason, WorkerError>>>;
+pub(crate) type Thread = std::thread::JoinHandle<anyhow::Result<Result<EndReason, NodeError>>>;
 
 /// Starts a server that does not coordinate on its own thread. Workers reach it at `address`; its
 /// events go to `report`.

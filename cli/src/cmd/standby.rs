@@ -2,7 +2,7 @@
 
 use pstrain_compute::rng::Stream;
 use pstrain_policy::job::Job;
-use pstrain_roles::node::{Replica, ReplicaConfig, Replicate, Server, Shard, WorkerError};
+use pstrain_roles::node::{NodeError, Replica, ReplicaConfig, Replicate, Server, Shard};
 
 use crate::durable::StandbyOf;
 use crate::exit::Failed;
@@ -66,10 +66,10 @@ pub(super) fn config(id: u64, of: Option<&StandbyOf>) -> ReplicaConfig {
 }
 
 /// The error of a replica that failed; `of` is set if it began as a standby.
-pub(super) fn failed(error: WorkerError, of: Option<&StandbyOf>) -> anyhow::Error {
+pub(super) fn failed(error: NodeError, of: Option<&StandbyOf>) -> anyhow::Error {
     let what = match error {
-        WorkerError::Refused(why) => format!("the server refused this standby: {why}"),
-        WorkerError::Unreachable { why, .. } => {
+        NodeError::Refused(why) => format!("the server refused this standby: {why}"),
+        NodeError::Unreachable { why, .. } => {
             let (there, here) =
                 of.map_or_else(Default::default, |StandbyOf { primary, address }| {
                     (format!(", at {primary}"), format!(" at {address}"))

@@ -6,7 +6,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::rng::Stream;
 use pstrain_data::{DataSpec, Source};
 use pstrain_policy::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
-use pstrain_roles::node::{Event, Prepare, Worker, WorkerConfig, WorkerError};
+use pstrain_roles::node::{Event, NodeError, Prepare, Worker, WorkerConfig};
 use pstrain_transports::{Mailbox, Punctuality, Shaped, SocketTransport, WorkerServices, drive};
 use pstrain_wire::Refusal;
 use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
             }
             exit::of_reason(reason)
         }
-        Err(WorkerError::Data(what)) => bail!("{what}"),
+        Err(NodeError::Data(what)) => bail!("{what}"),
         Err(error) => match (rank, workers_of(&error)) {
             (Some(rank), Some(workers)) => bail!("{}", rank.misfit(workers)),
             _ => Err(Failed(format!("{}: {error}", args.server)).into()),
@@ -105,10 +105,10 @@ fn rank(args: &WorkerArgs) -> anyhow::Result<Option<Rank>> {
 }
 
 /// The number of workers of the job, if the error is about that number.
-const fn workers_of(error: &WorkerError) -> Option<u32> {
+const fn workers_of(error: &NodeError) -> Option<u32> {
     match error {
-        WorkerError::Workers { workers, .. }
-        | WorkerError::Refused(Refusal::UnknownWorker { workers, .. }) => Some(*workers),
+        NodeError::Workers { workers, .. }
+        | NodeError::Refused(Refusal::UnknownWorker { workers, .. }) => Some(*workers),
         _ => None,
     }
 }

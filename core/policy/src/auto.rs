@@ -373,7 +373,7 @@ impl Auto {
             self.climb.lowest = None;
             self.paces.values_mut().for_each(|pace| pace.loss = None);
         }
-        self.course.begin_anew(2 * self.under_way);
+        self.course.restart_cohort(2 * self.under_way);
         let again = match &restore {
             Some(version) => format!("{story}; again from version {version}"),
             None => String::from(story),

@@ -10,8 +10,8 @@ use pstrain_compute::id::{PeerId, ServerId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Evaluated, Event, Input, Node, Outbox, Point, Prepared, Server,
-    Shard, ShardConfig, Target, Worker, WorkerConfig, WorkerError,
+    Compute, Computed, Effect, Evaluated, Event, Input, Node, NodeError, Outbox, Point, Prepared,
+    Server, Shard, ShardConfig, Target, Worker, WorkerConfig,
 };
 use pstrain_wire::group::{Followed, Place};
 use pstrain_wire::identity::Identity;
@@ -178,7 +178,7 @@ impl Role for Worker {
                 Effect::Done(result) => assert!(
                     matches!(
                         result,
-                        Ok(EndReason::BudgetReached) | Err(WorkerError::Refused(Refusal::Over))
+                        Ok(EndReason::BudgetReached) | Err(NodeError::Refused(Refusal::Over))
                     ),
                     "a worker ended with {result:?}"
                 ),

@@ -10,7 +10,7 @@ use pstrain_wire::Message;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::replica::{EntryKind, Stage, Vote};
 
-use super::{Fallen, Fate, Happening, Lab, Machine, Process, Rank, SERVERS};
+use super::{Fallen, Happening, Lab, Machine, Process, PushOutcome, Rank, SERVERS};
 
 /// What travels on a connection.
 #[derive(Debug)]
@@ -179,8 +179,13 @@ impl Lab {
         // Workers find one server after the other again.
         self.settles_until = self.now + long + lease * (2 * self.servers);
         let what = self.rng.below(5);
-        let fate = [Some(Fate::Killed), Some(Fate::Killed), Some(Fate::Stopped), None];
-        let fate = fate.get(what as usize).copied().unwrap_or(Some(Fate::CutOff));
+        let fate = [
+            Some(PushOutcome::Killed),
+            Some(PushOutcome::Killed),
+            Some(PushOutcome::Stopped),
+            None,
+        ];
+        let fate = fate.get(what as usize).copied().unwrap_or(Some(PushOutcome::CutOff));
         let (at, replaced) = (self.now, false);
         let fate = fate.filter(|_| self.leads(victim));
         self.fallen = fate.map(|fate| Fallen { server, fate, at, replaced });

@@ -1,6 +1,6 @@
 //! What is said and reported in a lab, and how processes end.
 
-use pstrain_roles::node::{Departure, Event, WorkerError};
+use pstrain_roles::node::{Departure, Event, NodeError};
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Refusal};
 
@@ -90,7 +90,7 @@ impl Lab {
         }
     }
 
-    pub(super) fn done(&mut self, process: usize, result: Result<EndReason, WorkerError>) {
+    pub(super) fn done(&mut self, process: usize, result: Result<EndReason, NodeError>) {
         let seed = self.seed;
         match (&*self.processes[process].node, result) {
             (Machine::Replica { node, .. }, Ok(reason)) => {
@@ -106,18 +106,18 @@ impl Lab {
                     self.result.ledger = server.ledger();
                 }
             }
-            (Machine::Replica { .. }, Err(WorkerError::Deposed { .. })) => self.result.deposed += 1,
-            (Machine::Replica { .. }, Err(WorkerError::Unreachable { .. })) if self.disturbed => {}
+            (Machine::Replica { .. }, Err(NodeError::Deposed { .. })) => self.result.deposed += 1,
+            (Machine::Replica { .. }, Err(NodeError::Unreachable { .. })) if self.disturbed => {}
             // It came too late, or stands by for one that had no keys then.
             (
                 Machine::Replica { server, address, .. },
-                Err(WorkerError::Refused(Refusal::Server { .. })),
+                Err(NodeError::Refused(Refusal::Server { .. })),
             ) if self.disturbed
                 && (!self.holders.contains(server)
                     || *server >= self.toy.job.servers && !address.is_empty()) => {}
-            (Machine::Replica { .. }, Err(WorkerError::Abandoned { .. })) if self.disturbed => {}
-            (Machine::Worker(_), Err(WorkerError::Unreachable { .. })) if self.ended() => {}
-            (Machine::Worker(_), Err(WorkerError::Refused(why))) if self.over => {
+            (Machine::Replica { .. }, Err(NodeError::Abandoned { .. })) if self.disturbed => {}
+            (Machine::Worker(_), Err(NodeError::Unreachable { .. })) if self.ended() => {}
+            (Machine::Worker(_), Err(NodeError::Refused(why))) if self.over => {
                 assert_eq!(why, Refusal::Over, "seed {seed}");
             }
             (_, Err(error)) => panic!("seed {seed}: process {process} failed: {error}"),

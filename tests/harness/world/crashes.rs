@@ -58,7 +58,7 @@ impl World<'_> {
 
     /// Puts one in the place of the server that was handed the same inputs, and closes all
     /// connections.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn restart_cohort(&mut self) {
         if self.settings.forgets {
             return self.server_loses_all();
         }

@@ -7,8 +7,8 @@ use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Event, Input, Node, Outbox, Prepare, Prepared, STOP, Worker,
-    WorkerConfig, WorkerError,
+    Compute, Computed, Effect, Event, Input, Node, NodeError, Outbox, Prepare, Prepared, STOP,
+    Worker, WorkerConfig,
 };
 use pstrain_wire::client::{Control, PullStatus};
 use pstrain_wire::range::PullRange;
@@ -83,7 +83,7 @@ impl World<'_> {
     }
 
     /// Nobody breaks the protocol, and nobody is turned away who did nothing wrong.
-    fn check_result(&self, result: &Result<EndReason, WorkerError>) {
+    fn check_result(&self, result: &Result<EndReason, NodeError>) {
         match result {
             // It may have heard of an end that was lost with the server.
             Ok(reason) => assert!(
@@ -92,12 +92,12 @@ impl World<'_> {
                     || self.server_ended_with() == Some(*reason),
                 "a worker was told that {reason}"
             ),
-            Err(WorkerError::Unreachable { .. } | WorkerError::Refused(Refusal::Over)) => {}
-            Err(WorkerError::Data(_) | WorkerError::Refused(Refusal::Data { .. }))
+            Err(NodeError::Unreachable { .. } | NodeError::Refused(Refusal::Over)) => {}
+            Err(NodeError::Data(_) | NodeError::Refused(Refusal::Data { .. }))
                 if self.settings.faults.bad_data > 0 => {}
-            Err(WorkerError::Refused(Refusal::NotFinite { .. }))
+            Err(NodeError::Refused(Refusal::NotFinite { .. }))
                 if self.settings.faults.bad_gradients > 0 => {}
-            Err(WorkerError::Refused(Refusal::Frame { .. }) | WorkerError::Damaged { .. })
+            Err(NodeError::Refused(Refusal::Frame { .. }) | NodeError::Damaged { .. })
                 if self.settings.garbage() => {}
             Err(error) => panic!("a worker failed: {error}"),
         }

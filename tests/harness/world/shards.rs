@@ -5,8 +5,8 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::saved::Saved;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Effect, Input, LEAVE_SERVER, Node, Outbox, Shard, ShardConfig, Target, WorkerError,
-    decode_input, encode_input,
+    Effect, Input, LEAVE_SERVER, Node, NodeError, Outbox, Shard, ShardConfig, Target, decode_input,
+    encode_input,
 };
 use pstrain_wire::Refusal;
 use pstrain_wire::client::Control;
@@ -32,7 +32,7 @@ pub(super) struct ShardProcess {
     pub(super) disk: ShardDisk,
     /// Whether it was told to finish.
     told: bool,
-    ended: Option<Result<EndReason, WorkerError>>,
+    ended: Option<Result<EndReason, NodeError>>,
 }
 
 impl World<'_> {
@@ -173,15 +173,15 @@ impl World<'_> {
                 }
                 Effect::Checkpoint(checkpoint) => self.take_shard_checkpoint(shard, *checkpoint),
                 Effect::Write => self.write_shard_checkpoint(shard),
-                Effect::Done(Err(WorkerError::GoesBack(to))) => {
+                Effect::Done(Err(NodeError::GoesBack(to))) => {
                     return self.shard_goes_back(shard, to);
                 }
                 Effect::Done(result) => {
                     if let Err(error) = &result {
                         let late = shard as u32 + 1 >= self.settings.job.servers;
                         let fair = match error {
-                            WorkerError::Unreachable { .. } => true,
-                            WorkerError::Refused(Refusal::Server { .. }) => late,
+                            NodeError::Unreachable { .. } => true,
+                            NodeError::Refused(Refusal::Server { .. }) => late,
                             _ => false,
                         };
                         assert!(fair, "a shard failed: {error}");

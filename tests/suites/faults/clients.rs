@@ -89,7 +89,7 @@ fn a_worker_with_other_data_is_told_the_difference_and_the_others_finish() {
             let mut other = Toy::new(3, 202);
             other.job.membership.lease = toy.job.membership.lease;
             let error = WorkerThread::start(&other, 2, &server.address).join().unwrap_err();
-            assert!(matches!(error, WorkerError::Refused(Refusal::Data { .. })), "{error:?}");
+            assert!(matches!(error, NodeError::Refused(Refusal::Data { .. })), "{error:?}");
             let text = error.to_string();
             assert!(text.contains("202 training rows where the job has 203"), "{text}");
             all_end_with(EndReason::BudgetReached, good);

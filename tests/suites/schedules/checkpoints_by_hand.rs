@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::{CheckpointId, Incarnation, PeerId, ServerId, WorkerId};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Durable as _, Effect, Event, Input, Node, Outbox, Server, WorkerError};
+use pstrain_roles::node::{Durable as _, Effect, Event, Input, Node, NodeError, Outbox, Server};
 use pstrain_tests::Toy;
 use pstrain_wire::checkpoint::{OnDisk, Written};
 use pstrain_wire::decision::Decision;
@@ -74,7 +74,7 @@ fn writes(out: &Outbox) -> bool {
 /// Where the server goes back to, as its last word.
 fn goes_back(out: &Outbox) -> Option<u64> {
     match out.last() {
-        Some(Effect::Done(Err(WorkerError::GoesBack(to)))) => Some(to.number),
+        Some(Effect::Done(Err(NodeError::GoesBack(to)))) => Some(to.number),
         _ => None,
     }
 }

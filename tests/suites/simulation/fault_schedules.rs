@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 
 use pstrain_compute::id::WorkerId;
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_roles::node::{Event, WorkerError};
+use pstrain_roles::node::{Event, NodeError};
 use pstrain_tests::{POLICIES, Ran, Simulated, Trial, for_seeds, kind_of_policy, trial_of};
 use pstrain_transports::simulation::Origin;
 use pstrain_wire::Refusal;
@@ -161,8 +161,8 @@ fn check_ends(run: &Simulated) {
     assert_eq!(ledger.assigned, ledger.applied + ledger.discarded + ledger.lost, "{ledger:?}");
     for (end, worker) in run.workers.iter().zip((0..).map(WorkerId)) {
         match end {
-            None | Some(Err(WorkerError::Unreachable { .. })) => {}
-            Some(Err(WorkerError::Refused(Refusal::Over))) => {}
+            None | Some(Err(NodeError::Unreachable { .. })) => {}
+            Some(Err(NodeError::Refused(Refusal::Over))) => {}
             Some(Ok(reason)) => assert_eq!(*reason, run.reason, "worker {worker}"),
             Some(Err(error)) => panic!("worker {worker} failed: {error}"),
         }

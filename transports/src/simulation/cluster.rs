@@ -14,9 +14,8 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, Prepare, Prepared, Replica,
-    ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Worker, WorkerConfig,
-    WorkerError,
+    Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, NodeError, Prepare, Prepared,
+    Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Worker, WorkerConfig,
 };
 use pstrain_wire::Message;
 use pstrain_wire::group::Place;
@@ -108,7 +107,7 @@ pub struct Outcome {
     /// The server that leads; if none does, the server as it was last.
     pub server: Server,
     /// How each worker's last process ended; none if it crashed, or still runs.
-    pub workers: Vec<Option<Result<EndReason, WorkerError>>>,
+    pub workers: Vec<Option<Result<EndReason, NodeError>>>,
     /// When the server had finished, in virtual time.
     pub ended: Time,
     /// SHA-256 over all events and the final parameters.
@@ -166,7 +165,7 @@ struct Machine {
     server: ProcessId,
     /// The answer to its next push will be lost together with the connection.
     loses_next_answer: bool,
-    ended: Option<Result<EndReason, WorkerError>>,
+    ended: Option<Result<EndReason, NodeError>>,
 }
 
 /// The environment of the nodes of a job.
@@ -496,7 +495,7 @@ impl<H: Host> Environment<Role> for Cluster<'_, H> {
         self.host.examples(part, from)
     }
 
-    fn finished(&mut self, process: ProcessId, result: Result<EndReason, WorkerError>) -> Ending {
+    fn finished(&mut self, process: ProcessId, result: Result<EndReason, NodeError>) -> Ending {
         if let Some(worker) = self.worker(process) {
             self.machine(worker).ended = Some(result);
         } else if let (true, Ok(reason)) = (self.is_replica(process), result) {

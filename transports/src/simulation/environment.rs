@@ -2,7 +2,7 @@
 
 use pstrain_compute::id::{PartId, PeerId};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Effect, Input, Target, WorkerError};
+use pstrain_roles::node::{Effect, Input, NodeError, Target};
 use pstrain_wire::Message;
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
@@ -50,7 +50,7 @@ pub trait Environment<N> {
     }
 
     /// A node has finished.
-    fn finished(&mut self, _process: ProcessId, _result: Result<EndReason, WorkerError>) -> Ending {
+    fn finished(&mut self, _process: ProcessId, _result: Result<EndReason, NodeError>) -> Ending {
         Ending::Process
     }
 

@@ -90,7 +90,7 @@ impl Trajectory {
     }
 
     /// Starts a new trajectory after `pushes` more pushes, which still belong to the old one.
-    pub(super) fn begin_anew(&mut self, pushes: u64) {
+    pub(super) fn restart_cohort(&mut self, pushes: u64) {
         self.looks.clear();
         self.cosines = [None; 2];
         self.wait = pushes;

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use super::WorkerError;
+use super::NodeError;
 use pstrain_wire::FrameError;
 
 /// Connections in a row that may end with a damaged message before a node gives up: a path that
@@ -21,11 +21,11 @@ impl Damage {
     /// Counts another connection that a damaged message ended; returns the reason in words.
     ///
     /// # Errors
-    /// [`WorkerError::Damaged`] if there were too many in a row.
-    pub(super) fn again(&mut self, error: &str) -> Result<String, WorkerError> {
+    /// [`NodeError::Damaged`] if there were too many in a row.
+    pub(super) fn again(&mut self, error: &str) -> Result<String, NodeError> {
         self.times += 1;
         if self.times > MOST {
-            return Err(WorkerError::Damaged { times: self.times, why: error.into() });
+            return Err(NodeError::Damaged { times: self.times, why: error.into() });
         }
         Ok(in_words(error))
     }
@@ -62,7 +62,7 @@ mod tests {
         for _ in 0..MOST {
             assert!(damage.again("checksum").is_ok());
         }
-        let given_up = WorkerError::Damaged { times: MOST + 1, why: "checksum".into() };
+        let given_up = NodeError::Damaged { times: MOST + 1, why: "checksum".into() };
         assert_eq!(damage.again("checksum"), Err(given_up));
     }
 }

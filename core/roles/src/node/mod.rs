@@ -7,13 +7,13 @@
 //! long ([`Effect::Prepare`], [`Effect::Compute`], [`Effect::Evaluate`]) are answered by an input
 //! of their own; the node continues meanwhile. There is no callback, lock or blocking.
 
+mod addresses;
 mod backoff;
 mod damage;
 mod dialler;
 mod event;
-mod idle;
+mod flood;
 mod inputs;
-mod places;
 mod replica;
 mod server;
 mod shard;
@@ -31,7 +31,7 @@ pub use inputs::{InputError, decode_input, encode_input};
 pub use replica::{Replica, ReplicaConfig, Replicate};
 pub use server::{LEAVE_SERVER, Ledger, RestoreError, STOP, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
-pub use worker::{Worker, WorkerConfig, WorkerError};
+pub use worker::{NodeError, Worker, WorkerConfig};
 
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::Examples;
@@ -184,7 +184,7 @@ pub enum Effect {
     /// Report an event.
     Report(Event),
     /// The node has finished.
-    Done(Result<EndReason, WorkerError>),
+    Done(Result<EndReason, NodeError>),
 }
 
 /// A state of a node that the node can go back to.

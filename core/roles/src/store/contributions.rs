@@ -18,7 +18,7 @@ type Place = (PartId, WorkerId, Incarnation, Sequence);
 
 /// A contribution with its values.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Gathered {
+pub(super) struct HeldGradient {
     pub(super) contribution: Contribution,
     /// The parameters of the version the gradient was computed on, if the aggregator needs them.
     #[serde(with = "presence")]
@@ -31,7 +31,7 @@ pub(super) struct Gathered {
     pub(super) values: Option<Arc<Vec<f32>>>,
 }
 
-impl Gathered {
+impl HeldGradient {
     /// The sort key in an update: it depends on the contribution alone, not on its arrival.
     const fn place(&self) -> Place {
         let Contribution { task, worker, incarnation, sequence, .. } = self.contribution;
@@ -79,7 +79,7 @@ impl Gathered {
 /// computed from, as far as [`Merging`] allows.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Contributions {
-    all: Vec<Gathered>,
+    all: Vec<HeldGradient>,
     /// The first `settled` contributions are merged, or are the first of their worker and part.
     settled: usize,
     /// Index of the first contribution of each worker and part, sorted. A sorted `Vec`: unlike a
@@ -103,7 +103,7 @@ impl Contributions {
         self.all.iter().any(|gathered| gathered.contribution.worker == worker)
     }
 
-    pub(super) fn push(&mut self, gathered: Gathered) {
+    pub(super) fn push(&mut self, gathered: HeldGradient) {
         self.all.push(gathered);
     }
 
@@ -161,11 +161,11 @@ impl Contributions {
     /// depend on the order of arrival.
     pub(super) fn in_order(&mut self, taken: Range<usize>) {
         let taken = &mut self.all[taken];
-        taken.sort_by_key(Gathered::place);
+        taken.sort_by_key(HeldGradient::place);
     }
 
     /// The contributions in `taken`.
-    pub(super) fn at(&self, taken: Range<usize>) -> &[Gathered] {
+    pub(super) fn at(&self, taken: Range<usize>) -> &[HeldGradient] {
         self.all.get(taken).unwrap_or_default()
     }
 
@@ -175,7 +175,7 @@ impl Contributions {
     }
 
     /// Removes and returns the contributions in `taken`.
-    pub(super) fn take(&mut self, taken: Range<usize>) -> Drain<'_, Gathered> {
+    pub(super) fn take(&mut self, taken: Range<usize>) -> Drain<'_, HeldGradient> {
         if taken.start == 0 {
             self.firsts.clear();
             self.settled = 0;

@@ -7,9 +7,9 @@
 
 mod contributions;
 mod lists;
-mod making;
-mod moving;
+mod rebalance;
 mod relay;
+mod two_phase;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -17,11 +17,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use contributions::{Contributions, Gathered};
+use contributions::{Contributions, HeldGradient};
 use lists::Lists;
-use making::Making;
-pub use moving::{Coming, Part, PartError};
+pub use rebalance::{IncomingKeys, Part, PartError};
 use relay::Relay;
+use two_phase::PendingUpdate;
 
 use pstrain_compute::filter::{Encoded, PullFilter};
 use pstrain_compute::id::{Clock, Version, WorkerId};
@@ -41,7 +41,7 @@ use pstrain_wire::range::{PushRule, RangePart};
 use pstrain_wire::worker::{Parameters, ParametersHeader, Push};
 
 /// Parameter snapshots that were sent to a worker, oldest first.
-type Given = VecDeque<Kept>;
+type SentSnapshots = VecDeque<Kept>;
 
 /// The parameters of a key range, and the gradients that wait to change them.
 #[derive(Debug)]
@@ -52,13 +52,13 @@ pub struct Store {
     /// Gradients of the open round.
     contributions: Contributions,
     /// An update in its measuring phase.
-    making: Option<Making>,
+    making: Option<PendingUpdate>,
     /// Combined gradients exchanged between primary and standby.
     relay: Relay,
     /// Measurements of `auto`.
     looks: Snapshots,
     /// Recent parameter snapshots per worker, for delay compensation.
-    bases: BTreeMap<WorkerId, Given>,
+    bases: BTreeMap<WorkerId, SentSnapshots>,
     /// The working sets of workers, if the model is sparse.
     lists: Option<Lists>,
     pull: PullFilter,
@@ -328,7 +328,7 @@ impl Store {
         }
         let base = self.base(contribution.worker, contribution.base);
         let values = Some(gradient);
-        self.contributions.push(Gathered { contribution, base, keys, values });
+        self.contributions.push(HeldGradient { contribution, base, keys, values });
     }
 
     /// The parameters of `base`, if they were kept. Discards earlier ones: the base versions of a

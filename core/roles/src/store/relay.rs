@@ -58,7 +58,7 @@ fn header(own: KeyRange, version: Version, aggregator: &Aggregator) -> Option<Co
 
 impl Store {
     /// Records the combined gradient of each update until [`Self::given`] is called.
-    pub(crate) fn give_combined(&mut self) {
+    pub(crate) fn record_combined(&mut self) {
         self.relay = Relay::Gives(Vec::new());
     }
 
@@ -72,7 +72,7 @@ impl Store {
 
     /// Applies these combined gradients, oldest first, to the next updates until [`Self::left`] is
     /// called.
-    pub(crate) fn take_combined(&mut self, came: VecDeque<Combined>) {
+    pub(crate) fn apply_combined(&mut self, came: VecDeque<Combined>) {
         self.relay = Relay::Takes(came);
     }
 

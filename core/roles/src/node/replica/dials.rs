@@ -10,7 +10,7 @@ use crate::node::{Effect, Outbox, Target};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Caller {
     /// The server itself.
-    Subject,
+    Replicated,
     /// The search for the other server of the pair: the deposed primary, or the lost standby.
     Seeker,
 }

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use super::fail;
 use super::standby::Standby;
-use crate::node::{Effect, Event, Input, Outbox, WorkerError, decode_input};
+use crate::node::{Effect, Event, Input, NodeError, Outbox, decode_input};
 use pstrain_compute::filter::Encoded;
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
@@ -21,14 +21,14 @@ use pstrain_wire::worker::Push;
 
 /// A group of entries that count only together, as far as received.
 #[derive(Debug, Default)]
-pub(super) struct Together {
+pub(super) struct EntryGroup {
     entries: Vec<Entry>,
     combined: VecDeque<Combined>,
     /// A vector of zeros in place of the values of bare pushes, kept while their size is the same.
     zeros: Arc<Vec<f32>>,
 }
 
-impl Together {
+impl EntryGroup {
     /// True if no received entry waits for the rest of its group.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.combined.is_empty()
@@ -62,7 +62,7 @@ impl Standby {
                 return;
             }
             if let Err(what) = self.follow_all(now, out) {
-                return fail(WorkerError::Protocol(what), out);
+                return fail(NodeError::Protocol(what), out);
             }
         }
         // Of the lists that both have, only the last counts.
@@ -88,9 +88,9 @@ impl Standby {
 
     /// Applies the complete group of entries.
     fn follow_all(&mut self, now: Time, out: &mut Outbox) -> Result<(), String> {
-        let Together { entries, combined, mut zeros } = core::mem::take(&mut self.together);
+        let EntryGroup { entries, combined, mut zeros } = core::mem::take(&mut self.together);
         if let Some(copy) = &mut self.copy {
-            copy.server.take_combined(combined);
+            copy.server.apply_combined(combined);
         }
         for Entry { header, input } in entries {
             self.term = header.term;

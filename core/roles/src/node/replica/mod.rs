@@ -43,22 +43,22 @@
 //! [`Stage::Releases`]: pstrain_wire::replica::Stage::Releases
 //! [`Stage::Binds`]: pstrain_wire::replica::Stage::Binds
 
-mod alone;
-mod asking;
-mod contest;
+mod canvass;
 mod dials;
+mod election;
 mod entries;
-mod following;
-mod held;
+mod failover;
+mod fencing;
+mod follower;
 mod loss;
-mod other;
 mod pairing;
 mod primary;
 mod saving;
 mod standby;
+mod state_machine;
 mod stream;
-mod subject;
-mod succession;
+mod withheld;
+mod without_standby;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -66,8 +66,8 @@ use core::time::Duration;
 
 use self::primary::Primary;
 use self::standby::Standby;
-use self::subject::Subject;
-use super::{Effect, Input, Node, Outbox, Server, ServerError, Shard, WorkerError};
+use self::state_machine::Replicated;
+use super::{Effect, Input, Node, NodeError, Outbox, Server, ServerError, Shard};
 use pstrain_compute::id::{PeerId, ServerId, Term};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
@@ -120,7 +120,7 @@ enum Role {
 /// A server's state, and its position in the stream.
 #[derive(Debug)]
 struct Copy {
-    server: Subject,
+    server: Replicated,
     /// Number of entries applied.
     entries: u64,
     /// One moment, by the clock of this process and by the clock of the stream.
@@ -145,16 +145,16 @@ impl Replica {
     /// A primary of the coordinator, without a standby yet.
     #[must_use]
     pub fn primary(config: ReplicaConfig, server: Server) -> Self {
-        Self::leading(config, Subject::Coordinator(Box::new(server)))
+        Self::leading(config, Replicated::Coordinator(Box::new(server)))
     }
 
     /// A primary of a shard, without a standby yet.
     #[must_use]
     pub fn primary_shard(config: ReplicaConfig, shard: Shard) -> Self {
-        Self::leading(config, Subject::Shard(Box::new(shard)))
+        Self::leading(config, Replicated::Shard(Box::new(shard)))
     }
 
-    fn leading(config: ReplicaConfig, server: Subject) -> Self {
+    fn leading(config: ReplicaConfig, server: Replicated) -> Self {
         let copy = Copy { server, entries: 0, clock: (Time::ZERO, Time::ZERO) };
         let role = Role::Leads(Box::new(Primary::new(copy, FIRST, config.replicate)));
         Self { config, role, done: false }
@@ -277,6 +277,6 @@ fn outer(term: Term, peer: PeerId) -> Option<PeerId> {
 const PEER_BITS: u32 = 36;
 
 /// Ends a replica that cannot continue.
-fn fail(error: WorkerError, out: &mut Outbox) {
+fn fail(error: NodeError, out: &mut Outbox) {
     out.push(Effect::Done(Err(error)));
 }

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::following::{Follower, Link};
+use super::follower::{Follower, Link};
 use super::primary::Primary;
 use super::{ReplicaConfig, inner};
 use crate::node::{Effect, Event, Input, Outbox};

@@ -6,11 +6,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::contest::Contest;
 use super::dials::{Caller, Dials};
-use super::following::Follower;
-use super::held::{HeldPush, is_awaited};
+use super::election::Election;
+use super::follower::Follower;
 use super::stream::{Content, Settled, Unsettled};
+use super::withheld::{HeldPush, is_awaited};
 use super::{Copy, ReplicaConfig, Replicate, inner, outer};
 use crate::node::dialler::Dialler;
 use crate::node::{Effect, Input, Outbox, Server, encode_input};
@@ -36,7 +36,7 @@ pub(super) struct Primary {
     /// The electors whose votes count.
     pub(super) electorate: Electorate,
     pub(super) unsettled: Unsettled,
-    pub(super) contest: Option<Contest>,
+    pub(super) contest: Option<Election>,
     /// Dials the other server of the pair: the deposed primary, to tell it so; or the lost standby,
     /// to ask whether it leads.
     pub(super) other: Option<Dialler>,
@@ -143,7 +143,7 @@ impl Primary {
                 return None;
             }
             Input::Dialled(..) | Input::DialFailed { .. } => match self.dials.answered(out) {
-                Some(Caller::Subject) => match input {
+                Some(Caller::Replicated) => match input {
                     Input::Dialled(peer, identity) => Input::Dialled(inner(began, peer), identity),
                     other => other,
                 },
@@ -182,7 +182,7 @@ impl Primary {
             self.copy.entries += 1;
         }
         if keeps_back {
-            self.copy.server.give_combined();
+            self.copy.server.record_combined();
         } else {
             self.send_kept_back(now, out);
         }
@@ -288,7 +288,7 @@ impl Primary {
     ) {
         for effect in effects {
             if let Effect::Dial(target) = effect {
-                self.dials.dial(Caller::Subject, target, out);
+                self.dials.dial(Caller::Replicated, target, out);
                 continue;
             }
             if let (Effect::Done(Ok(reason)), Some(peer)) = (&effect, self.follower_peer()) {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::primary::Primary;
 use super::standby::Standby;
-use super::subject::Subject;
+use super::state_machine::Replicated;
 use super::{Copy, FIRST, Replica, ReplicaConfig, Role};
 use crate::node::{Durable, Effect, RestoreError, Server, Shard};
 use pstrain_compute::id::PeerId;
@@ -25,9 +25,9 @@ impl Replica {
         let Kind { leads, coordinates } = Kind::read(&mut archive)?;
         let mut server = if coordinates {
             let server = Server::new(job.clone(), 0).map_err(RestoreError::Server)?;
-            Subject::Coordinator(Box::new(server))
+            Replicated::Coordinator(Box::new(server))
         } else {
-            Subject::Shard(Box::new(Subject::blank_shard(&job, &config)))
+            Replicated::Shard(Box::new(Replicated::blank_shard(&job, &config)))
         };
         server.archive(&mut archive)?;
         if leads {
@@ -55,12 +55,12 @@ impl Replica {
             return Err(SavedError::OtherJob.into());
         }
         shard.archive_in_place(&mut archive)?;
-        Self::restore_primary(config, Subject::Shard(Box::new(shard)), archive)
+        Self::restore_primary(config, Replicated::Shard(Box::new(shard)), archive)
     }
 
     fn restore_primary(
         config: ReplicaConfig,
-        server: Subject,
+        server: Replicated,
         mut archive: Archive<'_>,
     ) -> Result<Self, RestoreError> {
         let mut primary =
@@ -86,7 +86,7 @@ impl Replica {
         }
     }
 
-    fn subject(&self) -> Option<&Subject> {
+    fn subject(&self) -> Option<&Replicated> {
         match &self.role {
             Role::Leads(primary) => Some(&primary.copy.server),
             Role::StandsBy(standby) => standby.subject(),
@@ -101,7 +101,7 @@ impl Durable for Replica {
             Role::Leads(primary) => primary.rests(),
             Role::StandsBy(standby) => standby.rests(),
         };
-        rests && self.subject().is_some_and(Subject::has_begun)
+        rests && self.subject().is_some_and(Replicated::has_begun)
     }
 
     fn save(&mut self) -> Saved {
@@ -151,7 +151,7 @@ impl Kind {
 
 impl Copy {
     /// Restores the stream position, after the server.
-    fn restore(server: Subject, archive: &mut Archive<'_>) -> Result<Self, SavedError> {
+    fn restore(server: Replicated, archive: &mut Archive<'_>) -> Result<Self, SavedError> {
         let mut copy = Self { server, entries: 0, clock: (Time::ZERO, Time::ZERO) };
         copy.archive_stream(archive)?;
         Ok(copy)

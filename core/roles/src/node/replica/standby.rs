@@ -9,14 +9,14 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::asking::Round;
-use super::contest::Contest;
-use super::entries::Together;
+use super::canvass::Round;
+use super::election::Election;
+use super::entries::EntryGroup;
 use super::loss::{Loss, Search};
-use super::subject::Subject;
+use super::state_machine::Replicated;
 use super::{Copy, ReplicaConfig, fail, silence};
 use crate::node::dialler::{Dialler, Due, Unreachable};
-use crate::node::{Effect, Event, Input, Outbox, Server, ServerError, WorkerError};
+use crate::node::{Effect, Event, Input, NodeError, Outbox, Server, ServerError};
 use pstrain_compute::id::{PeerId, Term, Version};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
@@ -40,7 +40,7 @@ pub(super) struct Standby {
     /// The parts of a state received so far.
     pub(super) arriving: Option<(StateHeader, Vec<u8>)>,
     /// Entries received whose group is not complete.
-    pub(super) together: Together,
+    pub(super) together: EntryGroup,
     /// True if the primary's effects wait for this standby.
     pub(super) paired: bool,
     /// Electorates with the number of their entry: the last that both servers are known to have,
@@ -50,15 +50,15 @@ pub(super) struct Standby {
     pub(super) term: Term,
     /// The latest term that it has asked for, or heard of.
     pub(super) latest: Term,
-    pub(super) contest: Option<Contest>,
+    pub(super) contest: Option<Election>,
     /// The server to dial, if electors do not connect to a standby.
     pub(super) round: Round,
     /// Since when an acknowledgement of entries is pending: one covers all that arrived at once.
     pub(super) owed_since: Option<Time>,
     /// Connections before their Hello, with the time they were opened.
-    pub(super) strangers: BTreeMap<PeerId, (Time, Identity)>,
+    pub(super) unauthenticated: BTreeMap<PeerId, (Time, Identity)>,
     /// Workers that have lost the primary, too.
-    pub(super) attending: BTreeMap<PeerId, Attending>,
+    pub(super) attending: BTreeMap<PeerId, WaitingWorker>,
     /// The loss of the primary, if it is lost.
     pub(super) lost: Option<Loss>,
     pub(super) over: Option<(Time, EndReason)>,
@@ -66,7 +66,7 @@ pub(super) struct Standby {
 
 /// A worker that waits for a leader.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Attending {
+pub(super) struct WaitingWorker {
     pub(super) identity: Identity,
     pub(super) hello: Hello,
     pub(super) since: Time,
@@ -87,7 +87,7 @@ impl Standby {
             parameters: server.all_parameters(),
             copy: None,
             arriving: None,
-            together: Together::default(),
+            together: EntryGroup::default(),
             paired: false,
             electorates: VecDeque::new(),
             term: Term(0),
@@ -95,14 +95,14 @@ impl Standby {
             contest: None,
             round: Round::default(),
             owed_since: None,
-            strangers: BTreeMap::new(),
+            unauthenticated: BTreeMap::new(),
             attending: BTreeMap::new(),
             lost: None,
             over: None,
         })
     }
 
-    pub(super) fn subject(&self) -> Option<&Subject> {
+    pub(super) fn subject(&self) -> Option<&Replicated> {
         self.copy.as_ref().map(|copy| &copy.server)
     }
 
@@ -120,7 +120,7 @@ impl Standby {
             Input::Dialled(peer, identity) => self.on_dialled(now, peer, identity, out),
             Input::DialFailed { why, permanent } if permanent && self.copy.is_none() => {
                 let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
-                fail(WorkerError::Unreachable { why, attempts, tried }, out);
+                fail(NodeError::Unreachable { why, attempts, tried }, out);
             }
             Input::DialFailed { why, .. } => self.redial(now, self.dialler.name(why), out),
             Input::Message(from, message) if self.dialler.heard(now, from) => {
@@ -140,7 +140,7 @@ impl Standby {
                 self.redial(now, why, out);
             }
             Input::Connected(peer, identity) => {
-                self.strangers.insert(peer, (now, identity));
+                self.unauthenticated.insert(peer, (now, identity));
                 out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
             }
             Input::Garbage(peer, _) | Input::Disconnected { peer, .. } => self.forget(peer),
@@ -166,7 +166,7 @@ impl Standby {
 
     /// The open connections, as far as the standby knows.
     pub(super) fn peers(&self) -> Vec<PeerId> {
-        let others = self.strangers.keys().chain(self.attending.keys()).copied();
+        let others = self.unauthenticated.keys().chain(self.attending.keys()).copied();
         self.dialler.peer().into_iter().chain(others).collect()
     }
 
@@ -179,14 +179,14 @@ impl Standby {
         archive.small(&mut self.latest)?;
         archive.small(&mut self.round)?;
         archive.small(&mut self.owed_since)?;
-        archive.small(&mut self.strangers)?;
+        archive.small(&mut self.unauthenticated)?;
         archive.small(&mut self.attending)?;
         archive.small(&mut self.lost)?;
         archive.small(&mut self.over)
     }
 
     fn forget(&mut self, peer: PeerId) {
-        self.strangers.remove(&peer);
+        self.unauthenticated.remove(&peer);
         self.attending.remove(&peer);
     }
 
@@ -224,7 +224,7 @@ impl Standby {
     /// job.
     pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.arriving = None;
-        self.together = Together::default();
+        self.together = EntryGroup::default();
         let lost = self.lost.get_or_insert_with(|| Loss::new(now, why.clone(), Search::Dials));
         if lost.search == Search::Listens {
             lost.search = Search::Dials;
@@ -236,7 +236,7 @@ impl Standby {
         if let Err(Unreachable { why, attempts, tried }) =
             self.dialler.redial(now, why, self.lease(), out)
         {
-            return fail(WorkerError::Unreachable { why, attempts, tried }, out);
+            return fail(NodeError::Unreachable { why, attempts, tried }, out);
         }
         if is_first {
             self.dialler.hasten(now); // no pause: the grace period is over
@@ -276,7 +276,7 @@ impl Standby {
             Message::Entry(entry) => self.on_entry(now, entry, out),
             Message::Combined(combined) => self.on_combined(combined),
             Message::Refused(why) if why.is_permanent() && !self.paired => {
-                fail(WorkerError::Refused(why), out);
+                fail(NodeError::Refused(why), out);
             }
             Message::Refused(why) => self.redial(now, why.to_string(), out),
             other => {
@@ -291,7 +291,7 @@ impl Standby {
             let why = String::from("it is another run, which began anew at the same address");
             return self.redial(now, why, out);
         }
-        self.together = Together::default();
+        self.together = EntryGroup::default();
         let (begun, mut whole) = self.arriving.take().unwrap_or((header, Vec::new()));
         let goes_on = StateHeader { from: whole.len() as u64, ..begun };
         whole.extend_from_slice(&bytes);
@@ -302,8 +302,8 @@ impl Standby {
             self.arriving = Some((begun, whole));
             return;
         }
-        match Subject::restore(header.server, &self.job, &self.config, &whole) {
-            Err(what) => fail(WorkerError::Protocol(what), out),
+        match Replicated::restore(header.server, &self.job, &self.config, &whole) {
+            Err(what) => fail(NodeError::Protocol(what), out),
             Ok(server) => {
                 let version = version_of(&server);
                 let (entries, clock) = (header.entry, (now, header.at));
@@ -328,7 +328,7 @@ impl Standby {
     }
 
     pub(super) fn run(&self) -> Option<u64> {
-        self.subject().map(Subject::run)
+        self.subject().map(Replicated::run)
     }
 
     /// True if electors connect to this standby, as workers do.
@@ -350,10 +350,10 @@ impl Standby {
             }
             return;
         }
-        let Some((_, identity)) = self.strangers.remove(&from) else { return };
+        let Some((_, identity)) = self.unauthenticated.remove(&from) else { return };
         match message {
             Message::Hello(hello) if self.can_lead() && self.is_coordinator() => {
-                self.attend(now, from, Attending { identity, hello, since: now }, out);
+                self.attend(now, from, WaitingWorker { identity, hello, since: now }, out);
             }
             Message::PullStatus(_) if identity.may_control().is_ok() => {
                 let answer = self.outlook(now).map(|status| Message::Status(Box::new(status)));
@@ -435,7 +435,7 @@ impl Standby {
             out.push(Effect::Close(*peer));
             false
         };
-        self.strangers.retain(|peer, (since, _)| on_time(*since) || close(peer));
+        self.unauthenticated.retain(|peer, (since, _)| on_time(*since) || close(peer));
         // The worker's vote stays, and the worker may return; but it may reach the primary
         // meanwhile.
         self.attending.retain(|peer, worker| on_time(worker.since) || close(peer));
@@ -450,17 +450,17 @@ impl Standby {
         let link = self.dialler.deadline(lease);
         let silent = self.dialler.silent_at(silence(lease));
         let silent = silent.filter(|_| self.paired && self.lost.is_none());
-        let contest = self.contest.as_ref().map(Contest::ask_at);
-        let strangers = self.strangers.values().map(|(since, _)| *since + lease).min();
+        let contest = self.contest.as_ref().map(Election::ask_at);
+        let unauthenticated = self.unauthenticated.values().map(|(since, _)| *since + lease).min();
         let attending = self.attending.values().map(|worker| worker.since + lease).min();
         let over = self.over.map(|(since, _)| since + lease);
         let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
         let own = [link, silent, self.goes_at(), self.owed_since, contest, over, ends];
-        own.into_iter().chain([strangers, attending]).flatten().min()
+        own.into_iter().chain([unauthenticated, attending]).flatten().min()
     }
 }
 
 /// The version of the parameters; none for a shard, which does not count versions.
-pub(super) fn version_of(subject: &Subject) -> Option<Version> {
+pub(super) fn version_of(subject: &Replicated) -> Option<Version> {
     subject.coordinator().map(Server::version)
 }

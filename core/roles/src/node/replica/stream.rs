@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::held::{Fate, HeldPush, PushId, fates, worth_it};
+use super::withheld::{HeldPush, PushId, PushOutcome, cheaper_combined, fates};
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Term};
 use pstrain_compute::time::Time;
@@ -143,7 +143,7 @@ impl Unsettled {
             Content::Ready(..) => None,
         });
         let combined = self.entries.range(from..).flat_map(|waiting| &waiting.combined);
-        let worth = worth_it(held, combined);
+        let worth = cheaper_combined(held, combined);
         for waiting in self.entries.range_mut(from..) {
             waiting.sent = now;
             for effect in &mut waiting.effects {
@@ -159,9 +159,9 @@ impl Unsettled {
             }
             if let Content::Held(push) = &waiting.content {
                 let is_bare = match push.fate {
-                    Fate::Open => false,
-                    Fate::Dropped => push.is_whole(),
-                    Fate::Applied(version) => push.is_whole() && worth.contains(&version),
+                    PushOutcome::Open => false,
+                    PushOutcome::Dropped => push.is_whole(),
+                    PushOutcome::Applied(version) => push.is_whole() && worth.contains(&version),
                 };
                 let (kind, input) = push.encode(is_bare);
                 waiting.content = Content::Ready(kind, Arc::new(input));

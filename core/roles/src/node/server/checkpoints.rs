@@ -12,8 +12,8 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 
-use super::{Server, fence};
-use crate::node::{Checkpoint, Effect, Event, Outbox, WorkerError};
+use super::{Server, mode_change};
+use crate::node::{Checkpoint, Effect, Event, NodeError, Outbox};
 use pstrain_compute::id::{CheckpointId, PeerId, ServerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
@@ -309,10 +309,10 @@ impl Server {
         let why = alloc::format!("the servers go back to {checkpoint}: order it again");
         if let Some(ordered) = self.ordered.take() {
             let askers = ordered.askers.into_iter();
-            askers.for_each(|(asker, _)| fence::answer(asker, Err(why.clone()), out));
+            askers.for_each(|(asker, _)| mode_change::answer(asker, Err(why.clone()), out));
         }
         self.stop_pushes(&why, out);
         out.extend(self.peers().into_iter().map(Effect::Close));
-        out.push(Effect::Done(Err(WorkerError::GoesBack(checkpoint))));
+        out.push(Effect::Done(Err(NodeError::GoesBack(checkpoint))));
     }
 }

@@ -191,7 +191,7 @@ impl Server {
     /// Acts on the verdict that the version in doubt admits no finite gradient.
     pub(super) fn diverge(&mut self, now: Time, out: &mut Outbox) {
         let Some(version) = self.doubt.as_ref().map(|doubt| doubt.version) else { return };
-        if !self.outlives(now, version, out) {
+        if !self.try_go_back(now, version, out) {
             self.end(now, EndReason::Diverged(version), out);
         }
     }

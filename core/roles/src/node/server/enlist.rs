@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::Server;
 use super::checkpoints::Standing;
 use super::group::Other;
-use super::moving::Change;
+use super::rebalance::Change;
 use crate::node::{Effect, Evaluate, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::time::Time;

@@ -15,7 +15,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Server;
-use super::moving::Changes;
+use super::rebalance::Changes;
 use crate::node::vote::Ballot;
 use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
 use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
@@ -465,12 +465,12 @@ impl Server {
         if let Some(parameters) = self.group.whole(point.version).cloned() {
             return self.request(Evaluate { point, parameters }, out);
         }
-        self.put_together(point, self.keys, true);
+        self.collect(point, self.keys, true);
     }
 
     /// Collects the current parameters of `keys` from all servers that hold some of them: all keys
     /// for an evaluation, any range for a client.
-    pub(super) fn put_together(&mut self, point: Point, keys: KeyRange, evaluates: bool) {
+    pub(super) fn collect(&mut self, point: Point, keys: KeyRange, evaluates: bool) {
         let version = point.version;
         let (mut keys, mut evaluates) = (keys, evaluates);
         if let Some(shown) = self.group.shown.get_mut(&version) {

@@ -26,7 +26,7 @@ impl Server {
     /// Removes a connection from the unauthenticated ones: it has said who it is, or it is gone.
     pub(super) fn forget_stranger(&mut self, peer: PeerId) {
         if self.identities.remove(&peer).is_some() {
-            self.strangers.retain(|&(_, stranger)| stranger != peer);
+            self.unauthenticated.retain(|&(_, stranger)| stranger != peer);
         }
     }
 
@@ -76,11 +76,11 @@ impl Server {
             hello.worker = claimed;
         }
         if self.phase == Phase::Ending && resumed.is_none() {
-            return self.send_home(now, peer, hello.resume, out);
+            return self.dismiss_after_end(now, peer, hello.resume, out);
         }
         let worker = resumed.map_or_else(|| self.choose(&hello, identity), Ok)?;
         if let Some(slot) = self.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
-            slot.roams = hello.worker.is_none();
+            slot.any_id = hello.worker.is_none();
         }
         self.welcome(now, peer, worker, hello, resumed.is_some(), out);
         Ok(())
@@ -88,7 +88,7 @@ impl Server {
 
     /// Answers a Hello after the end of the run. With checkpoints, a worker that was a member
     /// before all servers went back may have missed the end, and is told.
-    fn send_home(
+    fn dismiss_after_end(
         &mut self,
         now: Time,
         peer: PeerId,
@@ -175,7 +175,7 @@ impl Server {
         let slot = self.roster.slot(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
         // Before the run begins, a worker whose identity allows only this slot displaces one that
         // can take any slot.
-        let yields = slot.roams && self.phase == Phase::Gathering;
+        let yields = slot.any_id && self.phase == Phase::Gathering;
         let may = yields && matches!(identity, Identity::Worker(Some(_)));
         if slot.presence.is_alive() && slot.peer.is_some() && !may {
             return Err(Refusal::WorkerTaken { worker, owner: slot.name.clone() });
@@ -217,7 +217,7 @@ impl Server {
         slot.unreached = hello.unreached.map(|it| (it, before.unwrap_or(now)));
         let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
         slot.has_own_data = !examples_from_server;
-        slot.seat.unsure = true;
+        slot.seat.grants_unconfirmed = true;
         slot.seat.remapping = false;
         slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::Server;
 use super::arriving::Arriving;
-use super::fence::answer;
+use super::mode_change::answer;
 use super::roster::Presence;
 use crate::node::{Departure, Effect, Event, Outbox, damage};
 use pstrain_compute::id::{PeerId, WorkerId};
@@ -83,7 +83,7 @@ impl Server {
         slot.seat.arriving.clear();
         slot.seat.asked = None;
         slot.account.left();
-        self.mover = Some(worker);
+        self.released_by = Some(worker);
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
             match &mut self.assigner {
@@ -182,9 +182,9 @@ impl Server {
         self.phase_since = now;
         self.group.begin_phase(now);
         self.discard_round();
-        self.stop_looking();
+        self.cancel_auto_measurement();
         self.waiting.clear();
-        self.asking.clear();
+        self.newly_waiting.clear();
         out.push(Effect::Report(Event::Ended { reason }));
         let why = alloc::format!("the run ended before: {reason}");
         if let Some(ordered) = self.ordered.take() {
@@ -284,7 +284,7 @@ impl Server {
     /// refusal, since a worker whose Hello is only late would take that as final.
     fn expire_strangers(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.job.membership.lease;
-        while let Some(&(since, peer)) = self.strangers.first()
+        while let Some(&(since, peer)) = self.unauthenticated.first()
             && now >= since + lease
         {
             self.forget_stranger(peer);
@@ -357,7 +357,7 @@ impl Server {
             self.order_at(),
             self.group.deadline(membership.lease, |since| self.due_back(since)),
             self.next_turn,
-            self.strangers.first().map(|&(since, _)| since + membership.lease),
+            self.unauthenticated.first().map(|&(since, _)| since + membership.lease),
             self.pushes.heard().map(|heard| heard + membership.lease),
             self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
             self.awaited_back

@@ -106,7 +106,7 @@ impl Server {
 
     /// Continues with every measurement that is complete; returns true if an update has been
     /// completed.
-    pub(super) fn weigh(&mut self, now: Time, out: &mut Outbox) -> bool {
+    pub(super) fn finish_measurements(&mut self, now: Time, out: &mut Outbox) -> bool {
         let (others, mut made) = (self.group.others(), false);
         while let Some(it) = self.measuring.asked.take_if(|it| it.came.len() == others) {
             let Asked { what, sums, .. } = it;
@@ -133,7 +133,7 @@ impl Server {
     }
 
     /// Closes a measurement of `auto`, since the run has ended. An update in progress is completed.
-    pub(super) fn stop_looking(&mut self) {
+    pub(super) fn cancel_auto_measurement(&mut self) {
         self.measuring.asked.take_if(|asked| matches!(asked.what, What::Look));
     }
 
@@ -175,7 +175,7 @@ impl Server {
     }
 
     /// Gives parameters again to the workers that had to wait and have kept their connection.
-    pub(super) fn grant_owed(&mut self, now: Time, out: &mut Outbox) {
+    pub(super) fn repeat_deferred_grants(&mut self, now: Time, out: &mut Outbox) {
         if self.is_measuring() {
             return;
         }

@@ -3,18 +3,18 @@
 mod account;
 mod arriving;
 mod checkpoints;
+mod client_pushes;
 mod doubt;
 mod enlist;
-mod fence;
 mod group;
 mod handshake;
 mod keys;
 mod liveness;
 mod measuring;
-mod moving;
+mod mode_change;
 mod push;
-mod pushed;
 mod ranges;
+mod rebalance;
 mod replicated;
 mod roster;
 mod round;
@@ -30,12 +30,12 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use checkpoints::Checkpoints;
+use client_pushes::Pushes;
 use doubt::Doubt;
-use fence::Ordered;
-pub use fence::{LEAVE_SERVER, STOP};
 use group::Group;
 use measuring::Measuring;
-use pushed::Pushes;
+use mode_change::Ordered;
+pub use mode_change::{LEAVE_SERVER, STOP};
 use ranges::Pullers;
 use roster::Roster;
 use round::Round;
@@ -88,15 +88,15 @@ pub struct Server {
     roster: Roster,
     /// Connections before their first valid request (Hello, Enlist or a client's), with the time
     /// they were accepted; the oldest first.
-    strangers: BTreeSet<(Time, PeerId)>,
-    /// The authenticated identity of each connection in `strangers`.
+    unauthenticated: BTreeSet<(Time, PeerId)>,
+    /// The authenticated identity of each connection in `unauthenticated`.
     identities: BTreeMap<PeerId, Identity>,
     /// Connected members that wait for parameters.
     waiting: Waiting,
     /// Workers that asked for parameters since `give_out` last ran.
-    asking: Vec<WorkerId>,
+    newly_waiting: Vec<WorkerId>,
     /// The cohort (joins, members) and the gates of policy and assigner at the last scan of all
-    /// waiting workers. While these stay the same, only `asking` needs to be looked at.
+    /// waiting workers. While these stay the same, only `newly_waiting` needs to be looked at.
     gate: Option<((u64, usize), u64, u64)>,
     /// When the next waiting worker may be given parameters, if the policy spaces them in time.
     next_turn: Option<Time>,
@@ -130,7 +130,7 @@ pub struct Server {
     pushes: Pushes,
     /// The worker whose event is being handled: a worker that is released in this step waited for
     /// it.
-    mover: Option<WorkerId>,
+    released_by: Option<WorkerId>,
     /// The state of checkpoints, if they are the only durability.
     checkpoints: Option<Checkpoints>,
     /// The version that may admit no finite gradient, and the workers that say so.
@@ -221,10 +221,10 @@ impl Server {
             round: Round::default(),
             measuring: Measuring::default(),
             roster: Roster::new(job.membership.workers),
-            strangers: BTreeSet::new(),
+            unauthenticated: BTreeSet::new(),
             identities: BTreeMap::new(),
             waiting: Waiting::default(),
-            asking: Vec::new(),
+            newly_waiting: Vec::new(),
             gate: None,
             next_turn: None,
             joining: BTreeSet::new(),
@@ -244,7 +244,7 @@ impl Server {
             evaluated: None,
             pullers: Pullers::default(),
             pushes: Pushes::default(),
-            mover: None,
+            released_by: None,
             checkpoints: None,
             doubt: None,
             end: None,
@@ -373,7 +373,7 @@ impl Server {
         if self.is_flooding(now, worker, &message) {
             return self.refuse(now, peer, Refusal::Flooding, out);
         }
-        self.mover = Some(worker);
+        self.released_by = Some(worker);
         // Any message but these shows that the worker is connected to all servers: it takes part in
         // the run only then.
         if !matches!(message, Message::Heartbeat(_) | Message::Bye(_))
@@ -452,11 +452,11 @@ fn unexpected(wanted: &str, got: &Message) -> Refusal {
 
 impl Node for Server {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        self.mover = None;
+        self.released_by = None;
         match input {
             Input::Start => self.phase_since = now,
             Input::Connected(peer, identity) => {
-                self.strangers.insert((now, peer));
+                self.unauthenticated.insert((now, peer));
                 self.identities.insert(peer, identity);
                 out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
             }

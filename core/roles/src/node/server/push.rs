@@ -37,7 +37,7 @@ impl Server {
             let why = Refusal::Keys { given: pull.keys, values: 0, wanted };
             return self.refuse(now, peer, why, out);
         }
-        self.make_up(now, peer, worker, pull.allowed, out);
+        self.repeat_lost_grants(now, peer, worker, pull.allowed, out);
         if self.roster.slot(worker).is_some_and(|slot| slot.seat.under_way() < self.window(worker))
         {
             self.ask(now, worker);
@@ -47,7 +47,7 @@ impl Server {
 
     /// Repeats the grants that were lost with a connection: the worker knows of none after push
     /// `known`.
-    fn make_up(
+    fn repeat_lost_grants(
         &mut self,
         now: Time,
         peer: PeerId,
@@ -56,7 +56,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let Some(slot) = self.roster.slot_mut(worker) else { return };
-        let is_unsure = core::mem::take(&mut slot.seat.unsure);
+        let is_unsure = core::mem::take(&mut slot.seat.grants_unconfirmed);
         if is_unsure && slot.seat.grants.back().is_some_and(|last| last.sequence > known) {
             self.grant_again(now, peer, worker, out);
         }
@@ -70,7 +70,7 @@ impl Server {
                 slot.since = now;
             }
             self.waiting.insert(worker);
-            self.asking.push(worker);
+            self.newly_waiting.push(worker);
         }
     }
 
@@ -169,9 +169,9 @@ impl Server {
             if let Err(why) = self.check_late(worker, &header) {
                 return self.refuse(now, peer, why, out);
             }
-            self.take_late(now, worker, &push, out);
+            self.take_called_off(now, worker, &push, out);
             // The new grants were sent when this push was called off, but may have been lost.
-            self.make_up(now, peer, worker, header.allowed, out);
+            self.repeat_lost_grants(now, peer, worker, header.allowed, out);
             self.supersede_for(now, worker, out);
             return self.settle_doubt(now, out);
         }
@@ -234,7 +234,13 @@ impl Server {
 
     /// Handles a push that was called off before it arrived. Its mini-batch was assigned again
     /// then, so the ledger counts one more as assigned and as discarded.
-    pub(super) fn take_late(&mut self, now: Time, worker: WorkerId, push: &Push, out: &mut Outbox) {
+    pub(super) fn take_called_off(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        push: &Push,
+        out: &mut Outbox,
+    ) {
         let header = push.header;
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let granted = slot.seat.came_late(header.sequence);
@@ -429,7 +435,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
-        self.mover = Some(worker);
+        self.released_by = Some(worker);
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
         slot.seat.came = header.sequence;
@@ -476,12 +482,12 @@ impl Server {
             }
             Some(reason) => {
                 slot.account.dropped += 1;
-                self.throw_away(worker, header.sequence, reason, out);
+                self.drop_push(worker, header.sequence, reason, out);
             }
         }
         // The worker asks after its gradient has been added, and `settle` comes last: if the
         // gradient completes a round, the answer carries the new version.
-        self.make_up(now, peer, worker, header.allowed, out);
+        self.repeat_lost_grants(now, peer, worker, header.allowed, out);
         if header.pull {
             self.ask(now, worker);
         } else {
@@ -504,7 +510,7 @@ impl Server {
     }
 
     /// Drops a gradient.
-    fn throw_away(
+    fn drop_push(
         &mut self,
         worker: WorkerId,
         sequence: Sequence,

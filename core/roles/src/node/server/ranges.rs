@@ -97,7 +97,7 @@ impl Server {
         let wanted = wanted.map(|puller| puller.keys).reduce(KeyRange::hull);
         if let Some(keys) = wanted.filter(|_| !self.store.is_making()) {
             let point = self.point();
-            self.put_together(point, keys, false);
+            self.collect(point, keys, false);
         }
     }
 

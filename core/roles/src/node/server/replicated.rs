@@ -11,9 +11,9 @@ use pstrain_wire::replica::Combined;
 impl Server {
     /// Records combined gradients from now until [`Self::given`]; not if the norm of each gradient
     /// decides how it counts (`clip_contribution`).
-    pub(in crate::node) fn give_combined(&mut self) {
+    pub(in crate::node) fn record_combined(&mut self) {
         if self.job.update.clip_contribution.is_none() {
-            self.store.give_combined();
+            self.store.record_combined();
         }
     }
 
@@ -23,8 +23,8 @@ impl Server {
     }
 
     /// Makes updates from these combined gradients, from now until [`Self::left`].
-    pub(in crate::node) fn take_combined(&mut self, combined: VecDeque<Combined>) {
-        self.store.take_combined(combined);
+    pub(in crate::node) fn apply_combined(&mut self, combined: VecDeque<Combined>) {
+        self.store.apply_combined(combined);
     }
 
     /// Returns the combined gradients that no update has used.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::Account;
 use super::arriving::Arriving;
-use crate::node::idle::Idle;
+use crate::node::flood::FloodControl;
 use pstrain_compute::decided::{Decided, DropReason};
 use pstrain_compute::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
@@ -26,7 +26,7 @@ pub(super) struct Slot {
     pub(super) incarnation: Incarnation,
     pub(super) presence: Presence,
     /// The client did not ask for a specific worker id.
-    pub(super) roams: bool,
+    pub(super) any_id: bool,
     /// The connection of the worker, while there is one.
     pub(super) peer: Option<PeerId>,
     /// When the last message, or part of one, arrived.
@@ -77,11 +77,11 @@ pub(super) struct Seat {
     /// The worker was sent a key map and has not confirmed it.
     pub(super) remapping: bool,
     /// The connection broke, and the worker has not said since which pushes it knows it may make.
-    pub(super) unsure: bool,
+    pub(super) grants_unconfirmed: bool,
     /// The newest version on which the worker computed a finite gradient.
     pub(super) finite: Option<Version>,
     /// Flood control: counts messages between two pushes.
-    pub(super) idle: Idle,
+    pub(super) idle: FloodControl,
 }
 
 /// Permission to push once, not used yet.
@@ -224,7 +224,7 @@ impl Roster {
             name: String::new(),
             incarnation: Incarnation(0),
             presence: Presence::Awaited,
-            roams: false,
+            any_id: false,
             peer: None,
             heard: Time::ZERO,
             told: Time::ZERO,

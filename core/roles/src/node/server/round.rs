@@ -109,15 +109,15 @@ impl Server {
         // First the update that waited for sums, since no other step is possible before; then the
         // repeated grants that waited with it, since the next step may begin another measurement.
         let before = self.version();
-        let made = self.weigh(now, out);
-        self.grant_owed(now, out);
+        let made = self.finish_measurements(now, out);
+        self.repeat_deferred_grants(now, out);
         // A change at a quiesce point (mode, pushed values, key map) can make further steps
         // possible: for example, it lets newcomers join. A scheduled mode change is ordered after
         // the updates that make it due and before parameters are given out, which it stops.
         loop {
             while self.step(now, out) {}
             self.order_due(now);
-            let passed = self.pass_fence(now, out) || self.pass_push(now, out);
+            let passed = self.try_begin_mode(now, out) || self.pass_push(now, out);
             if !passed && !self.move_keys(now, out) {
                 break;
             }
@@ -333,12 +333,12 @@ impl Server {
         self.admit_joining();
         let evaluates = self.samples / self.job.data.train.rows > epochs;
         // Without sums over all keys the parameters are complete now. Otherwise they stay those of
-        // the version before until `weigh` has all sums, so evaluation and budget wait for it, too.
+        // the version before until `finish_measurements` has all sums, so evaluation and budget wait for it, too.
         match self.store.sums() {
             None => self.updated(now, evaluates, out),
             Some(sums) => {
                 self.measure(now, decision, What::Update { evaluates }, sums);
-                self.weigh(now, out);
+                self.finish_measurements(now, out);
             }
         }
     }
@@ -386,12 +386,14 @@ impl Server {
         let of_dealer = self.assigner.as_ref().map_or(0, |assigner| assigner.gate());
         let gate = Some((members, self.policy.gate(&self.cohort), of_dealer));
         if gate == self.gate {
-            self.asking.sort_unstable();
-            self.asking.dedup();
-            next.extend(self.asking.drain(..).filter(|worker| self.waiting.contains(*worker)));
+            self.newly_waiting.sort_unstable();
+            self.newly_waiting.dedup();
+            next.extend(
+                self.newly_waiting.drain(..).filter(|worker| self.waiting.contains(*worker)),
+            );
         } else {
             self.gate = gate;
-            self.asking.clear();
+            self.newly_waiting.clear();
             next.extend(self.waiting.iter());
         }
         if self.policy.next_turn(&self.cohort).is_some() {
@@ -468,7 +470,7 @@ impl Server {
             return;
         }
         if was_idle {
-            slot.account.granted(now, asked.unwrap_or(now), self.mover);
+            slot.account.granted(now, asked.unwrap_or(now), self.released_by);
         }
         self.policy.started(worker, now);
         slot.seat.asked = Some(now);
@@ -501,7 +503,7 @@ impl Server {
         }
         let Some(slot) = self.roster.slot_mut(worker) else { return };
         let Some(peer) = slot.peer.filter(|_| !slot.seat.grants.is_empty()) else { return };
-        if slot.seat.unsure && !self.group.is_alone() {
+        if slot.seat.grants_unconfirmed && !self.group.is_alone() {
             return; // it may not have reached all servers yet
         }
         if slot.seat.given < version && !slot.seat.is_superseding {
@@ -512,7 +514,7 @@ impl Server {
             let here = slot.seat.call_off(version, now);
             out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
             for late in here.into_values().filter_map(Arriving::into_own) {
-                self.take_late(now, worker, &late, out);
+                self.take_called_off(now, worker, &late, out);
             }
             self.send_parameters(peer, worker, sequence, out);
         }

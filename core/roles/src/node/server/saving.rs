@@ -70,11 +70,11 @@ impl Server {
     /// Returns the connections that are open, as far as the server knows.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerId> {
-        let strangers = self.strangers.iter().map(|&(_, peer)| peer);
+        let unauthenticated = self.unauthenticated.iter().map(|&(_, peer)| peer);
         let askers = self.ordered.iter().flat_map(|ordered| &ordered.askers);
         let askers = askers.map(|(peer, _)| *peer).chain(self.group.changes.askers());
         let askers = askers.chain(self.pullers.peers()).chain(self.pushes.peers());
-        self.roster.peers().chain(self.group.peers()).chain(strangers).chain(askers).collect()
+        self.roster.peers().chain(self.group.peers()).chain(unauthenticated).chain(askers).collect()
     }
 
     /// The members, whose votes elect the leader if there is a standby.
@@ -195,10 +195,10 @@ impl Server {
         archive.small(&mut self.cohort)?;
         archive.small(&mut self.measuring)?;
         self.roster.archive(archive)?;
-        archive.small(&mut self.strangers)?;
+        archive.small(&mut self.unauthenticated)?;
         archive.small(&mut self.identities)?;
         archive.small(&mut self.waiting)?;
-        archive.small(&mut self.asking)?;
+        archive.small(&mut self.newly_waiting)?;
         archive.small(&mut self.gate)?;
         archive.small(&mut self.next_turn)?;
         archive.small(&mut self.joining)?;
@@ -221,7 +221,7 @@ impl Server {
         archive.small(&mut self.evaluated)?;
         archive.small(&mut self.pullers)?;
         archive.small(&mut self.pushes)?;
-        archive.small(&mut self.mover)?;
+        archive.small(&mut self.released_by)?;
         archive.small(&mut self.doubt)?;
         archive.small(&mut self.end)?;
         archive.small(&mut self.done)?;

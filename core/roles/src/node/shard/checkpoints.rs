@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 
 use super::{Following, Shard};
-use crate::node::{Checkpoint, Effect, Outbox, WorkerError};
+use crate::node::{Checkpoint, Effect, NodeError, Outbox};
 use pstrain_compute::id::CheckpointId;
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
@@ -76,7 +76,7 @@ impl Shard {
             );
             return self.fail(what, out);
         }
-        self.finish(Err(WorkerError::GoesBack(checkpoint)), out);
+        self.finish(Err(NodeError::GoesBack(checkpoint)), out);
     }
 
     /// Checks and records the origin of the coordinator's run; the error says in words what is

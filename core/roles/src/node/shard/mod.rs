@@ -6,7 +6,7 @@
 
 mod checkpoints;
 mod keys;
-mod moving;
+mod rebalance;
 mod saving;
 mod workers;
 
@@ -17,13 +17,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use moving::Moving;
+use rebalance::Moving;
 use workers::Workers;
 
+use super::addresses::Addresses;
 use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due, Unreachable};
-use super::places::Places;
-use super::{Effect, Event, Input, Node, Outbox, Target, WorkerError};
+use super::{Effect, Event, Input, Node, NodeError, Outbox, Target};
 use crate::store::Store;
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use pstrain_compute::model::Model;
@@ -62,7 +62,7 @@ pub struct ShardConfig {
 pub struct Shard {
     config: ShardConfig,
     /// The addresses of the coordinator and its standby.
-    coordinators: Places,
+    coordinators: Addresses,
     dialler: Dialler,
     damage: Damage,
     /// True if the coordinator has admitted the shard on this connection.
@@ -83,7 +83,7 @@ pub struct Shard {
     /// received.
     measured: Option<Measured>,
     /// Connections before their first message, with the time they were opened.
-    strangers: BTreeSet<(Time, PeerId)>,
+    unauthenticated: BTreeSet<(Time, PeerId)>,
     /// The verified identities of those connections.
     identities: BTreeMap<PeerId, Identity>,
     /// True if it wants to leave once its keys are rebalanced.
@@ -118,7 +118,7 @@ impl Shard {
             dialler: Dialler::new(config.stream),
             damage: Damage::default(),
             config,
-            coordinators: Places::new(Target::Server),
+            coordinators: Addresses::new(Target::Server),
             welcome: false,
             following: None,
             followed: 0,
@@ -128,7 +128,7 @@ impl Shard {
             on_disk: None,
             written: None,
             measured: None,
-            strangers: BTreeSet::new(),
+            unauthenticated: BTreeSet::new(),
             identities: BTreeMap::new(),
             leaving: false,
             done: false,
@@ -140,7 +140,7 @@ impl Shard {
     pub fn follows(mut self, coordinator: String) -> Self {
         let target = Target::Address(coordinator);
         self.dialler.turn_to(target.clone());
-        self.coordinators = Places::new(target);
+        self.coordinators = Addresses::new(target);
         self
     }
 
@@ -180,7 +180,7 @@ impl Shard {
         }
     }
 
-    fn finish(&mut self, result: Result<EndReason, WorkerError>, out: &mut Outbox) {
+    fn finish(&mut self, result: Result<EndReason, NodeError>, out: &mut Outbox) {
         let peers = self.dialler.peer().into_iter().chain(self.workers.peers());
         out.extend(peers.map(Effect::Close));
         self.done = true;
@@ -188,7 +188,7 @@ impl Shard {
     }
 
     fn fail(&mut self, what: String, out: &mut Outbox) {
-        self.finish(Err(WorkerError::Protocol(what)), out);
+        self.finish(Err(NodeError::Protocol(what)), out);
     }
 
     fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
@@ -209,7 +209,7 @@ impl Shard {
     }
 
     fn give_up(&mut self, Unreachable { why, attempts, tried }: Unreachable, out: &mut Outbox) {
-        self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
+        self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
     }
 
     fn on_dialled(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
@@ -239,7 +239,7 @@ impl Shard {
                 self.on_damage(now, &what, out);
             }
             Message::Refused(why) if why.is_permanent() => {
-                self.finish(Err(WorkerError::Refused(why)), out);
+                self.finish(Err(NodeError::Refused(why)), out);
             }
             Message::Refused(why) => {
                 if let Refusal::Standby { leader } = &why {
@@ -503,7 +503,7 @@ impl Node for Shard {
             }
             Input::DialFailed { why, .. } => self.redial(now, why, out),
             Input::Connected(peer, identity) => {
-                self.strangers.insert((now, peer));
+                self.unauthenticated.insert((now, peer));
                 self.identities.insert(peer, identity);
                 out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
             }
@@ -548,7 +548,7 @@ impl Node for Shard {
         if self.done {
             return None;
         }
-        let stranger = self.strangers.first().map(|&(since, _)| since + self.lease());
+        let stranger = self.unauthenticated.first().map(|&(since, _)| since + self.lease());
         self.dialler.deadline(self.lease()).into_iter().chain(stranger).min()
     }
 }
@@ -556,7 +556,7 @@ impl Node for Shard {
 impl Shard {
     fn on_wake(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.lease();
-        while let Some(&(since, peer)) = self.strangers.first()
+        while let Some(&(since, peer)) = self.unauthenticated.first()
             && now >= since + lease
         {
             self.forget_stranger(peer);

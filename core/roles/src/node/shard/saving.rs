@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Following, Shard, ShardConfig};
-use crate::node::places::Places;
+use crate::node::addresses::Addresses;
 use crate::node::{Durable, Effect};
 use crate::store::Store;
 use pstrain_compute::id::{PeerId, ServerId};
@@ -46,7 +46,7 @@ impl Shard {
         self.archive(archive)?;
         if let Some(here) = here.filter(|here| self.coordinators.all().all(|it| it != here)) {
             self.dialler.turn_to(here.clone());
-            self.coordinators = Places::new(here);
+            self.coordinators = Addresses::new(here);
         }
         Ok(())
     }
@@ -68,8 +68,8 @@ impl Shard {
 
     /// The open connections, as far as the shard knows.
     pub(in crate::node) fn peers(&self) -> Vec<PeerId> {
-        let strangers = self.strangers.iter().map(|&(_, peer)| peer);
-        self.dialler.peer().into_iter().chain(self.workers.peers()).chain(strangers).collect()
+        let unauthenticated = self.unauthenticated.iter().map(|&(_, peer)| peer);
+        self.dialler.peer().into_iter().chain(self.workers.peers()).chain(unauthenticated).collect()
     }
 
     /// The connections of the workers.
@@ -88,7 +88,7 @@ impl Shard {
     }
 
     /// The addresses of the coordinator and its standby.
-    pub(in crate::node) const fn coordinators(&self) -> &Places {
+    pub(in crate::node) const fn coordinators(&self) -> &Addresses {
         &self.coordinators
     }
 
@@ -118,7 +118,7 @@ impl Shard {
         self.workers.archive(archive)?;
         self.archive_shown(archive)?;
         archive.small(&mut self.measured)?;
-        archive.small(&mut self.strangers)?;
+        archive.small(&mut self.unauthenticated)?;
         archive.small(&mut self.identities)?;
         archive.small(&mut self.leaving)?;
         archive.small(&mut self.done)

@@ -9,7 +9,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Shard;
-use crate::node::idle::Idle;
+use crate::node::flood::FloodControl;
 use crate::node::server::no_standby;
 use crate::node::{Effect, Outbox, Target};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, WorkerId};
@@ -45,7 +45,7 @@ struct Seat {
     /// When the worker was last sent a heartbeat during one of its long messages.
     told: Time,
     /// Flood control.
-    idle: Idle,
+    idle: FloodControl,
 }
 
 impl Workers {
@@ -252,7 +252,7 @@ impl Shard {
     /// Removes a connection from the unauthenticated ones: it has introduced itself, or is closed.
     pub(super) fn forget_stranger(&mut self, peer: PeerId) {
         if self.identities.remove(&peer).is_some() {
-            self.strangers.retain(|&(_, stranger)| stranger != peer);
+            self.unauthenticated.retain(|&(_, stranger)| stranger != peer);
         }
     }
 
@@ -287,13 +287,13 @@ impl Shard {
         }
         let older = seat.early.replace((peer, attach)).map(|(early, _)| early);
         self.identities.remove(&peer);
-        self.strangers.retain(|&(_, stranger)| stranger != peer);
+        self.unauthenticated.retain(|&(_, stranger)| stranger != peer);
         self.workers.peers.insert(peer, worker);
         if let Some(older) = older.filter(|older| *older != peer) {
             self.workers.peers.remove(&older);
             out.push(Effect::Close(older));
         }
-        self.seat_early(worker, out);
+        self.attach_waiting(worker, out);
     }
 
     /// The coordinator has admitted an incarnation.
@@ -302,11 +302,11 @@ impl Shard {
         seat.incarnation = incarnation;
         (seat.allowed, seat.decided) = (Sequence(0), Sequence(0));
         seat.held.clear();
-        self.seat_early(worker, out);
+        self.attach_waiting(worker, out);
     }
 
     /// Attaches a waiting worker if its incarnation and key map are known here by now.
-    pub(super) fn seat_early(&mut self, worker: WorkerId, out: &mut Outbox) {
+    pub(super) fn attach_waiting(&mut self, worker: WorkerId, out: &mut Outbox) {
         let (Some(keys), map) = (self.keys(), self.map()) else { return };
         let Some(seat) = self.workers.seat(worker) else { return };
         let admitted = seat.incarnation;

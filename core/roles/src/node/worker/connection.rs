@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 
 use super::group::Servers;
-use super::{Data, Member, Worker, WorkerError};
+use super::{Data, Member, NodeError, Worker};
 use crate::node::dialler::Unreachable;
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
@@ -67,7 +67,7 @@ impl Worker {
         // A worker that was admitted before may be kept out by a temporary fault of another node.
         if permanent && self.member.is_none() && !self.dialler.is_elsewhere() {
             let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
-            return self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
+            return self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
         }
         self.redial(now, self.dialler.name(why), out);
     }
@@ -78,7 +78,7 @@ impl Worker {
         if self.member.is_some() || self.dialler.is_elsewhere() {
             self.redial(now, why, out);
         } else {
-            self.finish(Err(WorkerError::Protocol(why)), out);
+            self.finish(Err(NodeError::Protocol(why)), out);
         }
     }
 
@@ -112,7 +112,7 @@ impl Worker {
         if let Err(Unreachable { why, attempts, tried }) =
             self.dialler.redial(now, why, self.lease(), out)
         {
-            self.finish(Err(WorkerError::Unreachable { why, attempts, tried }), out);
+            self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
         }
     }
 
@@ -135,31 +135,31 @@ impl Worker {
         let Some(peer) = self.dialler.peer() else { return };
         if job_digest(&welcome.job) != welcome.digest {
             let what = String::from("its job means something else here; use the same release");
-            return self.finish(Err(WorkerError::Protocol(what)), out);
+            return self.finish(Err(NodeError::Protocol(what)), out);
         }
         if let Err(error) = welcome.job.validate() {
             let what = alloc::format!("its job makes no sense: {error}");
-            return self.finish(Err(WorkerError::Protocol(what)), out);
+            return self.finish(Err(NodeError::Protocol(what)), out);
         }
         let workers = welcome.job.membership.workers;
         if let Some(wanted) = self.wanted.filter(|&wanted| wanted != workers) {
             // Say goodbye, so that the servers do not wait for this worker until its lease expires.
             let bye = Bye { incarnation: welcome.incarnation };
             self.send(now, Message::Bye(bye), out);
-            return self.finish(Err(WorkerError::Workers { wanted, workers }), out);
+            return self.finish(Err(NodeError::Workers { wanted, workers }), out);
         }
         let model = match Model::new(&welcome.job.model, welcome.job.data.shape) {
             Ok(model) => model,
             Err(error) => {
                 let what = alloc::format!("its job has an impossible model: {error}");
-                return self.finish(Err(WorkerError::Protocol(what)), out);
+                return self.finish(Err(NodeError::Protocol(what)), out);
             }
         };
         let keys = KeyRange::new(0, model.parameters() as u64);
         let servers = Servers::of(welcome.holders, model.parameters());
         let (Ok(keys), Some(servers)) = (keys, servers) else {
             let what = String::from("its job has a model without parameters for every server");
-            return self.finish(Err(WorkerError::Protocol(what)), out);
+            return self.finish(Err(NodeError::Protocol(what)), out);
         };
         if !self.allegiance.follow(welcome.run, welcome.term, welcome.standby) {
             return self.redial(now, String::from("it leads no more"), out);

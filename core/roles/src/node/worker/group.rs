@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::assembly::{Assembly, Sources};
-use super::{Data, Worker, WorkerError};
+use super::{Data, NodeError, Worker};
 use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::params::{KeyList, KeyRange, cleared};
@@ -274,7 +274,7 @@ impl Worker {
         let Some(member) = &self.member else { return };
         let Some(servers) = Servers::of(holders, member.model_keys.len() as usize) else {
             let what = String::from("it says that keys have moved, but not all to one server");
-            return self.finish(Err(WorkerError::Protocol(what)), out);
+            return self.finish(Err(NodeError::Protocol(what)), out);
         };
         let before = core::mem::replace(&mut self.servers, servers);
         self.servers.keep(before, out);
@@ -363,7 +363,7 @@ impl Worker {
             },
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
-                self.finish(Err(WorkerError::Protocol(what)), out);
+                self.finish(Err(NodeError::Protocol(what)), out);
             }
         }
     }
@@ -375,7 +375,7 @@ impl Worker {
         let wanted = self.servers.by_peer(from).map(|other| other.share.range);
         if wanted != Some(attached.keys) {
             let what = alloc::format!("it says that a server has keys {}", attached.keys);
-            return self.finish(Err(WorkerError::Protocol(what)), out);
+            return self.finish(Err(NodeError::Protocol(what)), out);
         }
         if let Some(link) = self.servers.link_mut(from)
             && !core::mem::replace(&mut link.attached, true)

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Data, Worker, WorkerError};
+use super::{Data, NodeError, Worker};
 use crate::node::{Effect, Outbox};
 use pstrain_compute::filter::KeyCaching;
 use pstrain_compute::id::PeerId;
@@ -83,7 +83,7 @@ impl Worker {
         let part = prepared.keys.as_ref().and_then(|list| self.part_of(from, list));
         let Some((header, part)) = part.filter(|(header, _)| header.digest == answer.digest) else {
             let what = "it answered for a working set that this worker does not have";
-            return self.finish(Err(WorkerError::Protocol(what.into())), out);
+            return self.finish(Err(NodeError::Protocol(what.into())), out);
         };
         if !answer.known {
             out.push(Effect::Send(from, Message::Keys(Keys::of(header, &part))));

@@ -1,11 +1,11 @@
 //! The worker: pulls parameters, has gradients computed, pushes them; redials when cut off.
 
-mod allegiance;
 mod assembly;
 mod connection;
 mod filtering;
 mod group;
 mod keys;
+mod leader;
 mod partition;
 mod training;
 mod work;
@@ -17,9 +17,9 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use allegiance::Allegiance;
 use group::Servers;
 use keys::Unknown;
+use leader::Allegiance;
 use work::{Grant, Work};
 
 use super::damage::{Damage, is_foreign};
@@ -54,7 +54,7 @@ pub struct WorkerConfig {
 /// Reasons for a node to fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WorkerError {
+pub enum NodeError {
     /// The server could not be reached for longer than the job's patience.
     Unreachable {
         /// The last error, in words.
@@ -100,7 +100,7 @@ pub enum WorkerError {
     },
 }
 
-impl fmt::Display for WorkerError {
+impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable { why, attempts, tried } => write!(
@@ -137,7 +137,7 @@ impl fmt::Display for WorkerError {
     }
 }
 
-impl core::error::Error for WorkerError {}
+impl core::error::Error for NodeError {}
 
 /// A worker as a state machine.
 #[derive(Debug)]
@@ -231,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// Restricts the worker to jobs of this many workers; it ends with [`WorkerError::Workers`] in
+    /// Restricts the worker to jobs of this many workers; it ends with [`NodeError::Workers`] in
     /// others.
     #[must_use]
     pub const fn one_of(mut self, workers: u32) -> Self {
@@ -267,7 +267,7 @@ impl Worker {
         }
     }
 
-    fn finish(&mut self, result: Result<EndReason, WorkerError>, out: &mut Outbox) {
+    fn finish(&mut self, result: Result<EndReason, NodeError>, out: &mut Outbox) {
         out.extend(self.dialler.peer().map(Effect::Close));
         self.servers.close(out);
         self.done = true;
@@ -289,7 +289,7 @@ impl Worker {
                 self.on_damage(now, from, &what, out);
             }
             Message::Refused(why) if why.is_permanent() => {
-                self.finish(Err(WorkerError::Refused(why)), out);
+                self.finish(Err(NodeError::Refused(why)), out);
             }
             Message::Refused(why) => self.on_turned_away(now, &why, out),
             Message::End(end) => self.leave(now, end.reason, out),
@@ -303,7 +303,7 @@ impl Worker {
             Message::Holders(holders) => self.on_holders(now, holders, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
-                self.finish(Err(WorkerError::Protocol(what)), out);
+                self.finish(Err(NodeError::Protocol(what)), out);
             }
         }
     }
@@ -372,7 +372,7 @@ impl Node for Worker {
                 let _is_known = self.dialler.heard(now, from) || self.servers.heard(now, from);
             }
             Input::Garbage(_, error) if self.member.is_none() && is_foreign(error) => {
-                self.finish(Err(WorkerError::Protocol(error.to_string())), out);
+                self.finish(Err(NodeError::Protocol(error.to_string())), out);
             }
             Input::Garbage(peer, error) => self.on_damage(now, peer, &error.to_string(), out),
             Input::Disconnected { peer, why } => {

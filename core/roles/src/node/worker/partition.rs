@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Data, Worker, WorkerError};
+use super::{Data, NodeError, Worker};
 use crate::node::{Effect, Outbox, Prepare, Prepared};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::time::Time;
@@ -78,7 +78,7 @@ impl Worker {
         };
         if let Err(what) = unpacked {
             let what = alloc::format!("its examples are unusable: {what}");
-            return self.finish(Err(WorkerError::Protocol(what)), out);
+            return self.finish(Err(NodeError::Protocol(what)), out);
         }
         if examples.len() as u64 >= rows.total {
             let next = Examples::new(member.job.data.shape);
@@ -115,7 +115,7 @@ impl Worker {
                     let bye = Bye { incarnation: member.incarnation };
                     self.send(now, Message::Bye(bye), out);
                 }
-                self.finish(Err(WorkerError::Data(what)), out);
+                self.finish(Err(NodeError::Data(what)), out);
             }
         }
     }

@@ -3,7 +3,7 @@
 use alloc::string::String;
 
 use super::work::Grant;
-use super::{Member, Worker, WorkerError};
+use super::{Member, NodeError, Worker};
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use pstrain_compute::decided::Decided;
 use pstrain_compute::id::PeerId;
@@ -52,7 +52,7 @@ impl Worker {
         let Some(keys) = self.member.as_ref().map(|member| member.keys) else { return };
         let mut next = match self.assemble(from, parameters, keys, out) {
             Ok(next) => next,
-            Err(what) => return self.finish(Err(WorkerError::Protocol(what)), out),
+            Err(what) => return self.finish(Err(NodeError::Protocol(what)), out),
         };
         while let Some(parameters) = next {
             self.take_parameters(now, parameters, out);
@@ -65,7 +65,7 @@ impl Worker {
         let Some(member) = &self.member else { return };
         let header = parameters.header;
         if let Err(what) = member.check_tasks(&header) {
-            return self.finish(Err(WorkerError::Protocol(what)), out);
+            return self.finish(Err(NodeError::Protocol(what)), out);
         }
         let was_computing = self.work.computing().is_some();
         if let Some(decided) = header.decided {

@@ -19,10 +19,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::Server;
-use super::fence::answer;
+use super::mode_change::answer;
 use super::roster::Slot;
 use crate::node::{Effect, Event, Outbox};
-use crate::store::{Coming, PartError, Store};
+use crate::store::{IncomingKeys, PartError, Store};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
 use pstrain_compute::model::{Model, ModelSpec};
 use pstrain_compute::params::{KeyMap, Move};
@@ -73,7 +73,7 @@ struct Attempt {
     map: KeyMap,
     moves: Vec<Move>,
     /// State of the ranges that this server receives.
-    coming: Vec<Coming>,
+    coming: Vec<IncomingKeys>,
     /// The servers that have received all of their ranges.
     taken: BTreeSet<ServerId>,
 }
@@ -275,7 +275,7 @@ impl Server {
             out.extend(portions.map(|portion| Effect::Send(peer, portion)));
         }
         let own = moves.iter().filter(|it| it.to == ServerId::COORDINATOR);
-        let coming = own.map(|it| Coming::new(it.keys)).collect();
+        let coming = own.map(|it| IncomingKeys::new(it.keys)).collect();
         let taken = BTreeSet::new();
         self.group.changes.attempt = Some(Attempt { cut, map, moves, coming, taken });
     }
@@ -333,7 +333,7 @@ impl Server {
         if let Err(error) = coming.try_for_each(|coming| coming.take(&portion)) {
             return self.refuse_part(now, server, &error, out);
         }
-        if attempt.coming.iter().all(Coming::is_whole) {
+        if attempt.coming.iter().all(IncomingKeys::is_whole) {
             attempt.taken.insert(to);
         }
         self.settle(now, out);
@@ -405,7 +405,7 @@ impl Server {
         &mut self,
         cut: u64,
         map: &KeyMap,
-        coming: Vec<Coming>,
+        coming: Vec<IncomingKeys>,
     ) -> Result<Store, PartError> {
         let keys = map.keys_of(ServerId::COORDINATOR).ok_or(PartError::Keys)?;
         let kept = self.store.keys().overlap(keys).ok_or(PartError::Keys)?;

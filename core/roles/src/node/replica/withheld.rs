@@ -29,12 +29,12 @@ pub(super) struct HeldPush {
     peer: PeerId,
     worker: WorkerId,
     push: Push,
-    pub(super) fate: Fate,
+    pub(super) fate: PushOutcome,
 }
 
 /// The server's decision about a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum PushOutcome {
     /// None yet, as far as the primary knows.
     Open,
     /// The push was valid, and is dropped.
@@ -46,7 +46,7 @@ pub(super) enum Fate {
 impl HeldPush {
     /// A push that arrived at a time of the stream, on a connection of the server.
     pub(super) const fn new(at: Time, peer: PeerId, worker: WorkerId, push: Push) -> Self {
-        Self { at, peer, worker, push, fate: Fate::Open }
+        Self { at, peer, worker, push, fate: PushOutcome::Open }
     }
 
     pub(super) const fn id(&self) -> PushId {
@@ -81,7 +81,7 @@ impl HeldPush {
 }
 
 /// The decisions about pushes in the server's effects.
-pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
+pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, PushOutcome)> {
     let mut fates = Vec::new();
     // An update is reported after the gradients that it was made from.
     let mut applied = Vec::new();
@@ -90,7 +90,7 @@ pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
         match event {
             Event::Applied { worker, sequence, .. } => applied.push((*worker, *sequence)),
             Event::Updated { point, .. } => {
-                let fate = Fate::Applied(Version(point.version.0.saturating_sub(1)));
+                let fate = PushOutcome::Applied(Version(point.version.0.saturating_sub(1)));
                 fates.extend(applied.drain(..).map(|push| (push, fate)));
             }
             // After the end of the run the drop does not say whether the push was valid; and a bare
@@ -98,7 +98,7 @@ pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
             Event::Dropped { worker, sequence, reason }
                 if !matches!(reason, DropReason::Over | DropReason::NotFinite) =>
             {
-                fates.push(((*worker, *sequence), Fate::Dropped));
+                fates.push(((*worker, *sequence), PushOutcome::Dropped));
             }
             _ => {}
         }
@@ -108,13 +108,13 @@ pub(super) fn fates(effects: &[Effect]) -> Vec<(PushId, Fate)> {
 
 /// Versions whose update is sent as its combined gradient: where that is shorter than the withheld
 /// pushes that are part of it.
-pub(super) fn worth_it<'a>(
+pub(super) fn cheaper_combined<'a>(
     held: impl Iterator<Item = &'a HeldPush>,
     combined: impl Iterator<Item = &'a Combined>,
 ) -> BTreeSet<Version> {
     let mut spared: BTreeMap<Version, u64> = BTreeMap::new();
     for push in held.filter(|push| push.is_whole()) {
-        if let Fate::Applied(version) = push.fate {
+        if let PushOutcome::Applied(version) = push.fate {
             *spared.entry(version).or_default() += push.push.bytes();
         }
     }

@@ -7,11 +7,11 @@
 use alloc::string::{String, ToString};
 
 use super::dials::Caller;
-use super::following::{Follower, Link};
+use super::follower::{Follower, Link};
 use super::primary::Primary;
 use super::{ReplicaConfig, fail};
 use crate::node::dialler::{Dialler, Due};
-use crate::node::{Effect, Input, Outbox, Target, WorkerError};
+use crate::node::{Effect, Input, NodeError, Outbox, Target};
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
 use pstrain_wire::identity::Identity;
@@ -104,7 +104,7 @@ impl Primary {
             }
             Input::DialFailed { why, .. } => why,
             Input::Message(_, Message::Deposed(deposed)) => {
-                self.follow_orders(deposed, out);
+                self.end_if_deposed(deposed, out);
                 String::from("it leads in no later term")
             }
             Input::Message(..) => String::from("it does not lead"),
@@ -140,16 +140,16 @@ impl Primary {
         if deposed.run == run && deposed.term < term {
             return out.push(Effect::Send(peer, Message::Deposed(Deposed { run, term })));
         }
-        self.follow_orders(deposed, out);
+        self.end_if_deposed(deposed, out);
     }
 
     /// Ends this primary if another server leads in a later term.
-    fn follow_orders(&self, deposed: Deposed, out: &mut Outbox) {
+    fn end_if_deposed(&self, deposed: Deposed, out: &mut Outbox) {
         // Only a paired standby can lead without this primary.
         let may = self.is_paired() && deposed.run == self.copy.server.run();
         if may && deposed.term > self.term {
             out.extend(self.outer_of(self.copy.server.worker_peers()).map(Effect::Close));
-            fail(WorkerError::Deposed { term: deposed.term }, out);
+            fail(NodeError::Deposed { term: deposed.term }, out);
         }
     }
 }

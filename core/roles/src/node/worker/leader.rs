@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Member, Worker};
-use crate::node::places::Places;
+use crate::node::addresses::Addresses;
 use crate::node::vote::Ballot;
 use crate::node::{Outbox, Target};
 use pstrain_compute::id::{Incarnation, Term};
@@ -21,14 +21,14 @@ const MOST_BEFORE: usize = 8;
 pub(super) struct Allegiance {
     run: u64,
     vote: Ballot,
-    places: Places,
+    places: Addresses,
     /// Earlier incarnations of the same worker in this run.
     before: Vec<Incarnation>,
 }
 
 impl Default for Allegiance {
     fn default() -> Self {
-        let (vote, places) = (Ballot::default(), Places::new(Target::Server));
+        let (vote, places) = (Ballot::default(), Addresses::new(Target::Server));
         Self { run: 0, vote, places, before: Vec::new() }
     }
 }

@@ -2,10 +2,10 @@
 
 use alloc::string::String;
 
-use super::contest::{Candidate, Contest, Tally};
 use super::dials::Dials;
+use super::election::{Candidate, Election, Tally};
 use super::primary::Primary;
-use super::standby::{Attending, Standby, version_of};
+use super::standby::{Standby, WaitingWorker, version_of};
 use super::{Copy, ReplicaConfig, inner, silence};
 use crate::node::dialler::Dialler;
 use crate::node::{Effect, Event, Input, Outbox, Target};
@@ -23,7 +23,13 @@ impl Standby {
         self.paired && self.lost.is_some()
     }
 
-    pub(super) fn attend(&mut self, now: Time, peer: PeerId, worker: Attending, out: &mut Outbox) {
+    pub(super) fn attend(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WaitingWorker,
+        out: &mut Outbox,
+    ) {
         if let Some((_, reason)) = self.over {
             out.push(Effect::Send(peer, Message::End(End { reason })));
             return out.push(Effect::Close(peer));
@@ -38,7 +44,7 @@ impl Standby {
         let (latest, lease) = (self.latest.max(known), self.lease());
         let Some(candidate) = self.candidate() else { return };
         let contest = self.contest.get_or_insert_with(|| {
-            let mut contest = Contest::new(latest, now);
+            let mut contest = Election::new(latest, now);
             contest.ask_later(now, lease);
             contest
         });
@@ -125,10 +131,10 @@ impl Standby {
         }
         // Peers that were silent while no server led are not at fault.
         primary.hand_in(now, Input::Overslept, out);
-        for (peer, (_, identity)) in core::mem::take(&mut self.strangers) {
+        for (peer, (_, identity)) in core::mem::take(&mut self.unauthenticated) {
             primary.hand_in(now, Input::Connected(inner(term, peer), identity), out);
         }
-        for (peer, Attending { identity, hello, .. }) in core::mem::take(&mut self.attending) {
+        for (peer, WaitingWorker { identity, hello, .. }) in core::mem::take(&mut self.attending) {
             let peer = inner(term, peer);
             primary.hand_in(now, Input::Connected(peer, identity), out);
             primary.hand_in(now, Input::Message(peer, Message::Hello(hello)), out);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Following, Shard, Workers};
 use crate::node::{Effect, Event, Outbox};
-use crate::store::{Coming, PartError, Store};
+use crate::store::{IncomingKeys, PartError, Store};
 use pstrain_compute::model::Model;
 use pstrain_compute::params::{KeyMap, KeyRange, Move};
 use pstrain_compute::saved::{Archive, SavedError};
@@ -28,7 +28,7 @@ pub(super) struct Moving {
     /// The number of the decision that began it.
     cut: u64,
     /// The key ranges that this shard receives.
-    coming: Vec<Coming>,
+    coming: Vec<IncomingKeys>,
     /// The decisions made since.
     since: Vec<Decision>,
 }
@@ -67,7 +67,7 @@ impl Shard {
         let cut = self.followed;
         let Some(Following { server, store, moving, .. }) = &mut self.following else { return };
         let server = *server;
-        let coming = moves.iter().filter(|it| it.to == server).map(|it| Coming::new(it.keys));
+        let coming = moves.iter().filter(|it| it.to == server).map(|it| IncomingKeys::new(it.keys));
         *moving = Some(Moving { cut, coming: coming.collect(), since: Vec::new() });
         let mut sent = Vec::new();
         for Move { keys, .. } in moves.into_iter().filter(|it| it.from == server) {
@@ -90,7 +90,7 @@ impl Shard {
         if let Err(error) = taken {
             return self.fail(alloc::format!("keys that were to move did not come: {error}"), out);
         }
-        if moving.coming.iter().all(Coming::is_whole) {
+        if moving.coming.iter().all(IncomingKeys::is_whole) {
             self.tell(now, Message::Taken(Taken { cut }), out);
         }
     }
@@ -117,7 +117,7 @@ impl Shard {
         }
         self.workers.forget_held();
         for worker in self.workers.ids() {
-            self.seat_early(worker, out);
+            self.attach_waiting(worker, out);
         }
         Ok(())
     }

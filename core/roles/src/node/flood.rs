@@ -14,12 +14,12 @@ const MOST: u32 = 200 + MOST_IN_FLIGHT;
 
 /// Messages without a gradient since a worker's last push, or since a time within the last lease.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Idle {
+pub(super) struct FloodControl {
     since: Time,
     count: u32,
 }
 
-impl Idle {
+impl FloodControl {
     /// Counts a message; returns true if the worker is flooding the server.
     pub(super) fn is_flood(&mut self, now: Time, lease: Duration, message: &Message) -> bool {
         match message {

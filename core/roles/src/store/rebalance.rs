@@ -170,7 +170,7 @@ impl Part {
 
 /// A key range that a server receives in pieces.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Coming {
+pub struct IncomingKeys {
     keys: KeyRange,
     /// The pieces received so far, in order. Each is saved separately: see `archive`.
     #[serde(skip)]
@@ -179,7 +179,7 @@ pub struct Coming {
     of: u32,
 }
 
-impl Coming {
+impl IncomingKeys {
     /// A range of which no piece has been received.
     #[must_use]
     pub const fn new(keys: KeyRange) -> Self {

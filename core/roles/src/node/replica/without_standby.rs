@@ -3,11 +3,11 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::contest::{Candidate, Contest, Tally};
-use super::following::{Follower, Link};
+use super::election::{Candidate, Election, Tally};
+use super::follower::{Follower, Link};
 use super::primary::Primary;
 use super::{ReplicaConfig, fail, grace, inner, silence};
-use crate::node::{Effect, Event, Outbox, WorkerError};
+use crate::node::{Effect, Event, NodeError, Outbox};
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::patience;
@@ -51,7 +51,7 @@ impl Primary {
     pub(super) fn contest_at(&self) -> Option<Time> {
         match &self.follower.as_ref()?.link {
             Link::Down { since, .. } => {
-                let asked = self.contest.as_ref().map(Contest::ask_at);
+                let asked = self.contest.as_ref().map(Election::ask_at);
                 Some(asked.unwrap_or_else(|| *since + grace(self.lease())))
             }
             Link::Up { .. } => None,
@@ -63,9 +63,9 @@ impl Primary {
         if let Some(Follower { link: Link::Down { since, why }, .. }) = &self.follower
             && now >= *since + patience(lease)
         {
-            return fail(WorkerError::Abandoned { why: why.clone() }, out);
+            return fail(NodeError::Abandoned { why: why.clone() }, out);
         }
-        let mut contest = self.contest.take().unwrap_or_else(|| Contest::new(latest, now));
+        let mut contest = self.contest.take().unwrap_or_else(|| Election::new(latest, now));
         contest.ask_later(now, lease);
         self.latest = self.latest.max(contest.term());
         self.contest = Some(contest);

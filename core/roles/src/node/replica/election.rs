@@ -23,7 +23,7 @@ pub(super) struct Candidate {
 
 /// An election: the term asked for, and the electors that have voted for it.
 #[derive(Debug)]
-pub(super) struct Contest {
+pub(super) struct Election {
     term: Term,
     stage: Stage,
     granted: BTreeSet<Elector>,
@@ -42,7 +42,7 @@ pub(super) enum Tally {
     Won,
 }
 
-impl Contest {
+impl Election {
     /// Starts an election for the term after `latest`.
     pub(super) const fn new(latest: Term, now: Time) -> Self {
         Self { term: latest.next(), stage: Stage::Asks, granted: BTreeSet::new(), ask_at: now }
@@ -162,8 +162,8 @@ mod tests {
         #[test]
         fn primary_and_standby_cannot_both_have_enough(split in prop::collection::vec(0..3_u8, 0..12)) {
             let electorate: Electorate = (0..split.len() as u32).map(member).collect();
-            let mut primary = Contest::new(Term(1), Time::ZERO);
-            let mut standby = Contest::new(Term(1), Time::ZERO);
+            let mut primary = Election::new(Term(1), Time::ZERO);
+            let mut standby = Election::new(Term(1), Time::ZERO);
             for (worker, side) in (0..).zip(&split) {
                 match side {
                     0 => primary.take(promise(worker, Term(2), true)),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn another_incarnation_does_not_count() {
-        let mut contest = Contest::new(Term(1), Time::ZERO);
+        let mut contest = Election::new(Term(1), Time::ZERO);
         contest.take(promise(0, Term(2), true));
         let reborn = [Elector::Worker(WorkerId(0), Incarnation(2))].into_iter().collect();
         assert!(!contest.has_half_of(&reborn) && !contest.has_most_of(&reborn));
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_process_promises_as_all_that_it_has_been() {
-        let mut contest = Contest::new(Term(1), Time::ZERO);
+        let mut contest = Election::new(Term(1), Time::ZERO);
         let elector = Elector::Worker(WorkerId(0), Incarnation(3));
         contest.take(Vote { elector, before: vec![Incarnation(1)], ..promise(0, Term(2), true) });
         let has = |incarnation| {
@@ -200,9 +200,9 @@ mod tests {
 
     #[test]
     fn whoever_has_enough_binds_them_before_it_leads() {
-        let mut contest = Contest::new(Term(1), Time::ZERO);
+        let mut contest = Election::new(Term(1), Time::ZERO);
         let electorate: Electorate = [member(0)].into_iter().collect();
-        let enough = |contest: &Contest| contest.has_most_of(&electorate);
+        let enough = |contest: &Election| contest.has_most_of(&electorate);
         assert_eq!(contest.tally(enough), Tally::TooFew);
         contest.take(promise(0, Term(2), true));
         assert_eq!(contest.tally(enough), Tally::Binds);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_later_term_makes_it_begin_anew() {
-        let mut contest = Contest::new(Term(1), Time::ZERO);
+        let mut contest = Election::new(Term(1), Time::ZERO);
         contest.take(promise(0, Term(2), true));
         contest.take(promise(1, Term(5), false));
         assert_eq!(contest.term(), Term(6));

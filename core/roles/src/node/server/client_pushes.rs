@@ -201,13 +201,13 @@ impl Server {
             && self.group.first_away().is_none()
             && !self.is_measuring();
         let may = self.may_change() && is_free && self.awaits_push();
-        if !may || !self.clear_fence(now, out) {
+        if !may || !self.quiesce(now, out) {
             return false;
         }
         let Some(Whole { peer, pushed, .. }) = self.pushes.whole.pop_front() else { return false };
         let checked = self.check_pushes();
         if checked.is_ok() {
-            self.begin_anew(now, out);
+            self.restart_cohort(now, out);
             self.push(pushed, out);
         }
         let result = checked.map(|()| self.version());

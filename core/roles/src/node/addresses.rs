@@ -13,7 +13,7 @@ const MOST_NAMED: usize = 2;
 
 /// The addresses of the pair, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Places {
+pub(super) struct Addresses {
     /// The first address. Never forgotten: the addresses that others name may not be reachable from
     /// here.
     first: Target,
@@ -26,7 +26,7 @@ pub(super) struct Places {
     standby: Option<Target>,
 }
 
-impl Places {
+impl Addresses {
     pub(super) fn new(first: Target) -> Self {
         let here = first.clone();
         Self { first, here, others: VecDeque::new(), leader: None, standby: None }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn it_turns_to_the_standby_and_back() {
-        let mut places = Places::new(Target::Server);
+        let mut places = Addresses::new(Target::Server);
         assert_eq!(places.turn(), Target::Server, "there is no other");
         places.note_other("b".into());
         assert_eq!(places.turn(), at("b"));
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn it_turns_to_the_place_that_it_was_told_last_and_keeps_the_first() {
-        let mut places = Places::new(Target::Server);
+        let mut places = Addresses::new(Target::Server);
         for address in ["b", "c", "d", "", "a\nb"] {
             places.note_other(address.into());
         }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn it_keeps_the_server_that_led_last_and_its_standby_whatever_others_name() {
-        let mut places = Places::new(Target::Server);
+        let mut places = Addresses::new(Target::Server);
         places.note_standby(Some("b".into()));
         assert_eq!(places.turn(), at("b"));
         places.leads(Some("c".into()));

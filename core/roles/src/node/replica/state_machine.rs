@@ -20,14 +20,14 @@ use pstrain_wire::{Message, Refusal, Status, job_digest};
 
 /// A server as its primary and its standby handle it.
 #[derive(Debug)]
-pub(super) enum Subject {
+pub(super) enum Replicated {
     /// The workers elect its leader.
     Coordinator(Box<Server>),
     /// The coordinator elects its leader.
     Shard(Box<Shard>),
 }
 
-impl Subject {
+impl Replicated {
     /// Restores a saved server of `job`.
     pub(super) fn restore(
         server: ServerId,
@@ -101,9 +101,9 @@ impl Subject {
 
     /// Records the combined gradient of each update until [`Self::given`] is called. A shard
     /// records none.
-    pub(super) fn give_combined(&mut self) {
+    pub(super) fn record_combined(&mut self) {
         if let Self::Coordinator(server) = self {
-            server.give_combined();
+            server.record_combined();
         }
     }
 
@@ -116,9 +116,9 @@ impl Subject {
     }
 
     /// Applies these combined gradients to the next updates until [`Self::left`] is called.
-    pub(super) fn take_combined(&mut self, combined: VecDeque<Combined>) {
+    pub(super) fn apply_combined(&mut self, combined: VecDeque<Combined>) {
         if let Self::Coordinator(server) = self {
-            server.take_combined(combined);
+            server.apply_combined(combined);
         }
     }
 

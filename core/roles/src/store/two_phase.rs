@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::contributions::Gathered;
+use super::contributions::HeldGradient;
 use super::lists::Lists;
 use super::{Chosen, Store};
 use pstrain_compute::id::Version;
@@ -16,7 +16,7 @@ use pstrain_policy::rules::Closing;
 
 /// An update that waits for sums over all keys.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Making {
+pub(super) struct PendingUpdate {
     version: Version,
     stage: Stage,
 }
@@ -25,12 +25,12 @@ pub(super) struct Making {
 #[derive(Debug, Serialize, Deserialize)]
 enum Stage {
     /// Distances between these gradients.
-    Apart(Vec<Gathered>),
+    Apart(Vec<HeldGradient>),
     /// The norm of the combined gradient.
     Combined,
 }
 
-impl Making {
+impl PendingUpdate {
     /// Saves or restores the arrays, after serde has handled the other fields.
     pub(super) fn archive(
         &mut self,
@@ -74,7 +74,7 @@ impl Store {
             aggregator.combine_with(weights.iter().copied().zip(values));
         } else if aggregator.wants_distances() {
             let stage = Stage::Apart(contributions.take(chosen.0).collect());
-            self.making = Some(Making { version, stage });
+            self.making = Some(PendingUpdate { version, stage });
             return;
         } else if aggregator.wants_norm() || gives {
             aggregator.combine(gradients, parameters, closing);
@@ -99,7 +99,7 @@ impl Store {
     /// Continues an update whose gradients are combined: waits for their norm or applies them.
     pub(super) fn combined(&mut self, version: Version) {
         if self.aggregator.wants_norm() {
-            self.making = Some(Making { version, stage: Stage::Combined });
+            self.making = Some(PendingUpdate { version, stage: Stage::Combined });
         } else {
             self.apply(version, 1.0);
         }
@@ -119,7 +119,7 @@ impl Store {
     /// This store's part of the sums that an update waits for; none if no update waits.
     #[must_use]
     pub fn sums(&self) -> Option<Vec<ExactSum>> {
-        let Making { version, stage } = self.making.as_ref()?;
+        let PendingUpdate { version, stage } = self.making.as_ref()?;
         Some(match stage {
             Stage::Apart(all) => {
                 self.aggregator.distances(all.iter().map(|gathered| gathered.gradient(*version)))
@@ -139,7 +139,7 @@ impl Store {
 
     /// Continues the waiting update with the result of the sums over all keys.
     pub fn go_on(&mut self, found: &Found) {
-        let Some(Making { version, stage }) = self.making.take() else { return };
+        let Some(PendingUpdate { version, stage }) = self.making.take() else { return };
         match (found, stage) {
             (Found::Nearest(nearest), Stage::Apart(all)) => {
                 let gradients = all.iter().map(|gathered| gathered.gradient(version));

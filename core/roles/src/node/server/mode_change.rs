@@ -184,7 +184,7 @@ impl Server {
     }
 
     /// Lets `auto` go back from `version`, which has diverged; returns whether the run continues.
-    pub(super) fn outlives(&mut self, now: Time, version: Version, out: &mut Outbox) -> bool {
+    pub(super) fn try_go_back(&mut self, now: Time, version: Version, out: &mut Outbox) -> bool {
         let may = self.phase == Phase::Training && self.ordered.is_none();
         let Some(auto) = self.auto.as_mut().filter(|_| may) else { return self.is_going_back() };
         let choice = auto.diverged(&self.mode, version);
@@ -208,7 +208,7 @@ impl Server {
                     None => self.looked(now, &[], out),
                     Some(sums) => {
                         self.measure(now, number, What::Look, sums);
-                        self.weigh(now, out);
+                        self.finish_measurements(now, out);
                     }
                 }
             }
@@ -223,7 +223,7 @@ impl Server {
     }
 
     /// Begins the ordered mode if the run has quiesced for it; returns whether it has begun.
-    pub(super) fn pass_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
+    pub(super) fn try_begin_mode(&mut self, now: Time, out: &mut Outbox) -> bool {
         // One change at a time: moving keys carry the state of the mode under which they were cut.
         let is_free = self.group.changes.cut().is_none() && !self.is_measuring();
         let may = self.may_change() && is_free;
@@ -232,7 +232,7 @@ impl Server {
         };
         // A mode under which gradients count the same begins at once.
         let is_same = !ordered.anew && ordered.mode.counts_like(&self.mode);
-        if !(is_same && ordered.restore.is_none() || self.clear_fence(now, out)) {
+        if !(is_same && ordered.restore.is_none() || self.quiesce(now, out)) {
             return false;
         }
         let Some(ordered) = self.ordered.take() else { return false };
@@ -247,7 +247,7 @@ impl Server {
 
     /// Makes updates of the gathered gradients if nothing is under way; returns whether none are
     /// left.
-    pub(super) fn clear_fence(&mut self, now: Time, out: &mut Outbox) -> bool {
+    pub(super) fn quiesce(&mut self, now: Time, out: &mut Outbox) -> bool {
         if self.busy > 0 {
             return false;
         }
@@ -307,7 +307,7 @@ impl Server {
     }
 
     /// Makes all members start afresh under the current mode. Nothing is under way.
-    pub(super) fn begin_anew(&mut self, now: Time, out: &mut Outbox) {
+    pub(super) fn restart_cohort(&mut self, now: Time, out: &mut Outbox) {
         let ordered = Ordered::new(self.chosen_mode(), Cause::Pushed, now);
         self.begin_mode(Ordered { anew: true, ..ordered }, out);
     }
