@@ -31,8 +31,17 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "core/wire",
         &[
-            &["checkpoint", "checksum", "client", "identity", "keys", "name", "range"],
-            &["release", "replica", "spares", "spent"],
+            &[
+                "buffer_pool",
+                "checkpoint",
+                "checksum",
+                "client",
+                "identity",
+                "keys",
+                "name",
+                "range",
+            ],
+            &["release", "replica", "spent"],
             &["holders", "refusal"],
             &["status", "worker"],
             &["decision", "received"],
@@ -47,7 +56,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "transports",
         &[
-            &["address", "clock", "punctuality", "refusals", "scenario", "sparing", "transport"],
+            &["address", "clock", "log_limit", "punctuality", "refusals", "scenario", "transport"],
             &["driver", "gradient", "memory", "shaped", "socket"],
             &["evaluate", "journal", "paced"],
             &["compute"],
@@ -73,7 +82,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
         "cli",
         &[
             &["digest", "keys", "links", "messages", "metrics", "picture", "rank", "served"],
-            &["statistics", "troubles", "waiting"],
+            &["statistics", "troubles", "wait_text"],
             &["exit", "html", "job"],
             &["args", "calibration", "signals", "simulate"],
             &["durable", "security", "why"],

@@ -24,14 +24,14 @@ use crate::job::JobFlags;
 use crate::keys::Keys;
 use crate::rank::RankOf;
 
-pub(crate) use bench::{BenchArgs, BenchWhat, CrowdArgs, Crowded};
+pub(crate) use bench::{BenchArgs, BenchPart, CrowdArgs, CrowdSize};
 #[cfg(feature = "cert")]
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
 pub(crate) use output::{LogArgs, Output};
 pub(crate) use time::Every;
-use time::{some_time, time_or_never};
+use time::{nonzero_time, time_or_never};
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -199,18 +199,18 @@ pub(crate) enum Durability {
 
 /// Position of a server in its group; never the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShardPlace {
+pub(crate) struct GroupPosition {
     pub(crate) server: ServerId,
     pub(crate) servers: u32,
 }
 
-impl From<ShardPlace> for Place {
-    fn from(ShardPlace { server, servers }: ShardPlace) -> Self {
+impl From<GroupPosition> for Place {
+    fn from(GroupPosition { server, servers }: GroupPosition) -> Self {
         Self::First { server, servers }
     }
 }
 
-impl FromStr for ShardPlace {
+impl FromStr for GroupPosition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -245,7 +245,7 @@ pub(crate) struct ServerArgs {
         group = "follows",
         conflicts_with_all = ["job", "print_job", "out", "json"]
     )]
-    pub(crate) shard: Option<ShardPlace>,
+    pub(crate) shard: Option<GroupPosition>,
     /// Join a running job as an additional server: the longest key range of the other servers is
     /// cut in half, and this server takes the upper half
     #[arg(
@@ -300,7 +300,7 @@ pub(crate) struct ServerArgs {
     /// resumed reads again, and how long the log becomes (a log of 64 MiB that is 8 times the state
     /// does not wait so long)
     #[arg(
-        long, value_name = "TIME", default_value = "30s", requires = "state", value_parser = some_time
+        long, value_name = "TIME", default_value = "30s", requires = "state", value_parser = nonzero_time
     )]
     pub(crate) checkpoint_every: humantime::Duration,
     /// Continue the run that is kept in this folder, and keep it there; the job, the durability and
@@ -353,7 +353,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// How long the server may be silent, until the worker knows the lease of the job
-    #[arg(long, default_value = "5s", value_parser = some_time)]
+    #[arg(long, default_value = "5s", value_parser = nonzero_time)]
     pub(crate) lease: humantime::Duration,
     #[command(flatten)]
     pub(crate) log: LogArgs,
@@ -372,7 +372,7 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// How long to wait for the answer
-    #[arg(long, default_value = "5s", value_parser = some_time)]
+    #[arg(long, default_value = "5s", value_parser = nonzero_time)]
     pub(crate) timeout: humantime::Duration,
 }
 
@@ -392,7 +392,7 @@ pub(crate) struct PullArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// How long to wait for the answer
-    #[arg(long, default_value = "30s", value_parser = some_time)]
+    #[arg(long, default_value = "30s", value_parser = nonzero_time)]
     pub(crate) timeout: humantime::Duration,
 }
 
@@ -417,7 +417,7 @@ pub(crate) struct PushArgs {
     pub(crate) json: bool,
     /// How long to wait until the values are in the parameters; after a timeout they may still get
     /// there
-    #[arg(long, default_value = "1m", value_parser = some_time)]
+    #[arg(long, default_value = "1m", value_parser = nonzero_time)]
     pub(crate) timeout: humantime::Duration,
 }
 
@@ -429,10 +429,10 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
     /// Time between two requests
-    #[arg(long, default_value = "1s", value_parser = some_time)]
+    #[arg(long, default_value = "1s", value_parser = nonzero_time)]
     pub(crate) interval: humantime::Duration,
     /// How long to wait for an answer
-    #[arg(long, default_value = "5s", value_parser = some_time)]
+    #[arg(long, default_value = "5s", value_parser = nonzero_time)]
     pub(crate) timeout: humantime::Duration,
 }
 
@@ -449,7 +449,7 @@ pub(crate) struct ControlArgs {
     pub(crate) json: bool,
     /// How long to wait until the command has taken effect; after a timeout it may still take
     /// effect
-    #[arg(long, global = true, default_value = "1m", value_parser = some_time)]
+    #[arg(long, global = true, default_value = "1m", value_parser = nonzero_time)]
     pub(crate) timeout: humantime::Duration,
 }
 

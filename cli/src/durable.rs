@@ -20,7 +20,7 @@ use crate::args::Durability;
 use crate::digest::hexadecimal;
 use crate::job::Layers;
 use crate::messages;
-use crate::served::Served;
+use crate::served::ServerData;
 
 /// The state folder of a durable run.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ struct JobLabel {
 }
 
 impl JobLabel {
-    fn of(job: &Job, data: &Served) -> Self {
+    fn of(job: &Job, data: &ServerData) -> Self {
         Self {
             sha256: hexadecimal(&job_digest(job)),
             train: job.data.train.clone(),
@@ -74,7 +74,7 @@ pub(crate) struct StandbyOf {
 
 /// A durable run that is about to start or to resume.
 #[derive(Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct DurableRun {
     pub(crate) folder: StateFolder,
     pub(crate) checkpoint_every: Duration,
     pub(crate) found: Found,
@@ -89,7 +89,7 @@ impl Identity {
     /// The identity of a new run.
     pub(crate) fn new(
         run: u64,
-        (job, data): (&Job, &Served),
+        (job, data): (&Job, &ServerData),
         durability: Durability,
         checkpoint_every: Duration,
         out: Option<&Path>,
@@ -115,7 +115,7 @@ impl DurableFolder {
         claimed: StateFolder,
         identity: Identity,
         job: &str,
-    ) -> anyhow::Result<Keeping> {
+    ) -> anyhow::Result<DurableRun> {
         let state = claimed.of_run(identity.run);
         label::write(&state.path().join("job.toml"), job)?;
         let has_log = identity.durability == Durability::Log;
@@ -125,7 +125,7 @@ impl DurableFolder {
         let found = Found { checkpoint: None, logs: Vec::new(), newest: 0, damaged: Vec::new() };
         let checkpoint_every = identity.checkpoint_every;
         let (begin, now) = (Begin::start(), Time::ZERO);
-        Ok(Keeping { folder: state, checkpoint_every, found, log, begin, now })
+        Ok(DurableRun { folder: state, checkpoint_every, found, log, begin, now })
     }
 
     /// Opens and locks the folder of a run to resume; returns it with its job.
@@ -159,7 +159,7 @@ impl DurableFolder {
     /// # Errors
     ///
     /// If the job or the data differ from the run's first job or data.
-    pub(crate) fn check(&self, job: &Job, data: &Served) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, job: &Job, data: &ServerData) -> anyhow::Result<()> {
         let (was, is) = (&self.identity.job, JobLabel::of(job, data));
         let (folder, Outline { spec, evaluation_rows, .. }) =
             (self.state.path().display(), &data.outline);

@@ -38,7 +38,7 @@ mod top;
 mod troubles;
 #[cfg(feature = "pictures")]
 mod validate;
-mod waiting;
+mod wait_text;
 mod why;
 
 use std::process::ExitCode;

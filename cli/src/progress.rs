@@ -12,7 +12,7 @@ use pstrain_wire::Status;
 
 use crate::messages::{self, Level};
 use crate::pulse::Pulse;
-use crate::troubles::Troubles;
+use crate::troubles::EventLimiter;
 
 /// Returns a bar of this length, drawn by `template`. It is hidden if quiet, not on a terminal, or
 /// if messages are JSON.
@@ -39,7 +39,7 @@ pub(crate) struct Progress {
     guests: bool,
     clock: WallClock,
     shown: Option<Time>,
-    troubles: Troubles,
+    troubles: EventLimiter,
 }
 
 /// The state of a run, as the bar shows it.
@@ -61,7 +61,7 @@ impl Progress {
     pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool, guests: bool) -> Self {
         let samples = u64::from(epochs) * train_rows;
         let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
-        let (clock, shown, troubles) = (WallClock::start(), None, Troubles::new());
+        let (clock, shown, troubles) = (WallClock::start(), None, EventLimiter::new());
         Self { bar, train_rows, quiet, guests, clock, shown, troubles }
     }
 
@@ -76,7 +76,7 @@ impl Progress {
         let expected = !self.guests
             && matches!(event, Event::Joined { resumed: false, .. } | Event::Started { .. });
         if !expected
-            && let Some(words) = worth_saying(event)
+            && let Some(words) = user_message(event)
             && let Some(message) = self.troubles.say(self.clock.now(), event, words)
         {
             self.bar.suspend(|| messages::tell(level(event), &message, event));
@@ -105,8 +105,8 @@ impl Progress {
 
     pub(crate) fn finish(&mut self) {
         self.bar.finish_and_clear();
-        let unsaid = self.troubles.unsaid().into_iter().filter(|_| !self.quiet);
-        unsaid.for_each(|line| messages::say(&line));
+        let suppressed = self.troubles.suppressed().into_iter().filter(|_| !self.quiet);
+        suppressed.for_each(|line| messages::say(&line));
     }
 
     /// Prints a summary of the run's state, if it is known.
@@ -130,7 +130,7 @@ fn from_update(version: Option<Version>) -> String {
     version.map_or_else(String::new, |version| format!(" from update {version} on"))
 }
 
-/// Returns the severity of an event that [`worth_saying`] describes.
+/// Returns the severity of an event that [`user_message`] describes.
 pub(crate) const fn level(event: &Event) -> Level {
     match event {
         Event::CutOff { .. }
@@ -146,7 +146,7 @@ pub(crate) const fn level(event: &Event) -> Level {
 }
 
 /// Describes an event if it is worth a message.
-pub(crate) fn worth_saying(event: &Event) -> Option<String> {
+pub(crate) fn user_message(event: &Event) -> Option<String> {
     Some(match event {
         Event::Joined { worker, name, resumed: true, .. } => {
             format!("worker {worker} ({name}) is back")

@@ -6,7 +6,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_wire::{MemberState, MemberStatus, Status};
 use serde::Serialize;
 
-use crate::waiting::waiting;
+use crate::wait_text::waiting;
 use crate::why::{span, workers_in_words};
 
 /// The fields of the line.

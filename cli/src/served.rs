@@ -10,18 +10,18 @@ use pstrain_policy::job::DataFrom;
 /// Data of a server. Training rows take far more memory than all else, so they are kept only if
 /// workers may request them.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub(crate) struct ServerData {
     pub(crate) outline: Outline,
     rows: Option<Arc<Prepared>>,
 }
 
-impl From<Arc<Prepared>> for Served {
+impl From<Arc<Prepared>> for ServerData {
     fn from(data: Arc<Prepared>) -> Self {
         Self { outline: data.outline(), rows: Some(data) }
     }
 }
 
-impl Served {
+impl ServerData {
     /// Reads the data that a server needs under `from`.
     ///
     /// # Errors

@@ -7,24 +7,24 @@ use std::time::Duration;
 use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Departure, Event};
-use pstrain_transports::{Sparing, SparingBy};
+use pstrain_transports::{LogLimit, LogLimitBySource};
 
 const PERIOD: Duration = Duration::from_secs(10);
 /// The limit for all sources of one kind together.
-const ALL: Sparing = Sparing::new(20, PERIOD);
+const ALL: LogLimit = LogLimit::new(20, PERIOD);
 
 /// Rate limiters of these messages, by source.
 #[derive(Debug)]
-pub(crate) struct Troubles {
+pub(crate) struct EventLimiter {
     /// Workers that are cut off, lost, refused or back.
-    members: SparingBy<(WorkerId, Kind)>,
-    servers: SparingBy<(ServerId, Kind)>,
+    members: LogLimitBySource<(WorkerId, Kind)>,
+    servers: LogLimitBySource<(ServerId, Kind)>,
     /// Refused workers and servers, by the identity that they stated and their host.
-    claimants: SparingBy<(String, Option<String>)>,
+    claimants: LogLimitBySource<(String, Option<String>)>,
     /// Other refused connections, by host.
-    strangers: SparingBy<Option<String>>,
+    strangers: LogLimitBySource<Option<String>>,
     /// Connections of this process to its server that were lost or restored.
-    dials: SparingBy<Kind>,
+    dials: LogLimitBySource<Kind>,
     /// Servers that are cut off, with the time.
     away: BTreeMap<ServerId, Time>,
     /// How often workers were cut off since the first server in `away` was.
@@ -38,15 +38,15 @@ enum Kind {
     Back,
 }
 
-impl Troubles {
+impl EventLimiter {
     pub(crate) const fn new() -> Self {
-        let [twice, often] = [Sparing::new(2, PERIOD), Sparing::new(5, PERIOD)];
+        let [twice, often] = [LogLimit::new(2, PERIOD), LogLimit::new(5, PERIOD)];
         Self {
-            members: SparingBy::new(twice, ALL),
-            servers: SparingBy::new(twice, ALL),
-            claimants: SparingBy::new(twice, ALL),
-            strangers: SparingBy::new(often, ALL),
-            dials: SparingBy::new(often, ALL),
+            members: LogLimitBySource::new(twice, ALL),
+            servers: LogLimitBySource::new(twice, ALL),
+            claimants: LogLimitBySource::new(twice, ALL),
+            strangers: LogLimitBySource::new(often, ALL),
+            dials: LogLimitBySource::new(often, ALL),
             away: BTreeMap::new(),
             cut_off: 0,
         }
@@ -102,13 +102,13 @@ impl Troubles {
     }
 
     /// Returns counts of suppressed messages, and resets them.
-    pub(crate) fn unsaid(&mut self) -> Vec<String> {
+    pub(crate) fn suppressed(&mut self) -> Vec<String> {
         let all = [
-            (self.strangers.unsaid(), "more connections were refused"),
-            (self.claimants.unsaid(), "more times a worker or server was refused"),
-            (self.members.unsaid(), "more times a worker was cut off, lost, refused or back"),
-            (self.dials.unsaid(), "more times there was no connection, or again one"),
-            (self.servers.unsaid(), "more times a server was cut off or back"),
+            (self.strangers.suppressed(), "more connections were refused"),
+            (self.claimants.suppressed(), "more times a worker or server was refused"),
+            (self.members.suppressed(), "more times a worker was cut off, lost, refused or back"),
+            (self.dials.suppressed(), "more times there was no connection, or again one"),
+            (self.servers.suppressed(), "more times a server was cut off or back"),
             (
                 std::mem::take(&mut self.cut_off),
                 "times a worker was cut off while a server was away",
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_comes_and_goes_is_said_to_twice_and_counted_and_hides_no_other() {
-        let mut troubles = Troubles::new();
+        let mut troubles = EventLimiter::new();
         let mut said = |millis, event: &Event| troubles.say(at(millis), event, "line".into());
         let lines = (0..200).filter(|step| {
             let event = if step % 2 == 0 { cut_off(1) } else { back(1) };
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn while_a_server_is_away_workers_are_counted_and_the_server_is_said_to_be_back() {
-        let mut troubles = Troubles::new();
+        let mut troubles = EventLimiter::new();
         let server = ServerId(1);
         let gone = Event::ServerCutOff { server, why: "gone".into() };
         assert_eq!(troubles.say(at(0), &gone, "gone".into()).as_deref(), Some("gone"));
@@ -172,12 +172,12 @@ mod tests {
         let words = "server 2 is back after 12.3 s; workers were cut off 100 times meanwhile";
         assert_eq!(said.as_deref(), Some(words));
         assert!(troubles.say(at(13_000), &cut_off(1), "cut off".into()).is_some());
-        assert!(troubles.unsaid().is_empty());
+        assert!(troubles.suppressed().is_empty());
     }
 
     #[test]
     fn a_flood_of_refused_connections_hides_no_refused_worker() {
-        let mut troubles = Troubles::new();
+        let mut troubles = EventLimiter::new();
         for number in 0..10_000 {
             let host = format!("10.0.{}.{}", number % 7, number % 250);
             troubles.say(at(number), &refused(None, &host), "noise".into());
@@ -190,7 +190,7 @@ mod tests {
         }
         let other = refused(Some("worker edge-8"), "10.0.0.3");
         assert!(troubles.say(at(11_200), &other, "refused".into()).is_some());
-        assert!(!troubles.unsaid().is_empty());
-        assert!(troubles.unsaid().is_empty(), "it is told once");
+        assert!(!troubles.suppressed().is_empty());
+        assert!(troubles.suppressed().is_empty(), "it is told once");
     }
 }

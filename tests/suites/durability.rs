@@ -15,7 +15,8 @@ use pstrain_roles::node::{Effect, Input, Node, Outbox, Server};
 use pstrain_tests::Toy;
 use pstrain_transports::Journal;
 use pstrain_transports::journal::{
-    Beside, Checkpoints, Disk, Files, Found, InputLog, Recovered, Snapshots, StateFolder, recover,
+    Checkpoints, Companion, Disk, Files, Found, InputLog, Recovered, Snapshots, StateFolder,
+    recover,
 };
 use pstrain_wire::identity::Identity;
 
@@ -108,13 +109,13 @@ fn words(server: &mut Server) -> String {
     format!("{:?}", server.save())
 }
 
-fn beside() -> Beside {
-    Beside { bytes: vec![1, 2, 3], files: Vec::new() }
+fn beside() -> Companion {
+    Companion { bytes: vec![1, 2, 3], files: Vec::new() }
 }
 
 fn say_nothing(_: &str) {}
 
-type Kept = Checkpoints<fn() -> Beside, Faulty>;
+type Kept = Checkpoints<fn() -> Companion, Faulty>;
 
 fn checkpoints(folder: &StateFolder, disk: &Faulty, now: Time, found: &Found) -> Kept {
     Checkpoints::new(folder.clone(), disk.clone(), (EVERY, now), found, beside, say_nothing)
@@ -189,7 +190,7 @@ fn resumed(folder: &StateFolder, has_log: bool) -> (Server, Found, Recovered) {
 
 const INPUTS: u64 = 40;
 
-type Logged = InputLog<fn() -> Beside, Faulty>;
+type Logged = InputLog<fn() -> Companion, Faulty>;
 
 #[test]
 fn a_log_with_checkpoints_is_whole_wherever_the_disk_stops() {
@@ -310,7 +311,7 @@ fn fills(disk: &Small, waits: bool) -> u64 {
     let log = folder.begin_log(&Files, 0).unwrap();
     let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
     let when = (Duration::from_secs(3600), Time::ZERO);
-    let beside = beside as fn() -> Beside;
+    let beside = beside as fn() -> Companion;
     let warn: fn(&str) = if disk.refuses() { say_nothing } else { fail };
     let kept = Checkpoints::new(folder.clone(), disk.clone(), when, &none, beside, warn);
     let mut journal = InputLog::new(log, kept, warn);

@@ -95,7 +95,8 @@ impl Services for Nothing {
     }
 }
 
-/// Drives a member over a transport of each, on a thread of its own.
+/// Drives each member over its transport, on a thread of its own.
+#[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 fn pass_round<T: Transport + Send + 'static>(members: Vec<(Member, T)>) {
     let run = |(mut member, mut transport): (Member, T)| {
         thread::spawn(move || {

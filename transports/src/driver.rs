@@ -14,7 +14,7 @@ use crate::refusals::Refusals;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 
 /// Time limit for sending the last messages after the node has finished.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
 /// Lateness of a wait from which on the process or the machine must have been stopped. On a busy
 /// machine a process wakes up only some milliseconds late.
@@ -84,7 +84,7 @@ impl Mailbox {
 /// Inputs could not be written durably, with the system's error text. None of their effects was
 /// performed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unkept(pub String);
+pub struct JournalError(pub String);
 
 /// Errors that stop the driver before the node has finished.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ pub enum DriveError {
     /// The transport failed as a whole.
     Transport(TransportError),
     /// The journal could not keep the inputs.
-    Unkept(Unkept),
+    JournalError(JournalError),
 }
 
 impl From<TransportError> for DriveError {
@@ -102,9 +102,9 @@ impl From<TransportError> for DriveError {
     }
 }
 
-impl From<Unkept> for DriveError {
-    fn from(error: Unkept) -> Self {
-        Self::Unkept(error)
+impl From<JournalError> for DriveError {
+    fn from(error: JournalError) -> Self {
+        Self::JournalError(error)
     }
 }
 
@@ -112,7 +112,7 @@ impl fmt::Display for DriveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Transport(error) => error.fmt(f),
-            Self::Unkept(Unkept(why)) => write!(
+            Self::JournalError(JournalError(why)) => write!(
                 f,
                 "{why}, and it is to end: all that was acknowledged is kept; free some space and \
                  go on with --resume"
@@ -125,7 +125,7 @@ impl std::error::Error for DriveError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Transport(error) => error.source(),
-            Self::Unkept(_) => None,
+            Self::JournalError(_) => None,
         }
     }
 }
@@ -142,8 +142,8 @@ pub trait Journal<N> {
     /// Returns once all appended inputs are durable.
     ///
     /// # Errors
-    /// [`Unkept`] if they cannot be written and waiting would not help.
-    fn commit(&mut self) -> Result<(), Unkept>;
+    /// [`JournalError`] if they cannot be written and waiting would not help.
+    fn commit(&mut self) -> Result<(), JournalError>;
 
     /// Called when the node is at rest: all effects of its inputs so far have been performed, so
     /// the journal may inspect or save the node. Returns the next input for the node, if any.
@@ -177,7 +177,7 @@ impl<N> Journal<N> for NoJournal {
 
     fn append(&mut self, _now: Time, _input: &Input) {}
 
-    fn commit(&mut self) -> Result<(), Unkept> {
+    fn commit(&mut self) -> Result<(), JournalError> {
         Ok(())
     }
 }
@@ -328,7 +328,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
 
     /// Passes one input to the node. Its effects are performed now, or by [`Self::obey`] once the
     /// journal has committed the input.
-    fn input(&mut self, input: Input) -> Result<(), Unkept> {
+    fn input(&mut self, input: Input) -> Result<(), JournalError> {
         self.handle(input);
         if J::KEEPS { Ok(()) } else { self.obey() }
     }
@@ -351,7 +351,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
     }
 
     /// Commits the journal, then performs all held effects and those of the immediate answers.
-    fn obey(&mut self) -> Result<(), Unkept> {
+    fn obey(&mut self) -> Result<(), JournalError> {
         while !self.held.is_empty() {
             self.journal.commit()?;
             let mut held = std::mem::take(&mut self.held);
@@ -431,7 +431,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
             now = self.transport.now();
         }
         if self.done.is_some() {
-            self.transport.flush(now + LAST_WORDS)?;
+            self.transport.flush(now + FLUSH_LIMIT)?;
             self.journal.end(now, self.node);
         }
         Ok(self.done.take())

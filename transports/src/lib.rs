@@ -19,6 +19,7 @@ mod driver;
 mod evaluate;
 mod gradient;
 pub mod journal;
+mod log_limit;
 mod memory;
 mod paced;
 mod punctuality;
@@ -28,20 +29,20 @@ mod services;
 mod shaped;
 pub mod simulation;
 mod socket;
-mod sparing;
 mod transport;
 
 pub use address::{Address, AddressError};
 pub use clock::{WallClock, calendar_time};
 pub use compute::Computer;
 pub use driver::{
-    Begin, DriveError, Handle, Journal, Mailbox, NoJournal, Services, Unkept, drive, drive_from,
+    Begin, DriveError, Handle, Journal, JournalError, Mailbox, NoJournal, Services, drive,
+    drive_from,
 };
 pub use evaluate::Evaluator;
+pub use log_limit::{LogLimit, LogLimitBySource};
 pub use memory::{MemoryHub, MemoryTransport};
 pub use punctuality::{Lateness, Punctuality};
 pub use services::{ServerServices, ShardServices, WorkerServices};
 pub use shaped::Shaped;
 pub use socket::{KeyAccess, Security, SecurityError, SocketTransport, Traffic, allow_more_files};
-pub use sparing::{Sparing, SparingBy};
 pub use transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};

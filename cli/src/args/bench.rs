@@ -7,7 +7,7 @@ use serde::Serialize;
 pub(crate) struct BenchArgs {
     /// Parts to measure; all if none is named
     #[arg(value_enum)]
-    pub(crate) what: Vec<BenchWhat>,
+    pub(crate) what: Vec<BenchPart>,
     /// More rounds, push-pulls of 100 MB, 10,000 workers: minutes instead of half a minute
     #[arg(long)]
     pub(crate) long: bool,
@@ -18,7 +18,7 @@ pub(crate) struct BenchArgs {
 
 /// Size of a crowd of workers, and the load that it puts on its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
-pub(crate) struct Crowded {
+pub(crate) struct CrowdSize {
     /// Workers that connect
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) workers: u32,
@@ -36,13 +36,13 @@ pub(crate) struct CrowdArgs {
     /// Address of the server
     pub(crate) server: String,
     #[command(flatten)]
-    pub(crate) crowded: Crowded,
+    pub(crate) crowded: CrowdSize,
 }
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum BenchWhat {
+pub(crate) enum BenchPart {
     /// Gradient and update of a mini-batch, on one thread
     Step,
     // Before the parts that need more memory: this one reports the peak memory of the process.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::size::{Most, size_or_none};
+use super::size::{SizeLimit, size_or_none};
 use crate::messages::LogForm;
 
 /// The output of a command that trains.
@@ -20,7 +20,7 @@ pub(crate) struct Output {
     /// Size limit of each file of --out that grows with every gradient. The file ends there, or
     /// once little of the disk is free; training continues
     #[arg(long, value_name = "SIZE|none", default_value = "1GiB", value_parser = size_or_none)]
-    pub(crate) out_limit: Most,
+    pub(crate) out_limit: SizeLimit,
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,

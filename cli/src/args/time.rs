@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Parses a time other than 0.
-pub(super) fn some_time(text: &str) -> Result<humantime::Duration, String> {
+pub(super) fn nonzero_time(text: &str) -> Result<humantime::Duration, String> {
     let time = humantime::Duration::from_str(text).map_err(|error| error.to_string())?;
     if time.is_zero() {
         return Err(String::from("must be more than 0, such as 100ms"));

@@ -17,9 +17,9 @@ use pstrain_wire::worker::{Bye, Hello, Parameters, Pull, Push, PushHeader, Ready
 use pstrain_wire::{Limits, Message};
 
 /// Connections that shake hands at the same time: a server limits connections before their Hello.
-const AT_THE_DOOR: u32 = 32;
+const CONCURRENT_HANDSHAKES: u32 = 32;
 /// Time allowed for sending the last messages.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
 /// Workers of one job, over one transport.
 pub(super) struct Crowd {
@@ -69,7 +69,7 @@ impl Crowd {
     /// # Errors
     /// If the server refuses or loses a worker.
     pub(super) fn play(mut self) -> anyhow::Result<()> {
-        for _ in 0..AT_THE_DOOR.min(self.rows.len() as u32) {
+        for _ in 0..CONCURRENT_HANDSHAKES.min(self.rows.len() as u32) {
             self.dial();
         }
         let mut events = Vec::new();
@@ -79,7 +79,7 @@ impl Crowd {
                 self.on_event(event)?;
             }
         }
-        let soon = self.transport.now() + LAST_WORDS;
+        let soon = self.transport.now() + FLUSH_LIMIT;
         Ok(self.transport.flush(soon)?)
     }
 
@@ -118,7 +118,7 @@ impl Crowd {
                     let (keys, allowed) = (self.keys, Sequence(0));
                     self.transport.send(peer, Message::Pull(Pull { incarnation, keys, allowed }));
                 }
-                if self.members.len() + (AT_THE_DOOR as usize) <= self.rows.len() {
+                if self.members.len() + (CONCURRENT_HANDSHAKES as usize) <= self.rows.len() {
                     self.dial();
                 }
             }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use serde::Serialize;
 
-use crate::args::{BenchArgs, BenchWhat, CrowdArgs};
+use crate::args::{BenchArgs, BenchPart, CrowdArgs};
 use crate::progress;
 use crate::table;
 
@@ -38,7 +38,7 @@ pub(crate) struct Effort {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Figure {
     /// The part of the benchmark that it belongs to.
-    part: BenchWhat,
+    part: BenchPart,
     what: String,
     /// Unit of the numbers below.
     unit: &'static str,
@@ -74,7 +74,7 @@ struct Limit {
 
 impl Figure {
     /// A figure of times in seconds, one for each round.
-    fn of_times(part: BenchWhat, what: String, seconds: Vec<f64>) -> Self {
+    fn of_times(part: BenchPart, what: String, seconds: Vec<f64>) -> Self {
         let us = sorted(seconds.iter().map(|seconds| 1e6 * seconds));
         let (unit, scale) = match middle(&us) {
             us if us >= 1e6 => ("s", 1e-6),
@@ -86,7 +86,7 @@ impl Figure {
     }
 
     /// A figure of other quantities than times, with its values in `unit`.
-    fn of_values(part: BenchWhat, what: String, unit: &'static str, values: Vec<f64>) -> Self {
+    fn of_values(part: BenchPart, what: String, unit: &'static str, values: Vec<f64>) -> Self {
         let values = sorted(values.into_iter());
         let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
         let (least, greatest) = (end(values.first()), end(values.last()));
@@ -133,17 +133,17 @@ pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
     } else {
         Effort { rounds: 5, long: false }
     };
-    let all = BenchWhat::value_variants().iter();
+    let all = BenchPart::value_variants().iter();
     let wanted = all.filter(|what| args.what.is_empty() || args.what.contains(what));
     let bar = progress::bar(0, "{spinner} {msg}", args.json);
     bar.enable_steady_tick(TICK);
     let mut figures = Vec::new();
     for what in wanted {
         figures.extend(match what {
-            BenchWhat::Step => step::measure(effort, &bar)?,
-            BenchWhat::Transport => transport::measure(effort, &bar)?,
-            BenchWhat::Server => server::measure(effort, &bar)?,
-            BenchWhat::Simulate => simulate::measure(effort, &bar)?,
+            BenchPart::Step => step::measure(effort, &bar)?,
+            BenchPart::Transport => transport::measure(effort, &bar)?,
+            BenchPart::Server => server::measure(effort, &bar)?,
+            BenchPart::Simulate => simulate::measure(effort, &bar)?,
         });
     }
     bar.finish_and_clear();
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn ratios_are_of_rounds_and_times_in_a_unit_of_their_size() {
         let (times, limits) = ([3e-3, 1e-3, 8e-3], [1e-3, 1e-3, 2e-3]);
-        let figure = Figure::of_times(BenchWhat::Step, "work".into(), times.to_vec())
+        let figure = Figure::of_times(BenchPart::Step, "work".into(), times.to_vec())
             .with_rate(6.0, "samples")
             .with_limit(&limits, "bare work");
         assert_eq!((figure.unit, figure.rounds), ("ms", 3));

@@ -13,7 +13,7 @@ use pstrain_transports::{Address, Mailbox, SocketTransport, allow_more_files};
 use super::cluster::{Pushes, serve};
 use super::crowd::Crowd;
 use super::{Effort, Figure};
-use crate::args::{BenchWhat, Crowded};
+use crate::args::{BenchPart, CrowdSize};
 use crate::messages;
 use crate::record::{jain, peak_rss_mib};
 
@@ -28,7 +28,7 @@ type Size = (u32, u32);
 
 /// Result of a round.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct RoundResult {
     /// Time per push.
     seconds: f64,
     /// Jain's index of the pushes of the busy workers.
@@ -73,14 +73,14 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
         for (&(workers, busy), told) in crowds.iter().zip(&mut told) {
             bar.set_message(what(workers, busy));
             let pushes = PUSHES.0.max(PUSHES.1 * busy);
-            told.push(round(Crowded { workers, busy, pushes }, play_elsewhere)?);
+            told.push(round(CrowdSize { workers, busy, pushes }, play_elsewhere)?);
         }
     }
     Ok(crowds.iter().zip(told).flat_map(|(&crowd, told)| figures(crowd, &told)).collect())
 }
 
-fn figures((workers, busy): Size, told: &[Told]) -> Vec<Figure> {
-    let (part, what) = (BenchWhat::Server, what(workers, busy));
+fn figures((workers, busy): Size, told: &[RoundResult]) -> Vec<Figure> {
+    let (part, what) = (BenchPart::Server, what(workers, busy));
     let times = told.iter().map(|told| told.seconds).collect();
     let mut figures = vec![Figure::of_times(part, what, times).with_rate(1.0, "pushes")];
     if workers >= 1000 {
@@ -107,9 +107,9 @@ fn what(workers: u32, busy: u32) -> String {
 
 /// Serves a crowd whose workers `play` plays.
 fn round(
-    crowded: Crowded,
-    play: impl FnOnce(Crowded, &Address) -> anyhow::Result<()> + Send + 'static,
-) -> anyhow::Result<Told> {
+    crowded: CrowdSize,
+    play: impl FnOnce(CrowdSize, &Address) -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<RoundResult> {
     let pushes = Pushes::new(crowded.workers, PARAMETERS, crowded.pushes)?;
     let (job, data) = pushes.parts();
     let server = SocketTransport::listen(&Address::Tcp("127.0.0.1:0".into()))?;
@@ -142,11 +142,11 @@ fn round(
     let (seconds, mib) = both.into_iter().flatten().next().context("the server broke down")?;
     let pushed = pushed.lock().ok().context("the server broke down")?;
     let fairness = jain(&pushed).context("nobody pushed")?;
-    Ok(Told { seconds, fairness, mib })
+    Ok(RoundResult { seconds, fairness, mib })
 }
 
 /// Plays a crowd in this process.
-pub(super) fn play(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
+pub(super) fn play(crowded: CrowdSize, server: &Address) -> anyhow::Result<()> {
     let pushes = Pushes::new(crowded.workers, PARAMETERS, crowded.pushes)?;
     let (job, data) = pushes.parts();
     let crowd = Crowd::new(&job, &data, crowded.busy, SocketTransport::dialer(server.clone())?)?;
@@ -154,9 +154,9 @@ pub(super) fn play(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
 }
 
 /// Plays a crowd in a separate process.
-fn play_elsewhere(crowded: Crowded, server: &Address) -> anyhow::Result<()> {
+fn play_elsewhere(crowded: CrowdSize, server: &Address) -> anyhow::Result<()> {
     let this = std::env::current_exe().context("cannot find this program again")?;
-    let Crowded { workers, busy, pushes } = crowded;
+    let CrowdSize { workers, busy, pushes } = crowded;
     let ended = Command::new(&this)
         .args(["crowd", &server.to_string()])
         .args(["--workers", &workers.to_string()])
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn whoever_is_idle_takes_part_and_leaves_with_the_others() {
         for (workers, busy) in [(1, 1), (40, 2), (40, 40)] {
-            let told = round(Crowded { workers, busy, pushes: 300 }, play).unwrap();
+            let told = round(CrowdSize { workers, busy, pushes: 300 }, play).unwrap();
             let seconds = told.seconds;
             assert!(seconds > 0.0 && seconds.is_finite(), "{workers} {busy}: {seconds}");
             assert!(told.fairness > 0.5 && told.fairness <= 1.0, "{told:?}");
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_crowd_that_breaks_down_ends_the_round() {
-        let crowded = Crowded { workers: 2, busy: 1, pushes: 300 };
+        let crowded = CrowdSize { workers: 2, busy: 1, pushes: 300 };
         let said = round(crowded, |_, _| anyhow::bail!("no such crowd")).unwrap_err();
         assert_eq!(said.to_string(), "no such crowd");
     }

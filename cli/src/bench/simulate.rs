@@ -14,7 +14,7 @@ use pstrain_policy::trainer::Trainer;
 use pstrain_transports::WallClock;
 
 use super::{Effort, Figure};
-use crate::args::BenchWhat;
+use crate::args::BenchPart;
 use crate::job::Layers;
 use crate::simulate::{DataCache, Virtual};
 
@@ -47,7 +47,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
             limits.push(arithmetic(&run, gradients)?);
         }
         figures.push(
-            Figure::of_times(BenchWhat::Simulate, what, times)
+            Figure::of_times(BenchPart::Simulate, what, times)
                 .with_rate(gradients as f64, "gradients")
                 .with_limit(&limits, "gradients and evaluations alone"),
         );

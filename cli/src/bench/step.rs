@@ -13,7 +13,7 @@ use pstrain_policy::trainer::Trainer;
 use pstrain_transports::WallClock;
 
 use super::{Effort, Figure};
-use crate::args::BenchWhat;
+use crate::args::BenchPart;
 
 const SEED: u64 = 1;
 
@@ -37,7 +37,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
         .zip(times)
         .map(|(case, times)| {
             let batch = f64::from(case.batch);
-            Figure::of_times(BenchWhat::Step, case.what(), times).with_rate(batch, "samples")
+            Figure::of_times(BenchPart::Step, case.what(), times).with_rate(batch, "samples")
         })
         .collect())
 }

@@ -9,7 +9,7 @@ use super::cluster::Pushes;
 use indicatif::ProgressBar;
 
 use super::{Effort, Figure};
-use crate::args::{BenchWhat, Transport};
+use crate::args::{BenchPart, Transport};
 
 /// Number of parameters, its name in the output, and push-pulls of a round.
 const SIZES: [(u32, &str, u32); 4] = [
@@ -36,7 +36,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
                 limits.push(ping_pong(transport, parameters as usize * size_of::<f32>(), count)?);
                 times.push(push_pull(transport, parameters, count)?);
             }
-            let figure = Figure::of_times(BenchWhat::Transport, what, times)
+            let figure = Figure::of_times(BenchPart::Transport, what, times)
                 .with_rate(1.0, "push-pulls")
                 .with_limit(&limits, bare);
             figures.push(figure);

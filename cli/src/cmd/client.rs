@@ -39,7 +39,7 @@ pub(super) fn ask<T>(
     question: &Message,
     answer: impl Fn(Message) -> Option<T>,
 ) -> anyhow::Result<T> {
-    ask_for_long((address, flags), timeout, question, answer, || None)
+    ask_slow((address, flags), timeout, question, answer, || None)
 }
 
 /// Repetitions of a request whose connection was closed without an answer.
@@ -50,7 +50,7 @@ pub(super) const LONG: Duration = Duration::from_secs(2);
 /// Like [`ask`], for requests that may take long. `explain` gives the reason for the delay, which
 /// is shown to the user and, if the answer does not come in time, becomes part of the error. It
 /// returns `None` if the server does not answer at all.
-pub(super) fn ask_for_long<T>(
+pub(super) fn ask_slow<T>(
     (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
     question: &Message,
@@ -58,7 +58,7 @@ pub(super) fn ask_for_long<T>(
     explain: impl Fn() -> Option<String>,
 ) -> anyhow::Result<T> {
     let hear = |message| Ok(answer(message).map_or(Reply::Nothing, Reply::Answer));
-    converse((address, flags), timeout, question, hear, explain)
+    request((address, flags), timeout, question, hear, explain)
 }
 
 /// Reaction of a client to a message.
@@ -75,16 +75,16 @@ pub(super) enum Reply<T> {
 /// roles meanwhile.
 const MOST_STANDBYS: usize = 3;
 
-/// Like [`ask_for_long`], for a server that asks for more messages before it answers. A standby
+/// Like [`ask_slow`], for a server that asks for more messages before it answers. A standby
 /// refers the client to the server that leads.
-pub(super) fn converse<T>(
+pub(super) fn request<T>(
     (address, flags): (&Address, &SecurityArgs),
     timeout: humantime::Duration,
     question: &Message,
     hear: impl Fn(Message) -> anyhow::Result<Reply<T>>,
     explain: impl Fn() -> Option<String>,
 ) -> anyhow::Result<T> {
-    let asking = Asking { flags, timeout, question, clock: WallClock::start() };
+    let asking = Request { flags, timeout, question, clock: WallClock::start() };
     let mut here = address.clone();
     let mut standbys: Vec<Address> = Vec::new();
     loop {
@@ -95,8 +95,8 @@ pub(super) fn converse<T>(
         let heard = asking.ask(&here, &hear, &explain);
         let heard = if standbys.is_empty() { heard } else { heard.with_context(sent_on) };
         let leader = match heard? {
-            Heard::Answer(answer) => return Ok(answer),
-            Heard::Leader(leader) => leader,
+            Outcome::Answer(answer) => return Ok(answer),
+            Outcome::Leader(leader) => leader,
         };
         let next = leader.parse();
         let next = next.with_context(|| format!("{here} stands by for a server at {leader:?}"))?;
@@ -112,27 +112,27 @@ pub(super) fn converse<T>(
 }
 
 /// Outcome of a request at one address.
-enum Heard<T> {
+enum Outcome<T> {
     Answer(T),
     /// The server is a standby of the server at this address.
     Leader(String),
 }
 
 /// A request, and what stays the same at every address.
-struct Asking<'a> {
+struct Request<'a> {
     flags: &'a SecurityArgs,
     timeout: humantime::Duration,
     question: &'a Message,
     clock: WallClock,
 }
 
-impl Asking<'_> {
+impl Request<'_> {
     fn ask<T>(
         &self,
         address: &Address,
         hear: impl Fn(Message) -> anyhow::Result<Reply<T>>,
         explain: impl Fn() -> Option<String>,
-    ) -> anyhow::Result<Heard<T>> {
+    ) -> anyhow::Result<Outcome<T>> {
         let Self { flags, timeout, question, clock } = *self;
         let security = security(flags, address)?;
         let transport = SocketTransport::dialer(address.clone())?.secured(security);
@@ -165,11 +165,11 @@ impl Asking<'_> {
                         transport.send(peer, question.clone());
                     }
                     TransportEvent::Message(_, Message::Refused(Refusal::Standby { leader })) => {
-                        return Ok(Heard::Leader(leader));
+                        return Ok(Outcome::Leader(leader));
                     }
                     TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
                     TransportEvent::Message(peer, message) => match hear(message)? {
-                        Reply::Answer(answer) => return Ok(Heard::Answer(answer)),
+                        Reply::Answer(answer) => return Ok(Outcome::Answer(answer)),
                         Reply::Send(message) => transport.send(peer, message),
                         Reply::Nothing => {}
                     },

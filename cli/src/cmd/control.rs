@@ -12,13 +12,13 @@ use pstrain_wire::client::{Begun, Control, Controlled};
 use pstrain_wire::{Message, PROTOCOL_VERSION, Status, WaitReason};
 use serde::Serialize;
 
-use super::client::{NoAnswer, ask_for_long};
+use super::client::{NoAnswer, ask_slow};
 use super::status;
 use crate::args::{ControlArgs, ControlCommand};
 use crate::exit::Ending;
-use crate::job::meant;
+use crate::job::suggestion;
 use crate::messages;
-use crate::waiting::waiting;
+use crate::wait_text::waiting;
 
 /// Output of `--json`.
 #[derive(Serialize)]
@@ -72,7 +72,7 @@ fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlle
         _ => None,
     };
     let address = (&args.address, &args.security);
-    let answered = ask_for_long(address, args.timeout, &order, answer, || waits(args));
+    let answered = ask_slow(address, args.timeout, &order, answer, || waits(args));
     answered.or_else(|error| {
         if !matches!(error.downcast_ref(), Some(NoAnswer::Lost(_))) {
             return Err(error);
@@ -87,8 +87,8 @@ fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlle
 /// the list of all values.
 fn in_short(key: &str, value: &str, why: String) -> String {
     let is_valid = |value: &str| Mode::default().set(key, value).is_ok();
-    match meant(key, value, is_valid) {
-        Some(meant) => format!("{key} = {value}: did you mean {meant:?}?"),
+    match suggestion(key, value, is_valid) {
+        Some(suggestion) => format!("{key} = {value}: did you mean {suggestion:?}?"),
         None => why,
     }
 }

@@ -5,13 +5,13 @@ pub(crate) mod bench;
 pub(crate) mod calibrate;
 #[cfg(feature = "cert")]
 pub(crate) mod cert;
+mod checkpointed_shard;
 mod client;
 pub(crate) mod control;
 pub(crate) mod data;
 pub(crate) mod eval;
 #[cfg(feature = "pictures")]
 pub(crate) mod experiment;
-mod lives;
 pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod range;

@@ -73,7 +73,7 @@ fn ask(
         Message::RangeOf(answer) => Some(answer),
         _ => None,
     };
-    client::ask_for_long(way, timeout, &question, answer, || status::waits(way))
+    client::ask_slow(way, timeout, &question, answer, || status::waits(way))
 }
 
 /// Writes a line for each value that is not 0.

@@ -10,7 +10,7 @@ use pstrain_wire::range::{MOST_PART_KEYS, PartDue, PushRange, PushRule, RangePar
 use pstrain_wire::{Message, PROTOCOL_VERSION};
 use serde::Serialize;
 
-use super::client::{Reply, converse};
+use super::client::{Reply, request};
 use super::range::Values;
 use super::{pull, status};
 use crate::args::PushArgs;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Ending> {
         Message::RangePushed(result) => Ok(Reply::Answer(result)),
         _ => Ok(Reply::Nothing),
     };
-    let result = converse(way, args.timeout, &question, hear, || status::waits(way));
+    let result = request(way, args.timeout, &question, hear, || status::waits(way));
     let result = result.map_err(|error| match sent.get() {
         true => error.context(
             "whether the values were pushed is not known: those that are there become part of the \

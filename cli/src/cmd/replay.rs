@@ -16,7 +16,7 @@ use crate::exit::{Ending, Failed};
 use crate::job::{Layers, Resolved, evaluation_source_of, source_of};
 use crate::record::{
     Contribution, Header, JOB, MODEL, ModelFile, ORDER, OrderReader, Quality, Replay, SUMMARY,
-    Step, Stretch, Uses, file_of, read_model, write_model,
+    Step, Uses, VersionRange, file_of, read_model, write_model,
 };
 use crate::{messages, table};
 
@@ -55,7 +55,7 @@ struct Survey {
     complete: bool,
     uses: Uses,
     /// The updates after `last` that the record lacks, if it continues after them.
-    missing: Option<Stretch>,
+    missing: Option<VersionRange>,
     /// True if the record ends there because it was full.
     full: bool,
 }
@@ -150,7 +150,7 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
             Step::Mode(_) => {}
             Step::Push(version, _) => survey.last = version,
             Step::Missing(first, last) => {
-                survey.missing = Some(Stretch { first, last });
+                survey.missing = Some(VersionRange { first, last });
                 return Ok(survey);
             }
             Step::Restore(version, from) => {
@@ -170,10 +170,10 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
 
 /// Warns of updates that the record lacks. If it lacks the first of the run, nothing can be
 /// computed.
-fn tell_missing(args: &ReplayArgs, missing: Stretch) -> anyhow::Result<()> {
+fn tell_missing(args: &ReplayArgs, missing: VersionRange) -> anyhow::Result<()> {
     let log = args.log.display();
     let seen = "the server that wrote it did not see";
-    let Stretch { first, last } = missing;
+    let VersionRange { first, last } = missing;
     if first == Version(0).next() {
         bail!(
             "{log}: the record begins with update {}: {seen} updates {missing}; give the order.log \
@@ -192,7 +192,7 @@ fn tell_full(args: &ReplayArgs, last: Version) -> anyhow::Result<()> {
     let first = last.next();
     let updates = summary(&args.log)?.map(|summary| Version(summary.updates));
     let lacks = match updates.filter(|end| *end > last) {
-        Some(last) => format!("updates {} are", Stretch { first, last }),
+        Some(last) => format!("updates {} are", VersionRange { first, last }),
         None => format!("updates from {first} on are"),
     };
     messages::warn(&format!(

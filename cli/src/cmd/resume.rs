@@ -11,16 +11,16 @@ use pstrain_transports::journal::{CheckpointError, Found, Recovered, recover};
 use super::server::{Host, fresh_run};
 use super::standby::{self, Role};
 use crate::args::{Durability, Output, ServerArgs};
-use crate::durable::{DurableFolder, Identity, Keeping};
+use crate::durable::{DurableFolder, DurableRun, Identity};
 use crate::messages;
 use crate::record::{Folder, Kept, Summary};
-use crate::served::Served;
+use crate::served::ServerData;
 
 impl Host {
     /// A host for the server that is kept in `folder`, restored to its last state.
     pub(super) fn resume(
         mut folder: DurableFolder,
-        (job, data): (Job, Arc<Served>),
+        (job, data): (Job, Arc<ServerData>),
         job_file: &str,
         output: &Output,
     ) -> anyhow::Result<Self> {
@@ -32,7 +32,7 @@ impl Host {
         let records = records(&mut folder, &found, server, job_file, output)?;
         let mut host = Self::with_records(role, (job, data), records, output, true);
         let recorder = host.recorder.clone();
-        let report = |now, event| recorder.note_again(now, &event);
+        let report = |now, event| recorder.replay_event(now, &event);
         let recovered = match &mut host.role {
             Role::Server(server) => recover(folder.state(), &found, server, report)?,
             Role::Replica(replica) => recover(folder.state(), &found, replica, report)?,
@@ -41,7 +41,7 @@ impl Host {
         let Recovered { log, begin, now, .. } = recovered;
         let (checkpoint_every, folder) =
             (folder.identity().checkpoint_every, folder.state().clone());
-        host.keeping = Some(Keeping { folder, checkpoint_every, found, log, begin, now });
+        host.keeping = Some(DurableRun { folder, checkpoint_every, found, log, begin, now });
         Ok(host)
     }
 
@@ -50,7 +50,7 @@ impl Host {
     pub(super) fn anew(
         self,
         args: &ServerArgs,
-        (job, data): (Job, Arc<Served>),
+        (job, data): (Job, Arc<ServerData>),
         job_file: &str,
     ) -> anyhow::Result<Self> {
         let (drain, says_every) = (self.drain.clone(), self.says_every);
@@ -64,7 +64,7 @@ impl Host {
         (host.drain, host.says_every) = (drain, says_every);
         #[cfg(feature = "metrics")]
         if let Some(metrics) = metrics {
-            host.recorder.show_to(metrics);
+            host.recorder.set_metrics(metrics);
         }
         Ok(host)
     }

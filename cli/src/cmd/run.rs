@@ -16,7 +16,7 @@ use pstrain_wire::worker::EndReason;
 
 use super::server::{Host, fresh_run, gather};
 use super::shard;
-use crate::args::{RunArgs, ShardPlace, Transport};
+use crate::args::{GroupPosition, RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
 use crate::record::Recorder;
@@ -141,16 +141,18 @@ impl Cluster {
     /// Starts the servers that do not coordinate.
     fn others(
         &self,
-        spawn: impl Fn(ShardPlace) -> anyhow::Result<shard::Thread>,
+        spawn: impl Fn(GroupPosition) -> anyhow::Result<shard::Thread>,
     ) -> anyhow::Result<Vec<shard::Thread>> {
         let servers = self.servers;
-        (1..servers).map(|server| spawn(ShardPlace { server: ServerId(server), servers })).collect()
+        (1..servers)
+            .map(|server| spawn(GroupPosition { server: ServerId(server), servers }))
+            .collect()
     }
 
     /// Starts a server that does not coordinate and listens at a socket.
     fn listen(
         &self,
-        place: ShardPlace,
+        place: GroupPosition,
         address: &Address,
         coordinator: &Address,
     ) -> anyhow::Result<shard::Thread> {
@@ -163,7 +165,7 @@ impl Cluster {
     /// Starts a server that does not coordinate and that workers reach at `address`.
     fn spawn(
         &self,
-        place: ShardPlace,
+        place: GroupPosition,
         address: &Address,
         transport: impl pstrain_transports::Transport + Send + 'static,
     ) -> shard::Thread {

@@ -25,16 +25,18 @@ use pstrain_wire::worker::EndReason;
 use super::advertise::advertised;
 use super::standby::{self, Role};
 use crate::args::{Durability, Every, JobArgs, Output, ServerArgs};
-use crate::durable::{DurableFolder, Identity, Keeping, StandbyOf};
+use crate::durable::{DurableFolder, DurableRun, Identity, StandbyOf};
 use crate::exit::{self, Ending};
 use crate::job::{Layers, Resolved};
 use crate::messages::LogForm;
 #[cfg(feature = "metrics")]
-use crate::metrics::{Metrics, Observed};
+use crate::metrics::{Metrics, TimedJournal};
 use crate::progress::Progress;
-use crate::record::{Folder, ModelFile, Recorder, Report, Shaping, Stretch, Summary, write_model};
+use crate::record::{
+    Folder, ModelFile, Recorder, Report, Shaping, Summary, VersionRange, write_model,
+};
 use crate::security::{in_words, of_server};
-use crate::served::Served;
+use crate::served::ServerData;
 use crate::signals::Drain;
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, signals, table};
@@ -179,7 +181,7 @@ pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
 pub(crate) struct Host {
     pub(super) role: Role,
     job: Job,
-    data: Arc<Served>,
+    data: Arc<ServerData>,
     pub(super) recorder: Recorder,
     virtual_time: Option<VirtualReport>,
     punctuality: Punctuality,
@@ -190,7 +192,7 @@ pub(crate) struct Host {
     /// Period of the progress messages, if there are any.
     pub(super) says_every: Option<Duration>,
     /// Durable state of the run, if it is kept.
-    pub(super) keeping: Option<Keeping>,
+    pub(super) keeping: Option<DurableRun>,
     /// Keeps the state folder locked until the results are written: a process that resumes the run
     /// writes them, too.
     in_use: Option<StateFolder>,
@@ -206,7 +208,7 @@ impl Host {
     /// A host for `server`. With `guests` the workers are separate processes.
     pub(crate) fn new(
         server: Server,
-        data: Arc<Served>,
+        data: Arc<ServerData>,
         job_file: &str,
         output: &Output,
         guests: bool,
@@ -225,7 +227,7 @@ impl Host {
 
     pub(super) fn with_records(
         role: Role,
-        (job, data): (Job, Arc<Served>),
+        (job, data): (Job, Arc<ServerData>),
         (summary, folder): (Summary, Option<Folder>),
         output: &Output,
         guests: bool,
@@ -253,7 +255,7 @@ impl Host {
     /// A host for the server of a new run.
     fn begin(
         args: &ServerArgs,
-        (job, data): (Job, Arc<Served>),
+        (job, data): (Job, Arc<ServerData>),
         job_file: &str,
     ) -> anyhow::Result<Self> {
         let run = fresh_run();
@@ -285,7 +287,7 @@ impl Host {
     fn standby(
         args: &ServerArgs,
         of: StandbyOf,
-        (job, data): (Job, Arc<Served>),
+        (job, data): (Job, Arc<ServerData>),
         job_file: &str,
     ) -> anyhow::Result<Self> {
         if args.durability == Durability::Checkpoint {
@@ -330,7 +332,7 @@ impl Host {
         let place = metrics.serve(address)?;
         let open = if place.ip().is_loopback() { "" } else { " to everybody who can reach it" };
         messages::say(&format!("metrics at http://{place}/metrics{open}"));
-        self.recorder.show_to(metrics);
+        self.recorder.set_metrics(metrics);
         Ok(())
     }
 
@@ -404,7 +406,7 @@ impl Host {
                 }
             };
         };
-        let Keeping { folder, checkpoint_every, found, log, begin, now } = keeping;
+        let DurableRun { folder, checkpoint_every, found, log, begin, now } = keeping;
         self.in_use = Some(folder.clone());
         let recorder = self.recorder.clone();
         let (beside, warn) = (move || recorder.keep(), messages::warn);
@@ -420,7 +422,8 @@ impl Host {
                 let drain = self.drain.clone();
                 let journal = InputLog::new(log, checkpoints, warn).until(move || drain.is_asked());
                 #[cfg(feature = "metrics")]
-                let journal = Observed::new(journal, self.recorder.metrics().map(Metrics::commits));
+                let journal =
+                    TimedJournal::new(journal, self.recorder.metrics().map(Metrics::commits));
                 let mut journal = journal;
                 drive_from(replica, transport, &mut services, &mailbox, &mut journal, begin)?
                     .map_err(|error| standby::failed(error, self.of.as_ref()))
@@ -471,7 +474,8 @@ impl Host {
 
 /// Warns of updates that the records lack.
 fn tell_missing(report: &Report) {
-    let stretches: Vec<String> = report.missing_updates.iter().map(Stretch::to_string).collect();
+    let stretches: Vec<String> =
+        report.missing_updates.iter().map(VersionRange::to_string).collect();
     if !stretches.is_empty() {
         messages::warn(&format!(
             "the totals of workers and the records here are without updates {}, which this server \

@@ -8,7 +8,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Event, NodeError, Replica, Shard, ShardConfig};
 use pstrain_transports::journal::{
-    Beside, CheckpointError, Checkpoints, Files, InputLog, Recovered, StateFolder, recover,
+    CheckpointError, Checkpoints, Companion, Files, InputLog, Recovered, StateFolder, recover,
 };
 use pstrain_transports::{
     Address, Mailbox, ShardServices, SocketTransport, Transport, WallClock, drive, drive_from,
@@ -17,16 +17,16 @@ use pstrain_wire::group::Place;
 use pstrain_wire::worker::EndReason;
 
 use super::advertise::advertised;
-use super::lives;
+use super::checkpointed_shard;
 use super::resume::resumed;
 use super::server::{fresh_run, listen};
 use super::standby::{self, Role};
 use crate::args::{Durability, ServerArgs};
-use crate::durable::{Keeping, ShardFolder, find};
+use crate::durable::{DurableRun, ShardFolder, find};
 use crate::exit::{self, Ending, Failed};
 use crate::security::{in_words, security};
 use crate::signals::Drain;
-use crate::troubles::Troubles;
+use crate::troubles::EventLimiter;
 use crate::{messages, progress};
 
 /// How long the coordinator may be silent, until the lease of the job is known.
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
     let done = match kept {
         Some((state, kept)) if kept.durability == Durability::Checkpoint => {
             says();
-            lives::run(args, (&state, &kept), (transport, clock), node)?
+            checkpointed_shard::run(args, (&state, &kept), (transport, clock), node)?
         }
         kept => {
             let (mut node, kept) = recovered(args, kept, node())?;
@@ -84,10 +84,10 @@ pub(crate) fn run(args: &ServerArgs, place: Place, clock: WallClock) -> anyhow::
 
 /// Services that the driver needs besides a transport.
 pub(super) fn services(args: &ServerArgs) -> ShardServices {
-    let (quiet, mut troubles) = (args.output.quiet, Troubles::new());
+    let (quiet, mut troubles) = (args.output.quiet, EventLimiter::new());
     ShardServices::new(move |now, event: Event| {
         if !quiet
-            && let Some(words) = worth_saying(&event)
+            && let Some(words) = user_message(&event)
             && let Some(message) = troubles.say(now, &event, words)
         {
             messages::tell(progress::level(&event), &message, &event);
@@ -98,7 +98,7 @@ pub(super) fn services(args: &ServerArgs) -> ShardServices {
 fn serve(
     args: &ServerArgs,
     node: &mut Replica,
-    kept: Option<Keeping>,
+    kept: Option<DurableRun>,
     transport: &mut SocketTransport,
 ) -> anyhow::Result<Result<EndReason, NodeError>> {
     let mut services = services(args);
@@ -106,10 +106,11 @@ fn serve(
     let drain = Drain::default();
     drain.turn_to(mailbox.handle())?;
     Ok(match kept {
-        Some(Keeping { folder, checkpoint_every, found, log: Some(log), begin, now }) => {
+        Some(DurableRun { folder, checkpoint_every, found, log: Some(log), begin, now }) => {
             let (when, warn) = ((checkpoint_every, now), messages::warn);
             // Only the coordinator keeps records.
-            let checkpoints = Checkpoints::new(folder, Files, when, &found, Beside::default, warn);
+            let checkpoints =
+                Checkpoints::new(folder, Files, when, &found, Companion::default, warn);
             let mut journal = InputLog::new(log, checkpoints, warn).until(move || drain.is_asked());
             drive_from(node, transport, &mut services, &mailbox, &mut journal, begin)?
         }
@@ -141,7 +142,7 @@ fn recovered(
     args: &ServerArgs,
     kept: Option<(StateFolder, ShardFolder)>,
     shard: Shard,
-) -> anyhow::Result<(Replica, Option<Keeping>)> {
+) -> anyhow::Result<(Replica, Option<DurableRun>)> {
     let Some((folder, ShardFolder { number, checkpoint_every, .. })) = kept else {
         return Ok((Role::primary_shard(shard, fresh_run()), None));
     };
@@ -163,7 +164,7 @@ fn recovered(
             messages::say(&format!("server {server}: keys {keys}"));
         }
     }
-    Ok((node, Some(Keeping { folder, checkpoint_every, found, log, begin, now })))
+    Ok((node, Some(DurableRun { folder, checkpoint_every, found, log, begin, now })))
 }
 
 fn config(place: Place, address: &Address, lease: Duration) -> ShardConfig {
@@ -182,7 +183,7 @@ fn config(place: Place, address: &Address, lease: Duration) -> ShardConfig {
 }
 
 /// The message for an event that the user should see at once, if it is such an event.
-fn worth_saying(event: &Event) -> Option<String> {
+fn user_message(event: &Event) -> Option<String> {
     Some(match event {
         Event::Enlisted { job, server, keys } => {
             let consistency = job.mode.consistency;
@@ -192,7 +193,7 @@ fn worth_saying(event: &Event) -> Option<String> {
         Event::Redialling { attempt, pause, why } => {
             format!("no connection: {why}; try {attempt} in {:.1} s", pause.as_secs_f64())
         }
-        other => return progress::worth_saying(other),
+        other => return progress::user_message(other),
     })
 }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::client;
 use crate::args::{SecurityArgs, StatusArgs};
 use crate::exit::Ending;
-use crate::waiting::{short, waiting};
+use crate::wait_text::{short, waiting};
 use crate::{messages, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use crate::args::ValidateArgs;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{Spec, cells, resolve};
-use crate::validate::{Agreement, BUSY, Comparison, Row, SHORTEST_S, TOLERANCE, World, compare};
+use crate::validate::{
+    Agreement, BUSY, Comparison, Measurement, Row, SHORTEST_S, TOLERANCE, compare,
+};
 use crate::{messages, progress, signals, table};
 
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
@@ -78,7 +80,7 @@ fn cells_of(row: &Row, with_netem: bool) -> Vec<String> {
     let seconds = |value: f64| format!("{value:.3}");
     let share = |value: f64| format!("{:+.2} %", 100.0 * value);
     let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.3}"));
-    let world = |world: &World| {
+    let world = |world: &Measurement| {
         [
             seconds(world.time_s),
             if world.is_busy() { "too busy".into() } else { share(world.error) },

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::status;
 use crate::args::StatusArgs;
 use crate::exit::Ending;
-use crate::waiting::waiting;
+use crate::wait_text::waiting;
 use crate::why::{Finding, Usual, WaitsFor, Way, span, verdict};
 use crate::{messages, table};
 

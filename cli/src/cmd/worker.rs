@@ -18,7 +18,7 @@ use crate::progress::level;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
 use crate::security::security;
-use crate::troubles::Troubles;
+use crate::troubles::EventLimiter;
 use crate::{messages, signals};
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
@@ -60,10 +60,10 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
         node = node.one_of(size);
     }
     let quiet = args.quiet;
-    let mut troubles = Troubles::new();
+    let mut troubles = EventLimiter::new();
     let report = move |now, event: Event| {
         if !quiet
-            && let Some(words) = worth_saying(&event)
+            && let Some(words) = user_message(&event)
             && let Some(message) = troubles.say(now, &event, words)
         {
             messages::tell(level(&event), &message, &event);
@@ -138,7 +138,7 @@ fn load(order: &Prepare, source: Option<&Source>) -> Result<(Vec<Examples>, Fing
 }
 
 /// The message for an event that the user should see at once, if it is such an event.
-fn worth_saying(event: &Event) -> Option<String> {
+fn user_message(event: &Event) -> Option<String> {
     Some(match event {
         Event::Welcomed { worker, resumed: false, job } => format!(
             "worker {worker} of {} in job {:?} ({})",

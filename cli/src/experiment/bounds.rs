@@ -15,7 +15,7 @@ pub(crate) struct Bounds {
 
 const ANYTHING: Bounds = Bounds { low: f64::NEG_INFINITY, high: f64::INFINITY };
 /// The result of an undefined operation, such as 1 / 0.
-const NO_NUMBER: Bounds = Bounds::exactly(f64::NAN);
+const UNDEFINED: Bounds = Bounds::exactly(f64::NAN);
 const TRUE: Bounds = Bounds::exactly(1.0);
 const FALSE: Bounds = Bounds::exactly(0.0);
 const EITHER: Bounds = Bounds { low: 0.0, high: 1.0 };
@@ -34,11 +34,11 @@ impl Bounds {
         self.low.is_nan() || self.high.is_nan()
     }
 
-    /// The bounds, or `NO_NUMBER` if no finite number lies between them.
+    /// The bounds, or `UNDEFINED` if no finite number lies between them.
     fn between(low: f64, high: f64) -> Self {
         let bounds = Self { low, high };
         let too_large = low == f64::INFINITY || high == f64::NEG_INFINITY;
-        if bounds.is_no_number() || too_large { NO_NUMBER } else { bounds }
+        if bounds.is_no_number() || too_large { UNDEFINED } else { bounds }
     }
 
     /// The number itself, if it is known.
@@ -59,7 +59,7 @@ impl Bounds {
 
     fn hull(values: [f64; 4]) -> Self {
         if values.iter().all(|value| value.is_nan()) {
-            return NO_NUMBER;
+            return UNDEFINED;
         }
         if values.iter().any(|value| value.is_nan()) {
             return ANYTHING;
@@ -70,7 +70,7 @@ impl Bounds {
 
     fn corners(self, other: Self, apply: impl Fn(f64, f64) -> f64) -> Self {
         if self.is_no_number() || other.is_no_number() {
-            return NO_NUMBER;
+            return UNDEFINED;
         }
         Self::hull([
             apply(self.low, other.low),
@@ -104,7 +104,7 @@ impl Bounds {
 
     pub(super) fn over(self, other: Self) -> Self {
         if self.is_no_number() || other == FALSE {
-            return NO_NUMBER;
+            return UNDEFINED;
         }
         if other.low <= 0.0 && other.high >= 0.0 {
             return ANYTHING;
@@ -143,21 +143,21 @@ impl Bounds {
 
     pub(super) fn lesser(self, other: Self) -> Self {
         if self.is_no_number() || other.is_no_number() {
-            return NO_NUMBER;
+            return UNDEFINED;
         }
         Self { low: self.low.min(other.low), high: self.high.min(other.high) }
     }
 
     pub(super) fn greater(self, other: Self) -> Self {
         if self.is_no_number() || other.is_no_number() {
-            return NO_NUMBER;
+            return UNDEFINED;
         }
         Self { low: self.low.max(other.low), high: self.high.max(other.high) }
     }
 
     pub(super) fn below(self, other: Self) -> Self {
         if self.is_no_number() || other.is_no_number() {
-            NO_NUMBER
+            UNDEFINED
         } else if self.high < other.low {
             TRUE
         } else if self.low >= other.high {
@@ -175,7 +175,7 @@ impl Bounds {
         match self.truth() {
             Some(true) => FALSE,
             Some(false) => TRUE,
-            None if self.is_no_number() => NO_NUMBER,
+            None if self.is_no_number() => UNDEFINED,
             None => EITHER,
         }
     }
@@ -184,7 +184,7 @@ impl Bounds {
         match (self.truth(), other.truth()) {
             (Some(false), _) | (_, Some(false)) => FALSE,
             (Some(true), Some(true)) => TRUE,
-            _ if self.is_no_number() || other.is_no_number() => NO_NUMBER,
+            _ if self.is_no_number() || other.is_no_number() => UNDEFINED,
             _ => EITHER,
         }
     }

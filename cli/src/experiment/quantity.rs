@@ -345,7 +345,7 @@ impl Aggregate {
 /// The value of the axis at the position that `find` returns.
 fn place(
     values: &[(&str, Sampled)],
-    find: fn(&[Bounds]) -> Result<usize, Unsure>,
+    find: fn(&[Bounds]) -> Result<usize, Undecided>,
 ) -> Result<Sampled, String> {
     let numbers = values.iter().map(|(text, _)| {
         let number: Result<Bounds, _> = text.parse();
@@ -375,13 +375,13 @@ fn draws(values: &[(&str, Sampled)]) -> usize {
 
 /// Why the smallest or the largest of several values is unknown.
 #[derive(Clone, Copy, Debug)]
-enum Unsure {
+enum Undecided {
     None,
     /// Only bounds of the value at this position are known.
     Bounds(usize),
 }
 
-impl Unsure {
+impl Undecided {
     fn of(self, values: &[(&str, Sampled)]) -> String {
         let place = match self {
             Self::None => None,
@@ -396,13 +396,13 @@ impl Unsure {
 
 /// Position of the smallest value. No other value may be smaller, wherever both lie within their
 /// bounds.
-fn least(values: &[Bounds]) -> Result<usize, Unsure> {
+fn least(values: &[Bounds]) -> Result<usize, Undecided> {
     let least = (0..values.len()).min_by(|&a, &b| values[a].high.total_cmp(&values[b].high));
     certain(least, values, |least, other| least.high <= other.low)
 }
 
 /// Position of the largest value.
-fn most(values: &[Bounds]) -> Result<usize, Unsure> {
+fn most(values: &[Bounds]) -> Result<usize, Undecided> {
     let most = (0..values.len()).max_by(|&a, &b| values[a].low.total_cmp(&values[b].low));
     certain(most, values, |most, other| most.low >= other.high)
 }
@@ -411,11 +411,11 @@ fn certain(
     found: Option<usize>,
     values: &[Bounds],
     is_beyond: impl Fn(Bounds, Bounds) -> bool,
-) -> Result<usize, Unsure> {
-    let found = found.ok_or(Unsure::None)?;
+) -> Result<usize, Undecided> {
+    let found = found.ok_or(Undecided::None)?;
     let mut others = (0..values.len()).filter(|&place| place != found);
     match others.find(|&place| !is_beyond(values[found], values[place])) {
         None => Ok(found),
-        Some(place) => Err(Unsure::Bounds(place)),
+        Some(place) => Err(Undecided::Bounds(place)),
     }
 }

@@ -148,8 +148,8 @@ impl<'a> Runs<'a> {
     pub(crate) fn lacks(&self, metric: &Metric) -> Option<String> {
         let names = self.metrics();
         let there = |path: &str| {
-            let meant = || path.contains('*') && names.iter().any(|name| is_meant(path, name));
-            names.binary_search(&path).is_ok() || is_usual(path) || meant()
+            let suggestion = || path.contains('*') && names.iter().any(|name| is_meant(path, name));
+            names.binary_search(&path).is_ok() || is_usual(path) || suggestion()
         };
         let path = metric.paths().into_iter().find(|path| !there(path))?;
         (!self.records.is_empty()).then(|| no_metric(path, names.into_iter()))

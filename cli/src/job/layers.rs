@@ -10,8 +10,8 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::meant::meant;
 use super::settings::{SETTINGS, find, nearest};
+use super::suggest::suggestion;
 
 /// Prefix of the environment variables of settings.
 pub(crate) const ENVIRONMENT: &str = "PSTRAIN_JOB_";
@@ -192,8 +192,8 @@ impl Layers {
     ) -> anyhow::Result<T> {
         let text = self.text(key);
         parse(text).map_err(|why| {
-            let meant = meant(key, text, |other| parse(other).is_ok());
-            let why = meant.map_or(why, |meant| format!("did you mean {meant:?}?"));
+            let suggestion = suggestion(key, text, |other| parse(other).is_ok());
+            let why = suggestion.map_or(why, |suggestion| format!("did you mean {suggestion:?}?"));
             let place = match self.0.get(key) {
                 Some((_, Origin::File(path))) => format!("{path}: {key} = {text:?}"),
                 Some((_, Origin::Environment(variable))) => format!("{variable}={text}"),

@@ -2,17 +2,17 @@
 //! into a checked job.
 
 mod layers;
-mod meant;
 mod resolve;
 mod settings;
-mod words;
+mod suggest;
+mod values;
 
 #[cfg(feature = "pictures")]
 pub(crate) use layers::ENVIRONMENT;
 pub(crate) use layers::{JobFlags, Layers};
-pub(crate) use meant::meant;
 #[cfg(feature = "pictures")]
 pub(crate) use resolve::{DATA, absolute_data};
 pub(crate) use resolve::{Resolved, evaluation_source_of, source_of};
 #[cfg(feature = "pictures")]
 pub(crate) use settings::{SETTINGS, find, nearest};
+pub(crate) use suggest::suggestion;

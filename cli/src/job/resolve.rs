@@ -17,8 +17,8 @@ use pstrain_policy::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_transports::scenario::{Scenario, ScenarioError};
 
 use super::layers::Layers;
-use super::words;
-use crate::served::Served;
+use super::values;
+use crate::served::ServerData;
 
 /// Seed of synthetic data. It does not depend on the seed of the run, so that the data stay the
 /// same, as a file would.
@@ -170,14 +170,14 @@ impl Layers {
             );
         }
         let evaluation_data = self.parse("evaluation-data", evaluation_source_of)?;
-        let share = self.parse("evaluation-share", |text| words::optional(text, "auto"))?;
+        let share = self.parse("evaluation-share", |text| values::optional(text, "auto"))?;
         let usual = if evaluation_data.is_some() { 0.0 } else { EVALUATION_SHARE };
         Ok(Settings {
             recipe: self.get("recipe")?,
             evaluation_share: share.unwrap_or(usual),
             evaluation_data,
             split_seed: self
-                .parse("data-seed", |text| words::optional(text, "seed"))?
+                .parse("data-seed", |text| values::optional(text, "seed"))?
                 .unwrap_or(seed),
             partition,
             workers: work.parts(self.workers()?),
@@ -188,7 +188,7 @@ impl Layers {
 
     /// Fewest rows of each worker under a random partition: one mini-batch.
     fn least_rows(&self) -> anyhow::Result<u32> {
-        let batch = self.parse("batch-size", words::batch_size)?;
+        let batch = self.parse("batch-size", values::batch_size)?;
         Ok(if batch == ALL_EXAMPLES { 1 } else { batch })
     }
 
@@ -252,9 +252,9 @@ impl Layers {
     }
 
     /// Reads the parts of the data that a server needs, and puts the job together.
-    pub(crate) fn resolve_served(&self) -> anyhow::Result<Resolved<Served>> {
+    pub(crate) fn resolve_served(&self) -> anyhow::Result<Resolved<ServerData>> {
         let from = self.data_from()?;
-        let load = |source: &Source, settings: &Settings| Served::load(source, settings, from);
+        let load = |source: &Source, settings: &Settings| ServerData::load(source, settings, from);
         self.resolve_as(load, |data| data.outline.clone())
     }
 
@@ -275,33 +275,33 @@ impl Layers {
         // Reading data takes long: all settings are read first, so that a typing error is reported
         // at once.
         let (settings, workers) = (self.data_settings()?, self.workers()?);
-        let activation = self.parse("activation", words::activation)?;
+        let activation = self.parse("activation", values::activation)?;
         let update = UpdateSpec {
-            optimizer: self.parse("optimizer", words::optimizer)?,
+            optimizer: self.parse("optimizer", values::optimizer)?,
             learning_rate: self.number("learning-rate")?,
-            schedule: self.parse("schedule", words::schedule)?,
+            schedule: self.parse("schedule", values::schedule)?,
             weight_decay: self.number("weight-decay")?,
-            clip_norm: self.parse("clip-norm", |text| words::optional(text, "none"))?,
+            clip_norm: self.parse("clip-norm", |text| values::optional(text, "none"))?,
             clip_contribution: self
-                .parse("clip-contribution", |text| words::optional(text, "none"))?,
-            proximal: self.parse("proximal", words::proximal)?,
+                .parse("clip-contribution", |text| values::optional(text, "none"))?,
+            proximal: self.parse("proximal", values::proximal)?,
             functions: self.parse("server-functions", Functions::read)?,
         };
         update.validate()?;
         let membership = Membership {
             workers,
-            min_workers: self.parse("min-workers", |text| words::optional(text, "auto"))?,
+            min_workers: self.parse("min-workers", |text| values::optional(text, "auto"))?,
             on_loss: self.get("on-worker-loss")?,
-            lease: self.parse("lease", words::duration)?,
+            lease: self.parse("lease", values::duration)?,
         };
         let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
-        let model = self.parse("model", |text| words::model(text, activation))?;
+        let model = self.parse("model", |text| values::model(text, activation))?;
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
-        let switches = self.parse("switch", words::switches)?;
+        let switches = self.parse("switch", values::switches)?;
         Switch::check_all(&switches, workers)?;
         let (exchange, batch_size) =
-            (self.get("exchange")?, self.parse("batch-size", words::batch_size)?);
-        let blocks = self.parse("blocks", words::blocks)?;
+            (self.get("exchange")?, self.parse("batch-size", values::batch_size)?);
+        let blocks = self.parse("blocks", values::blocks)?;
         let filters = self.filters()?;
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source()?);

@@ -2,13 +2,13 @@
 
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Checkpoint, Input};
-use pstrain_transports::{Journal, Unkept, WallClock};
+use pstrain_transports::{Journal, JournalError, WallClock};
 
 use prometheus_client::metrics::histogram::Histogram;
 
 /// Wraps a journal; records the time of its commits in a histogram, if there is one.
 #[derive(Debug)]
-pub(crate) struct Observed<J> {
+pub(crate) struct TimedJournal<J> {
     inner: J,
     seconds: Option<Histogram>,
     clock: WallClock,
@@ -16,13 +16,13 @@ pub(crate) struct Observed<J> {
     is_open: bool,
 }
 
-impl<J> Observed<J> {
+impl<J> TimedJournal<J> {
     pub(crate) fn new(inner: J, seconds: Option<Histogram>) -> Self {
         Self { inner, seconds, clock: WallClock::start(), is_open: false }
     }
 }
 
-impl<N, J: Journal<N>> Journal<N> for Observed<J> {
+impl<N, J: Journal<N>> Journal<N> for TimedJournal<J> {
     const KEEPS: bool = J::KEEPS;
 
     fn append(&mut self, now: Time, input: &Input) {
@@ -30,7 +30,7 @@ impl<N, J: Journal<N>> Journal<N> for Observed<J> {
         self.inner.append(now, input);
     }
 
-    fn commit(&mut self) -> Result<(), Unkept> {
+    fn commit(&mut self) -> Result<(), JournalError> {
         let before = self.clock.now();
         self.inner.commit()?;
         if std::mem::take(&mut self.is_open)

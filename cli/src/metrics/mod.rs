@@ -27,7 +27,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_roles::node::{Event, Point};
 use pstrain_transports::Traffic;
 
-pub(crate) use journal::Observed;
+pub(crate) use journal::TimedJournal;
 
 type Seconds = Counter<f64, AtomicU64>;
 type Share = Gauge<f64, AtomicU64>;

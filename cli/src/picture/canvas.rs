@@ -132,7 +132,7 @@ pub(super) fn fitting<'a>(
 
 /// The position of a text relative to its anchor point.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Stands {
+pub(super) enum Anchor {
     /// Centred on it.
     Around,
     /// Below it, centred.
@@ -152,17 +152,17 @@ pub(super) fn write(
     area: &Area<'_>,
     text: &str,
     at: (i32, i32),
-    stands: Stands,
+    stands: Anchor,
     style: &TextStyle<'_>,
 ) -> Drawn {
     let (horizontal, vertical) = match stands {
-        Stands::Around | Stands::Upwards => (HPos::Center, VPos::Center),
-        Stands::Below => (HPos::Center, VPos::Top),
-        Stands::Right => (HPos::Left, VPos::Center),
-        Stands::Left | Stands::Hanging => (HPos::Right, VPos::Center),
+        Anchor::Around | Anchor::Upwards => (HPos::Center, VPos::Center),
+        Anchor::Below => (HPos::Center, VPos::Top),
+        Anchor::Right => (HPos::Left, VPos::Center),
+        Anchor::Left | Anchor::Hanging => (HPos::Right, VPos::Center),
     };
     let mut style = style.pos(Pos::new(horizontal, vertical));
-    if matches!(stands, Stands::Upwards | Stands::Hanging) {
+    if matches!(stands, Anchor::Upwards | Anchor::Hanging) {
         style = style.transform(FontTransform::Rotate270);
     }
     // The backend centres on letters without ascenders; digits and capitals are taller.
@@ -171,7 +171,7 @@ pub(super) fn write(
         _ => 0,
     };
     let at = match stands {
-        Stands::Upwards | Stands::Hanging => (at.0 + lower, at.1),
+        Anchor::Upwards | Anchor::Hanging => (at.0 + lower, at.1),
         _ => (at.0, at.1 + lower),
     };
     area.draw(&Text::new(text.to_owned(), at, style))
@@ -184,7 +184,7 @@ pub(super) fn title(area: &Area<'_>, text: &str) -> Drawn<i32> {
     }
     let size = fitting(area, [text], TITLE, SIZE.0 - 80)?;
     let text = shortened(area, text, size, SIZE.0 - 80)?;
-    write(area, &text, (SIZE.0 / 2, 28), Stands::Below, &style(size, BLACK))?;
+    write(area, &text, (SIZE.0 / 2, 28), Anchor::Below, &style(size, BLACK))?;
     Ok(28 + TITLE + 34)
 }
 

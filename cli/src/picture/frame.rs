@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::canvas::{self, Area, Drawn, LABEL, SIZE, SMALL, SMALLEST, Stands};
+use super::canvas::{self, Anchor, Area, Drawn, LABEL, SIZE, SMALL, SMALLEST};
 use super::scale::Scale;
 use super::{Axis, Names};
 
@@ -58,12 +58,12 @@ impl Frame {
         // Centred on the axis, unless a long label would extend beyond the canvas.
         let half = canvas::width(area, x, size)? / 2;
         let middle = self.x(0.5).clamp(EDGE + half, (SIZE.0 - EDGE - half).max(EDGE + half));
-        canvas::write(area, x, (middle, SIZE.1 - EDGE - LABEL / 2), Stands::Around, &style)?;
+        canvas::write(area, x, (middle, SIZE.1 - EDGE - LABEL / 2), Anchor::Around, &style)?;
         let size = canvas::fitting(area, [y], LABEL, SIZE.1 - 2 * EDGE)?;
         let half = canvas::width(area, y, size)? / 2;
         let middle = self.y(0.5).clamp(EDGE + half, (SIZE.1 - EDGE - half).max(EDGE + half));
         let style = canvas::style(size, BLACK);
-        canvas::write(area, y, (EDGE + LABEL / 2, middle), Stands::Upwards, &style)
+        canvas::write(area, y, (EDGE + LABEL / 2, middle), Anchor::Upwards, &style)
     }
 
     /// Draws grid lines and tick labels of the vertical axis.
@@ -95,7 +95,7 @@ impl Frame {
             let half = canvas::width(area, &label, SMALL)? / 2;
             if x - half >= free {
                 let at = (x, self.bottom + TICK + GAP);
-                canvas::write(area, &label, at, Stands::Below, &style)?;
+                canvas::write(area, &label, at, Anchor::Below, &style)?;
                 free = x + half + BETWEEN;
             }
         }
@@ -132,7 +132,7 @@ impl Frame {
             area.draw(&stroke((x, self.bottom), (x, self.bottom + TICK)))?;
             let at = (x, self.bottom + TICK + GAP);
             let name = canvas::shortened(area, name, written.size, written.room)?;
-            let stands = if written.upright { Stands::Hanging } else { Stands::Below };
+            let stands = if written.upright { Anchor::Hanging } else { Anchor::Below };
             canvas::write(area, &name, at, stands, &canvas::style(written.size, BLACK))?;
         }
         Ok(())
@@ -141,7 +141,7 @@ impl Frame {
     fn tick_y(&self, area: &Area<'_>, y: i32, label: &str, size: i32) -> Drawn {
         area.draw(&stroke((self.left - TICK, y), (self.left, y)))?;
         let at = (self.left - TICK - GAP, y);
-        canvas::write(area, label, at, Stands::Left, &canvas::style(size, BLACK))
+        canvas::write(area, label, at, Anchor::Left, &canvas::style(size, BLACK))
     }
 }
 

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::HeatMap;
-use super::canvas::{self, Area, Drawn, LABEL, SIZE, SMALL, SMALLEST, Stands};
+use super::canvas::{self, Anchor, Area, Drawn, LABEL, SIZE, SMALL, SMALLEST};
 use super::frame::{self, Frame, Written};
 use super::scale::{self, Scale};
 
@@ -57,14 +57,14 @@ fn fill(map: &HeatMap, area: &Area<'_>, frame: &Frame, colours: &Scale) -> Drawn
             let Some((value, share)) = value.and_then(|v| Some((v, colours.share(v)?))) else {
                 area.draw(&Rectangle::new(corners, UNKNOWN.filled()))?;
                 let style = canvas::style(size.max(SMALLEST / 2), BLACK);
-                canvas::write(area, "–", middle(corners), Stands::Around, &style)?;
+                canvas::write(area, "–", middle(corners), Anchor::Around, &style)?;
                 continue;
             };
             let colour = ViridisRGB.get_color(share);
             area.draw(&Rectangle::new(corners, colour.filled()))?;
             if fits {
                 let style = canvas::style(size, readable_on(colour));
-                canvas::write(area, &number.text(value), middle(corners), Stands::Around, &style)?;
+                canvas::write(area, &number.text(value), middle(corners), Anchor::Around, &style)?;
             }
         }
     }
@@ -89,12 +89,12 @@ fn colour_bar(map: &HeatMap, area: &Area<'_>, frame: &Frame, colours: &Scale) ->
         let y = bar.y((tick - colours.low) / (colours.high - colours.low));
         let stroke = vec![(bar.right, y), (bar.right + 12, y)];
         area.draw(&PathElement::new(stroke, BLACK.stroke_width(4)))?;
-        canvas::write(area, &colours.label(*tick), (bar.right + 26, y), Stands::Right, &style)?;
+        canvas::write(area, &colours.label(*tick), (bar.right + 26, y), Anchor::Right, &style)?;
     }
     let label = frame::label(&map.value);
     let size = canvas::fitting(area, [label.as_str()], LABEL, frame.bottom - frame.top)?;
     let at = (SIZE.0 - 24 - LABEL / 2, bar.y(0.5));
-    canvas::write(area, &label, at, Stands::Upwards, &canvas::style(size, BLACK))
+    canvas::write(area, &label, at, Anchor::Upwards, &canvas::style(size, BLACK))
 }
 
 /// The format of the numbers of one map: all with the same decimals, as in a table, and with enough

@@ -3,7 +3,7 @@
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::canvas::{self, Area, Drawn, SIZE, SMALL, Stands};
+use super::canvas::{self, Anchor, Area, Drawn, SIZE, SMALL};
 
 /// Okabe and Ito's palette, the pale yellow last; ordered so that neighbours differ in grey, too.
 const COLOURS: [RGBColor; 8] = [
@@ -139,10 +139,10 @@ pub(super) fn legend(
             if let Some(series) = item {
                 sample(*series, (x, y - ROW * 3 / 10), (x + SAMPLE, y + ROW * 3 / 10))?;
                 let name = canvas::shortened(area, names[*series], size, NAME)?;
-                canvas::write(area, &name, (x + SAMPLE + 20, y), Stands::Right, &style)?;
+                canvas::write(area, &name, (x + SAMPLE + 20, y), Anchor::Right, &style)?;
             } else {
                 let heading = canvas::shortened(area, &heading, size, ROOM)?;
-                canvas::write(area, &heading, (x, y), Stands::Right, &style)?;
+                canvas::write(area, &heading, (x, y), Anchor::Right, &style)?;
             }
             x += width;
         }

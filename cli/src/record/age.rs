@@ -76,7 +76,7 @@ impl Age {
     }
 
     /// Notes that gradients may have been applied unseen: the age is known again from the next one.
-    pub(super) const fn lost_sight(&mut self) {
+    pub(super) const fn forget(&mut self) {
         if !matches!(self.watch, Watch::Before) {
             self.watch = Watch::Unknown;
         }
@@ -149,7 +149,7 @@ mod tests {
     fn the_age_grows_from_the_beginning_of_training_on_whether_or_not_gradients_are_applied() {
         let (mut never, mut once) = (Age::default(), Age::default());
         for age in [&mut never, &mut once] {
-            age.lost_sight();
+            age.forget();
             age.begun(at(5_000));
             age.begun(at(9_000));
         }
@@ -169,7 +169,7 @@ mod tests {
     fn after_a_time_that_was_not_seen_the_age_is_known_from_the_next_gradient_on() {
         let mut age = Age::default();
         age.begun(at(0));
-        age.lost_sight();
+        age.forget();
         age.begun(at(1_000));
         assert_eq!(age.applied(at(2_000), Duration::from_secs(1)), None);
         age.ended(at(3_000));

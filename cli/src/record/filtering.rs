@@ -20,7 +20,7 @@ use super::order::Contribution;
 
 /// The filters of all workers.
 #[derive(Debug)]
-pub(super) struct Filtering {
+pub(super) struct ReplayFilters {
     job: Job,
     model: Model,
     lanes: Vec<Lane>,
@@ -36,7 +36,7 @@ struct Lane {
     carrier: Option<FilterChain>,
 }
 
-impl Filtering {
+impl ReplayFilters {
     /// The filters of `job`, whose model is `model`; None if the job has no filters.
     pub(super) fn new(job: &Job, model: &Model) -> Option<Self> {
         let lanes = (0..job.membership.workers).map(|_| Lane::default()).collect();

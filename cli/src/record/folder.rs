@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::id::Version;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Event, Server};
-use pstrain_transports::Sparing;
+use pstrain_transports::LogLimit;
 use serde::{Deserialize, Serialize};
 
 use super::histograms::Histograms;
@@ -39,10 +39,10 @@ pub(crate) struct Folder {
     histograms: Histograms,
     /// Factor of the L1 penalty in the objective.
     lambda: f32,
-    strangers: Sparing,
+    strangers: LogLimit,
     /// Refused workers and servers have a limit of their own, so that a flood of other connections
     /// does not suppress them. The count starts again when a run is resumed.
-    claimants: Sparing,
+    claimants: LogLimit,
     trouble: Option<(&'static str, io::Error)>,
     /// Size limit of a file that grows with each gradient, or whenever a worker joins or leaves.
     most: Option<u64>,
@@ -72,7 +72,7 @@ const FILES: [&str; 8] = [SUMMARY, EVENTS, CURVE, TIMELINE, STALENESS, ORDER, JO
 
 /// Rate limit of lines about refused connections without a worker slot, for each of the two kinds.
 /// Any program that reaches the server can cause such lines, and they must not fill the disk.
-const STRANGERS: Sparing = Sparing::new(100, Duration::from_secs(10));
+const STRANGERS: LogLimit = LogLimit::new(100, Duration::from_secs(10));
 
 #[derive(serde::Serialize)]
 struct Line<'a> {
@@ -93,7 +93,7 @@ pub(super) struct KeptFolder {
     order: (Written, Version),
     histograms: Histograms,
     lambda: f32,
-    strangers: Sparing,
+    strangers: LogLimit,
 }
 
 impl Folder {
@@ -291,12 +291,12 @@ impl Folder {
         let refused_before = match event {
             Event::Refused { worker: None, who, .. } => {
                 let of_kind = if who.is_some() { &mut self.claimants } else { &mut self.strangers };
-                match of_kind.lets(now) {
+                match of_kind.admit(now) {
                     Some(before) => before,
                     None => return Ok(()),
                 }
             }
-            _ => self.strangers.unsaid() + self.claimants.unsaid(),
+            _ => self.strangers.suppressed() + self.claimants.suppressed(),
         };
         let refused_before = NonZeroU64::new(refused_before);
         let line = Line { at_s: now.as_secs_f64(), refused_before, event };

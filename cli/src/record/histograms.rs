@@ -88,7 +88,7 @@ impl Histograms {
             }
             Event::Started { .. } => self.0.iter_mut().for_each(|worker| worker.age.begun(now)),
             Event::Following { .. } => {
-                self.0.iter_mut().for_each(|worker| worker.age.lost_sight());
+                self.0.iter_mut().for_each(|worker| worker.age.forget());
             }
             Event::Ended { .. } => {
                 for worker in &mut self.0 {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 const BLOCK: usize = 128 * 1024;
 
 /// Bytes at the end of a file reserved for its last line.
-const LAST_WORDS: u64 = 64;
+const FLUSH_LIMIT: u64 = 64;
 
 /// Space that records leave free on a disk: this many bytes, or this share (1 / `SHARE`) if that is
 /// less.
@@ -94,7 +94,7 @@ impl Lines {
     /// Ends the line; discards it if the file is full or would exceed its limit.
     pub(super) fn end(&mut self) -> io::Result<()> {
         self.block.push(b'\n');
-        let length = self.length + self.block.len() as u64 + LAST_WORDS;
+        let length = self.length + self.block.len() as u64 + FLUSH_LIMIT;
         if self.full.is_none() && self.most.is_some_and(|most| length > most) {
             self.full = Some(Full::Limit);
         }

@@ -3,9 +3,9 @@
 mod age;
 mod filtering;
 mod folder;
+mod gaps;
 mod histograms;
 mod lines;
-mod missing;
 mod model_file;
 mod order;
 mod pushed;
@@ -24,12 +24,12 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::saved;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::Event;
-use pstrain_transports::journal::Beside;
+use pstrain_transports::journal::Companion;
 use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
-pub(crate) use missing::Stretch;
+pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
 pub(crate) use order::{Contribution, Header, OrderReader, Step};
 pub(crate) use quality::{ClassRecall, Quality};
@@ -45,14 +45,14 @@ use crate::metrics::Metrics;
 use crate::progress::{Progress, Standing};
 use folder::KeptFolder;
 use summary::KeptSummary;
-use workers::WorkersSide;
+use workers::WorkerTimes;
 
 /// Receives the event stream of a server and feeds totals, results folder, progress bar and
 /// metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     server: Arc<Mutex<Parts>>,
-    workers: Arc<WorkersSide>,
+    workers: Arc<WorkerTimes>,
     #[cfg(feature = "metrics")]
     metrics: Option<Metrics>,
 }
@@ -98,11 +98,11 @@ impl Kept {
 impl Recorder {
     /// Returns the records' part of a checkpoint. The caller must have noted all events of the
     /// checkpointed server state.
-    pub(crate) fn keep(&self) -> Beside {
+    pub(crate) fn keep(&self) -> Companion {
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let (folder, files) = parts.folder.as_mut().and_then(Folder::keep).unzip();
         let kept = Kept { summary: parts.summary.keep(), folder };
-        Beside { bytes: saved::to_bytes(&kept), files: files.unwrap_or_default() }
+        Companion { bytes: saved::to_bytes(&kept), files: files.unwrap_or_default() }
     }
 
     pub(crate) fn new(summary: Summary, folder: Option<Folder>, progress: Progress) -> Self {
@@ -117,7 +117,7 @@ impl Recorder {
 
     /// Sends all later events to `metrics`, too.
     #[cfg(feature = "metrics")]
-    pub(crate) fn show_to(&mut self, metrics: Metrics) {
+    pub(crate) fn set_metrics(&mut self, metrics: Metrics) {
         self.metrics = Some(metrics);
     }
 
@@ -140,7 +140,7 @@ impl Recorder {
     }
 
     /// Records an event that an earlier process has printed already.
-    pub(crate) fn note_again(&self, now: Time, event: &Event) {
+    pub(crate) fn replay_event(&self, now: Time, event: &Event) {
         drop(self.record(now, event));
     }
 

@@ -22,7 +22,7 @@ use pstrain_policy::rules::Closing;
 use pstrain_policy::trainer::Trainer;
 use pstrain_policy::work::{Assigner, Share, Weights};
 
-use super::filtering::Filtering;
+use super::filtering::ReplayFilters;
 use super::order::Contribution;
 use super::pushed::Pushed;
 
@@ -32,7 +32,7 @@ pub(crate) struct Replay {
     trainers: Vec<Trainer>,
     aggregator: Aggregator,
     update: UpdateSpec,
-    filtering: Option<Filtering>,
+    filtering: Option<ReplayFilters>,
     /// The scheduler of mini-batches, if the job has one: it may give gradients other weights.
     assigner: Option<Box<dyn Assigner>>,
     version: Version,
@@ -110,7 +110,7 @@ impl Replay {
             trainers,
             aggregator,
             update: job.update,
-            filtering: Filtering::new(job, &model),
+            filtering: ReplayFilters::new(job, &model),
             assigner,
             version: Version(0),
             kept: BTreeMap::from([(Version(0), parameters.to_vec())]),

@@ -7,7 +7,7 @@ use pstrain_roles::node::{Ledger, Point, Server};
 use serde::Serialize;
 
 use super::age::AgeOfInformation;
-use super::missing::Stretch;
+use super::gaps::VersionRange;
 use super::quality::Quality;
 use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
@@ -59,7 +59,7 @@ pub(crate) struct Report {
     /// Updates missing from the records and from all totals of workers: they were made before this
     /// server was a standby, or while it could not follow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) missing_updates: Vec<Stretch>,
+    pub(crate) missing_updates: Vec<VersionRange>,
     /// Files of the results folder that end before the run does: they reached their size limit, or
     /// little space on the disk was free.
     #[serde(skip_serializing_if = "Vec::is_empty")]

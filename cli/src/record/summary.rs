@@ -17,15 +17,15 @@ use pstrain_wire::worker::EndReason;
 use serde::{Deserialize, Serialize};
 
 use super::age::Age;
-use super::missing::Missing;
+use super::gaps::Gaps;
 use super::report::{Staleness, ratio};
-use super::workers::{Seen, WorkersSide};
+use super::workers::{Seen, WorkerTimes};
 
 /// Running totals. Every event costs a few additions.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     pub(super) workers: Vec<WorkerTotals>,
-    workers_side: Arc<WorkersSide>,
+    workers_side: Arc<WorkerTimes>,
     pub(super) point: Option<Point>,
     pub(crate) evaluated: Option<(Point, Evaluation)>,
     /// Number of applied gradients by staleness.
@@ -35,7 +35,7 @@ pub(crate) struct Summary {
     pub(super) first_update: Option<Time>,
     pub(super) reason: Option<EndReason>,
     /// Updates that the totals do not include.
-    pub(super) missing: Missing,
+    pub(super) missing: Gaps,
 }
 
 /// Running totals as a checkpoint stores them.
@@ -48,7 +48,7 @@ pub(super) struct KeptSummary {
     started: Option<Time>,
     first_update: Option<Time>,
     reason: Option<EndReason>,
-    missing: Missing,
+    missing: Gaps,
 }
 
 /// Totals of one worker.
@@ -142,14 +142,14 @@ impl Summary {
         let each = if job.mode.window() > 1 { MOST_IN_FLIGHT as usize } else { 1 };
         Self {
             workers: vec![WorkerTotals::default(); workers],
-            workers_side: Arc::new(WorkersSide::new(workers, each)),
+            workers_side: Arc::new(WorkerTimes::new(workers, each)),
             point: None,
             evaluated: None,
             staleness: BTreeMap::new(),
             started: None,
             first_update: None,
             reason: None,
-            missing: Missing::default(),
+            missing: Gaps::default(),
         }
     }
 
@@ -178,7 +178,7 @@ impl Summary {
     }
 
     /// Returns the observations of the workers, which their own threads write.
-    pub(super) fn workers_side(&self) -> Arc<WorkersSide> {
+    pub(super) fn workers_side(&self) -> Arc<WorkerTimes> {
         Arc::clone(&self.workers_side)
     }
 
@@ -244,7 +244,7 @@ impl Summary {
     /// Notes that the server has just received the state of its primary and observes updates from
     /// that state on.
     fn followed(&mut self, version: Option<Version>) {
-        self.workers.iter_mut().for_each(|totals| totals.age.lost_sight());
+        self.workers.iter_mut().for_each(|totals| totals.age.forget());
         if version.is_some_and(|version| self.missing.goes_on_from(version)) {
             self.point = None;
         }

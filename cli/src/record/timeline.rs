@@ -136,7 +136,7 @@ impl Timeline {
 
     pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) -> io::Result<()> {
         match *event {
-            Event::Following { .. } => return self.lost_sight(),
+            Event::Following { .. } => return self.forget(),
             Event::Joined { worker, incarnation, resumed, .. } => {
                 if let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) {
                     if resumed {
@@ -208,7 +208,7 @@ impl Timeline {
     }
 
     /// Closes all open rows: the server missed, or will miss, their outcome.
-    fn lost_sight(&mut self) -> io::Result<()> {
+    fn forget(&mut self) -> io::Result<()> {
         for (worker, lane) in (0..).map(WorkerId).zip(&mut self.open.lanes) {
             for row in lane.pushed.drain(..).chain(lane.granted.drain(..)) {
                 write(&mut self.lines, worker, &row, Outcome::Unknown)?;

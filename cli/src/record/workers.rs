@@ -18,7 +18,7 @@ pub(crate) struct Seen {
 /// writes its own cells; the server's thread reads a cell when the push has arrived. Until the
 /// server answers, the worker does not write to that cell.
 #[derive(Debug)]
-pub(super) struct WorkersSide {
+pub(super) struct WorkerTimes {
     cells: Vec<Cell>,
     /// Number of cells of each worker.
     each: usize,
@@ -33,7 +33,7 @@ struct Cell {
     sent: AtomicU64,
 }
 
-impl WorkersSide {
+impl WorkerTimes {
     /// Creates cells for workers that each have at most `each` gradients under way.
     pub(super) fn new(workers: usize, each: usize) -> Self {
         Self { cells: (0..workers * each).map(|_| Cell::default()).collect(), each }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_gradient_is_known_once_it_was_sent_and_under_its_own_number_only() {
-        let side = WorkersSide::new(2, 3);
+        let side = WorkerTimes::new(2, 3);
         let (worker, sequence) = (WorkerId(1), Sequence(7));
         let sent = Event::Sent { sequence, base: Version(3), samples: 64, loss: 1.0 };
         side.note(Time::from_nanos(5), worker, &Event::Received { sequence, version: Version(3) });

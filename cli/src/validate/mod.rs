@@ -43,16 +43,16 @@ pub(crate) struct Row {
     /// Mean staleness by closed form.
     pub(crate) closed_form_staleness: Option<f64>,
     #[serde(rename = "virtual")]
-    pub(crate) simulated: World,
-    pub(crate) shaped: World,
-    pub(crate) netem: Option<World>,
+    pub(crate) simulated: Measurement,
+    pub(crate) shaped: Measurement,
+    pub(crate) netem: Option<Measurement>,
     /// The reason why there is no result over netem.
     pub(crate) netem_missing: Option<String>,
 }
 
 /// The result of a job in one world.
 #[derive(Debug, Serialize)]
-pub(crate) struct World {
+pub(crate) struct Measurement {
     /// Total training time, in seconds.
     pub(crate) time_s: f64,
     pub(crate) staleness_mean: f64,
@@ -99,7 +99,7 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    fn of(pairs: &[(&World, &World)]) -> Self {
+    fn of(pairs: &[(&Measurement, &Measurement)]) -> Self {
         let mut told = pairs.to_vec();
         told.retain(|(_, world)| !world.is_busy());
         let busy = pairs.len() - told.len();
@@ -114,14 +114,14 @@ impl Agreement {
 
 /// Returns the largest error of the total times against virtual time, and the agreement of the two
 /// rankings of the jobs.
-fn largest_and_ranks(pairs: &[(&World, &World)]) -> (f64, Option<f64>) {
+fn largest_and_ranks(pairs: &[(&Measurement, &Measurement)]) -> (f64, Option<f64>) {
     let simulated: Vec<f64> = pairs.iter().map(|(simulated, _)| simulated.time_s).collect();
     let other: Vec<f64> = pairs.iter().map(|(_, world)| world.time_s).collect();
     let largest = pairs.iter().fold(0.0_f64, |largest, (_, world)| largest.max(world.error.abs()));
     (largest, rank_agreement(&simulated, &other))
 }
 
-impl World {
+impl Measurement {
     fn of(record: &Record, simulated: &Record) -> Self {
         let metric = |record: &Record, path: &str| record.metrics.get(path).copied();
         let time_s = metric(record, "time_s").unwrap_or(f64::NAN);
@@ -179,7 +179,7 @@ pub(crate) fn compare(
         let Some(simulated) = virtual_time.execute(&run, stop)? else { return Ok(None) };
         let Some(shaped) = real_time.in_one_process(&run, stop)? else { return Ok(None) };
         let (netem, netem_missing) = match netem::execute(&run, stop)? {
-            OverNetem::Done(record) => (Some(World::of(&record, &simulated)), None),
+            OverNetem::Done(record) => (Some(Measurement::of(&record, &simulated)), None),
             OverNetem::NotMeasured(why) => (None, Some(why)),
             OverNetem::Stopped => return Ok(None),
         };
@@ -192,8 +192,8 @@ pub(crate) fn compare(
                 .and_then(|form| Some(form.staleness.as_ref()?.mean)),
             closed_form_s: closed.as_ref().ok().map(|form| form.total.as_secs_f64()),
             closed_form_missing: closed.err(),
-            simulated: World::of(&simulated, &simulated),
-            shaped: World::of(&shaped, &simulated),
+            simulated: Measurement::of(&simulated, &simulated),
+            shaped: Measurement::of(&shaped, &simulated),
             netem,
             netem_missing,
         });

@@ -72,9 +72,9 @@ fn a_machine_that_was_too_busy_is_not_judged() {
         record
     };
     let simulated = record(10.0, 0.0);
-    let reference = World::of(&simulated, &simulated);
+    let reference = Measurement::of(&simulated, &simulated);
     let judge = |time_s, stalled_s| {
-        let world = World::of(&record(time_s, stalled_s), &simulated);
+        let world = Measurement::of(&record(time_s, stalled_s), &simulated);
         let agreement = Agreement::of(&[(&reference, &world)]);
         (world.is_busy(), agreement.judged, agreement.busy, agreement.good)
     };

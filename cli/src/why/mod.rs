@@ -3,10 +3,10 @@
 //!
 //! Works on a [`Status`] alone, independent of how it is requested and displayed.
 
-mod gone;
+mod absent;
 mod pace;
+mod run_waits;
 mod slow;
-mod stops;
 mod verdict;
 mod way;
 
@@ -75,7 +75,7 @@ impl WaitsFor {
             {
                 Self::Sign
             }
-            MemberState::Waiting | MemberState::Computing if stops::needs_standby(status) => {
+            MemberState::Waiting | MemberState::Computing if run_waits::needs_standby(status) => {
                 Self::Standby
             }
             MemberState::Preparing => Self::Data,

@@ -11,7 +11,7 @@ use super::verdict::{Cause, Finding};
 use super::{Usual, pace, span};
 
 /// Waiting for one worker is reported from this share of all workers' time on.
-const WORTH_A_WORD: f64 = 0.1;
+const MIN_HELD_SHARE: f64 = 0.1;
 /// A worker is far slower than the others from this multiple of the median time on.
 const FAR_SLOWER: f64 = 2.0;
 /// Minimal difference from the median for a worker to be far slower: on a busy machine some steps
@@ -81,7 +81,7 @@ fn holder(status: &Status) -> Option<Finding> {
         .map(|member| member.recent.spent.total())
         .sum();
     let of_all = waited.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
-    if of_all < WORTH_A_WORD {
+    if of_all < MIN_HELD_SHARE {
         return None;
     }
     let percent = 100.0 * waited.as_secs_f64() / theirs.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -4,7 +4,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_wire::Status;
 use serde::Serialize;
 
-use super::{Way, gone, slow, stops};
+use super::{Way, absent, run_waits, slow};
 
 /// A cause with its cure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,10 +54,10 @@ pub(crate) enum Cause {
 /// that are far slower than the others. If there are none of these, the only finding is where the
 /// time goes.
 pub(crate) fn verdict(status: &Status, way: &Way) -> Vec<Finding> {
-    let mut findings = stops::findings(status, way);
-    findings.extend(gone::findings(status, way));
-    findings.extend(stops::refused(status));
-    if !stops::stand_still(status) {
+    let mut findings = run_waits::findings(status, way);
+    findings.extend(absent::findings(status, way));
+    findings.extend(run_waits::refused(status));
+    if !run_waits::is_stalled(status) {
         findings.extend(slow::findings(status));
     }
     if findings.is_empty() {

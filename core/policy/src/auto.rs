@@ -331,8 +331,8 @@ impl Auto {
         Some(Choice::Look(Look { version, anew, approved }))
     }
 
-    /// Receives the result of a measurement: the sums of [`Snapshots::look`] over all keys, empty if it
-    /// returned none. Returns the change to make, if any.
+    /// Receives the result of a measurement: the sums of [`Snapshots::look`] over all keys, empty
+    /// if it returned none. Returns the change to make, if any.
     pub fn looked(&mut self, mode: &Mode, sums: &[ExactSum]) -> Option<Choice> {
         let Looking { worker, measured, spacing, is_up } = self.looking.take()?;
         self.course.looked(sums);

@@ -14,7 +14,7 @@ use super::checkpoint::{Checkpoint, Lineage};
 use super::disk::{Disk, replace};
 use super::folder::{Found, StateFolder};
 use super::log::Log;
-use super::room::{Room, Usage};
+use super::room::{DiskSpace, Usage};
 
 /// Delay after a failed checkpoint before the next attempt, unless the next is due even later.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const MOST_LOG: u64 = 8;
 
 /// Data that the observer of a run keeps with the server's state.
 #[derive(Debug, Default)]
-pub struct Beside {
+pub struct Companion {
     /// Bytes to include in the checkpoint.
     pub bytes: Vec<u8>,
     /// Files whose content so far must be on disk before the checkpoint is complete.
@@ -50,7 +50,7 @@ pub struct Checkpoints<B, D> {
     writing: Option<Writing>,
     /// When the last attempt failed; `None` if it succeeded.
     failed_at: Option<Time>,
-    room: Room,
+    room: DiskSpace,
 }
 
 /// A state to be written as a checkpoint.
@@ -81,7 +81,7 @@ impl Taken {
     }
 }
 
-impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
+impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
     /// Takes a checkpoint at each `every` from `now` on, continuing after what was `found` in the
     /// folder. `beside` returns the data that belongs to the state just taken.
     pub fn new(
@@ -106,7 +106,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
             due,
             writing: None,
             failed_at: None,
-            room: Room::default(),
+            room: DiskSpace::default(),
         }
     }
 
@@ -214,7 +214,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
 
     fn taken(&mut self, number: u64, now: Time, saved: Saved, lineage: Option<Lineage>) -> Taken {
         self.newest = self.newest.max(number);
-        let Beside { bytes: beside, files } = (self.beside)();
+        let Companion { bytes: beside, files } = (self.beside)();
         let mark = self.folder.mark(number);
         let checkpoint = Checkpoint { number, mark, now, saved, lineage, beside };
         Taken { checkpoint, files, oldest: None }
@@ -227,7 +227,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
             match self.folder.begin_log(&self.disk, number) {
                 Ok(next) => {
                     *log = next;
-                    self.room = Room::default();
+                    self.room = DiskSpace::default();
                 }
                 Err(error) => return self.failed(now, &error.to_string()),
             }
@@ -259,7 +259,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
                 // `whole` is still the previous checkpoint here.
                 self.folder.clear(&self.disk, taken.oldest.unwrap_or(self.whole));
                 (self.whole, self.bytes) = (number, bytes);
-                self.room = Room::default(); // old files were removed
+                self.room = DiskSpace::default(); // old files were removed
                 if self.failed_at.take().is_some() {
                     (self.warn)("checkpoints can be written again");
                 }
@@ -275,7 +275,7 @@ impl<B: FnMut() -> Beside, D: Disk> Checkpoints<B, D> {
 
     fn failed(&mut self, now: Time, why: &str) {
         self.due = now + self.every.max(PAUSE);
-        self.room = Room::default(); // measure again
+        self.room = DiskSpace::default(); // measure again
         if self.failed_at.replace(now).is_none() {
             (self.warn)(&format!(
                 "no checkpoint: {why}; training goes on from what is kept, and it is tried again"

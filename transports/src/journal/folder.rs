@@ -43,7 +43,7 @@ pub struct Found {
 
 /// Checkpoints that a server can restore if it takes them together with other servers.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct GroupCheckpoints {
     /// The complete checkpoints.
     pub on_disk: OnDisk,
     /// Errors of the checkpoints that cannot be used.
@@ -176,8 +176,8 @@ impl StateFolder {
     ///
     /// # Errors
     /// [`FolderError::Io`] if the folder cannot be read.
-    pub fn shelf(&self) -> Result<Shelf, FolderError> {
-        let mut shelf = Shelf::default();
+    pub fn shelf(&self) -> Result<GroupCheckpoints, FolderError> {
+        let mut shelf = GroupCheckpoints::default();
         for number in self.numbers(CHECKPOINT)? {
             match Checkpoint::read(&self.checkpoint(number), self.mark(number)) {
                 Ok(Checkpoint { lineage: Some(Lineage { run, origin }), .. }) => {

@@ -8,7 +8,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Input, encode_input};
 
 use super::log::Log;
-use crate::driver::{Journal, Unkept};
+use crate::driver::{Journal, JournalError};
 
 /// Delay before a failed commit is repeated.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -48,11 +48,11 @@ impl<N> Journal<N> for Inputs {
     }
 
     /// Waits while the disk is full: nothing is acknowledged, and no more input is read.
-    fn commit(&mut self) -> Result<(), Unkept> {
+    fn commit(&mut self) -> Result<(), JournalError> {
         let mut failed = false;
         while let Err(error) = self.log.commit() {
             if failed && (self.is_over)() {
-                return Err(Unkept(error.to_string()));
+                return Err(JournalError(error.to_string()));
             }
             if !failed {
                 (self.warn)(&format!("{error}; nothing is acknowledged until it can be"));

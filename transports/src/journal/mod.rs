@@ -23,15 +23,15 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Durable, Input};
 
 pub use checkpoint::{Checkpoint, CheckpointError, Lineage};
-pub use checkpoints::{Beside, Checkpoints, Taken};
+pub use checkpoints::{Checkpoints, Companion, Taken};
 pub use disk::{Disk, Files, Space, ordinary, replace};
-pub use folder::{FolderError, Found, Shelf, StateFolder};
+pub use folder::{FolderError, Found, GroupCheckpoints, StateFolder};
 pub use log::{Log, LogError, Opened};
 pub use recovery::{Recovered, goes_on, recover};
 pub use sealed::{UNSEALED, is_sealed, seal};
 pub use snapshots::Snapshots;
 
-use crate::driver::{Journal, Unkept};
+use crate::driver::{Journal, JournalError};
 use inputs::{Inputs, PAUSE, WRITTEN_AGAIN};
 
 /// Keeps a server's inputs in a log, and starts a new log with each checkpoint.
@@ -62,7 +62,7 @@ impl<B, D> InputLog<B, D> {
     }
 }
 
-impl<B: FnMut() -> Beside, D: Disk> InputLog<B, D> {
+impl<B: FnMut() -> Companion, D: Disk> InputLog<B, D> {
     /// Once a checkpoint has failed, keeps the log from growing into the space that the next one
     /// needs. Nothing is acknowledged until the next checkpoint is written or more space is free.
     fn hold<N: Durable>(&mut self, now: Time, server: &mut N) {
@@ -90,12 +90,12 @@ impl<B: FnMut() -> Beside, D: Disk> InputLog<B, D> {
     }
 }
 
-impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for InputLog<B, D> {
+impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for InputLog<B, D> {
     fn append(&mut self, now: Time, input: &Input) {
         Journal::<N>::append(&mut self.inputs, now, input);
     }
 
-    fn commit(&mut self) -> Result<(), Unkept> {
+    fn commit(&mut self) -> Result<(), JournalError> {
         Journal::<N>::commit(&mut self.inputs)
     }
 

@@ -10,7 +10,7 @@ use super::log::{Log, LogError, Opened};
 use crate::driver::Begin;
 
 /// Reason why the connections of a restarted server are gone.
-const ANEW: &str = "the server began anew";
+const RESTARTED: &str = "the server began anew";
 
 /// A server whose inputs have been replayed.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Recovered {
 }
 
 /// Replays logs to a node, and collects the effects that the driver before the restart had seen.
-struct Retelling<'a, N, R> {
+struct Replay<'a, N, R> {
     node: &'a mut N,
     report: R,
     /// Time of the last input.
@@ -37,7 +37,7 @@ struct Retelling<'a, N, R> {
     done: Option<Effect>,
 }
 
-impl<N: Node, R: FnMut(Time, Event)> Retelling<'_, N, R> {
+impl<N: Node, R: FnMut(Time, Event)> Replay<'_, N, R> {
     /// Replays one log, whose last bytes may be torn unless it `has_successor`.
     fn tell(
         &mut self,
@@ -66,8 +66,8 @@ impl<N: Node, R: FnMut(Time, Event)> Retelling<'_, N, R> {
 /// silent during the restart from being blamed.
 #[must_use]
 pub fn goes_on(server: &impl Durable, done: Option<Effect>) -> Begin {
-    let gone = |peer| Input::Disconnected { peer, why: ANEW.to_owned() };
-    let failed = Input::DialFailed { why: ANEW.to_owned(), permanent: false };
+    let gone = |peer| Input::Disconnected { peer, why: RESTARTED.to_owned() };
+    let failed = Input::DialFailed { why: RESTARTED.to_owned(), permanent: false };
     let dial = server.is_dialling().then_some(failed);
     let inputs = server.peers().into_iter().map(gone).chain(dial).chain([Input::Overslept]);
     let mut effects = server.unanswered();
@@ -91,7 +91,7 @@ pub fn recover(
     report: impl FnMut(Time, Event),
 ) -> Result<Recovered, LogError> {
     let now = found.checkpoint.as_ref().map_or(Time::ZERO, |checkpoint| checkpoint.now);
-    let mut retelling = Retelling { node: server, report, now, done: None };
+    let mut retelling = Replay { node: server, report, now, done: None };
     let (mut inputs, mut last) = (0, None);
     for number in &found.logs {
         let has_successor = found.logs.last() != Some(number);
@@ -100,7 +100,7 @@ pub fn recover(
         last = Some(opened);
     }
     let (log, torn) = last.map_or((None, 0), |Opened { log, torn, .. }| (Some(log), torn));
-    let Retelling { node: server, now, done, .. } = retelling;
+    let Replay { node: server, now, done, .. } = retelling;
     let begin = if found.checkpoint.is_none() && inputs == 0 {
         Begin::start()
     } else {

@@ -14,7 +14,7 @@ const SPARE: u64 = 512 * 1024;
 
 /// Free space relative to the logs.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct DiskSpace {
     /// Length of the log at which free space is queried next.
     asks_at: u64,
     left: Left,
@@ -43,7 +43,7 @@ pub(super) struct Usage {
     pub(super) free: u64,
 }
 
-impl Room {
+impl DiskSpace {
     /// True if free space must be queried, now that the log has `log` bytes.
     pub(super) const fn asks(&self, log: u64) -> bool {
         log >= self.asks_at
@@ -91,9 +91,9 @@ mod tests {
 
     const STATE: u64 = 100_000;
 
-    /// Returns the `Room` after logs of `logs` bytes have left `free` bytes.
-    fn with(logs: u64, free: u64) -> Room {
-        let mut room = Room::default();
+    /// Returns the `DiskSpace` after logs of `logs` bytes have left `free` bytes.
+    fn with(logs: u64, free: u64) -> DiskSpace {
+        let mut room = DiskSpace::default();
         room.note(logs, Some(Usage { logs, state: STATE, free }));
         room
     }

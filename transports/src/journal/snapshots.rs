@@ -6,9 +6,9 @@ use std::sync::Arc;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{self, Durable, Input};
 
-use super::checkpoints::{Beside, Checkpoints, PAUSE, Taken};
+use super::checkpoints::{Checkpoints, Companion, PAUSE, Taken};
 use super::disk::Disk;
-use crate::driver::{Journal, Unkept};
+use crate::driver::{Journal, JournalError};
 
 /// Keeps checkpoints of a server, but no inputs.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl<B, D> Snapshots<B, D> {
     }
 }
 
-impl<B: FnMut() -> Beside, D: Disk> Snapshots<B, D> {
+impl<B: FnMut() -> Companion, D: Disk> Snapshots<B, D> {
     /// Waits until the current write has ended. Returns the node's input about it, if any.
     fn settle(&mut self, now: Time) -> Option<Input> {
         match self.checkpoints.settle(now)? {
@@ -56,12 +56,12 @@ impl<B: FnMut() -> Beside, D: Disk> Snapshots<B, D> {
     }
 }
 
-impl<N: Durable, B: FnMut() -> Beside, D: Disk> Journal<N> for Snapshots<B, D> {
+impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for Snapshots<B, D> {
     const KEEPS: bool = false;
 
     fn append(&mut self, _now: Time, _input: &Input) {}
 
-    fn commit(&mut self) -> Result<(), Unkept> {
+    fn commit(&mut self) -> Result<(), JournalError> {
         Ok(())
     }
 

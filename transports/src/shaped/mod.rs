@@ -126,7 +126,7 @@ impl<T: Transport> Shaped<T> {
     /// Puts the events of the real transport on their way.
     fn take_in(&mut self, events: &mut Vec<TransportEvent>) {
         let now = self.inner.now();
-        self.rouse(now);
+        self.reset_beat(now);
         let mut reported = std::mem::take(&mut self.events);
         for event in reported.drain(..) {
             let passed = match event {
@@ -181,7 +181,7 @@ impl<T: Transport> Shaped<T> {
     }
 
     /// Restarts the interval of signs of life while nothing is in transit.
-    fn rouse(&mut self, now: Time) {
+    fn reset_beat(&mut self, now: Time) {
         let idle = self.outward.due().is_none() && self.inward.due().is_none();
         if let Some(beat) = self.beat.filter(|_| idle) {
             self.beat_at = now + beat;
@@ -190,7 +190,7 @@ impl<T: Transport> Shaped<T> {
 
     /// Signals to both ends that messages are in transit. Over a real link a long message arrives
     /// in parts, which show that its sender is alive; heartbeats replace the parts of a held one.
-    fn tell_of_parts(&mut self, events: &mut Vec<TransportEvent>) {
+    fn signal_parts(&mut self, events: &mut Vec<TransportEvent>) {
         let (Some(beat), now) = (self.beat, self.inner.now()) else { return };
         if now < self.beat_at {
             return;
@@ -246,7 +246,7 @@ impl<T: Transport> Transport for Shaped<T> {
             return;
         }
         let (now, bytes) = (self.inner.now(), frame_len(&message, &mut self.scratch));
-        self.rouse(now);
+        self.reset_beat(now);
         let message = Outgoing::Message(message);
         if let Some(passed) = self.outward.begin(now, peer, bytes, message) {
             self.send_on(peer, passed);
@@ -287,7 +287,7 @@ impl<T: Transport> Transport for Shaped<T> {
             self.take_in(events);
             events.append(&mut self.lost);
             self.release(events);
-            self.tell_of_parts(events);
+            self.signal_parts(events);
             let woken = self.woken.swap(false, Ordering::AcqRel);
             let late = until.is_some_and(|until| until <= self.inner.now());
             if woken || late || !events.is_empty() {

@@ -43,7 +43,7 @@ impl SocketTransport {
         let until = begin + DOOR_TURN;
         while let Some(listener) = &self.listener {
             match listener.accept() {
-                Ok(stream) => self.let_to_the_door(stream),
+                Ok(stream) => self.add_pending(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -60,7 +60,7 @@ impl SocketTransport {
         }
     }
 
-    fn let_to_the_door(&mut self, stream: Stream) {
+    fn add_pending(&mut self, stream: Stream) {
         let origin = stream.origin();
         let here = if self.security.is_local() { stream.check_here() } else { Ok(()) };
         let layer = here.map_err(Broken::from).and_then(|()| self.security.accepted());
@@ -71,7 +71,7 @@ impl SocketTransport {
         // Dropping a connection that cannot be polled closes it.
         let Ok(id) = self.add(stream, layer, true) else { return };
         if let Some(oldest) = self.door.enter(id, origin) {
-            self.drive_out(oldest);
+            self.evict(oldest);
         }
         let Some(connection) = self.connections.get(&id) else { return };
         if connection.is_connected() {
@@ -84,11 +84,11 @@ impl SocketTransport {
     /// Drops a pending connection, if there is one, to free its resources.
     fn make_room(&mut self) {
         if let Some(oldest) = self.door.first_to_go() {
-            self.drive_out(oldest);
+            self.evict(oldest);
         }
     }
 
-    pub(super) fn drive_out(&mut self, id: PeerId) {
+    pub(super) fn evict(&mut self, id: PeerId) {
         let why = "too many come at once, most of them from there";
         self.lose(id, String::from(why).into());
     }
@@ -139,12 +139,12 @@ impl SocketTransport {
         if let Some(oldest) = self.door.call(id, step, ready)
             && self.is_at_work()
         {
-            self.drive_out(oldest);
+            self.evict(oldest);
         }
     }
 
     /// Serves pending connections, for as long as the members can spare.
-    pub(super) fn see_to_the_door(&mut self) {
+    pub(super) fn serve_pending(&mut self) {
         let begin = self.clock.now();
         if self.accept_at.is_some_and(|at| at.max(self.accepts_at) <= begin) {
             self.accept();

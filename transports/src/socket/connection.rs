@@ -11,7 +11,7 @@ use pstrain_compute::time::Time;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::{BufferPool, Decoder, Limits, LinkFigures, Message, Outgoing};
 
-use super::door::Origin;
+use super::pending::Origin;
 use super::secure::{Broken, Layer, UNPROVED};
 use super::stream::Stream;
 use super::traffic::Traffic;

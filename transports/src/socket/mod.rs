@@ -3,9 +3,9 @@
 
 mod arrivals;
 mod connection;
-mod door;
 mod files;
 mod listener;
+mod pending;
 mod secure;
 mod stream;
 mod tcp_info;
@@ -28,9 +28,9 @@ use crate::address::Address;
 use crate::clock::WallClock;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 use connection::{Connection, Progress, Shared};
-use door::{Door, Notices};
 pub use files::allow_more_files;
 use listener::Listener;
+use pending::{Notices, Pending};
 use secure::{Broken, Layer};
 pub use secure::{KeyAccess, Security, SecurityError};
 use stream::Stream;
@@ -66,7 +66,7 @@ pub struct SocketTransport {
     security: Security,
     refresh_at: Time,
     notices: Option<Notices>,
-    door: Door,
+    door: Pending,
     /// When pending connections are served next.
     door_at: Time,
     /// When an event of a member last occurred.
@@ -130,7 +130,7 @@ impl SocketTransport {
             security: Security::local(),
             refresh_at: Time::ZERO,
             notices: None,
-            door: Door::new(),
+            door: Pending::new(),
             door_at: Time::ZERO,
             member_at: None,
             accept_at: None,
@@ -346,7 +346,7 @@ impl SocketTransport {
             let identity = connection.identity();
             self.set_end(id, None);
             if let Some(oldest) = self.door.prove(id, identity) {
-                self.drive_out(oldest);
+                self.evict(oldest);
             }
         }
         match progress {
@@ -403,7 +403,7 @@ impl SocketTransport {
             self.read(id);
         }
         // After the members, which have precedence over pending connections.
-        self.see_to_the_door();
+        self.serve_pending();
         let now = self.clock.now();
         while let Some(&(at, id)) = self.deadlines.first()
             && at <= now

@@ -10,7 +10,7 @@ use pstrain_wire::TcpFigures;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::door::Origin;
+use super::pending::Origin;
 use super::tcp_info;
 use crate::address::Address;
 

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use pstrain_compute::id::PeerId;
 
 use super::Ready;
-use super::door::Origin;
+use super::pending::Origin;
 
 /// Of this many turns one goes to unknown origins first, however many known origins wait.
-const STRANGERS_TURN: u64 = 4;
+const UNKNOWN_TURN: u64 = 4;
 /// Maximum number of waiting hellos per origin. More would wait in vain: an immediate refusal lets
 /// an honest dialler try again.
 const MOST_HELLOS: usize = 64;
@@ -120,7 +120,7 @@ impl Turns {
     /// Returns the connection whose turn it is, with its recorded events.
     pub(super) fn next(&mut self) -> Option<(PeerId, Ready)> {
         self.turns += 1;
-        let order = if self.turns.is_multiple_of(STRANGERS_TURN) {
+        let order = if self.turns.is_multiple_of(UNKNOWN_TURN) {
             [Standing::Stranger, Standing::Known]
         } else {
             [Standing::Known, Standing::Stranger]
@@ -199,7 +199,7 @@ mod tests {
             turns.call(PeerId(id), (Standing::Known, host(1)), Step::Hello, READY);
         }
         turns.call(PeerId(9000), (Standing::Stranger, host(2)), Step::Hello, READY);
-        assert!(turns_until(&mut turns, PeerId(9000)) < STRANGERS_TURN as usize);
+        assert!(turns_until(&mut turns, PeerId(9000)) < UNKNOWN_TURN as usize);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! A [`Task`] names them. It is sent with the parameters and returned with the gradient, and a
 //! gradient is a function of its task and its parameters alone, independent of the worker. By
-//! default each worker goes through its own partition; otherwise a [`Assigner`] assigns tasks. Like a
-//! consistency policy it answers the server's questions, and the server has no branch on its kind.
+//! default each worker goes through its own partition; otherwise an [`Assigner`] assigns tasks.
+//! Like a consistency policy it answers the server's questions, and the server has no branch on its
+//! kind.
 
 mod blocked;
 mod coded;

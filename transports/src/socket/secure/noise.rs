@@ -68,11 +68,11 @@ impl Key {
         let builder = Builder::new(params).prologue(PROLOGUE).and_then(|it| it.psk(0, &self.0));
         let builder = builder.map_err(broken)?;
         let state = if dials { builder.build_initiator() } else { builder.build_responder() };
-        let state = Stage::Shaking(Box::new(state.map_err(broken)?));
+        let state = Stage::Handshaking(Box::new(state.map_err(broken)?));
         let mut layer =
             NoiseLayer { state, inbox: Vec::new(), plain: Vec::new(), outbox: Vec::new(), sent: 0 };
         if dials {
-            layer.shake()?;
+            layer.write_handshake()?;
         }
         Ok(layer)
     }
@@ -92,7 +92,7 @@ pub(in super::super) struct NoiseLayer {
 
 #[derive(Debug)]
 enum Stage {
-    Shaking(Box<HandshakeState>),
+    Handshaking(Box<HandshakeState>),
     /// The dialler has not yet proved that it does not replay an earlier dialler.
     Unconfirmed(Box<TransportState>),
     Open(Box<TransportState>),
@@ -117,8 +117,8 @@ impl NoiseLayer {
     }
 
     /// Appends the next handshake message to the output.
-    fn shake(&mut self) -> Result<(), Broken> {
-        let Stage::Shaking(state) = &mut self.state else { return Ok(()) };
+    fn write_handshake(&mut self) -> Result<(), Broken> {
+        let Stage::Handshaking(state) = &mut self.state else { return Ok(()) };
         let mut message = [0; HANDSHAKE_BYTES];
         let length = state.write_message(&[], &mut message).map_err(broken)?;
         self.outbox.extend_from_slice(&(length as u16).to_be_bytes());
@@ -158,7 +158,7 @@ impl NoiseLayer {
         let Some((length, _)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes(*length));
         let is_possible = match self.state {
-            Stage::Shaking(_) => length == HANDSHAKE_BYTES,
+            Stage::Handshaking(_) => length == HANDSHAKE_BYTES,
             Stage::Unconfirmed(_) => length == TAG_BYTES,
             Stage::Open(_) | Stage::Closed => length >= TAG_BYTES,
         };
@@ -173,10 +173,10 @@ impl NoiseLayer {
     fn open(&mut self, message: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<(), Broken> {
         self.plain.resize(self.plain.len().max(message.len()), 0);
         match std::mem::replace(&mut self.state, Stage::Closed) {
-            Stage::Shaking(mut state) => {
+            Stage::Handshaking(mut state) => {
                 state.read_message(message, &mut self.plain).map_err(|_| other_key())?;
-                self.state = Stage::Shaking(state);
-                self.shaken()
+                self.state = Stage::Handshaking(state);
+                self.after_handshake_message()
             }
             Stage::Unconfirmed(mut state) => {
                 state.read_message(message, &mut self.plain).map_err(|_| other_key())?;
@@ -196,13 +196,13 @@ impl NoiseLayer {
     }
 
     /// Continues after a handshake message was received.
-    fn shaken(&mut self) -> Result<(), Broken> {
+    fn after_handshake_message(&mut self) -> Result<(), Broken> {
         self.shake_if_its_turn()?;
-        let Stage::Shaking(state) = std::mem::replace(&mut self.state, Stage::Closed) else {
+        let Stage::Handshaking(state) = std::mem::replace(&mut self.state, Stage::Closed) else {
             return Ok(());
         };
         if !state.is_handshake_finished() {
-            self.state = Stage::Shaking(state);
+            self.state = Stage::Handshaking(state);
             return Ok(());
         }
         let dialled = state.is_initiator();
@@ -218,8 +218,8 @@ impl NoiseLayer {
 
     fn shake_if_its_turn(&mut self) -> Result<(), Broken> {
         match &self.state {
-            Stage::Shaking(state) if state.is_my_turn() && !state.is_handshake_finished() => {
-                self.shake()
+            Stage::Handshaking(state) if state.is_my_turn() && !state.is_handshake_finished() => {
+                self.write_handshake()
             }
             _ => Ok(()),
         }

@@ -7,13 +7,13 @@
 //! # Who leads
 //! Neither server can tell a dead partner from an unreachable one, so neither decides alone. A
 //! server that wants to continue without its partner asks the workers for votes
-//! ([`Vote`](pstrain_wire::replica::Promise)) to follow it in a new [`Term`]. A standby that has
+//! ([`Vote`](pstrain_wire::replica::Vote)) to follow it in a new [`Term`]. A standby that has
 //! lost its primary asks the workers that connect to it, for they have lost the primary, too; a
 //! primary that has lost its standby asks its workers. A standby needs half of the workers, a
 //! primary more than half, so that both cannot win. A candidate with enough votes asks once more,
 //! to bind the voters ([`Stage::Binds`]), and leads once enough have confirmed. From then on they
-//! refuse every candidate that keeps less ([`VoteRequest::kept`]), unless a primary whose standby is
-//! back releases them ([`Stage::Releases`]). So a candidate that dies in the first round leaves
+//! refuse every candidate that keeps less ([`VoteRequest::kept`]), unless a primary whose standby
+//! is back releases them ([`Stage::Releases`]). So a candidate that dies in the first round leaves
 //! nothing behind that its partner would have to know. (The two rounds are those of Lamport, "The
 //! part-time parliament", 1998.) No third machine is needed, and a deposed primary is fenced: its
 //! inputs have no effect until its standby has them, or the workers have voted for it.
@@ -22,7 +22,7 @@
 //! The coordinator decides who leads a shard: it is the only elector. Its votes are inputs of its
 //! own stream, so its standby knows them. Where the coordinator cannot be reached, training stops
 //! anyway. A coordinator does not connect to a shard's standby, so the standby connects to the
-//! coordinator ([`asking`]); a shard's primary asks over its existing connection, or dials.
+//! coordinator ([`canvass`]); a shard's primary asks over its existing connection, or dials.
 //!
 //! # What is sent
 //! An input is sent, with all inputs before it, once a peer waits for one of its effects. So of the
@@ -39,7 +39,7 @@
 //! that it has had: it may have a new incarnation by the next list, and it remembers its earlier
 //! votes.
 //!
-//! [`VoteRequest::kept`]: pstrain_wire::replica::Candidacy
+//! [`VoteRequest::kept`]: pstrain_wire::replica::VoteRequest
 //! [`Stage::Releases`]: pstrain_wire::replica::Stage::Releases
 //! [`Stage::Binds`]: pstrain_wire::replica::Stage::Binds
 

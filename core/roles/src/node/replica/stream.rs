@@ -2,7 +2,7 @@
 //! that wait for them.
 //!
 //! An entry is sent, with all entries before it, once a peer waits for one of its effects. Until
-//! then it is [withheld](super::held), and may turn out to need fewer bytes.
+//! then it is [withheld](super::withheld), and may turn out to need fewer bytes.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;

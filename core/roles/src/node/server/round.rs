@@ -333,7 +333,8 @@ impl Server {
         self.admit_joining();
         let evaluates = self.samples / self.job.data.train.rows > epochs;
         // Without sums over all keys the parameters are complete now. Otherwise they stay those of
-        // the version before until `finish_measurements` has all sums, so evaluation and budget wait for it, too.
+        // the version before until `finish_measurements` has all sums, so evaluation and budget
+        // wait for it, too.
         match self.store.sums() {
             None => self.updated(now, evaluates, out),
             Some(sums) => {

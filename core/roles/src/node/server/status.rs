@@ -108,6 +108,16 @@ impl Server {
         }
     }
 
+    /// Returns the first change that waits until no gradient is under way, and since when.
+    fn pending_change(&self) -> Option<(WaitReason, Time)> {
+        let changes = [
+            (WaitReason::Fence, self.ordered.as_ref().map(|ordered| ordered.since)),
+            (WaitReason::Push, self.pushes.since()),
+            (WaitReason::Keys, self.group.changes.since()),
+        ];
+        changes.into_iter().find_map(|(reason, since)| Some((reason, since?)))
+    }
+
     /// Returns what the job waits for, if anything. The cause that all others follow from comes
     /// first.
     fn wait(&self, now: Time) -> Option<Wait> {
@@ -156,17 +166,9 @@ impl Server {
                     let limit = Some(membership.patience());
                     return Some(wait(WaitReason::Workers, which(&absent), since, limit));
                 }
-                if let Some(ordered) = &self.ordered {
+                if let Some((reason, since)) = self.pending_change() {
                     let busy = which(&|_, slot| !slot.seat.grants.is_empty());
-                    return Some(wait(WaitReason::Fence, busy, ordered.since, None));
-                }
-                if let Some(since) = self.pushes.since() {
-                    let busy = which(&|_, slot| !slot.seat.grants.is_empty());
-                    return Some(wait(WaitReason::Push, busy, since, None));
-                }
-                if let Some(since) = self.group.changes.since() {
-                    let busy = which(&|_, slot| !slot.seat.grants.is_empty());
-                    return Some(wait(WaitReason::Keys, busy, since, None));
+                    return Some(wait(reason, busy, since, None));
                 }
                 if self.waiting.is_empty() && self.awaited_back.is_empty() {
                     return None;

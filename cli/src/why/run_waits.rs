@@ -10,7 +10,7 @@ use super::verdict::{Cause, Finding};
 use super::{Way, span, workers_in_words};
 
 /// True if no worker can make progress, whatever it does itself.
-pub(super) fn stand_still(status: &Status) -> bool {
+pub(super) fn is_stalled(status: &Status) -> bool {
     let reason = status.wait.as_ref().map(|wait| wait.reason);
     matches!(status.phase, Phase::Gathering | Phase::Ending)
         || matches!(

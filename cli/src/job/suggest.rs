@@ -52,7 +52,7 @@ const WORDS: &[(&str, &str, &str)] = &[
 const ALIKE: f64 = 0.86;
 
 /// The most likely value that was meant by `text` and that `accepts` accepts, if there is one.
-pub(crate) fn meant(key: &str, text: &str, accepts: impl Fn(&str) -> bool) -> Option<String> {
+pub(crate) fn suggestion(key: &str, text: &str, accepts: impl Fn(&str) -> bool) -> Option<String> {
     // Any text is a valid name or path.
     if matches!(key, "name" | "data") || accepts(text) {
         return None;
@@ -109,8 +109,8 @@ fn alike(key: &str, word: &str) -> Vec<&'static str> {
 fn switches(text: &str) -> Vec<String> {
     let is_consistency = |text: &str| text.parse::<ConsistencySpec>().is_ok();
     let item = |item: &str| match item.split_once('@') {
-        Some((to, at)) => match meant("consistency", to, is_consistency) {
-            Some(meant) => format!("{meant}@{at}"),
+        Some((to, at)) => match suggestion("consistency", to, is_consistency) {
+            Some(suggestion) => format!("{suggestion}@{at}"),
             None => item.to_owned(),
         },
         None => item.to_owned(),
@@ -124,11 +124,11 @@ mod tests {
     use pstrain_data::PartitionSpec;
     use pstrain_policy::rules::StalenessSpec;
 
-    use super::super::words;
+    use super::super::values;
     use super::*;
 
     fn consistency(text: &str) -> Option<String> {
-        meant("consistency", text, |text| text.parse::<ConsistencySpec>().is_ok())
+        suggestion("consistency", text, |text| text.parse::<ConsistencySpec>().is_ok())
     }
 
     #[test]
@@ -156,24 +156,28 @@ mod tests {
             assert_eq!(consistency(text), none, "{text}");
         }
         let optimizer = |text: &str| {
-            meant("optimizer", text, |text| words::optimizer(text).is_ok()).unwrap_or_default()
+            suggestion("optimizer", text, |text| values::optimizer(text).is_ok())
+                .unwrap_or_default()
         };
         assert_eq!(optimizer("Adam"), "adam");
         assert_eq!(optimizer("adamm"), "adam");
         assert_eq!(optimizer("Momentum=0.9"), "momentum:0.9");
-        let partition =
-            |text: &str| meant("partition", text, |text| text.parse::<PartitionSpec>().is_ok());
+        let partition = |text: &str| {
+            suggestion("partition", text, |text| text.parse::<PartitionSpec>().is_ok())
+        };
         assert_eq!(partition("IID").as_deref(), Some("iid"));
         assert_eq!(partition("non-iid").as_deref(), Some("paper-non-iid"));
-        let staleness =
-            |text: &str| meant("staleness", text, |text| text.parse::<StalenessSpec>().is_ok());
+        let staleness = |text: &str| {
+            suggestion("staleness", text, |text| text.parse::<StalenessSpec>().is_ok())
+        };
         assert_eq!(staleness("inverse+1").as_deref(), Some("inverse-plus-one"));
     }
 
     #[test]
     fn layers_are_read_however_they_are_separated() {
-        let model =
-            |text: &str| meant("model", text, |text| words::model(text, Activation::Relu).is_ok());
+        let model = |text: &str| {
+            suggestion("model", text, |text| values::model(text, Activation::Relu).is_ok())
+        };
         for text in ["64x32", "mlp:64x32", "MLP:64,32", "64-32", "mlp:64;32", "mlp 64,32"] {
             assert_eq!(model(text).as_deref(), Some("mlp:64,32"), "{text}");
         }
@@ -183,14 +187,14 @@ mod tests {
 
     #[test]
     fn each_consistency_of_a_switch_is_looked_at() {
-        let switch = |text: &str| meant("switch", text, |text| words::switches(text).is_ok());
+        let switch = |text: &str| suggestion("switch", text, |text| values::switches(text).is_ok());
         assert_eq!(switch("async@1000 SSP=2@30s").as_deref(), Some("asp@1000 ssp:2@30s"));
         assert_eq!(switch("async"), None);
     }
 
     #[test]
     fn a_path_is_never_another_word() {
-        assert_eq!(meant("data", "libsvm:", |_| false), None);
-        assert_eq!(meant("data", "Sparse:x", |text| text == "sparse:x"), None);
+        assert_eq!(suggestion("data", "libsvm:", |_| false), None);
+        assert_eq!(suggestion("data", "Sparse:x", |text| text == "sparse:x"), None);
     }
 }

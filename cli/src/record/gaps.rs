@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 /// Consecutive updates that a record lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Stretch {
+pub(crate) struct VersionRange {
     pub(crate) first: Version,
     pub(crate) last: Version,
 }
 
 /// The last version in a record, and the stretches missing before it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Missing {
+pub(super) struct Gaps {
     version: Version,
-    stretches: Vec<Stretch>,
+    stretches: Vec<VersionRange>,
 }
 
-impl Missing {
+impl Gaps {
     /// Notes that an update is in the record.
     pub(super) const fn has(&mut self, version: Version) {
         self.version = version;
@@ -31,17 +31,17 @@ impl Missing {
         if version <= self.version {
             return false;
         }
-        self.stretches.push(Stretch { first: self.version.next(), last: version });
+        self.stretches.push(VersionRange { first: self.version.next(), last: version });
         self.version = version;
         true
     }
 
-    pub(super) fn stretches(&self) -> &[Stretch] {
+    pub(super) fn stretches(&self) -> &[VersionRange] {
         &self.stretches
     }
 }
 
-impl fmt::Display for Stretch {
+impl fmt::Display for VersionRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first, last } = self;
         if first == last { write!(f, "{first}") } else { write!(f, "{first} to {last}") }
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_not_missing() {
-        let mut missing = Missing::default();
+        let mut missing = Gaps::default();
         assert!(!missing.goes_on_from(Version(0)));
         missing.has(Version(1));
         assert!(!missing.goes_on_from(Version(1)));
@@ -62,7 +62,7 @@ mod tests {
         assert!(missing.goes_on_from(Version(6)), "it followed twice before it saw an update");
         missing.has(Version(7));
         assert!(missing.goes_on_from(Version(8)));
-        let told: Vec<String> = missing.stretches().iter().map(Stretch::to_string).collect();
+        let told: Vec<String> = missing.stretches().iter().map(VersionRange::to_string).collect();
         assert_eq!(told, ["2 to 4", "5 to 6", "8"]);
     }
 }

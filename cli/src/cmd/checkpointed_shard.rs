@@ -6,7 +6,8 @@ use pstrain_compute::id::CheckpointId;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{NodeError, Shard};
 use pstrain_transports::journal::{
-    Beside, CheckpointError, Checkpoints, Files, Found, Shelf, Snapshots, StateFolder, goes_on,
+    CheckpointError, Checkpoints, Companion, Files, Found, GroupCheckpoints, Snapshots,
+    StateFolder, goes_on,
 };
 use pstrain_transports::{Begin, Mailbox, SocketTransport, Transport as _, WallClock, drive_from};
 use pstrain_wire::checkpoint::OnDisk;
@@ -25,7 +26,7 @@ pub(super) fn run(
     (transport, clock): (SocketTransport, WallClock),
     new: impl Fn() -> Shard,
 ) -> anyhow::Result<Result<EndReason, NodeError>> {
-    let Shelf { mut on_disk, damaged } = folder.shelf()?;
+    let GroupCheckpoints { mut on_disk, damaged } = folder.shelf()?;
     for damaged in damaged {
         messages::warn(&format!("{damaged}; it cannot be gone back to"));
     }
@@ -41,7 +42,7 @@ pub(super) fn run(
         let when = (kept.checkpoint_every, transport.now());
         let warn = messages::warn;
         let checkpoints =
-            Checkpoints::new(folder.clone(), Files, when, &found, Beside::default, warn);
+            Checkpoints::new(folder.clone(), Files, when, &found, Companion::default, warn);
         let mut journal = Snapshots::following(checkpoints);
         let mut services = services(args);
         let done =

@@ -17,7 +17,7 @@ use pstrain_wire::identity::Identity;
 use super::Ready;
 use super::files::allowed_files;
 use super::turns::{Standing, Step, Turns};
-use crate::sparing::{Sparing, SparingBy};
+use crate::log_limit::{LogLimit, LogLimitBySource};
 
 /// Origin of a connection, as far as origins are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,17 +60,17 @@ const MOST_KNOWN: usize = 4096;
 
 /// All pending connections.
 #[derive(Debug)]
-pub(super) struct Door {
-    unproved: Places,
-    proved: Places,
-    of: BTreeMap<PeerId, Guest>,
+pub(super) struct Pending {
+    unproved: Slots,
+    proved: Slots,
+    of: BTreeMap<PeerId, PendingConnection>,
     turns: Turns,
     known: Known,
 }
 
 /// A pending connection.
 #[derive(Clone, Copy, Debug)]
-struct Guest {
+struct PendingConnection {
     /// Where it connects from.
     host: Origin,
     /// What it counts as: its host, or the identity that it has proved.
@@ -102,13 +102,13 @@ impl Known {
 }
 
 #[derive(Debug)]
-struct Places {
+struct Slots {
     most: usize,
     taken: usize,
     by_origin: BTreeMap<Origin, BTreeSet<PeerId>>,
 }
 
-impl Places {
+impl Slots {
     fn new() -> Self {
         Self { most: places(), taken: 0, by_origin: BTreeMap::new() }
     }
@@ -140,11 +140,11 @@ fn places() -> usize {
         .map_or(MOST_PLACES, |files| MOST_PLACES.min(usize::try_from(files / 4).unwrap_or(1)))
 }
 
-impl Door {
+impl Pending {
     pub(super) fn new() -> Self {
         Self {
-            unproved: Places::new(),
-            proved: Places::new(),
+            unproved: Slots::new(),
+            proved: Slots::new(),
             of: BTreeMap::new(),
             turns: Turns::default(),
             known: Known::default(),
@@ -163,7 +163,7 @@ impl Door {
 
     /// Adds a connection. Returns the one to drop for it, if all slots are taken.
     pub(super) fn enter(&mut self, id: PeerId, host: Origin) -> Option<PeerId> {
-        self.of.insert(id, Guest { host, origin: host, is_proved: false });
+        self.of.insert(id, PendingConnection { host, origin: host, is_proved: false });
         self.unproved.enter(host.network(), id)
     }
 
@@ -172,7 +172,7 @@ impl Door {
         let guest = self.of.get_mut(&id)?;
         let (host, before) = (guest.host, guest.is_proved);
         let origin = if identity == Identity::Anyone { host } else { Origin::Known(identity) };
-        let was = std::mem::replace(guest, Guest { host, origin, is_proved: true });
+        let was = std::mem::replace(guest, PendingConnection { host, origin, is_proved: true });
         let places = if before { &mut self.proved } else { &mut self.unproved };
         places.leave(was.origin.network(), id);
         self.known.note(host);
@@ -192,7 +192,7 @@ impl Door {
         ready
     }
 
-    fn take_out(&mut self, id: PeerId) -> Option<(Guest, Option<Ready>)> {
+    fn take_out(&mut self, id: PeerId) -> Option<(PendingConnection, Option<Ready>)> {
         let guest = self.of.remove(&id)?;
         let places = if guest.is_proved { &mut self.proved } else { &mut self.unproved };
         places.leave(guest.origin.network(), id);
@@ -231,7 +231,7 @@ const MOST_TOLD: u32 = 10;
 /// Reports refused connections, with the reason.
 pub(super) struct Notices {
     tell: Box<dyn FnMut(&str) + Send>,
-    sparing: SparingBy<String>,
+    sparing: LogLimitBySource<String>,
 }
 
 impl fmt::Debug for Notices {
@@ -242,8 +242,8 @@ impl fmt::Debug for Notices {
 
 impl Notices {
     pub(super) fn new(tell: impl FnMut(&str) + Send + 'static) -> Self {
-        let [each, all] = [1, MOST_TOLD].map(|most| Sparing::new(most, PERIOD));
-        Self { tell: Box::new(tell), sparing: SparingBy::new(each, all) }
+        let [each, all] = [1, MOST_TOLD].map(|most| LogLimit::new(most, PERIOD));
+        Self { tell: Box::new(tell), sparing: LogLimitBySource::new(each, all) }
     }
 
     /// Returns the notices for a clock that starts again.
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_flood_from_one_host_drives_out_itself() {
         let [honest, flood] = [1, 2].map(|last| Origin::Host(IpAddr::from([10, 0, 0, last])));
-        let mut door = Door::new();
+        let mut door = Pending::new();
         assert_eq!(door.enter(PeerId(0), honest), None);
         let most = door.unproved.most as u64;
         for id in 1..10 * most {

@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 /// Lets a number of messages through in each period, and counts the messages after them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Sparing {
+pub struct LogLimit {
     most: u32,
     period: Duration,
     /// When the current period began, and how many messages it has let through.
     since: Time,
     said: u32,
-    unsaid: u64,
+    suppressed: u64,
 }
 
-impl Sparing {
+impl LogLimit {
     /// Returns a limiter of `most` messages per `period`, which begins with its first message.
     #[must_use]
     pub const fn new(most: u32, period: Duration) -> Self {
-        Self { most, period, since: Time::ZERO, said: 0, unsaid: 0 }
+        Self { most, period, since: Time::ZERO, said: 0, suppressed: 0 }
     }
 
     /// Returns the limiter for a clock that starts again: a new period begins, the count stays.
@@ -33,24 +33,24 @@ impl Sparing {
     }
 
     /// Lets a message through or counts it. If let through, returns how many before it were not.
-    pub fn lets(&mut self, now: Time) -> Option<u64> {
+    pub fn admit(&mut self, now: Time) -> Option<u64> {
         if self.is_over(now) {
             (self.since, self.said) = (now, 0);
         }
         if self.said == self.most {
-            self.unsaid += 1;
+            self.suppressed += 1;
             return None;
         }
         self.said += 1;
-        Some(self.unsaid())
+        Some(self.suppressed())
     }
 
     /// Returns the text of a message if it is let through, with the number of suppressed ones
     /// before.
     pub fn say(&mut self, now: Time, what: &str) -> Option<String> {
-        Some(match self.lets(now)? {
+        Some(match self.admit(now)? {
             0 => what.to_owned(),
-            unsaid => format!("{what} (and {unsaid} others before)"),
+            suppressed => format!("{what} (and {suppressed} others before)"),
         })
     }
 
@@ -65,25 +65,25 @@ impl Sparing {
     }
 
     /// Returns the number of messages suppressed since the last one let through, and resets it.
-    pub const fn unsaid(&mut self) -> u64 {
-        std::mem::replace(&mut self.unsaid, 0)
+    pub const fn suppressed(&mut self) -> u64 {
+        std::mem::replace(&mut self.suppressed, 0)
     }
 }
 
 /// Rate limiter per source and for all sources together: a flood from one hides no other.
 #[derive(Clone, Debug)]
-pub struct SparingBy<K> {
-    each: Sparing,
-    all: Sparing,
-    by_source: BTreeMap<K, Sparing>,
-    unsaid: u64,
+pub struct LogLimitBySource<K> {
+    each: LogLimit,
+    all: LogLimit,
+    by_source: BTreeMap<K, LogLimit>,
+    suppressed: u64,
 }
 
-impl<K: Ord> SparingBy<K> {
+impl<K: Ord> LogLimitBySource<K> {
     /// `each` limits one source, `all` limits their total, which also bounds the memory.
     #[must_use]
-    pub const fn new(each: Sparing, all: Sparing) -> Self {
-        Self { each, all, by_source: BTreeMap::new(), unsaid: 0 }
+    pub const fn new(each: LogLimit, all: LogLimit) -> Self {
+        Self { each, all, by_source: BTreeMap::new(), suppressed: 0 }
     }
 
     /// Returns the limiter for a clock that starts again.
@@ -96,21 +96,21 @@ impl<K: Ord> SparingBy<K> {
     /// messages of any source that were suppressed before it.
     pub fn say(&mut self, now: Time, source: K, what: &str) -> Option<String> {
         let own = self.by_source.get(&source).unwrap_or(&self.each);
-        if own.is_used_up(now) || self.all.lets(now).is_none() {
-            self.unsaid += 1;
+        if own.is_used_up(now) || self.all.admit(now).is_none() {
+            self.suppressed += 1;
             return None;
         }
         self.by_source.retain(|_, sparing| !sparing.is_over(now));
-        self.by_source.entry(source).or_insert(self.each).lets(now);
-        Some(match self.unsaid() {
+        self.by_source.entry(source).or_insert(self.each).admit(now);
+        Some(match self.suppressed() {
             0 => what.to_owned(),
-            unsaid => format!("{what} (and {unsaid} others before)"),
+            suppressed => format!("{what} (and {suppressed} others before)"),
         })
     }
 
     /// Returns the number of messages suppressed since the last one let through, and resets it.
-    pub const fn unsaid(&mut self) -> u64 {
-        std::mem::replace(&mut self.unsaid, 0)
+    pub const fn suppressed(&mut self) -> u64 {
+        std::mem::replace(&mut self.suppressed, 0)
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_said_in_few_lines_and_counted() {
-        let mut troubles = Sparing::new(20, Duration::from_secs(10));
+        let mut troubles = LogLimit::new(20, Duration::from_secs(10));
         let mut say = |seconds| {
             let now = Time::ZERO + Duration::from_secs(seconds);
             troubles.say(now, "a connection was refused")
@@ -130,13 +130,14 @@ mod tests {
         assert_eq!(say(12), None);
         assert_eq!(say(13).unwrap(), "a connection was refused (and 981 others before)");
         assert_eq!(say(14).unwrap(), "a connection was refused");
-        assert_eq!(troubles.unsaid(), 0);
+        assert_eq!(troubles.suppressed(), 0);
     }
 
     #[test]
     fn a_flood_from_one_source_hides_no_message_about_another() {
         let period = Duration::from_secs(10);
-        let mut refusals = SparingBy::new(Sparing::new(2, period), Sparing::new(5, period));
+        let mut refusals =
+            LogLimitBySource::new(LogLimit::new(2, period), LogLimit::new(5, period));
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         let flood = (0..1_000).filter_map(|_| refusals.say(at(1), "flood", "noise"));
         assert_eq!(flood.count(), 2);

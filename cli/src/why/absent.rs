@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
 use super::verdict::{Cause, Finding};
-use super::{Way, pace, span, stops};
+use super::{Way, pace, run_waits, span};
 
 /// Returns one finding for each such worker: first the workers that others wait for, then by
 /// severity and length of the silence.
@@ -44,7 +44,7 @@ fn is_awaited(status: &Status, member: &MemberStatus) -> bool {
 
 fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severity, Finding)> {
     // While a server is away, workers lose and restore connections because of it.
-    let stands = stops::stand_still(status);
+    let stands = run_waits::is_stalled(status);
     match member.state {
         MemberState::Lost => Some((Severity::Lost, lost(status, member, way))),
         MemberState::CutOff if !stands => Some((Severity::CutOff, cut_off(status, member))),
@@ -89,7 +89,7 @@ fn consequence(status: &Status, member: &MemberStatus) -> String {
         return String::new();
     }
     if is_awaited(status, member) {
-        let left = status.wait.as_ref().map_or_else(String::new, stops::ends_without);
+        let left = status.wait.as_ref().map_or_else(String::new, run_waits::ends_without);
         return format!(", and on-worker-loss = wait keeps its place{left}");
     }
     let all: u64 = status.members.iter().map(|member| member.pushes).sum();
