@@ -1,4 +1,4 @@
-//! Tells the tests what this machine has.
+//! Build script: tells the tests which optional resources this machine has.
 
 mod machine;
 

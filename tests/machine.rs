@@ -1,11 +1,11 @@
-//! Used by build scripts: tells tests, as `cfg`s, which optional things this machine has, so that
-//! tests that need one are ignored where it is missing, and the test runner shows them so.
+//! Helper of build scripts: tells tests, as `cfg`s, which optional resources this machine has.
+//! Tests that need a missing one are ignored, and the test runner shows them so.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Prints the `cfg`s `nsl_kdd`, `a9a` (real data sets), `namespaces` (network namespaces can be
+/// Prints the `cfg`s `nsl_kdd` and `a9a` (real data sets), `namespaces` (network namespaces can be
 /// made) and `other_user` (a build can be run as another user).
 pub(crate) fn tell() {
     // Real data sets are in $PSTRAIN_DATA, or next to the workspace.
@@ -28,17 +28,17 @@ fn flag(name: &str, is_set: bool) {
     }
 }
 
-/// Whether `folder` has a file of this name, plain or packed.
+/// True if `folder` has a file of this name, plain or compressed.
 fn has_file(folder: &Path, name: &str) -> bool {
     ["", ".gz", ".xz", ".zst"].iter().any(|end| folder.join(format!("{name}{end}")).is_file())
 }
 
-/// Whether this user may make network namespaces, and has `ip` to name them.
+/// True if this user may make network namespaces, and has `ip` to name them.
 fn makes_namespaces() -> bool {
     works("ip", &["netns", "list"]) && works("unshare", &["--net", "true"])
 }
 
-/// Whether this user may run commands as user 65534, who can read what is built.
+/// True if this user may run commands as user 65534, and that user can execute a build.
 fn runs_as_other_user() -> bool {
     let Ok(built) = env::var("OUT_DIR") else { return false };
     let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];

@@ -1,4 +1,4 @@
-//! Tells the linker where the device's memory is.
+//! Build script: tells the linker where the device's memory is.
 
 fn main() {
     println!("cargo::rerun-if-changed=memory.x");

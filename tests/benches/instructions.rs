@@ -1,10 +1,10 @@
-//! Instructions of what happens most: steps, pushes, simulated runs. Times on a shared machine move
-//! by half from run to run; counts hardly do, so these are what a change is held against.
+//! Instruction counts of the hot paths: worker steps, pushes, simulated runs. On a shared machine
+//! times vary by half from run to run, while counts hardly vary, so changes are judged by counts.
 //!
-//! `tests/measure/instructions.sh` runs it under callgrind, and fails where a count is above its
-//! limit. The limits are a tenth above what was counted with Rust 1.95 on x86-64. Valgrind has AVX2
-//! and no AVX-512: what is counted are the kernels of AVX2. A limit that a change has earned is
-//! lowered, or raised with the reason, in the change's own commit.
+//! `tests/measure/instructions.sh` runs this under callgrind, and fails if a count is above its
+//! limit. The limits are a tenth above the counts with Rust 1.95 on x86-64. Valgrind has AVX2 and
+//! no AVX-512, so the kernels of AVX2 are counted. A change that lowers a count also lowers its
+//! limit; a change that needs a higher limit gives the reason in its own commit.
 
 #![expect(missing_docs, unused_qualifications, reason = "what the macros below make of it")]
 #![expect(clippy::unwrap_used, reason = "a failure here fails the benchmark")]
@@ -21,10 +21,10 @@ use pstrain_policy::mode::Mode;
 use pstrain_tests::{Driven, Stepping, Toy, VirtualRun};
 
 const SSP: ConsistencySpec = ConsistencySpec::Ssp { slack: 3 };
-/// Of those that are counted together.
+/// Steps, and turns of pushes, that are counted together.
 const STEPS: u32 = 100;
 const TURNS: u32 = 100;
-/// Of those that push, beside whom others may be idle.
+/// Workers that push, next to others that may be idle.
 const BUSY: u32 = 4;
 
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
@@ -35,7 +35,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-/// A worker of the reference task that has made a few steps.
+/// A worker of the reference task after a few steps.
 fn worker(batch: u32) -> Stepping {
     let source = Source::Synthetic { rows: 4_000, seed: 1 };
     let data = Prepared::load(&source, &Settings::default()).unwrap();
@@ -53,7 +53,7 @@ fn steps(mut worker: Stepping) -> Stepping {
     black_box(worker)
 }
 
-/// A server that has answered a few pushes.
+/// A server after a few answered pushes.
 fn server(consistency: ConsistencySpec, workers: u32) -> Driven {
     let mut server = Driven::new(consistency, workers);
     (0..10).for_each(|_| server.turn(BUSY));
@@ -64,7 +64,7 @@ fn server(consistency: ConsistencySpec, workers: u32) -> Driven {
 #[bench::bsp(args = (ConsistencySpec::Bsp, BUSY), config = at_most(5_140_000))]
 #[bench::ssp(args = (SSP, BUSY), config = at_most(7_040_000))]
 #[bench::asp(args = (ConsistencySpec::Asp, BUSY), config = at_most(7_020_000))]
-// The cost of a push does not depend on how many others have nothing to say.
+// The cost of a push does not depend on the number of idle workers.
 #[bench::asp_beside_1000_idle(args = (ConsistencySpec::Asp, BUSY + 1000), config = at_most(7_550_000))]
 fn pushes(mut server: Driven) -> Driven {
     (0..TURNS).for_each(|_| server.turn(BUSY));

@@ -1,5 +1,5 @@
-//! Checkers of a run, outside the code under test: they see the messages that were delivered and
-//! the events that were reported, and work everything out a second time.
+//! Checkers of a run, independent of the code under test: they see the delivered messages and the
+//! reported events, and recompute everything. Used by `world` and `simulated`.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -33,11 +33,11 @@ use timesheet::Timesheet;
 
 /// All checkers of one run.
 ///
-/// Every method panics if something is not as it must be.
+/// Every method panics if a check fails.
 #[derive(Clone, Debug)]
 pub(crate) struct Checker {
     job: Job,
-    /// How late the server may notice that a time has come.
+    /// Longest delay after which the server may notice a deadline.
     late: Duration,
     /// Examples in each part of the data.
     rows: Vec<u64>,
@@ -45,44 +45,46 @@ pub(crate) struct Checker {
     ranks: Ranks,
     doubts: Doubts,
     timesheet: Timesheet,
-    /// Connections that have not said who they are, with the time they came.
+    /// Connections before their Hello, and clients that owe pushed values; each with the time since
+    /// which it may be silent.
     strangers: BTreeMap<PeerId, Time>,
     /// Connections that the server has closed.
     closed: BTreeSet<PeerId>,
     attached: BTreeMap<WorkerId, (PeerId, Time)>,
-    /// Clients that ordered a mode and have not been answered, with what they ordered.
+    /// Clients whose order awaits its answer, with the order.
     askers: BTreeMap<PeerId, Control>,
-    /// Clients whose values have reached the server, which has not said what became of them.
+    /// Clients whose values have reached the server and whose result is due.
     pushers: BTreeSet<PeerId>,
     alive: BTreeMap<WorkerId, Time>,
-    /// Members that counted when they went and did not come back.
+    /// Members that counted when they departed and have not returned, with the time of departure.
     missed: BTreeMap<WorkerId, Time>,
     short_since: Option<Time>,
-    /// The servers that are not there, and since when.
+    /// Disconnected servers, and since when.
     away: BTreeMap<ServerId, Time>,
-    /// The servers that have keys, but the coordinator.
+    /// Servers that hold keys, except the coordinator.
     holders: BTreeSet<ServerId>,
     /// The version of the key map.
     map: u64,
-    /// Whether anybody ever wanted keys to move.
+    /// True if a rebalance of key ranges was ever requested.
     moves: bool,
-    /// Whether the server waits for what others know of an update, or of the parameters.
+    /// True while the server awaits measurements (of an update or of the parameters) from the
+    /// others.
     measures: bool,
-    /// When the last update was made, or since when the next one is possible.
+    /// Time of the last update, or since when the next one is possible.
     progress: Time,
-    /// The longest time without an update though enough workers were there.
+    /// Longest time without an update although enough workers were present.
     pub(crate) longest_stall: Duration,
     drained: bool,
     evaluations: u32,
     evaluated: Option<u64>,
     ended: Option<(Time, EndReason)>,
-    /// When the server began anew last: what it missed until then it has to do then.
+    /// Time of the server's last restart: everything that it missed before is due then.
     began: Option<Time>,
 }
 
 impl Checker {
-    /// Checkers for a server that has not begun, whose wake-ups are at most `late`, and whose
-    /// data are in parts of so many `rows`.
+    /// Checkers for a server that has not started, which notices deadlines at most `late` late, and
+    /// whose parts of the data have `rows` examples each.
     #[must_use]
     pub(crate) fn new(server: &Server, late: Duration, rows: Vec<u64>) -> Self {
         Self {
@@ -116,18 +118,18 @@ impl Checker {
         }
     }
 
-    /// The same where workers have values for these keys alone, if they have.
+    /// Restricts the vectors of each worker to its working set; an empty list means all keys.
     #[must_use]
     pub(crate) fn of_working_sets(mut self, keys: Vec<KeyList>) -> Self {
         self.books.keys = keys;
         self
     }
 
-    /// The server began anew, with all leases.
+    /// The server restarted and renewed all leases.
     pub(crate) fn began_anew(&mut self, now: Time) {
         self.alive.values_mut().for_each(|heard| *heard = now);
         self.began = Some(now);
-        // Nobody had the time to say goodbye.
+        // The wait for goodbyes starts again: no goodbye could arrive during the restart.
         self.ended.iter_mut().for_each(|(at, _)| *at = now);
     }
 
@@ -136,7 +138,7 @@ impl Checker {
         self.books.computed(worker, order, gradient);
     }
 
-    /// A worker sent a gradient, perhaps once more.
+    /// A worker sent a gradient, for the first time or as a repetition.
     pub(crate) fn sent(&mut self, worker: WorkerId, push: &Push) {
         self.books.sent(worker, push);
     }
@@ -154,25 +156,25 @@ impl Checker {
         }
     }
 
-    /// An order of another mode reaches the server.
+    /// An order of a client (a mode, a stop, the leave of a server) reaches the server.
     pub(crate) fn asked(&mut self, peer: PeerId, control: &Control) {
         self.strangers.remove(&peer);
         self.askers.insert(peer, control.clone());
         self.ranks.may_switch = true;
     }
 
-    /// A question about the parameters of a key range reaches the server: whoever asks may have to
-    /// wait until they have come from all servers.
+    /// A client's request for the parameters of a key range reaches the server. Its answer may have
+    /// to wait for all servers.
     pub(crate) fn pulls(&mut self, peer: PeerId) {
         self.strangers.remove(&peer);
     }
 
-    /// A client was told of the parameters of a key range.
+    /// A client received the parameters of a key range.
     pub(crate) fn pulled(&self, answer: &RangeOf) {
         self.books.pulled(answer);
     }
 
-    /// A client that wants to push values reaches the server, which may not wait for them for ever.
+    /// A client's request to push values reaches the server, which must not wait for them forever.
     pub(crate) fn pushes(&mut self, now: Time, peer: PeerId) {
         self.strangers.insert(peer, now);
         self.ranks.may_switch = true;
@@ -184,7 +186,7 @@ impl Checker {
         self.pushers.insert(peer);
     }
 
-    /// A client was told in the step with these events what became of its values.
+    /// In the step with these events, a client received the result of its range push.
     pub(crate) fn told(&mut self, events: &[Event], peer: PeerId, result: &RangePushed) {
         let was_whole = self.pushers.remove(&peer);
         let is_it = |event: &Event| match event {
@@ -234,12 +236,12 @@ impl Checker {
         self.attached.retain(|_, (attached, _)| *attached != peer);
     }
 
-    /// Somebody wants keys to move.
+    /// A rebalance of key ranges was requested.
     pub(crate) const fn moves(&mut self) {
         self.moves = true;
     }
 
-    /// Somebody asks the server to stop.
+    /// A stop of the run was requested.
     pub(crate) const fn drained(&mut self) {
         self.drained = true;
         self.ranks.drained = true;
@@ -250,7 +252,7 @@ impl Checker {
         self.evaluations += 1;
     }
 
-    /// The server made a step, because of a message from `peer` if there is one.
+    /// Checks a step of the server, caused by a message from `peer` if `Some`.
     pub(crate) fn step(
         &mut self,
         now: Time,
@@ -270,6 +272,7 @@ impl Checker {
                 let begins = matches!(before, Some(Event::Switched { .. }));
                 assert!(begins, "{event:?} after {before:?}, with no mode that begins with it");
             }
+            // Before the ranks handle it: after that the worker no longer counts.
             if let Event::Departed { worker, how, .. } = event {
                 self.departed(now, *worker, *how);
             }
@@ -283,10 +286,10 @@ impl Checker {
         self.ranks.check();
         let waits = !self.measures || server.status(now).wait.is_some();
         assert!(waits, "it measures, and says that it waits for nobody");
-        // A run that is being stopped says no more that it is short.
+        // A run that is being stopped no longer reports that it has too few workers.
         let short = self.ranks.present() < self.job.membership.needed_to_run();
         let stopping = self.drained && short && self.ranks.in_rounds();
-        // Nothing is decided of a round while the update before it is being made.
+        // No round is decided while the update before it is being measured.
         let waits = self.measures || !self.books.has_open_round();
         let held = self.short_since.is_some() || stopping || waits;
         let ranks = &self.ranks;
@@ -301,16 +304,16 @@ impl Checker {
         self.check_times(now, server);
     }
 
-    /// Nobody can be answered on this connection any more.
+    /// The connection can carry no more answers.
     pub(crate) fn hung_up(&mut self, peer: PeerId) {
         self.askers.remove(&peer);
         self.pushers.remove(&peer);
     }
 
-    /// All who wait for a mode have something to wait for.
+    /// Checks that every pending order has something to wait for.
     pub(crate) fn check_askers(&self) {
         let held = self.short_since.is_some() && self.books.has_open_round();
-        // Keys that move are waited for, too, and who wants that is not all seen here.
+        // Orders also wait for a rebalance, and not every request for one is visible here.
         let waits = held || self.ranks.somebody_computes() || self.moves || self.measures;
         let over = self.ended.is_some() || !(self.ranks.running() || self.moves);
         assert!(self.askers.is_empty() || (waits && !over), "in vain: {:?}", self.askers);
@@ -325,7 +328,7 @@ impl Checker {
                 self.strangers.remove(&peer);
                 let older = self.attached.insert(*worker, (peer, now));
                 assert_eq!(older, None, "the older connection of {worker} was left open");
-                // It may be refused in the same step.
+                // The worker may be refused in the same step.
                 self.attached.retain(|_, (attached, _)| !self.closed.contains(attached));
                 self.alive.insert(*worker, now);
             }
@@ -368,7 +371,7 @@ impl Checker {
                 self.strangers.remove(&peer);
                 self.away.remove(server);
             }
-            // One that has no keys yet is not missed.
+            // A server without keys is not missed.
             Event::ServerCutOff { server, .. } if self.holders.contains(server) => {
                 self.away.insert(*server, now);
             }
@@ -408,14 +411,14 @@ impl Checker {
             let lease = self.job.membership.lease;
             assert!(now >= heard + lease, "{worker} was given up before its lease was over");
         }
-        // Whoever is replaced is not missed: somebody is there in its place.
+        // A replaced worker is not missed: another process has its slot.
         let missed = how != Departure::Replaced && self.ranks.counts(worker);
         if missed && self.ranks.running() && !self.drained {
             self.missed.entry(worker).or_insert(now);
         }
     }
 
-    /// Whether the run may end now for this reason.
+    /// Checks that the run may end now for `reason`.
     fn check_reason(&self, now: Time, reason: EndReason) {
         let membership = self.job.membership;
         let wanted = self.job.data.train.rows * u64::from(self.job.budget.epochs);
@@ -458,7 +461,7 @@ impl Checker {
         }
     }
 
-    /// Whether everything that must have happened by now has.
+    /// Checks that everything that is due by now has happened.
     fn check_times(&self, now: Time, server: &Server) {
         if self.began == Some(now) {
             return;
@@ -469,7 +472,7 @@ impl Checker {
         let membership = self.job.membership;
         let limit = membership.lease + self.late;
         if server.deadline().is_none() {
-            return; // it has finished
+            return; // the server has finished
         }
         for (peer, since) in &self.strangers {
             assert!(now <= *since + limit, "{peer} may be silent for ever");
@@ -478,7 +481,7 @@ impl Checker {
             assert!(now <= *heard + limit, "{worker} is dead, and nobody noticed");
         }
         if let Some((at, _)) = self.ended {
-            // The other servers are waited for as in training: they have a part of the result.
+            // The other servers are awaited as in training, since each holds a part of the result.
             let awaits = self.evaluations > 0 || self.job.servers > 1 || self.map > 0;
             assert!(now <= at + limit || awaits, "it does not come to its end");
         }
@@ -502,19 +505,19 @@ impl Checker {
         assert!(membership.on_loss != OnLoss::Stop || self.missed.is_empty(), "it did not stop");
     }
 
-    /// Whether the server has said that the run is over.
+    /// True if the server has reported the end of the run.
     #[must_use]
     pub(crate) const fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Whether nobody came or went from the start of the run to its end.
+    /// True if all workers were present at the start and none joined or departed before the end.
     #[must_use]
     pub(crate) const fn membership_was_fixed(&self) -> bool {
         self.ranks.fixed
     }
 
-    /// The server has finished.
+    /// Final checks once the server has finished.
     pub(crate) fn finish(&self, server: &Server, reason: EndReason) {
         self.books.close();
         assert!(self.alive.is_empty(), "some are there after the end: {:?}", self.alive);
@@ -524,7 +527,7 @@ impl Checker {
         let version = server.version().0;
         let is_lost = matches!(reason, EndReason::ServerLost(_));
         assert!(self.ended.is_some_and(|(_, end)| is_lost || end == reason), "{reason}");
-        // Values may have been pushed before anybody trained.
+        // Range pushes may have raised the version before any training.
         if version > 0 && server.ledger().assigned > 0 && !is_lost {
             assert_eq!(self.evaluated, Some(version), "the result was not evaluated");
         }

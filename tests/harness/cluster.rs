@@ -1,4 +1,5 @@
-//! A whole cluster in one process, over any transport.
+//! A whole cluster as threads of one process, over any transport. Use it to compare results across
+//! transports, or where a test needs real connections and only the outcome.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -19,7 +20,7 @@ use pstrain_wire::worker::EndReason;
 
 use crate::toy::{Toy, partition_of, parts_of};
 
-/// Which transport a cluster runs over.
+/// Transport of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Threads of one process.
@@ -35,11 +36,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All that move messages themselves.
+    /// The transports that move messages themselves.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Unix, Self::Tcp];
 }
 
-/// What came out of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Why it ended.
@@ -48,7 +49,7 @@ pub struct Outcome {
     pub parameters: Vec<f32>,
     /// The final version.
     pub version: u64,
-    /// What became of the mini-batches.
+    /// The server's final ledger of mini-batches.
     pub ledger: Ledger,
     /// Everything the server reported.
     pub events: Vec<Event>,
@@ -56,7 +57,7 @@ pub struct Outcome {
     pub workers: Vec<Result<EndReason, NodeError>>,
 }
 
-/// Runs `toy` over `kind`, all workers started at once.
+/// Runs `toy` over `kind`; all workers start at once.
 ///
 /// # Panics
 /// If anything but a node fails.

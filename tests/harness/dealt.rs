@@ -1,5 +1,5 @@
-//! A job in virtual time in which it is not each worker that goes through its own mini-batches one
-//! after another.
+//! A job in virtual time whose scheduler assigns the mini-batches, instead of each worker going
+//! through its own in order. Use it for shards, reassignment and work by speed.
 
 use pstrain_compute::id::PartId;
 use pstrain_compute::time::Time;
@@ -10,7 +10,7 @@ use pstrain_wire::worker::EndReason;
 use crate::toy::{Toy, partition_of, parts_of};
 use crate::virtual_job::VirtualJob;
 
-/// What came out of a run whose tasks are dealt out.
+/// Result of a run whose tasks are assigned.
 #[derive(Debug)]
 pub struct Dealt {
     /// Why it ended.
@@ -19,15 +19,15 @@ pub struct Dealt {
     pub parameters: Vec<f32>,
     /// The end of the training curve.
     pub point: Point,
-    /// What became of the mini-batches.
+    /// The final ledger of mini-batches.
     pub ledger: Ledger,
-    /// What the server reported.
+    /// The server's events, with their times.
     pub events: Vec<(Time, Event)>,
 }
 
-/// Faults of `workers` workers from numbers drawn at random: a worker, whether it crashes, is cut
-/// off or repeats a message, when, and how long after that it is back. Numbers beyond count from
-/// the first again.
+/// Fault schedule of `workers` workers from random numbers: a worker, a fault (crash, cut or
+/// repeated message), its time, and how much later the worker is back, in ms. Worker numbers wrap
+/// around.
 #[must_use]
 pub fn faults_of(workers: u32, drawn: &[(u32, usize, u64, u64)]) -> String {
     let item = |&(worker, what, at, until): &(u32, usize, u64, u64)| {
@@ -44,11 +44,11 @@ pub fn faults_of(workers: u32, drawn: &[(u32, usize, u64, u64)]) -> String {
     drawn.iter().map(item).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`. Who
-/// is given which mini-batches is not checked.
+/// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`. The
+/// assignment of mini-batches is not checked.
 ///
 /// # Panics
-/// If the texts make no sense, or the ledger does not balance.
+/// If a text does not parse, the ledger does not balance, or the saved and restored server differs.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {

@@ -1,4 +1,5 @@
-//! A server without a transport, fed with the bytes of pushes: what one costs, and nothing else.
+//! A server without a transport, fed with the bytes of pushes. Benchmarks and memory tests use it
+//! to measure the cost of a push and nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::toy::Toy;
 const TICK: Duration = Duration::from_micros(50);
 const FIRST: Incarnation = Incarnation(1);
 
-/// A server as its driver has it: bytes in, bytes out, and memory that goes round.
+/// A server as its driver holds it: bytes in, bytes out, and a buffer pool.
 #[derive(Debug)]
 pub struct Driven {
     server: Server,
@@ -29,9 +30,9 @@ pub struct Driven {
     spares: BufferPool,
     head: Vec<u8>,
     now: Time,
-    /// What each worker may push.
+    /// The push that each worker may send.
     given: Vec<Option<ParametersHeader>>,
-    /// The frame that a worker sends; kept for its memory.
+    /// The frame that a worker sends; kept to reuse its memory.
     frame: Vec<u8>,
     gradient: Arc<Vec<f32>>,
     bytes: usize,
@@ -39,7 +40,7 @@ pub struct Driven {
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 impl Driven {
-    /// A server to which `workers` workers have connected, all of which have asked for parameters.
+    /// A server with `workers` connected workers, all of which have pulled parameters.
     ///
     /// # Panics
     /// If the server refuses its own job.
@@ -47,7 +48,7 @@ impl Driven {
     pub fn new(consistency: ConsistencySpec, workers: u32) -> Self {
         let mut job = Toy::new(workers, workers as usize).job;
         job.mode = Mode::of(consistency);
-        // No epoch ends.
+        // So many rows that no epoch ends.
         job.data.train.rows = 1 << 40;
         let server = Server::new(job, 1).unwrap();
         let parameters = server.parameters().len();
@@ -100,22 +101,22 @@ impl Driven {
         }
     }
 
-    /// How many updates there have been.
+    /// Number of updates so far.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.server.point().version.0
     }
 
-    /// How many bytes went out.
+    /// Number of bytes sent.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes a gradient of each of the first `busy` workers that may push one.
+    /// Hands the server a gradient of each of the first `busy` workers that may push one.
     ///
     /// # Panics
-    /// If the server does not understand what it is sent.
+    /// If the server cannot decode a frame.
     pub fn turn(&mut self, busy: u32) {
         for worker in 0..busy {
             let Some(given) = self.given[worker as usize].take() else { continue };

@@ -1,17 +1,17 @@
-//! All that can happen to a small group of servers and its workers: every order in which messages
-//! arrive, and every moment at which processes crash, until nothing new comes up.
+//! Exhaustive enumeration of a small group of servers and its workers: every order in which
+//! messages arrive, and every moment at which processes crash, until no new state appears.
 //!
-//! The nodes are the real ones. What they hold is what their `Debug` shows, so two states of the
+//! The nodes are the real ones. The state of a node is what its `Debug` shows, so two states of the
 //! world with the same texts, the same messages under way and the same crashes left are one state.
-//! Each node is asked once for each of its states and inputs (an automaton); the world is
-//! a table of numbers after that.
+//! Each node handles each input once in each of its states (an automaton); after that the world is
+//! a table of numbers.
 //!
-//! What is left out changes nothing for anybody: the time (nothing is ever silent for a lease, and
-//! a pause before a dial is over at once, which is a message that takes longer), data that are
-//! ready and evaluations that are done at once, and that a connection is heard of before its first
-//! message. The coordinator learns at once what the other server has followed; it forgets decisions
-//! by that and nothing else. A server that crashes has lost its connections and nothing else, since
-//! it keeps its inputs; a worker has lost everything.
+//! The simplifications change no result. Time does not pass: no peer is silent for a lease, and a
+//! pause before a dial ends at once, which equals a message that takes longer. Data are ready and
+//! evaluations done at once, and a node learns of a connection with its first message. The
+//! coordinator learns at once which decisions the other server has followed, and uses that only to
+//! forget them. A server that crashes loses only its connections, since it keeps its inputs; a
+//! worker loses everything.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -28,53 +28,53 @@ use oracle::Oracle;
 pub use oracle::small_job;
 use world::World;
 
-/// How much there is to enumerate.
+/// Bounds of an enumeration.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Workers.
+    /// Number of workers.
     pub workers: u32,
     /// Updates until the budget is used up.
     pub rounds: u32,
-    /// Processes that crash and begin anew, at most.
+    /// Most crashes; each crashed process restarts.
     pub crashes: u8,
-    /// Whether all have joined and have their first parameters when it begins.
+    /// True if all workers have joined and have their first parameters at the start.
     pub joined: bool,
-    /// What takes time.
+    /// Which events take time.
     pub grain: Grain,
 }
 
-/// What takes time: of all else, only the moments before and after are looked at, and there is less
-/// to enumerate. What is said on a connection arrives in order, always.
+/// Which events take time. All others happen in the same step as their cause, which leaves less to
+/// enumerate. Messages on one connection always arrive in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grain {
     /// Each message.
     Messages,
-    /// Each message on a connection that is there. Connections are made, handshake included, and
-    /// lost in one step, with what is under way on them if a process has crashed.
+    /// Each message on an established connection. Connections are made, handshake included, and
+    /// lost in one step; if a process has crashed, messages under way on them are lost, too.
     Connections,
-    /// What servers hear from workers, and what the other server hears from the coordinator. All
-    /// else is heard in the same step, and gradients are computed in it.
+    /// Messages from workers to servers, and from the coordinator to the other server. All other
+    /// messages arrive in the same step, and gradients are computed in it.
     Decisions,
 }
 
-/// What was found.
+/// Result of an enumeration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// States of the world.
+    /// Number of states of the world.
     pub states: usize,
-    /// Steps from one of them to another.
+    /// Number of steps between them.
     pub steps: usize,
-    /// States in which everybody has finished.
+    /// Number of states in which all processes have finished.
     pub ends: usize,
-    /// States of the coordinator, the other server and all workers, each for itself.
+    /// Number of states of the coordinator, of the other server, and of all workers.
     pub local: [usize; 3],
 }
 
-/// Enumerates all there is.
+/// Enumerates all states within `bounds`.
 ///
 /// # Panics
-/// If in any state something is not as it must be, if nothing can happen though not all have
-/// finished, or if from some state there is no way to an end.
+/// If a check fails in some state, if nothing can happen although not all processes have finished,
+/// or if some state has no path to an end.
 #[must_use]
 pub fn enumerate(bounds: Bounds) -> Found {
     let mut automata = Automata::new(Oracle::new(bounds));
@@ -82,7 +82,7 @@ pub fn enumerate(bounds: Bounds) -> Found {
     let first = World::begin(bounds, &mut automata);
     known.number(&first.bytes());
     graph.states.push(State::default());
-    // Depth first: of all that is left to look at, little is known at a time.
+    // Depth first, so that few worlds wait to be explored at a time.
     let mut left = vec![(0, first)];
     while let Some((state, world)) = left.pop() {
         let actions = world.actions();
@@ -119,7 +119,7 @@ pub fn enumerate(bounds: Bounds) -> Found {
     }
 }
 
-/// Tells how a state came about.
+/// Prints how a state came about.
 #[expect(clippy::print_stderr, reason = "whoever reads of a failure wants to know")]
 fn tell(bounds: Bounds, way: &[u8], automata: &mut Automata) {
     let mut world = World::begin(bounds, automata);
@@ -131,7 +131,7 @@ fn tell(bounds: Bounds, way: &[u8], automata: &mut Automata) {
     eprintln!("{world:?}");
 }
 
-/// The states that have come up.
+/// The states that were found, by fingerprint.
 #[derive(Debug, Default)]
 struct Known {
     numbers: States,
@@ -141,7 +141,7 @@ struct Known {
 type States = std::collections::HashMap<u128, u32>;
 
 impl Known {
-    /// The number of a state, and whether it is new.
+    /// Returns the number of a state, and true if it is new.
     fn number(&mut self, bytes: &[u8]) -> (u32, bool) {
         let next = self.numbers.len() as u32;
         let number = *self.numbers.entry(fingerprint(bytes)).or_insert(next);
@@ -149,7 +149,7 @@ impl Known {
     }
 }
 
-/// Two different states have the same with a chance of 2^-128.
+/// Hashes a state: two different states collide with a probability of 2^-128.
 fn fingerprint(bytes: &[u8]) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
@@ -160,28 +160,28 @@ fn fingerprint(bytes: &[u8]) -> u128 {
     u128::from(half(0)) << 64 | u128::from(half(1))
 }
 
-/// All states by their numbers, and where they lead.
+/// All states by their numbers, and their successors.
 #[derive(Debug, Default)]
 struct Graph {
     states: Vec<State>,
-    /// The states that follow, those that follow one state together.
+    /// Successors; those of one state are adjacent.
     next: Vec<u32>,
-    /// What is being looked at.
+    /// The step that is being explored.
     under_way: Option<Step>,
 }
 
-/// A state, and which of all that can happen then happens.
+/// A state, and the index of the action taken there.
 type Step = (u32, u8);
 
-/// What is known of a state.
+/// Record of a state.
 #[derive(Debug, Default)]
 struct State {
-    /// Whence it came the first time.
+    /// The step that reached it first.
     came: Option<Step>,
-    /// Where those begin that follow it.
+    /// Index of its first successor in `Graph::next`.
     begin: usize,
     steps: u8,
-    /// Whether nothing more can happen.
+    /// True if nothing more can happen.
     ends: bool,
 }
 
@@ -190,7 +190,7 @@ impl Graph {
         &self.next[state.begin..][..state.steps.into()]
     }
 
-    /// What happened before a state; what was under way there comes last.
+    /// Returns the actions that lead to a state, and last the action being explored there.
     fn way_to(&self, state: u32) -> Vec<u8> {
         let (mut way, mut at) = (Vec::new(), state);
         way.extend(self.under_way.filter(|(from, _)| *from == state).map(|(_, action)| action));
@@ -202,13 +202,13 @@ impl Graph {
         way
     }
 
-    /// Whatever has happened, there is a way to an end.
+    /// Checks that every state has a path to an end.
     fn check_that_all_end(&self, tell: impl FnOnce(u32)) {
         let mut ends: Vec<bool> = self.states.iter().map(|state| state.ends).collect();
         let mut changes = true;
         while changes {
             changes = false;
-            // Most steps lead to a later state.
+            // Backwards, since most steps lead to a later state.
             for (number, state) in self.states.iter().enumerate().rev() {
                 if !ends[number] && self.next(state).iter().any(|&next| ends[next as usize]) {
                     ends[number] = true;

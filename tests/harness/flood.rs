@@ -1,4 +1,5 @@
-//! A flood of TLS hellos from many loopback addresses, bounded in number.
+//! A flood of TLS client hellos from many loopback addresses, bounded in number. Use it to test
+//! that unauthenticated connections do not hold up members.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -13,28 +14,28 @@ use pstrain_transports::WallClock;
 use socket2::{Domain, Socket, Type};
 
 const THREADS: u64 = 4;
-/// Connections that each thread leaves open, the latest ones.
+/// Connections that each thread keeps open, the most recent ones.
 const OPEN: usize = 64;
 
-/// A flood under way. It ends with the last hello, or when it is dropped.
+/// A flood in progress. It ends with the last hello, or when it is dropped.
 #[derive(Debug)]
 pub struct Flood {
     state: Arc<State>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The parts of a flood.
+/// Parameters of a flood.
 #[derive(Clone, Debug)]
 pub struct FloodSpec {
-    /// Where it goes.
+    /// The address of the server under attack.
     pub server: SocketAddrV4,
     /// The first message of a TLS handshake.
     pub hello: Vec<u8>,
-    /// From how many addresses, 127.0.0.2 and those after it.
+    /// Number of source addresses, 127.0.0.2 and those after it.
     pub addresses: u8,
-    /// Hellos per second, of all addresses together.
+    /// Hellos per second, over all addresses.
     pub rate: u64,
-    /// Hellos in all.
+    /// Total number of hellos.
     pub most: u64,
 }
 
@@ -58,19 +59,19 @@ impl Flood {
         Self { state, threads }
     }
 
-    /// Hellos that were sent.
+    /// Number of hellos sent.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.state.sent.load(Ordering::Relaxed)
     }
 
-    /// Connections that were not made, since the server's queue was full.
+    /// Number of connections that failed, since the server's queue was full.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.state.failed.load(Ordering::Relaxed)
     }
 
-    /// Whether all hellos were sent.
+    /// True once every hello was sent or has failed.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
@@ -113,22 +114,22 @@ fn send(state: &State, spec: &FloodSpec, thread: u64) {
 
 fn one(spec: &FloodSpec, from: Ipv4Addr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    // No connection lingers when it is closed: there are not so many ports.
+    // Connections do not linger when they are closed: there are not enough ports for that.
     socket.set_linger(Some(Duration::ZERO))?;
     socket.bind(&SocketAddr::from((from, 0)).into())?;
     socket.set_nonblocking(true)?;
-    // It is made by the time that this returns, unless the server's queue is full: then nothing can
-    // be written.
+    // The connection is established by the time that this returns, unless the server's queue is
+    // full: then the write below fails.
     let _under_way = socket.connect(&SocketAddr::from(spec.server).into());
     let mut stream = TcpStream::from(socket);
     stream.write_all(&spec.hello)?;
     Ok(stream)
 }
 
-/// Connects from an address of this machine.
+/// Connects from a specific address of this machine.
 ///
 /// # Errors
-/// If the address is not of this machine, or nobody listens.
+/// If `from` is not an address of this machine, or nothing listens at `to`.
 pub fn connect_from(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((from, 0)).into())?;
@@ -136,10 +137,10 @@ pub fn connect_from(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// The first message of a TLS client that `dial` starts at the address it is given.
+/// Returns the first message of the TLS client that `dial` starts at the address that it receives.
 ///
 /// # Errors
-/// If nothing comes, or what comes is no TLS.
+/// If the client sends nothing within 20 seconds, or something that is not TLS.
 pub fn tls_hello(dial: impl FnOnce(&str)) -> io::Result<Vec<u8>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     dial(&listener.local_addr()?.to_string());

@@ -1,4 +1,5 @@
-//! Nothing twice, nothing unaccounted for: what a server's events and its ledger must agree on.
+//! Exactly-once check of a server's events against its ledger: nothing applied twice, nothing
+//! unaccounted for. Use it on the events of any run that has ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,10 +7,10 @@ use pstrain_compute::id::{Sequence, WorkerId};
 use pstrain_roles::node::{Event, Ledger};
 
 /// Checks that every push was applied at most once and that the ledger balances with the events of
-/// a run that is over.
+/// a run that has ended.
 ///
 /// # Panics
-/// If anything is amiss.
+/// If a check fails.
 pub fn check_exactly_once(events: &[Event], ledger: &Ledger) {
     let mut applied = BTreeSet::new();
     let mut accepted = BTreeMap::new();
@@ -27,7 +28,7 @@ pub fn check_exactly_once(events: &[Event], ledger: &Ledger) {
                 if allowed.front() == Some(sequence) {
                     allowed.pop_front();
                 } else {
-                    granted += 1; // called off, and so given out again before it came
+                    granted += 1; // called off, and so granted again before it arrived
                 }
             }
             Event::Granted { worker, sequence, .. } => {

@@ -1,4 +1,5 @@
-//! Messages of every kind with fields of every size, from a random stream.
+//! Random messages of every kind, with fields of every size. Use it to test codecs and hostile
+//! input.
 
 mod group;
 
@@ -36,10 +37,10 @@ use pstrain_wire::{
 
 use crate::toy::Toy;
 
-/// How many kinds of messages there are.
+/// Number of message kinds.
 pub const KINDS: u64 = 52;
 
-/// The bytes of `message` on the wire.
+/// Returns the bytes of `message` on the wire.
 #[must_use]
 pub fn frame(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -47,7 +48,7 @@ pub fn frame(message: &Message) -> Vec<u8> {
     bytes
 }
 
-/// Makes messages.
+/// Generator of messages.
 #[derive(Debug)]
 pub struct Messages {
     rng: Random,
@@ -62,13 +63,13 @@ impl Messages {
         Self { rng, job: Toy::new(3, 12).job, most }
     }
 
-    /// A message of any kind.
+    /// Returns a message of any kind.
     pub fn any(&mut self) -> Message {
         let kind = self.rng.below(KINDS) + 1;
         self.of_kind(kind)
     }
 
-    /// A message of the kind with this number, 1 to [`KINDS`].
+    /// Returns a message of the kind with this number, 1 to [`KINDS`].
     pub fn of_kind(&mut self, kind: u64) -> Message {
         match kind {
             1 => Message::Hello(self.hello()),
@@ -141,7 +142,7 @@ impl Messages {
         }
     }
 
-    /// A number of any magnitude: small ones are as likely as large ones.
+    /// Returns a number of any magnitude: all bit lengths are equally likely.
     fn number(&mut self) -> u64 {
         let bits = self.rng.below(65) as u32;
         if bits == 0 { 0 } else { self.rng.bits() >> (64 - bits) }
@@ -168,7 +169,7 @@ impl Messages {
         (0..self.count()).map(|_| self.rng.bits() as u8).collect()
     }
 
-    /// Values of any bit pattern: also infinities, subnormal numbers and every NaN.
+    /// Returns values of any bit pattern, also infinities, subnormal numbers and every NaN.
     fn values(&mut self) -> Arc<Vec<f32>> {
         Arc::new((0..self.count()).map(|_| f32::from_bits(self.rng.bits() as u32)).collect())
     }
@@ -269,7 +270,7 @@ impl Messages {
         [Stage::Asks, Stage::Binds, Stage::Releases][self.rng.below(3) as usize]
     }
 
-    /// A message of a server and its standby, or of either and a worker.
+    /// Returns a message between a server and its standby, or between either and a worker.
     fn of_replicas(&mut self, kind: u64) -> Message {
         match kind {
             26 => Message::Follow(Follow {
@@ -401,8 +402,8 @@ impl Messages {
         self.encoded(header)
     }
 
-    /// A push whose bytes are not those that its filters made, or that says anything of the form in
-    /// which it travels, often with `most` keys or fewer.
+    /// Returns a push whose encoded bytes were changed, or one with a random form and bytes, often
+    /// with at most `most` keys.
     pub fn hostile_push(&mut self, most: u64) -> Message {
         let mut push = self.push();
         if let Some(encoded) = push.encoded.as_mut().map(Arc::make_mut) {
@@ -449,7 +450,7 @@ impl Messages {
         Form { keys: chosen, values }
     }
 
-    /// A push that travels in the form of any chain of filters, if one of them makes it shorter.
+    /// Returns a push encoded by a random chain of filters, if they make it shorter.
     fn encoded(&mut self, mut header: PushHeader) -> Push {
         const CHAINS: [&str; 8] = [
             "zero-skip",

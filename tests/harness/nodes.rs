@@ -1,4 +1,5 @@
-//! Servers and workers one by one, each on a thread, to be watched, stopped and killed.
+//! Single servers and workers, each on a thread and over TCP. Use it where a test must watch, stop
+//! or kill individual nodes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use pstrain_wire::{Limits, Message};
 
 use crate::toy::{Toy, partition_of, parts_of};
 
-/// A transport that can be taken away from its node, as if the process had been killed.
+/// A transport that can be taken from its node, as if the process had been killed.
 struct Mortal {
     inner: SocketTransport,
     killed: Arc<AtomicBool>,
@@ -73,7 +74,7 @@ impl Transport for Mortal {
     }
 }
 
-/// Ends a node from outside.
+/// Control over a running node.
 #[derive(Clone, Debug)]
 struct Reins {
     killed: Arc<AtomicBool>,
@@ -93,7 +94,7 @@ impl Reins {
     }
 }
 
-/// What a node has reported so far.
+/// The events that a node has reported so far.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<(Mutex<Vec<Event>>, Condvar)>);
 
@@ -119,35 +120,35 @@ impl Log {
     }
 }
 
-/// A server on a thread of its own, listening on TCP.
+/// A server on its own thread, listening on TCP.
 #[derive(Debug)]
 pub struct ServerThread {
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: Address,
     reins: Reins,
     log: Log,
     thread: JoinHandle<Option<ServerEnd>>,
 }
 
-/// How a server ended.
+/// Result of a server.
 #[derive(Debug)]
 pub struct ServerEnd {
-    /// Why.
+    /// Why it ended.
     pub reason: EndReason,
     /// The final parameters.
     pub parameters: Vec<f32>,
-    /// What became of the mini-batches.
+    /// The final ledger of mini-batches.
     pub ledger: Ledger,
-    /// Everything it reported.
+    /// All events that it reported.
     pub events: Vec<Event>,
 }
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 impl ServerThread {
-    /// A server for the job of `toy`.
+    /// Starts a server for the job of `toy`.
     ///
     /// # Panics
-    /// If it cannot listen or the job makes no sense.
+    /// If it cannot listen or the job is invalid.
     #[must_use]
     pub fn start(toy: &Toy) -> Self {
         let inner = SocketTransport::listen(&"127.0.0.1:0".parse().unwrap()).unwrap();
@@ -177,7 +178,7 @@ impl ServerThread {
         Self { address, reins, log, thread }
     }
 
-    /// Waits until `found` in what the server has reported since it started.
+    /// Waits until `found` accepts the events that the server has reported since it started.
     ///
     /// # Panics
     /// If it takes too long.
@@ -197,12 +198,12 @@ impl ServerThread {
         });
     }
 
-    /// Asks it to finish in order.
+    /// Tells the server to finish in order.
     pub fn drain(&self) {
         self.reins.handle.post(Input::Drain);
     }
 
-    /// Takes its transport away, without a word to anybody.
+    /// Takes its transport away, without a goodbye to any peer.
     pub fn kill(self) {
         self.reins.kill();
         let _ended = self.thread.join();
@@ -218,7 +219,7 @@ impl ServerThread {
     }
 }
 
-/// A worker on a thread of its own, over TCP.
+/// A worker on its own thread, over TCP.
 #[derive(Debug)]
 pub struct WorkerThread {
     reins: Reins,
@@ -228,7 +229,8 @@ pub struct WorkerThread {
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 impl WorkerThread {
-    /// A worker with the examples of `toy` that dials `address` and wants the id `worker`.
+    /// Starts a worker with the examples of `toy` that dials `address` and asks for the id
+    /// `worker`.
     ///
     /// # Panics
     /// If the system gives no sockets.
@@ -258,7 +260,7 @@ impl WorkerThread {
         Self { reins, log, thread }
     }
 
-    /// Waits until `found` in what the worker has reported since it started.
+    /// Waits until `found` accepts the events that the worker has reported since it started.
     ///
     /// # Panics
     /// If it takes too long.
@@ -266,12 +268,12 @@ impl WorkerThread {
         self.log.wait_for(what, found);
     }
 
-    /// Asks it to finish in order.
+    /// Tells the worker to finish in order.
     pub fn drain(&self) {
         self.reins.handle.post(Input::Drain);
     }
 
-    /// Takes its transport away, without a word to anybody.
+    /// Takes its transport away, without a goodbye to any peer.
     pub fn kill(self) {
         self.reins.kill();
         let _ended = self.thread.join();
@@ -280,7 +282,7 @@ impl WorkerThread {
     /// Waits for its end.
     ///
     /// # Errors
-    /// Why it could not go on.
+    /// The worker's own error.
     ///
     /// # Panics
     /// If it was killed.

@@ -1,4 +1,5 @@
-//! Policies drawn at random: every kind, with numbers that make sense for the job.
+//! Random consistency policies and rules: every kind, with numbers that fit the job. Random
+//! schedules draw their modes here.
 
 use pstrain_compute::rng::Random;
 use pstrain_policy::consistency::ConsistencySpec;
@@ -29,12 +30,12 @@ pub(crate) fn draw_policy(rng: &mut Random, workers: u32) -> ConsistencySpec {
     }
 }
 
-/// Draws what a job may be switched to for `workers` workers: a policy, or one that chooses itself.
+/// Draws a policy to which a job of `workers` workers may be switched; sometimes `auto`.
 pub(crate) fn draw_next(rng: &mut Random, workers: u32) -> ConsistencySpec {
     if rng.below(8) == 0 { ConsistencySpec::Auto } else { draw_policy(rng, workers) }
 }
 
-/// Draws what gradients count for under the consistency of `mode`, as far as they go together.
+/// Draws staleness and participation rules; `mode` stays as it is if they do not fit together.
 pub(crate) fn draw_rules(rng: &mut Random, mode: Mode) -> Mode {
     let staleness = pick(rng, &STALENESS);
     let participation = pick(rng, &PARTICIPATION);
@@ -43,7 +44,7 @@ pub(crate) fn draw_rules(rng: &mut Random, mode: Mode) -> Mode {
     changed.unwrap_or(mode)
 }
 
-/// Draws a setting of the mode and a value for it: most of them make sense.
+/// Draws a setting of the mode and a value for it, most of them valid.
 pub(crate) fn draw_control(rng: &mut Random, workers: u32) -> (String, String) {
     let (key, value) = match rng.below(12) {
         0..5 => ("consistency", draw_next(rng, workers).to_string()),
@@ -72,7 +73,7 @@ fn pick(rng: &mut Random, words: &[&'static str]) -> &'static str {
     words[rng.below(words.len() as u64) as usize]
 }
 
-/// The policy's word, without its number.
+/// Returns the name of the policy, without its number.
 #[must_use]
 pub fn kind_of_policy(policy: ConsistencySpec) -> String {
     let text = policy.to_string();
@@ -98,7 +99,7 @@ pub const POLICIES: [&str; 15] = [
     "ssp",
 ];
 
-/// The most gradients that one worker alone may have to give before there is an update.
+/// Most gradients that a single worker may have to give before there is an update.
 pub(crate) fn most_gradients(policy: ConsistencySpec) -> u32 {
     use ConsistencySpec as C;
     match policy {

@@ -1,4 +1,5 @@
-//! Transports without nodes: what a driver would see of them, one event at a time.
+//! Transports without nodes: exposes what a driver would see, one event at a time. Use it to test
+//! that transports conform to their contract.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,15 +17,15 @@ use crate::toy::Toy;
 
 /// Limits that nothing in a test exceeds by accident.
 pub const OPEN: Limits = Limits { control: 1 << 24, payload: 1 << 28 };
-/// After this long without an event a test has failed.
+/// Time without an event after which a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A transport of any kind and the events it gave.
+/// A transport of any kind, and its events.
 pub struct Probe {
     /// The transport.
     pub transport: Box<dyn Transport + Send>,
     events: VecDeque<TransportEvent>,
-    /// How often it said that part of a message is there. When that happens is chance.
+    /// `Receiving` events, which are only counted: their timing is chance.
     pub parts: u64,
 }
 
@@ -36,13 +37,13 @@ impl std::fmt::Debug for Probe {
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 impl Probe {
-    /// Watches `transport`.
+    /// Wraps `transport`.
     #[must_use]
     pub fn new(transport: impl Transport + Send + 'static) -> Self {
         Self { transport: Box::new(transport), events: VecDeque::new(), parts: 0 }
     }
 
-    /// Lets the transport work once, for at most `span`; says whether it has events.
+    /// Lets the transport work once, for at most `span`. Returns true if it has events.
     ///
     /// # Panics
     /// If the transport fails.
@@ -59,25 +60,25 @@ impl Probe {
         !self.events.is_empty()
     }
 
-    /// Tells the transport that its node was welcomed to a job with these links.
+    /// Notifies the transport that its node was welcomed to a job with these links.
     ///
     /// # Panics
-    /// If `links` are none.
+    /// If `links` do not parse.
     pub fn welcome(&mut self, links: &str) {
         let mut job = Toy::new(1, 8).job;
-        // Nothing is held for so long that it would be heard of in parts.
+        // The lease is so long that no message that is held back is reported in parts.
         job.membership.lease = Duration::from_secs(3600);
         job.scenario = Scenario::parse(links, "none", "none").unwrap().to_text();
         let (worker, job) = (WorkerId(0), Box::new(job));
         self.transport.note(&Event::Welcomed { worker, resumed: false, job });
     }
 
-    /// The next event that is there already, without letting the transport work.
+    /// Returns the next event that is there already, without letting the transport work.
     pub fn pop(&mut self) -> Option<TransportEvent> {
         self.events.pop_front()
     }
 
-    /// The next event.
+    /// Returns the next event.
     ///
     /// # Panics
     /// If none comes.
@@ -89,7 +90,7 @@ impl Probe {
         self.events.pop_front().unwrap_or_else(|| panic!("no event within {PATIENCE:?}"))
     }
 
-    /// The next event, which comes only if `other` works as well.
+    /// Returns the next event, while `other` works as well: the event depends on it.
     ///
     /// # Panics
     /// If none comes.
@@ -101,7 +102,7 @@ impl Probe {
         self.event()
     }
 
-    /// The peer of the next event, which must be a connection.
+    /// Returns the peer of the next event, which must be a connection.
     ///
     /// # Panics
     /// If something else happens.
@@ -112,7 +113,7 @@ impl Probe {
         }
     }
 
-    /// The peer of the next event, which must be a dial that succeeded.
+    /// Returns the peer of the next event, which must be a dial that succeeded.
     ///
     /// # Panics
     /// If something else happens.
@@ -123,7 +124,7 @@ impl Probe {
         }
     }
 
-    /// The next event, which must be a message.
+    /// Returns the next event, which must be a message.
     ///
     /// # Panics
     /// If something else happens.
@@ -134,7 +135,7 @@ impl Probe {
         }
     }
 
-    /// The next event, which must be the end of a connection.
+    /// Returns the peer and the reason of the next event, which must be the end of a connection.
     ///
     /// # Panics
     /// If something else happens.
@@ -145,7 +146,7 @@ impl Probe {
         }
     }
 
-    /// Why the dial that was begun did not succeed.
+    /// Returns why the next event, a failed dial, failed, and whether that is permanent.
     ///
     /// # Panics
     /// If something else happens.
@@ -157,11 +158,11 @@ impl Probe {
     }
 }
 
-/// A server's transport, and the way to dial it.
+/// A server's transport, and a way to dial it.
 pub struct Net {
     /// The server.
     pub server: Probe,
-    /// Where it listens, if that is anywhere.
+    /// The address at which it listens, if its transport has addresses.
     pub address: Option<Address>,
     dial: Box<dyn Fn() -> Probe + Send>,
     /// The folder of the Unix socket.
@@ -221,7 +222,8 @@ impl Net {
         (self.dial)()
     }
 
-    /// Connects `client` and lifts the limits; returns the peer at the client and at the server.
+    /// Connects `client` and lifts the limits. Returns the server's peer id at the client, and the
+    /// client's at the server.
     pub fn connect(&mut self, client: &mut Probe) -> (PeerId, PeerId) {
         client.transport.dial(&Target::Server);
         let at_server = self.server.connected();
@@ -231,7 +233,8 @@ impl Net {
         (at_client, at_server)
     }
 
-    /// A server with one client: the client, the server's peer at it, and it at the server.
+    /// Returns a server, one connected client, the server's peer id at the client, and the client's
+    /// at the server.
     #[must_use]
     pub fn pair(kind: Kind) -> (Self, Probe, PeerId, PeerId) {
         let mut net = Self::new(kind);
@@ -240,7 +243,7 @@ impl Net {
         (net, client, at_client, at_server)
     }
 
-    /// Stops the server and returns a transport that can only dial where it was.
+    /// Stops the server and returns a transport that can only dial its former address.
     #[must_use]
     pub fn abandon(self) -> Probe {
         let dialer = self.dialer();

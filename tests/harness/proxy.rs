@@ -1,5 +1,5 @@
-//! A bad network between workers and a server: a TCP proxy that cuts, stalls, damages bytes, loses
-//! them, and heals.
+//! TCP proxy that imitates a bad network: it cuts connections, stalls, damages or loses bytes, and
+//! heals. Use it between real workers and a real server.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,37 +26,38 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Whether new connections are let through.
+    /// True if new connections are let through.
     open: bool,
     stalled: bool,
     ended: bool,
-    /// Both ends of every connection so far.
+    /// Both ends of every connection since the last cut.
     pairs: Vec<[TcpStream; 2]>,
-    /// How many of the next connections are disturbed after a while, and how.
+    /// Number of the next connections to disturb, and how.
     left: u64,
     how: Disturbance,
-    /// After how many bytes.
+    /// Number of bytes before the disturbance, drawn from this range.
     after: Range<u64>,
-    /// Connections that were.
+    /// Connections that were disturbed.
     disturbed: u64,
     rng: Random,
 }
 
-/// An event that befalls a connection after a while.
+/// A disturbance of a connection after some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
-    /// It is cut.
+    /// The connection is cut.
     Cut,
-    /// A bit of the next byte is another.
+    /// A bit of the next byte is flipped.
     Flip,
-    /// So many of the next bytes that come together are lost, and those after them are not.
+    /// Up to so many of the next bytes of one read are lost; the bytes after them arrive.
     Lose(usize),
 }
 
-/// The disturbance ahead of a connection, and after how many bytes, both ways together.
+/// The pending disturbance of a connection, and the bytes until then, both ways together.
 type PushOutcome = Arc<Mutex<Option<(u64, Disturbance)>>>;
 
-/// Disturbs bytes of a connection if it is time to; whether the connection is to be cut after them.
+/// Disturbs the bytes of a connection if it is time to. Returns true if the connection must be cut
+/// after them.
 fn befall(fate: &PushOutcome, bytes: &mut Vec<u8>, shared: &Shared) -> bool {
     let mut fate = fate.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((after, how)) = &mut *fate else { return false };
@@ -82,7 +83,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until bytes may go on.
+    /// Waits until bytes may pass.
     fn pass(&self) {
         let mut state = self.lock();
         while state.stalled && !state.ended {
@@ -93,11 +94,11 @@ impl Shared {
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 impl Proxy {
-    /// A proxy in front of `server`, which lets everything through for now. `rng` decides where
-    /// connections are cut.
+    /// A proxy in front of `server` that lets everything through at first. `rng` decides where
+    /// connections are disturbed.
     ///
     /// # Panics
-    /// If it cannot listen.
+    /// If it cannot listen, or `server` is not TCP.
     #[must_use]
     pub fn new(server: &Address, rng: Random) -> Self {
         let Address::Tcp(server) = server.clone() else { panic!("{server} is not TCP") };
@@ -129,13 +130,13 @@ impl Proxy {
         Self { address, shared, accepting: Some(accepting) }
     }
 
-    /// Where workers dial.
+    /// The address for workers to dial.
     #[must_use]
     pub fn address(&self) -> Address {
         Address::Tcp(self.address.to_string())
     }
 
-    /// Cuts every connection, and every new one at once, until [`Self::heal`].
+    /// Cuts every connection, and each new one at once, until [`Self::heal`].
     pub fn cut(&self) {
         let mut state = self.shared.lock();
         state.open = false;
@@ -144,7 +145,7 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Holds every byte back, as a network does that has lost its way, until [`Self::heal`].
+    /// Holds back every byte, like a network that has lost its route, until [`Self::heal`].
     pub fn stall(&self) {
         self.shared.lock().stalled = true;
     }
@@ -158,13 +159,13 @@ impl Proxy {
     }
 
     /// Disturbs each of the next `times` connections after a random number of bytes of `after`,
-    /// wherever in a message that is.
+    /// anywhere in a message.
     pub fn disturb(&self, times: u64, how: Disturbance, after: Range<u64>) {
         let mut state = self.shared.lock();
         (state.left, state.how, state.after) = (times, how, after);
     }
 
-    /// How many connections were disturbed in that way.
+    /// Number of connections that were disturbed.
     #[must_use]
     pub fn times_disturbed(&self) -> u64 {
         self.shared.lock().disturbed
@@ -190,7 +191,7 @@ fn cut(state: &mut State) {
     }
 }
 
-/// Connects a client with the server, if the network lets it.
+/// Connects a client to the server, if the proxy is open.
 fn connect(shared: &Arc<Shared>, client: TcpStream, server: &str) {
     let mut state = shared.lock();
     if !state.open {
@@ -218,7 +219,7 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: &str) {
     }
 }
 
-/// Carries bytes one way until the end, or until the connection is cut.
+/// Carries bytes in one direction until the end, or until the connection is cut.
 fn pump(shared: &Shared, fate: &PushOutcome, mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
@@ -229,7 +230,7 @@ fn pump(shared: &Shared, fate: &PushOutcome, mut from: TcpStream, mut to: TcpStr
             break;
         }
     }
-    // The end of a stream is held back like everything else.
+    // The end of a stream is held back, too.
     shared.pass();
     for stream in [from, to] {
         let _gone = stream.shutdown(Shutdown::Both);

@@ -1,4 +1,5 @@
-//! A client without a transport: it writes the bytes it likes and reads what comes back.
+//! A client without a transport: it writes arbitrary bytes and reads the answers. Use it to violate
+//! the protocol.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -14,19 +15,19 @@ use pstrain_wire::{Decoder, Limits, Message};
 
 use crate::messages::frame;
 
-/// A connection to a server, by hand.
+/// A raw connection to a server.
 #[derive(Debug)]
 pub struct RawPeer {
     stream: File,
     decoder: Decoder,
 }
 
-/// What came from the server.
+/// Result of waiting for the server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Received {
     /// A message.
     Message(Message),
-    /// Nothing in the time given.
+    /// Nothing within the timeout.
     Nothing,
     /// The server has closed the connection.
     End,
@@ -37,10 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 impl RawPeer {
-    /// A connection to `address`, which gives up waiting for an answer after `silence`.
+    /// Connects to `address`, with a timeout of `silence` for each answer.
     ///
     /// # Panics
-    /// If nobody listens there.
+    /// If nothing listens there.
     #[must_use]
     pub fn connect_with(address: &Address, silence: Duration) -> Self {
         let stream: OwnedFd = match address {
@@ -59,10 +60,10 @@ impl RawPeer {
         Self { stream: File::from(stream), decoder: Decoder::new(ANY) }
     }
 
-    /// A patient connection to `address`.
+    /// Connects to `address`, with a timeout of ten seconds.
     ///
     /// # Panics
-    /// If nobody listens there.
+    /// If nothing listens there.
     #[must_use]
     pub fn connect(address: &Address) -> Self {
         Self::connect_with(address, PATIENCE)
@@ -84,10 +85,10 @@ impl RawPeer {
         self.write(&frame(message));
     }
 
-    /// What comes next.
+    /// Waits for what the server sends next.
     ///
     /// # Panics
-    /// If what comes is no frame.
+    /// If it is not a valid frame.
     pub fn receive(&mut self) -> Received {
         let mut buffer = [0; 64 * 1024];
         loop {
@@ -104,9 +105,9 @@ impl RawPeer {
         }
     }
 
-    /// Whether the other end is gone for good, so that what is written comes back as an error.
+    /// True if the other end is gone for good, so that writes fail.
     pub fn is_reset(&mut self) -> bool {
-        // The first write finds out, the second is told.
+        // The first write provokes the reset, the second one reports it.
         (0..2).any(|_| {
             let refused = self.stream.write_all(&[0]).is_err();
             std::thread::sleep(Duration::from_millis(5));
@@ -114,7 +115,7 @@ impl RawPeer {
         })
     }
 
-    /// The next message.
+    /// Returns the next message.
     ///
     /// # Panics
     /// If none comes.

@@ -1,13 +1,13 @@
-//! Real data sets, which are not part of the project.
+//! Location of real data sets, which are not part of the project.
 
 use std::path::{Path, PathBuf};
 
-/// The folder of the data set `name`: in `$PSTRAIN_DATA`, or in `../shared/data` next to the
-/// workspace.
+/// Returns the folder of the data set `name`: in `$PSTRAIN_DATA`, or in `../shared/data` next to
+/// the workspace.
 ///
 /// # Panics
 ///
-/// If there is none. Tests that need it are ignored then, by a `cfg` of the build script.
+/// If there is none. A `cfg` of the build script ignores the tests that need it in that case.
 #[must_use]
 pub fn real_data(name: &str) -> PathBuf {
     let near = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");

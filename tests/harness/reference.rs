@@ -1,4 +1,4 @@
-//! BSP written down once more, without a server: the oracle of the equivalence tests.
+//! Sequential BSP without a server: the oracle of the equivalence tests.
 
 use pstrain_compute::id::{BatchId, Version, WorkerId};
 use pstrain_compute::model::Model;
@@ -9,8 +9,8 @@ use pstrain_policy::trainer::Trainer;
 
 use crate::toy::{Toy, partition_of};
 
-/// The parameters after sequential SGD over the union of the workers' mini-batches, summed in
-/// worker order, until the global budget is used up.
+/// Returns the parameters after sequential SGD over the union of the workers' mini-batches, summed
+/// in worker order, until the global budget is used up.
 ///
 /// # Panics
 /// If the job cannot be built.

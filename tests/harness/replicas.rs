@@ -1,9 +1,10 @@
-//! Servers, their standbys and workers in one random schedule: processes are killed or stopped,
-//! machines are cut off from one another, and somebody starts a new standby after a while.
+//! Lab for failover: servers, their standbys and workers in one random schedule. Processes are
+//! killed or stopped, machines are cut off from one another, and new standbys start after a while.
+//! Use it to test elections, takeovers and fencing.
 //!
-//! What must hold whatever happens: a version of the parameters is the same to everybody who ever
-//! sees it, and what a push has become is the same whoever says it. Two servers that lead at a time
-//! could not keep that up for long.
+//! Two invariants hold in every schedule: a version of the parameters is the same for every worker
+//! that sees it, and every server reports the same fate of a push. Two servers that lead at the
+//! same time would soon break them.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -32,85 +33,85 @@ use crate::toy::{Toy, parts_of};
 use crashes::Disk;
 use machines::{Item, Link, Return};
 
-/// What may befall the machines.
+/// Faults of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbances {
-    /// Nothing, and there is no standby either.
+    /// No faults, and no standbys.
     None,
-    /// Nothing, with standbys.
+    /// No faults, with standbys.
     Calm,
-    /// All there is, as long as no more than one of the two servers is concerned at a time.
+    /// All kinds of faults, but never of both replicas of a server at the same time.
     One,
-    /// The two lose each other, and one of them dies while it asks the workers to follow it: before
-    /// so many of them have promised.
+    /// The replicas of a server lose each other, and the one of this rank dies during its election:
+    /// when it receives so many votes, before it handles the last.
     Ambush(Rank, u32),
-    /// The two lose each other, and the one that leads binds the workers; then the other is back,
-    /// and it dies before that hears of it.
+    /// The replicas of a server lose each other, and the primary binds the workers. Then the
+    /// standby returns, and the primary dies before the standby learns of that.
     Return,
-    /// Servers keep a log, and crash and begin anew: one of the two, or both at a time.
+    /// Servers keep a log. One replica of a server or both at a time crash and restart.
     Crashes,
-    /// They keep a log, and the standby of the last crashes and is back at once.
+    /// Servers keep a log. The standby of the last server crashes and restarts at once.
     Blinks,
-    /// There is no standby, and the last server is cut off from all others for some leases.
+    /// There are no standbys, and the last server is cut off from all others for some leases.
     Away,
 }
 
-/// Which of the two servers.
+/// Role of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// The one that leads.
+    /// The replica that leads.
     Primary,
-    /// The one that stands by.
+    /// The replica that stands by.
     Standby,
 }
 
-/// How a schedule went.
+/// Result of a schedule.
 #[derive(Debug)]
 pub struct Replicated {
-    /// How the run ended, by whoever led then.
+    /// How the run ended, as the last leader says.
     pub reason: Option<EndReason>,
-    /// The parameters there.
+    /// The parameters of that leader.
     pub parameters: Vec<f32>,
-    /// The version they are.
+    /// The version of these parameters.
     pub version: Version,
-    /// What became of the mini-batches.
+    /// The ledger of mini-batches of that leader.
     pub ledger: Ledger,
-    /// How often a standby took over.
+    /// Takeovers by a standby.
     pub takeovers: u64,
-    /// Requests of standbys to be followed.
+    /// Requests for votes that standbys sent.
     pub asked: u64,
-    /// How often a primary went on without its standby.
+    /// Times that a primary continued without its standby.
     pub alone: u64,
-    /// How often a server heard that it leads no more.
+    /// Servers that learned that they were deposed.
     pub deposed: u64,
     /// Workers that were given up.
     pub departed: u64,
-    /// What of gradients went to standbys.
+    /// The form in which gradients went to standbys.
     pub replicate: Replicate,
     /// Pushes that a standby was sent without their values.
     pub bare: u64,
     /// Gradients that a standby was sent, combined or as they came.
     pub replicated: u64,
-    /// Servers that died when workers were bound to them and the standby was back.
+    /// Primaries that died when workers were bound to them and the standby was back.
     pub returns: u64,
-    /// How often a server came or went, by whoever led then.
+    /// Joins and leaves of servers, as the leader reported.
     pub moves: u64,
-    /// The servers that another took the place of.
+    /// Servers that were replaced by another replica.
     pub replaced: Vec<Replaced>,
 }
 
-/// A server that led until something befell it, and that another took the place of.
+/// A server that led until a fault hit it, and that was then replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// The way in which it was replaced.
+    /// The fault.
     pub fate: PushOutcome,
-    /// Whether it coordinated.
+    /// True if it was the coordinator.
     pub coordinated: bool,
-    /// The time from that until another led.
+    /// Time from the fault until another replica led.
     pub led: Duration,
-    /// The time from that until there was an update again; none if there was none.
+    /// Time from the fault until the next update; `None` if there was none.
     pub updated: Option<Duration>,
-    /// The way to another process takes as long as this, or up to twice as long.
+    /// Least latency between two processes. A message takes up to twice as long.
     pub delay: Duration,
 }
 
@@ -125,15 +126,15 @@ pub enum PushOutcome {
     CutOff,
 }
 
-/// A process: a replica of the server, or a worker.
+/// A process: a replica of a server, or a worker.
 #[derive(Debug)]
 struct Process {
     node: Box<Machine>,
-    /// The machine it runs on: two that are cut off cannot reach one another.
+    /// True while the process is alive.
     runs: bool,
-    /// Until when it is stopped, with what came meanwhile.
+    /// The end of its stop, with the inputs that came meanwhile.
     stopped: Option<(Time, Vec<(usize, Input)>)>,
-    /// When it is woken.
+    /// Times at which it is woken.
     wakes: BTreeSet<Time>,
     disk: Disk,
 }
@@ -141,7 +142,8 @@ struct Process {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "each is in a box of its own")]
 enum Machine {
-    /// One of `server`, which dials `address` if it stands by, and the coordinator.
+    /// A replica of `server`. `address` is that of the leader if it stands by, else empty;
+    /// `coordinator` is the address of the coordinator.
     Replica {
         node: Replica,
         server: u32,
@@ -163,9 +165,9 @@ impl Machine {
 
 #[derive(Debug)]
 enum Happening {
-    /// An input of a process's own.
+    /// An input that does not come over a link.
     To(usize, Input),
-    /// Something on a link arrives at one of its ends.
+    /// The next item on a link arrives at one of its ends.
     Arrives {
         link: usize,
         at_callee: bool,
@@ -185,7 +187,7 @@ enum Happening {
     Leave,
 }
 
-/// The whole of it.
+/// The machines, their network and the schedule.
 #[derive(Debug)]
 struct Lab {
     toy: Toy,
@@ -196,43 +198,45 @@ struct Lab {
     happenings: BTreeMap<u64, Happening>,
     processes: Vec<Process>,
     links: Vec<Link>,
-    /// Pairs of processes that cannot reach one another now.
+    /// Pairs of processes that cannot reach each other now.
     cut: Vec<(usize, usize)>,
     calm: bool,
     disturbed: bool,
-    /// Until when the two get over what befell them: what befalls both at a time may end the run.
+    /// Time until which replicas recover from the last fault: simultaneous faults of both may end
+    /// the run.
     settles_until: Time,
     delay: Duration,
     compute: Vec<Duration>,
     seen: BTreeMap<(Version, KeyRange), Vec<f32>>,
     decided: BTreeMap<(WorkerId, Incarnation, Sequence), bool>,
-    /// Who dies, and the promises it has until then; once, and only if it asks.
+    /// The server to kill, and the votes until then. It happens once, and only if that server
+    /// canvasses.
     ambush: Option<(Rank, u32)>,
-    /// The server that dies once its standby is back.
+    /// The primary that dies once its standby is back.
     returns: Option<Return>,
-    /// The server that something befell last while it led.
+    /// The last server that a fault hit while it led.
     fallen: Option<Fallen>,
-    /// Whether servers keep a log.
+    /// True if servers keep a log.
     durable: bool,
-    /// Whether no more than a standby crashes, and is back at once.
+    /// True if only a standby crashes, and restarts at once.
     blinks: bool,
-    /// How many servers there have been.
+    /// Servers so far, each counted once with its standbys.
     servers: u32,
-    /// Whether whoever led has seen the end.
+    /// True if a leader has reported the end of the run.
     over: bool,
-    /// Those that have keys, as they are numbered here, and were not told to go.
+    /// Servers that hold keys and were not told to leave, by their number in the lab.
     holders: BTreeSet<u32>,
     result: Replicated,
     seed: u64,
 }
 
-/// A server that something befell while it led.
+/// A server that a fault hit while it led.
 #[derive(Clone, Copy, Debug)]
 struct Fallen {
     server: u32,
     fate: PushOutcome,
     at: Time,
-    /// Whether another leads.
+    /// True if another replica leads.
     replaced: bool,
 }
 
@@ -247,7 +251,7 @@ pub fn run_replicated(toy: &Toy, disturbances: Disturbances, seed: u64) -> Repli
     Lab::new(toy.clone(), seed).go(disturbances, false)
 }
 
-/// The same, while servers join and leave.
+/// Does the same as [`run_replicated`] while servers join and leave.
 ///
 /// # Panics
 /// As [`run_replicated`].
@@ -327,7 +331,7 @@ impl Lab {
         } else if disturbances != Disturbances::None {
             self.after(Duration::from_millis(1), Happening::NewStandby);
             let every = self.job().membership.lease * 2;
-            // Whoever has never met the first server knows of no standby.
+            // A worker that has not met the first server yet knows of no standby.
             let later = moves || disturbances == Disturbances::Return;
             let first = self.span(every) + every * (2 * (servers - 1) + u32::from(later));
             if disturbances != Disturbances::Calm {
@@ -389,7 +393,7 @@ impl Lab {
         process
     }
 
-    /// Starts a server that leads, or one that stands by for that at `address`.
+    /// Starts a server that leads, or a standby of the leader at `address`.
     fn spawn_server(&mut self, server: u32, address: String) {
         let coordinator = self.coordinator();
         let node = self.begins(self.processes.len(), server, [&address, &coordinator]);
@@ -407,7 +411,7 @@ impl Lab {
         self.spawn(Machine::Worker(Worker::new(config)));
     }
 
-    /// Starts a standby for whoever leads a server, if nobody stands by.
+    /// Starts a standby for each server that has a leader but no standby.
     fn new_standby(&mut self) {
         for server in 0..self.servers {
             let running: Vec<usize> = self.replicas_of(server).collect();
@@ -423,7 +427,7 @@ impl Lab {
         }
     }
 
-    /// The processes that lead a server or stand by for it.
+    /// Running processes that lead a server or stand by for it.
     fn replicas_of(&self, of: u32) -> impl Iterator<Item = usize> {
         let is_one = move |process: &Process| matches!(*process.node, Machine::Replica { server, .. } if server == of);
         (0..).zip(&self.processes).filter(move |(_, it)| it.runs && is_one(it)).map(|(it, _)| it)
@@ -474,7 +478,7 @@ impl Lab {
         }
     }
 
-    /// Hands an input to a process and obeys what follows.
+    /// Hands an input to a process and carries out its effects.
     fn input(&mut self, process: usize, mut input: Input) {
         let now = self.now;
         if !self.processes[process].runs {
@@ -492,7 +496,7 @@ impl Lab {
         if let Input::Message(_, message) = &mut input
             && self.is_deaf(process, message)
         {
-            // Whoever promises is heard, but not that.
+            // The worker counts as alive, but its vote is lost.
             *message = Message::Heartbeat(Heartbeat { incarnation: None });
         }
         let dies = self.is_last_heard(process, &input);
@@ -576,7 +580,7 @@ impl Lab {
         let now = self.now;
         let Process { node, wakes, runs, .. } = &mut self.processes[process];
         let Some(at) = node.node().deadline().filter(|_| *runs) else { return };
-        // A moment later than asked, as everywhere; never at once again and again.
+        // Slightly later than asked, as in every driver; never again and again in one instant.
         let at = at.max(now) + Duration::from_micros(1);
         if wakes.first().is_none_or(|first| *first > at) {
             wakes.insert(at);

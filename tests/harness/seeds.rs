@@ -1,4 +1,5 @@
-//! The seeds of random schedules: a fixed share of each test's, then fresh ones for a time.
+//! Seeds of random schedules: a fixed share of each test's seeds, then fresh ones for a time. Use
+//! it in every test of random schedules.
 //!
 //! | variable | runs |
 //! |---|---|
@@ -17,31 +18,31 @@ use std::time::Duration;
 use pstrain_compute::time::Time;
 use pstrain_transports::WallClock;
 
-/// One in so many of a test's seeds runs if the environment asks for no other share,
+/// By default one in so many of a test's seeds runs,
 const USUAL_SHARE: u64 = 12;
 /// but at least so many, or all.
 const USUAL_LEAST: u64 = 50;
 
-/// The seeds that one test ran, against which its counts are held.
+/// The seeds that one test ran; its minimum counts are scaled to them.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
     /// Fixed seeds that ran.
     fixed: u64,
     /// Fixed seeds of the whole test.
     whole: u64,
-    /// One seed alone was asked for: it need not show all that can come up.
+    /// True if `PSTRAIN_SEED` named a single seed, which need not show everything that can come up.
     alone: bool,
 }
 
-/// Runs `check` on the seeds of this test, which has `whole` of them, and describes the first that
-/// fails.
+/// Runs `check` on the seeds of this test, `whole` of them in full, and describes the first one
+/// that fails.
 ///
 /// # Panics
 ///
 /// If `check` panics, after printing `describe` and the command that repeats the seed.
 #[expect(clippy::print_stderr, reason = "the reader of a failure repeats it")]
 pub fn for_seeds(whole: u64, describe: impl Fn(u64) -> String, mut check: impl FnMut(u64)) -> Ran {
-    // The harness names the thread after the test, unless all run on the main thread.
+    // The test runner names the thread after the test, unless all tests run on the main thread.
     let thread = std::thread::current();
     let test = thread.name().filter(|name| *name != "main").unwrap_or_default();
     let mut run = |seed| {
@@ -71,7 +72,7 @@ pub fn for_seeds(whole: u64, describe: impl Fn(u64) -> String, mut check: impl F
 }
 
 impl Ran {
-    /// Asserts that `found` is above the share of `least` that belongs to the fixed seeds that ran.
+    /// Asserts that `found` is above `least`, scaled to the fixed seeds that ran.
     ///
     /// # Panics
     ///

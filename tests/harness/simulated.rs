@@ -1,4 +1,5 @@
-//! A job in virtual time, as `pstrain simulate` runs it, with every checker looking on.
+//! A job in virtual time, as `pstrain simulate` runs it, observed by every checker. Use it for
+//! closed forms, links, traffic and fault schedules.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,65 +31,65 @@ use crate::wire::Wire;
 pub struct VirtualRun {
     /// The job.
     pub job: Job,
-    /// The examples of each worker.
+    /// The examples of each part of the data.
     pub partitions: Vec<Examples>,
-    /// What the server evaluates on.
+    /// The examples that the server evaluates on.
     pub evaluation: Examples,
     /// Links, machines and faults.
     pub scenario: Scenario,
-    /// The stream of all that is drawn for them.
+    /// The random stream of links, machines and faults.
     pub stream: Stream,
-    /// How long a mini-batch takes on this machine, if that was measured.
+    /// The time of a mini-batch as measured on this machine, if it was.
     pub measured: Option<Duration>,
-    /// What gradients and parameters weigh on the wire, if not their own size.
+    /// Bytes of gradients and parameters on the wire, if not their real size.
     pub weight: Option<u64>,
-    /// When it must be over.
+    /// Time by which the run must have ended.
     pub limit: Time,
 }
 
-/// What came out of a run in virtual time.
+/// Result of a run in virtual time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     /// Why it ended.
     pub reason: EndReason,
-    /// When.
+    /// When it ended.
     pub ended: Time,
-    /// The hash of all that happened.
+    /// Hash of everything that happened.
     pub trace: [u8; 32],
-    /// How much happened.
+    /// Number of simulated events.
     pub happened: u64,
     /// The final parameters.
     pub parameters: Vec<f32>,
-    /// The end of the training curve. Its time is that from the first parameters being given out
-    /// to the last update.
+    /// The end of the training curve. Its time runs from the first grant of parameters to the last
+    /// update.
     pub point: Point,
-    /// What became of the mini-batches.
+    /// The final ledger of mini-batches.
     pub ledger: Ledger,
-    /// Everything that was reported.
+    /// All reported events.
     pub events: Vec<(Time, Origin, Event)>,
     /// The messages that reached the server.
     pub arrivals: Vec<Arrival>,
     /// How each worker's last process ended.
     pub workers: Vec<Option<Result<EndReason, NodeError>>>,
-    /// Whether nobody came or went from the start of the run to its end.
+    /// True if all workers were present at the start and none joined or departed before the end.
     pub membership_was_fixed: bool,
 }
 
 /// A message that reached the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it had wholly arrived.
+    /// When it had arrived completely.
     pub at: Time,
-    /// Over which connection.
+    /// The connection over which it came.
     pub peer: PeerId,
-    /// Whether it carries a gradient.
+    /// True if it carries a gradient.
     pub is_push: bool,
-    /// Its bytes, with its gradient's own size.
+    /// Its bytes, with the real size of its gradient.
     pub bytes: u64,
 }
 
 impl Simulated {
-    /// When a worker was given parameters.
+    /// Times at which a worker was granted parameters.
     #[must_use]
     pub fn grants(&self, worker: u32) -> Vec<Time> {
         let granted = |(at, _, event): &(Time, Origin, Event)| match event {
@@ -98,7 +99,7 @@ impl Simulated {
         self.events.iter().filter_map(granted).collect()
     }
 
-    /// When a gradient of a worker was applied, and how stale it was.
+    /// Times at which gradients of a worker were applied, with their staleness.
     #[must_use]
     pub fn applied(&self, worker: u32) -> Vec<(Time, u64)> {
         let applied = |(at, _, event): &(Time, Origin, Event)| match event {
@@ -110,7 +111,7 @@ impl Simulated {
         self.events.iter().filter_map(applied).collect()
     }
 
-    /// When the parameters got new versions.
+    /// Times of the updates.
     #[must_use]
     pub fn updates(&self) -> Vec<Time> {
         let updated = |(at, _, event): &(Time, Origin, Event)| {
@@ -124,7 +125,7 @@ impl VirtualRun {
     /// The job of `toy` over `link` with the computation times `compute`.
     ///
     /// # Panics
-    /// If the texts make no sense.
+    /// If a text does not parse.
     #[must_use]
     #[expect(clippy::unwrap_used, reason = "a test's own texts are right")]
     pub fn new(toy: &Toy, link: &str, compute: &str) -> Self {
@@ -142,10 +143,10 @@ impl VirtualRun {
         }
     }
 
-    /// The same with these faults.
+    /// Adds these faults.
     ///
     /// # Panics
-    /// If the text makes no sense.
+    /// If the text does not parse.
     #[must_use]
     #[expect(clippy::unwrap_used, reason = "a test's own texts are right")]
     pub fn with_faults(mut self, faults: &str) -> Self {
@@ -153,7 +154,7 @@ impl VirtualRun {
         self
     }
 
-    /// Runs it.
+    /// Runs it, with all checkers.
     ///
     /// # Errors
     /// If the scenario lacks something, or the run gets stuck.
@@ -195,7 +196,7 @@ impl VirtualRun {
         })
     }
 
-    /// Runs it.
+    /// Runs it, with all checkers.
     ///
     /// # Panics
     /// If the scenario lacks something, the run gets stuck, or a checker finds a fault.
@@ -205,7 +206,7 @@ impl VirtualRun {
         self.try_run().unwrap()
     }
 
-    /// Runs it with nobody looking on, as `pstrain simulate` does.
+    /// Runs it without checkers, as `pstrain simulate` does.
     ///
     /// # Panics
     /// If the scenario lacks something, or the run gets stuck.
@@ -249,15 +250,15 @@ impl VirtualRun {
     }
 }
 
-/// The host of a run, with whom nothing goes by unseen.
+/// The host of a run: it passes everything on to the checkers.
 struct Watcher<'a> {
     laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
     checker: Checker,
-    /// Of one server: what goes to others is not seen to arrive.
+    /// For a job of one server only: messages to other servers are not seen to arrive.
     wire: Option<Wire>,
-    /// What the server reported in this step.
+    /// Events that the server reported in this step.
     step: Vec<Event>,
-    /// Who made it take this step.
+    /// The peer that caused this step.
     peer: Option<PeerId>,
     events: Vec<(Time, Origin, Event)>,
     arrivals: Vec<Arrival>,

@@ -1,4 +1,5 @@
-//! A worker's steps without a transport: mini-batch, gradient, frame.
+//! A worker's steps without a transport: mini-batch, gradient, frame. Benchmarks and memory tests
+//! use it to measure the cost of a step.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ impl Stepping {
     /// A worker with the first part of `data`.
     ///
     /// # Panics
-    /// If the model does not fit the data, or there are none.
+    /// If the model does not fit the data, or there are no data.
     #[must_use]
     pub fn new(data: &Prepared, spec: &ModelSpec, batch: u32) -> Self {
         let model = Model::new(spec, data.spec.shape()).unwrap();
@@ -50,8 +51,8 @@ impl Stepping {
         Self { trainer, params, push, frame: Vec::new(), steps: 0 }
     }
 
-    /// One step as a worker makes it: the gradient of a mini-batch, and the frame it travels in.
-    /// The gradient's memory comes back from the push before.
+    /// Performs one step of a worker: computes the gradient of a mini-batch and encodes its frame.
+    /// The gradient reuses the memory of the previous push.
     ///
     /// # Panics
     /// If the frame does not hold the gradient.

@@ -1,4 +1,5 @@
-//! A job with a standby in virtual time, and what its one history must be whatever befell the two.
+//! A job with a standby in virtual time, whose events must form one history after any fault.
+//! Use it to test the timing of failover.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,25 +15,25 @@ use pstrain_wire::worker::{EndReason, ExamplesChunk};
 use crate::toy::{Toy, partition_of, parts_of};
 use crate::virtual_job::VirtualJob;
 
-/// How a job went that had a standby, or a server that something befell.
+/// Result of a job with a standby, or with a fault of its server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoodBy {
-    /// How it ended; none if nobody was left to lead.
+    /// How it ended; `None` if no server was left to lead.
     pub reason: Option<EndReason>,
     /// The final parameters.
     pub parameters: Vec<f32>,
-    /// What became of the mini-batches.
+    /// The final ledger of mini-batches.
     pub ledger: Ledger,
-    /// The history.
+    /// The events of the servers, as one history.
     pub events: Vec<(Time, Event)>,
-    /// How it came through.
+    /// How the failover went.
     pub failover: Option<Failover>,
-    /// The hash of all that happened.
+    /// Hash of everything that happened.
     pub trace: [u8; 32],
 }
 
 impl StoodBy {
-    /// When the parameters got new versions.
+    /// Times of the updates.
     #[must_use]
     pub fn updates(&self) -> Vec<Time> {
         let updated =
@@ -44,9 +45,9 @@ impl StoodBy {
 /// Runs a job in virtual time over `link`, with the computation times `compute` and `faults`.
 ///
 /// # Panics
-/// If the texts make no sense, or the history is not one: if a worker sees another version than
-/// the others, a version is missing, a push counts twice, or the server at the end is not what the
-/// history made it.
+/// If a text does not parse, or the events are not one history: if two workers see different
+/// parameters of one version, a version is missing, a push counts twice, or the final server
+/// differs from what the history says.
 #[must_use]
 pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> StoodBy {
     let (job, parts) = (VirtualJob::new(toy, link, compute, faults), toy.job.parts());
@@ -70,7 +71,7 @@ pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> Stood
     StoodBy { reason, parameters, ledger, events, failover, trace }
 }
 
-/// Checks that the events are one history, of which `server` is the end.
+/// Checks that the events are one history, which ends with `server`.
 fn check_history(events: &[(Time, Event)], server: &Server) {
     assert!(events.is_sorted_by_key(|(at, _)| *at), "one thing after the other");
     let (mut version, mut applied, mut pushed) = (Version(0), BTreeSet::new(), 0);
@@ -95,7 +96,7 @@ fn check_history(events: &[(Time, Event)], server: &Server) {
     assert_eq!(assigned, counted + discarded + lost + outstanding, "{:?}", server.ledger());
 }
 
-/// The host of a run, who remembers which parameters workers have seen.
+/// The host of a run: it records the parameters that workers have seen.
 struct Witness<'a> {
     laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
     seen: BTreeMap<Version, Arc<Vec<f32>>>,

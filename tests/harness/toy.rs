@@ -1,4 +1,5 @@
 //! A small job with examples of its own: learnable, mixed dense and one-hot, uneven partitions.
+//! Most tests start from it.
 
 use std::time::Duration;
 
@@ -81,7 +82,8 @@ impl Toy {
 }
 
 impl Toy {
-    /// A sparse job for `workers` workers over `rows` examples: each touches some of the keys.
+    /// A sparse job for `workers` workers over `rows` examples: each example touches some of the
+    /// keys.
     #[must_use]
     pub fn sparse(workers: u32, rows: usize) -> Self {
         let Self { mut job, .. } = Self::new(workers, workers as usize);
@@ -93,7 +95,7 @@ impl Toy {
     }
 }
 
-/// Sparse rows of so many columns: most in a few of them.
+/// Returns sparse rows over `columns` columns; most values are in a few of them.
 #[must_use]
 pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
     let mut rng = Stream::new(7).fork("sparse", 0).rng();
@@ -111,7 +113,7 @@ pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
     train
 }
 
-/// The working sets of the workers of `job`, if it is sparse.
+/// Returns the working sets of the workers of `job`, or none if it is dense.
 #[must_use]
 pub(crate) fn working_sets(job: &Job, train: &Examples) -> Vec<KeyList> {
     let Some(model) = Model::new(&job.model, job.data.shape).ok().filter(Model::is_sparse) else {
@@ -126,13 +128,13 @@ pub(crate) fn working_sets(job: &Job, train: &Examples) -> Vec<KeyList> {
     keys.collect()
 }
 
-/// What a worker of a job that is cut into `parts` parts must have.
+/// Returns the parts that `order` tells a worker to have, of data in `parts` parts.
 #[must_use]
 pub fn parts_of(train: &Examples, parts: u32, order: &Prepare) -> Vec<Examples> {
     order.parts().into_iter().map(|part| partition_of(train, parts, part)).collect()
 }
 
-/// A partition: every `workers`-th example, so that sizes differ by at most one.
+/// Returns a partition: every `workers`-th example, so that sizes differ by at most one.
 #[must_use]
 pub fn partition_of(train: &Examples, workers: u32, part: impl Into<PartId>) -> Examples {
     let indices: Vec<u32> =

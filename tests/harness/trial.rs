@@ -1,5 +1,5 @@
-//! A trial: a job, a network, machines and faults, all drawn from one seed, as settings that a
-//! person could have written. What a test finds, `pstrain simulate` can therefore show again.
+//! A trial: a job, a network, machines and faults, all drawn from one seed, as settings that a user
+//! could have written. So `pstrain simulate` can repeat what a test finds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,10 +24,10 @@ use pstrain_transports::scenario::{Fault, Scenario};
 use crate::policies::{draw_next, draw_policy};
 use crate::simulated::VirtualRun;
 
-/// The seed of the synthetic data, as `pstrain` has it.
+/// The seed of the synthetic data, the same as in `pstrain`.
 const DATA_SEED: u64 = 1;
 
-/// A trial. Displayed, it is the command that repeats it.
+/// A trial. Its `Display` is the command that repeats it.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The run.
@@ -53,7 +53,7 @@ impl fmt::Display for Trial {
 /// Draws the trial of a seed.
 ///
 /// # Panics
-/// If the settings drawn make no sense.
+/// If the drawn settings are invalid.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 pub fn trial_of(seed: u64) -> Trial {
@@ -89,7 +89,7 @@ pub fn trial_of(seed: u64) -> Trial {
 }
 
 impl Trial {
-    /// The faults that come while the run goes on.
+    /// Returns the faults that come before the run ends.
     #[must_use]
     pub fn faults_until(&self, end: Time) -> Vec<Fault> {
         let VirtualRun { scenario, job, stream, .. } = &self.run;
@@ -98,7 +98,7 @@ impl Trial {
     }
 }
 
-/// The synthetic data, split and partitioned as `pstrain` does it.
+/// Returns the synthetic data, split and partitioned as `pstrain` does it.
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 fn prepared(rows: u64, seed: u64, workers: u32) -> Prepared {
     static READ: Mutex<BTreeMap<u64, Arc<Encoded>>> = Mutex::new(BTreeMap::new());
@@ -113,21 +113,21 @@ fn prepared(rows: u64, seed: u64, workers: u32) -> Prepared {
     Prepared::of(&encoded, &settings).unwrap()
 }
 
-/// What was drawn.
+/// A trial as drawn.
 struct Drawn {
     rows: u64,
     job: Job,
-    /// The parameters of a model without arithmetic.
+    /// Parameters of a model without arithmetic.
     timing: Option<u64>,
     link: String,
     compute: String,
     faults: String,
-    /// How long all mini-batches take one after another.
+    /// Time of all mini-batches one after another.
     busy: Duration,
 }
 
 impl Drawn {
-    /// As `pstrain` is told.
+    /// Returns the settings in the form in which `pstrain` takes them.
     fn settings(&self, scenario: &Scenario) -> Vec<(&'static str, String)> {
         let Job { membership, budget, .. } = &self.job;
         let momentum = self.job.update.optimizer == OptimizerSpec::MOMENTUM;
@@ -166,7 +166,7 @@ impl Drawn {
     }
 }
 
-/// Draws what a trial is like. Seeds differ in kind, not only in detail.
+/// Generator of trials. Seeds differ in kind, not only in detail.
 struct Draw {
     random: Random,
 }
@@ -180,14 +180,14 @@ impl Draw {
         those[self.below(those.len() as u64) as usize].clone()
     }
 
-    /// One of the words, as the setting it stands for.
+    /// Draws one of the words, as the setting that it stands for.
     #[expect(clippy::panic, reason = "a test's own words are right")]
     fn word<T: std::str::FromStr>(&mut self, words: &[&str]) -> T {
         let word = self.one_of(words);
         word.parse().unwrap_or_else(|_| panic!("{word} is no such word"))
     }
 
-    /// A share of `most`, in whole tenths of it so that things come together now and then.
+    /// Draws a share of `most`, in whole tenths so that events coincide now and then.
     fn span(&mut self, most: Duration) -> Duration {
         most / 10 * self.below(11) as u32
     }
@@ -268,7 +268,7 @@ impl Draw {
         drawn
     }
 
-    /// Changes of consistency, in their order.
+    /// Draws changes of consistency, in order.
     fn switches(&mut self, workers: u32, horizon: Duration) -> Vec<Switch> {
         let (mut version, mut time) = (0, Duration::ZERO);
         let count = 1 + self.below(3);
@@ -285,7 +285,7 @@ impl Draw {
         switches.collect()
     }
 
-    /// Links with ordinary delays of `delay` and rates of `kbit` and more.
+    /// Draws links with ordinary delays of `delay` and rates of `kbit` and more.
     fn links(
         &mut self,
         workers: u32,
@@ -371,7 +371,7 @@ impl Draw {
     }
 }
 
-/// A time as settings have it.
+/// Formats a time as settings do.
 fn text(time: Duration) -> String {
     format!("{}ns", time.as_nanos())
 }

@@ -1,4 +1,4 @@
-//! A small job in virtual time, before anything has happened to it.
+//! A small job in virtual time, ready to run. `dealt` and `stood_by` share it.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,7 +10,7 @@ use pstrain_transports::simulation::{Host, Outcome, Setup, simulate};
 
 use crate::toy::Toy;
 
-/// A server of a job, and what surrounds it.
+/// The server of a job, its model and its scenario.
 pub(crate) struct VirtualJob {
     pub(crate) model: Model,
     scenario: Scenario,
@@ -19,7 +19,7 @@ pub(crate) struct VirtualJob {
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 impl VirtualJob {
-    /// The job over `link`, with the computation times `compute` and `faults`.
+    /// Builds the job over `link`, with the computation times `compute` and `faults`.
     pub(crate) fn new(toy: &Toy, link: &str, compute: &str, faults: &str) -> Self {
         let scenario = Scenario::parse(link, compute, faults).unwrap();
         scenario.check_servers(toy.job.servers).unwrap();
@@ -30,7 +30,7 @@ impl VirtualJob {
         Self { model, scenario, server: Server::new(job, seed).unwrap() }
     }
 
-    /// Runs it.
+    /// Runs it to its end.
     pub(crate) fn run(self, host: &mut impl Host) -> Outcome {
         let setup = Setup {
             stream: Stream::new(self.server.job().seed).fork("scenario", 0),

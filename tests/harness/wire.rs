@@ -1,26 +1,27 @@
-//! What goes into a link comes out of it: whole, in order, and all of it before the hang-up.
+//! Checker of links: messages arrive whole, in order, and all of them before the hang-up. Used by
+//! `simulated`.
 
 use std::collections::BTreeMap;
 
 use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_wire::Message;
 
-/// Holds what reaches the server against what the workers sent.
+/// Compares what reaches the server with what the workers sent.
 ///
-/// Every method panics if something is not as it must be.
+/// Every method panics if a check fails.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
-    /// What each worker sent over one connection after another; each begins with a hello.
+    /// Messages that each worker sent, by connection in order; each connection begins with a hello.
     sent: BTreeMap<WorkerId, Vec<Vec<Message>>>,
     heard: BTreeMap<PeerId, Heard>,
 }
 
-/// What came over a connection.
+/// The messages that came over a connection.
 #[derive(Debug)]
 struct Heard {
     worker: WorkerId,
-    /// The connections as which their worker may know this one: a server that did not take a
-    /// hello leaves no trace of it.
+    /// The worker's connections that this one may be: a hello that the server did not take leaves
+    /// no trace.
     candidates: Vec<usize>,
     messages: usize,
 }
@@ -64,11 +65,11 @@ impl Wire {
         );
     }
 
-    /// The server heard that a connection is gone.
+    /// The server learned that a connection is gone.
     pub(crate) fn hung_up(&self, peer: PeerId, why: &str) {
         let Some(heard) = self.heard.get(&peer) else { return };
         if why == "connection reset" {
-            return; // what was under way is lost
+            return; // messages under way are lost
         }
         let sent = &self.sent[&heard.worker];
         let all = heard.candidates.iter().any(|&candidate| sent[candidate].len() == heard.messages);

@@ -1,13 +1,14 @@
-//! A world in virtual time, small and hostile: the real server and real workers over links that
-//! delay and break, on machines that are slow and die. Whatever happens is drawn from the
-//! settings' seed, so a run can be repeated exactly; the checkers look on.
+//! A small, hostile world in virtual time: the real server and real workers over links that delay
+//! and break, on machines that are slow and die. Everything is drawn from the settings' seed, so a
+//! run can be repeated exactly; the checkers observe it. Use it to test the server in random
+//! schedules.
 //!
 //! `pstrain_transports::simulation` drives the same nodes, and [`crate::trial_of`] draws its fault
-//! schedules. This world has what a simulator of training must not have: things that happen at
-//! the same time come in random order, wake-ups are late, a connection may break in one direction
-//! or without anybody being told, strangers connect and bytes come that are no message, gradients
-//! are not finite, data are other than the job's or cannot be read, nodes are drained, and
-//! processes without a number of their own compete for one.
+//! schedules. This world has what a simulator of training must not have: simultaneous events come
+//! in random order, wake-ups are late, and a connection may break in one direction or without
+//! notice. Unauthenticated connections and invalid bytes come, gradients are not finite, data
+//! differ from the job's or cannot be read, nodes are drained, and processes without a worker id of
+//! their own compete for one.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -45,33 +46,33 @@ use links::{End, Item, Link};
 pub use settings::{Fault, Faults, Settings};
 use shards::ShardProcess;
 
-/// What came out of a world.
+/// Result of a world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aftermath {
     /// Why the run ended.
     pub reason: EndReason,
     /// The final parameters.
     pub parameters: Vec<f32>,
-    /// What became of the mini-batches.
+    /// The final ledger of mini-batches.
     pub ledger: Ledger,
-    /// Everything the server reported, with the time.
+    /// The server's events, with their times.
     pub events: Vec<(Time, Event)>,
-    /// How each worker process ended; none if it died.
+    /// How each worker process ended; `None` if it died.
     pub workers: Vec<Option<Result<EndReason, NodeError>>>,
-    /// Whether nobody came or went from the start of the run to its end.
+    /// True if all workers were present at the start and none joined or departed before the end.
     pub membership_was_fixed: bool,
-    /// How often the server began anew.
+    /// Crashes of servers, each followed by a restart.
     pub crashes: u64,
-    /// How often its state was saved and restored.
+    /// Number of times that the state of a server was saved.
     pub saves: u64,
-    /// The longest time without an update though enough workers were there.
+    /// Longest time without an update although enough workers were present.
     pub longest_stall: Duration,
 }
 
-/// Lets a world with these settings happen.
+/// Runs a world with these settings.
 ///
 /// # Panics
-/// If a checker finds a fault, or if it does not come to its end after the faults have stopped.
+/// If a checker finds a fault, or the run does not end after the faults have stopped.
 #[must_use]
 pub fn let_happen(settings: &Settings) -> Aftermath {
     let mut world = World::new(settings);
@@ -82,22 +83,22 @@ pub fn let_happen(settings: &Settings) -> Aftermath {
     world.aftermath()
 }
 
-/// What a server wanted.
+/// Effects of the server, sorted for the checkers.
 #[derive(Debug, Default)]
 struct Obeyed {
     events: Vec<Event>,
-    /// What became of orders.
+    /// Results of orders.
     answers: Vec<(PeerId, Controlled)>,
     closed: Vec<PeerId>,
     pulled: Vec<RangeOf>,
-    /// What became of values that clients pushed.
+    /// Results of range pushes.
     pushed: Vec<(PeerId, Message)>,
     taken: Option<Checkpoint>,
     writes: bool,
     goes_back: bool,
 }
 
-/// A checker of a world with these settings.
+/// Returns the checker of a world with these settings.
 fn checker_of(settings: &Settings, server: &Server) -> Checker {
     let parts = settings.job.parts();
     let rows = |part| partition_of(&settings.train, parts, part).len() as u64;
@@ -116,15 +117,15 @@ struct World<'a> {
     count: u64,
     server: Server,
     server_wake: Option<Time>,
-    /// The server's state when it was saved last, and its inputs since, if it crashes.
+    /// The server's last saved state and its inputs since, if a crash loses the memory only.
     kept: Kept,
-    /// What is on its disk, if that is all that is kept.
+    /// The server's disk, if only checkpoints are kept.
     disk: Disk,
-    /// How often it has crashed.
+    /// Crashes of servers so far.
     crashed: u64,
     reason: Option<EndReason>,
     processes: Vec<Process>,
-    /// The servers that do not coordinate: server 2 first.
+    /// The servers that do not coordinate, from server 2 on.
     shards: Vec<ShardProcess>,
     links: Vec<Link>,
     checker: Checker,
@@ -139,11 +140,11 @@ struct Process {
     node: Worker,
     wake: Option<Time>,
     speed: Duration,
-    /// When it begins to compute or load what it was last asked for, and until when it does.
+    /// When it begins the last order (to compute or to load), and until when it is busy with it.
     begins: Time,
     busy_until: Time,
     runs: bool,
-    /// The run that it computed for last.
+    /// The run that it last computed for.
     run: u64,
     result: Option<Result<EndReason, NodeError>>,
 }
@@ -156,12 +157,13 @@ enum Entry {
     To(usize, Input),
     Arrive(usize, End),
     Learn(usize, End),
-    /// What the server, or a shard, writes is written, in the life that wanted it.
+    /// A checkpoint of the coordinator, or of a shard, is on its disk; the last number is the
+    /// generation of the process that wrote it.
     Written(u64),
     ShardWritten(usize, u64),
     /// A worker dials the coordinator, or a shard.
     Dialled(usize, Option<usize>),
-    /// A shard dials, in one of its lives.
+    /// A shard dials, in a generation of its process.
     ShardDialled(usize, u64),
     WakeShard(usize),
     Spawn(Option<WorkerId>),
@@ -228,7 +230,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A random span up to `most`, a whole number of grains.
+    /// Draws a span up to `most`, a whole number of grains.
     fn span(&mut self, most: Duration) -> Duration {
         let grain = self.settings.grain.as_nanos() as u64;
         Duration::from_nanos(self.rng.below(most.as_nanos() as u64 / grain + 1) * grain)
@@ -238,7 +240,7 @@ impl<'a> World<'a> {
         self.rng.below(100) < chance
     }
 
-    /// Puts an entry on the agenda. Those for the same time come in random order.
+    /// Puts an entry on the agenda. Entries for the same time come in random order.
     fn after(&mut self, span: Duration, entry: Entry) {
         let tie = self.rng.bits();
         self.agenda.push(Reverse((self.now + span, tie, self.count)));
@@ -357,7 +359,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Hands an input to the server and obeys what follows.
+    /// Hands an input to the server and carries out its effects.
     fn server_input(&mut self, input: Input, from: Option<PeerId>) {
         if self.reason.is_some() {
             return;
@@ -382,7 +384,7 @@ impl<'a> World<'a> {
         }
         let crashes = self.crashes();
         if crashes && self.percent(50) {
-            // The input is on the disk, but nobody is told any more what followed from it.
+            // The input is on the disk, but its messages are never sent.
             out.retain(|effect| {
                 !matches!(
                     effect,
@@ -421,7 +423,7 @@ impl<'a> World<'a> {
         self.plan_server_wake();
     }
 
-    /// Obeys what the server wants; gives what the checkers want to know of that.
+    /// Carries out the server's effects and returns those that the checkers need.
     fn obey(&mut self, out: Outbox) -> Obeyed {
         let mut obeyed = Obeyed::default();
         for effect in out {
@@ -491,7 +493,7 @@ impl<'a> World<'a> {
         assert!(at > self.now || may_be_late, "the server wakes for ever");
         if self.server_wake.is_none_or(|wake| wake > at + self.settings.late) {
             let late = self.span(self.settings.late);
-            // One that has begun anew may have missed it.
+            // A restarted server may have missed the time.
             let wake = (at + late).max(self.now);
             self.server_wake = Some(wake);
             self.after(wake - self.now, Entry::WakeServer);
@@ -502,7 +504,7 @@ impl<'a> World<'a> {
         if self.server.deadline().is_some_and(|at| at <= self.now) {
             let before = self.crashed;
             self.server_input(Input::Wake, None);
-            // One that begins anew may have been overdue when it was saved.
+            // A restarted server may have been overdue when it was saved.
             let is_due = self.server.deadline().is_some_and(|at| at <= self.now);
             assert!(!is_due || self.crashed > before, "woken for nothing");
         }
@@ -520,7 +522,7 @@ impl<'a> World<'a> {
         let late = self.span(self.settings.late);
         let Process { node, wake, runs, .. } = &mut self.processes[process];
         let Some(at) = node.deadline().filter(|_| *runs) else { return };
-        let at = at.max(self.now); // what was put off may be overdue
+        let at = at.max(self.now); // a deferred wake-up may be overdue
         if wake.is_none_or(|wake| wake > at + self.settings.late) {
             *wake = Some(at + late);
             self.after((at + late) - self.now, Entry::Wake(process));

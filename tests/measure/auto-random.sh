@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# How auto compares with the best fixed policy in cells drawn at random: the experiment auto-random, with 60 cells of
-# another seed. With "draw" it prints the cells alone, as the experiment lists them.
+# Compares auto with the best fixed policy in random cells: the experiment auto-random, with 60
+# cells of another seed. With "draw" it prints only the cells, as the experiment file lists them.
 # Usage: tests/measure/auto-random.sh PSTRAIN DATA SEED [CELLS] | draw SEED [CELLS]
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '4s/^# //p' "$0" >&2; exit 2; }
 
-# draw SEED CELLS. Park and Miller's generator (1988), so that every awk draws the same.
+# draw SEED CELLS: prints cells. Park and Miller's generator (1988) draws the same in every awk.
 draw() {
     awk -v state="$1" -v cells="$2" '
     function uniform() { state = state * 48271 % 2147483647; return state / 2147483647 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What durability and a standby cost: updates per second of one asynchronous job of two workers over
-# Unix sockets, with gradients of 8 KB and of 16 MB.
-# `pair` is two servers that keep nothing, `checkpoints` two that take checkpoints together.
+# Cost of durability and of a standby: updates per second of one asynchronous job of two workers
+# over Unix sockets, with gradients of 8 KB and of 16 MB.
+# `pair` is two servers without durability, `checkpoints` two that take checkpoints together.
 # Usage: tests/measure/durability.sh [PSTRAIN] [ROUNDS]
 set -euo pipefail
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# How soon another leads in the place of a server that is killed or stopped, and how soon the next update is made: two
-# servers, each with a standby, and two BSP workers over Unix sockets. Times are in leases.
+# Time until a standby leads in place of a server that is killed or stopped, and until the next
+# update: two servers, each with a standby, and two BSP workers over Unix sockets. Times are in
+# leases.
 # Usage: tests/measure/failover.sh [PSTRAIN] [ROUNDS] [LEASE_SECONDS]
 set -euo pipefail
 
@@ -9,22 +10,22 @@ lease=${3:-2}
 # shellcheck source=tests/measure/common.sh
 . "$(dirname "$0")/common.sh"
 
-# at NAME: the address of a process
+# at NAME: prints the address of a process
 at() { echo "unix:$folder/$1.sock"; }
 
-# start NAME ARGUMENT...: a server, once it listens
+# start NAME ARGUMENT...: starts a server, and waits until it listens
 start() {
     "$pstrain" server --listen "$(at "$1")" "${@:2}" >"$1.out" 2>"$1.log" &
     pids[$1]=$!
     until [ -S "$1.sock" ]; do sleep 0.02; done
 }
 
-# updates NAME: how many the server there knows of
+# updates NAME: prints the number of updates that the server reports
 updates() {
     "$pstrain" status "$(at "$1")" --json 2>/dev/null | grep -o '"updates":[0-9]*' | head -1 | cut -d: -f2
 }
 
-# fail WHOSE SIGNAL: the server that coordinates, or the other
+# fail WHOSE SIGNAL: sends the signal to the coordinator or the shard, and times the failover
 fail() {
     rm -f ./*.sock
     local job=(--data synthetic:4000 --model mlp:512 --epochs 1000000 --workers 2 --servers 2

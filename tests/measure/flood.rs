@@ -1,5 +1,4 @@
-//! Sends a flood of TLS hellos for `tests/measure/flood.sh`, and says at the end how many there
-//! were.
+//! Sends a flood of TLS hellos for `tests/measure/flood.sh`, and prints their number at the end.
 //!
 //! `flood PSTRAIN CLIENT_FOLDER SERVER_PORT ADDRESSES RATE SECONDS`
 

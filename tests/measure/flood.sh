@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How soon a worker is back under a flood of TLS hellos from 50 other addresses: a worker that is killed and
-# started again, TURNS times, without a flood and under one of RATE hellos a second; and the updates per second of
-# the other worker meanwhile.
+# Time in which a worker rejoins under a flood of TLS hellos from 50 other addresses. A worker is
+# killed and restarted TURNS times, without a flood and under one of RATE hellos per second; the
+# updates per second of the other worker are measured, too.
 # Usage: cargo build --release -p pstrain-tests --example flood
 #        tests/measure/flood.sh [PSTRAIN] [RATE] [TURNS] [FLOOD]
 set -euo pipefail
@@ -22,7 +22,7 @@ flood=$(realpath "${4:-target/release/examples/flood}")
 until_says server.log "listening on"
 port=$(sed -nE 's/.*listening on (tcp:)?.*:([0-9]+).*/\2/p' server.log | head -1)
 
-# begin WORKER: starts it, and waits until it has its place
+# begin WORKER: starts it, and waits until it has its worker slot
 begin() {
     "$pstrain" worker --server "127.0.0.1:$port" --tls "worker-$1" >"$1.log" 2>&1 &
     worker=$!
@@ -33,7 +33,7 @@ updates() {
     "$pstrain" status "127.0.0.1:$port" --tls client --json --timeout 40s | sed -E 's/.*"updates":([0-9]+).*/\1/'
 }
 
-# returns: how long the first worker takes to be back, again and again; then the rate of updates
+# returns: prints how long the first worker takes to rejoin, TURNS times; then the rate of updates
 returns() {
     for _ in $(seq "$turns"); do
         kill -9 "$worker"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a thousand half-open connections cost: updates per second of an asynchronous job of two workers
-# over TCP, by turns without them and while they are there. Half of them have said half a word.
+# Cost of a thousand half-open connections: updates per second of an asynchronous job of two workers
+# over TCP, alternately without and with them. Half of them have sent the beginning of a message.
 # Usage: tests/measure/half-open.sh [PSTRAIN] [TURNS]
 set -euo pipefail
 
@@ -22,7 +22,7 @@ updates() {
     "$pstrain" status "127.0.0.1:$port" --json | sed -E 's/.*"updates":([0-9]+).*/\1/'
 }
 
-# rate: updates per second over some seconds
+# rate: prints the updates per second over four seconds
 rate() {
     local first begun
     first=$(updates)
@@ -37,7 +37,7 @@ for _ in $(seq "$turns"); do
     for number in $(seq 1000); do
         exec {connection}<>"/dev/tcp/127.0.0.1/$port"
         open+=("$connection")
-        # Some may be closed by the server already.
+        # The server may have closed some already.
         ((number % 2)) || { printf '\026\003\001\002' 1>&"$connection"; } 2>/dev/null || true
     done
     with=$(rate)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Instructions of steps, pushes and simulated runs, counted by callgrind: the same on a busy machine as on an idle one.
-# Fails where a count is above its limit (tests/benches/instructions.rs). Needs valgrind, and an x86-64 processor with
-# AVX2 for which the limits are; gungraun's runner is built where it is missing.
-# Usage: instructions.sh [what gungraun takes, such as --save-baseline=before and --baseline=before]
+# Counts the instructions of steps, pushes and simulated runs with callgrind: the counts are the
+# same on a busy machine as on an idle one. Fails if a count is above its limit
+# (tests/benches/instructions.rs). Needs valgrind and an x86-64 processor with AVX2, to which the
+# limits apply; builds gungraun's runner if it is missing.
+# Usage: instructions.sh [arguments of gungraun, as --save-baseline=before or --baseline=before]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How long a job stands still while keys move: a server joins an asynchronous job of two workers over
+# How long a rebalance of keys stops a job: a server joins an asynchronous job of two workers over
 # Unix sockets and leaves again, with models of 8 KB and of 16 MB; half of the keys move each time.
 # Usage: tests/measure/moving.sh [PSTRAIN] [ROUNDS]
 set -euo pipefail

@@ -7,7 +7,7 @@ data=$(realpath "$1") experiment=${2:-paeleke-fig1} reps=${3:-6}
 cd "$(dirname "$0")/../.."
 command -v perf >/dev/null || { echo "simulation.sh: perf is missing" >&2; exit 3; }
 
-# Crates are put together less closely than in a release, so that functions keep their names.
+# Link-time optimisation is weaker than in a release, so that functions keep their names.
 export CARGO_PROFILE_DIST_LTO=thin CARGO_PROFILE_DIST_STRIP=none CARGO_PROFILE_DIST_CODEGEN_UNITS=16
 target=${CARGO_TARGET_DIR:-$PWD/target}/with-symbols
 cargo build --quiet --profile dist --locked --target-dir "$target" -p pstrain
@@ -20,7 +20,7 @@ perf report -i "$folder/perf.data" --no-children --sort sym 2>/dev/null | awk '
 /^ *[0-9.]+%/ {
     share = $1 + 0
     if (/pulp::|kernels|Model::|model::loss|libm::/) what = "gradients: products, softmax, derivatives"
-    # Next to nothing else is copied in stretches of known length.
+    # Almost nothing else is copied in pieces of known length.
     else if (/memmove|gather|Examples::row/) what = "rows of the mini-batches, collected from all over the data"
     else if (/trainer::Part/) what = "the order of a pass"
     else if (/core::evaluation/) what = "evaluations"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What an edge node has to have: bytes of the binary, most memory of a worker with half of the data of the
-# reference task and of the server, from the worker's own copy and sent by the server, and the time from
-# the command to a server that listens (median of 50, the shell's own part in it included).
+# Needs of an edge node: the size of the binary; the peak memory of the server and of a worker with
+# half of the data of the reference task, from the worker's own copy or sent by the server; and the
+# time from the command to a server that listens (median of 50, including the shell's own part).
 # Usage: tests/measure/sizes.sh [PSTRAIN] [DATA]
 set -euo pipefail
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What goes to a standby, by --replicate: bytes for each update with 2, 4 and 8 workers in virtual time, and
-# updates per second of four BSP workers over Unix sockets, with gradients of 8 KB and of 16 MB.
+# Traffic to a standby, by --replicate: bytes per update with 2, 4 and 8 workers in virtual time,
+# and updates per second of four BSP workers over Unix sockets, with gradients of 8 KB and of 16 MB.
 # Usage: tests/measure/standby.sh [PSTRAIN] [ROUNDS]
 set -euo pipefail
 

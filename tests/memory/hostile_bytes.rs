@@ -1,5 +1,5 @@
-//! The decoder against bytes that nobody honest sends: it gives an error or a message, never a
-//! panic, and holds no more memory than the bytes it was given account for.
+//! The decoder under hostile bytes: it returns an error or a message, never panics, and holds no
+//! more memory than its input accounts for.
 
 use std::alloc::System;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,16 +15,16 @@ use pstrain_wire::{
 
 #[global_allocator]
 static MEMORY: &PeakMemAlloc<System> = &INSTRUMENTED_SYSTEM;
-/// The allocator counts for the whole process, so the tests of this one take turns.
+/// The allocator counts for the whole process, so the tests of this file take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What the decoder may hold beside what its input accounts for: a list in a control part is given
-/// room for what it says it holds, up to the 1 MiB at which serde stops believing it, and a text in
-/// the item that is being read of such a list (the name of a worker in a status), up to the 64 KiB
-/// that the codec grants a small control part.
+/// Memory that the decoder may hold in addition to what its input accounts for. A list in a control
+/// part is allocated by its stated length, up to the 1 MiB at which serde stops trusting it. A text
+/// in the list item that is being read (the name of a worker in a status) is allocated up to the 64
+/// KiB that the codec grants a small control part.
 const BELIEVED_BYTES: usize = 1024 * 1024 + 64 * 1024;
-/// What a byte of input may become at most: the buffer's own room to grow (a factor of 2), and
-/// fields that take more room in memory than on the wire.
+/// Most bytes of memory per byte of input: the growth of the buffer (a factor of 2), and fields
+/// that take more bytes in memory than on the wire.
 const GROWTH: usize = 32;
 const CASES: u64 = 1_000_000;
 
@@ -32,7 +32,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one stream of bytes came to.
+/// Counts of the decoder's results.
 #[derive(Debug, Default)]
 struct Tally {
     messages: u64,
@@ -41,7 +41,7 @@ struct Tally {
     unfinished: u64,
 }
 
-/// Hands `bytes` in, cut at random, until the end or an error, and bounds the memory that takes.
+/// Feeds `bytes` in random pieces until the end or an error, and bounds the memory that takes.
 fn decode(rng: &mut Random, limits: Limits, bytes: &[u8], tally: &mut Tally) {
     MEMORY.reset_peak_memory();
     let mut decoder = Decoder::new(limits);
@@ -72,7 +72,7 @@ fn decode(rng: &mut Random, limits: Limits, bytes: &[u8], tally: &mut Tally) {
     assert!(held <= allowed, "{held} bytes held for {} given: {bytes:02x?}", bytes.len());
 }
 
-/// Does one of the things that go wrong on a line, or that an attacker does.
+/// Applies a random change, such as a bad line or an attacker makes.
 fn mutate(rng: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
     let at = |rng: &mut Random, bytes: &[u8]| rng.below(bytes.len().max(1) as u64) as usize;
     match rng.below(6) {
@@ -90,7 +90,7 @@ fn mutate(rng: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
             bytes.splice(begin.., other[from.min(other.len())..].iter().copied());
         }
         3 => {
-            // A length in the header that is not the truth.
+            // A false length in the header.
             let field = 8 + 4 * rng.below(2) as usize;
             let length = (rng.bits() as u32) >> rng.below(32);
             if let Some(word) = bytes.get_mut(field..field + 4) {
@@ -113,8 +113,8 @@ fn mutate(rng: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// Makes the header of `bytes` true again but for what a mutation did to the fields, so that they
-/// get past the checks of the frame.
+/// Makes the header and checksum of `bytes` consistent again, except for the mutated fields, so
+/// that these get past the checks of the frame.
 fn repair(rng: &mut Random, bytes: &mut [u8]) {
     let Some((header, rest)) = bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     let Some((body, checksum)) = rest.split_last_chunk_mut::<CHECKSUM_BYTES>() else { return };
@@ -129,8 +129,8 @@ fn repair(rng: &mut Random, bytes: &mut [u8]) {
     *checksum = crc32c::crc32c_append(crc32c::crc32c(header), body).to_le_bytes();
 }
 
-/// What is said of a gradient's form, and of how many keys it has, can be anything; what becomes of
-/// it is a gradient of the model's size at most.
+/// The form and the number of keys that a push states are arbitrary; the decoded gradient has the
+/// model's size at most.
 #[test]
 fn hostile_forms_of_a_gradient_take_no_more_than_the_model() {
     const VALUES: usize = 3000;
@@ -152,7 +152,7 @@ fn hostile_forms_of_a_gradient_take_no_more_than_the_model() {
                 Err(FrameError::Malformed(_)) => malformed += 1,
                 other => panic!("{other:?}"),
             }
-            // Values, the keys chosen, and the gradient they are put into.
+            // The values, the chosen keys, and the gradient that they are written to.
             let allowed = GROWTH * bytes.len() + 3 * size_of::<f32>() * VALUES + 4096;
             let held = MEMORY.get_peak_memory();
             assert!(held <= allowed, "{held} bytes held for {} given", bytes.len());
@@ -189,14 +189,14 @@ fn a_million_hostile_frames_neither_panic_nor_take_memory() {
             let limits = all[rng.below(4) as usize];
             decode(&mut rng, limits, &bytes, &mut tally);
         }
-        // The cases are worth something only if they get everywhere.
+        // The cases prove something only if they reach every result.
         let least = CASES / 50;
         assert!(tally.messages > least && tally.malformed > least, "{tally:?}");
         assert!(tally.refused > least && tally.unfinished > least, "{tally:?}");
     });
 }
 
-/// Any message, as its bytes and as itself.
+/// Strategy for a few arbitrary messages.
 fn messages(most: u64) -> impl Strategy<Value = Vec<Message>> {
     (any::<u64>(), 1..6_usize).prop_map(move |(seed, count)| {
         let mut messages = Messages::new(Stream::new(seed).rng(), most);
@@ -226,7 +226,7 @@ proptest! {
             }
         }
         prop_assert!(!decoder.is_mid_frame());
-        // Compared as bytes, since a NaN is not equal to itself.
+        // Compare as bytes, since a NaN is not equal to itself.
         prop_assert_eq!(found.len(), messages.len());
         prop_assert_eq!(found.iter().flat_map(frame).collect::<Vec<u8>>(), bytes);
     }

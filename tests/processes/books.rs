@@ -1,4 +1,5 @@
-//! What a results folder tells, and whether its files agree.
+//! Checks that the files of a results folder agree with each other; call [`check_books`] after a
+//! run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,18 +11,18 @@ use serde_json::Value;
 use crate::cluster::{number, path, real};
 use crate::process::finish;
 
-/// The events in a results folder.
+/// Reads the events of a results folder.
 pub(crate) fn events(folder: &Path) -> Vec<Value> {
     let text = fs::read_to_string(folder.join("events.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// The events called `name`.
+/// Filters the events of kind `name`.
 pub(crate) fn called<'a>(events: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Value> {
     events.iter().filter(move |event| event["event"] == name)
 }
 
-/// A row of timeline.csv: a mini-batch that was given out.
+/// A row of timeline.csv: an assigned mini-batch.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Row {
     pub(crate) worker: u64,
@@ -46,13 +47,13 @@ impl Row {
     }
 }
 
-/// The mini-batches in a results folder.
+/// Reads timeline.csv of a results folder.
 pub(crate) fn timeline(folder: &Path) -> Vec<Row> {
     let mut file = csv::Reader::from_path(folder.join("timeline.csv")).unwrap();
     file.deserialize().map(|row| row.unwrap()).collect()
 }
 
-/// Partition and mini-batch of each gradient in order.log.
+/// Returns partition and mini-batch of each gradient in order.log.
 pub(crate) fn parts(folder: &Path) -> Vec<(u64, u64)> {
     let text = fs::read_to_string(folder.join("order.log")).unwrap();
     let fields = text.lines().skip(1).flat_map(|line| line.split(' ').skip(1));
@@ -65,7 +66,7 @@ pub(crate) fn parts(folder: &Path) -> Vec<(u64, u64)> {
     fields.filter_map(gradient).collect()
 }
 
-/// The gradients of each update in order.log, as
+/// Reads the gradients of each update in order.log, as
 /// `worker,incarnation,sequence,batch,clock,base,samples`.
 fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
     let text = fs::read_to_string(folder.join("order.log")).unwrap();
@@ -76,7 +77,8 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
             continue;
         }
         if version == "restore" || version == "push" {
-            // A version without gradients: that of an earlier one, or what a client pushed.
+            // A version without gradients: a restored earlier version, or values that a client
+            // pushed.
             let (version, _) = gradients.split_once(' ').unwrap();
             assert_eq!(version, (updates.len() + 1).to_string(), "versions without a gap");
             updates.push(Vec::new());
@@ -88,9 +90,9 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
             return updates;
         }
         assert_eq!(version, (updates.len() + 1).to_string(), "versions without a gap");
-        // After the gradients a word may say that they were not all that the server had.
+        // A word after the gradients says that the server had more gradients than these.
         let chosen = [" oldest", " latest"].iter().find_map(|word| gradients.strip_suffix(word));
-        // Partition and size follow where they are not the ordinary ones.
+        // Partition and size follow only where they differ from the defaults.
         let gradient = |gradient: &str| {
             let fields: Vec<u64> =
                 gradient.split(',').map(|field| field.parse().unwrap()).collect();
@@ -104,7 +106,7 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
     panic!("order.log has no end:\n{text}");
 }
 
-/// The first and last of the updates in a row that the summary and order.log are without.
+/// Returns first and last of each range of updates that is missing from summary and order.log.
 #[track_caller]
 pub(crate) fn missing(folder: &Path, summary: &Value) -> Vec<[u64; 2]> {
     let text = fs::read_to_string(folder.join("order.log")).unwrap();
@@ -117,8 +119,7 @@ pub(crate) fn missing(folder: &Path, summary: &Value) -> Vec<[u64; 2]> {
     logged
 }
 
-/// Checks that a run computed again from its order of updates ends at the same parameters, and
-/// that nothing of it is missing.
+/// Replays order.log and checks that it is complete and ends at identical parameters.
 #[track_caller]
 pub(crate) fn check_alike(folder: &Path) {
     let order = folder.join("order.log");
@@ -127,9 +128,9 @@ pub(crate) fn check_alike(folder: &Path) {
     assert_eq!(told, (&true.into(), &true.into()), "{again}");
 }
 
-/// Checks that the files of a folder agree with each other: that no push was applied twice, that
-/// every mini-batch given out has come to an end that the summary counts, and that each update was
-/// made of what the timeline says, in an order of times that can be.
+/// Checks that the files of a results folder agree: no push was applied twice, every assigned
+/// mini-batch has an outcome that the summary counts, each update was made of the gradients in the
+/// timeline, and the times of each gradient are in order.
 #[track_caller]
 pub(crate) fn check_books(folder: &Path, summary: &Value) {
     check_counts(folder, summary);
@@ -138,8 +139,8 @@ pub(crate) fn check_books(folder: &Path, summary: &Value) {
     check_workers(folder, &rows, summary);
 }
 
-/// The same but for the times: a push that came while nobody could answer is known from the end of
-/// that on, and its parameters may have been given out once more.
+/// Like [`check_books`], without the times: a push that arrives while the server is down is timed
+/// when the server is up again, and its parameters may have been sent a second time.
 #[track_caller]
 pub(crate) fn check_counts(folder: &Path, summary: &Value) {
     let rows = timeline(folder);
@@ -175,7 +176,7 @@ pub(crate) fn check_counts(folder: &Path, summary: &Value) {
     assert_eq!(made_of.len(), updates().count());
 }
 
-/// Checks that one thing followed the other.
+/// Checks that grant, receipt, sending and push of a mini-batch follow each other in time.
 #[track_caller]
 fn check_times(row: &Row) {
     let times = [Some(row.granted_ns), row.received_ns, row.sent_ns, row.pushed_ns];
@@ -185,7 +186,7 @@ fn check_times(row: &Row) {
     assert!(row.compute_ns.unwrap() <= turnaround, "{row:?}");
 }
 
-/// Checks the totals of each worker against its rows.
+/// Checks the totals of each worker in the summary against its rows in the timeline.
 #[track_caller]
 fn check_workers(folder: &Path, rows: &[Row], summary: &Value) {
     let mut histogram = csv::Reader::from_path(folder.join("staleness.csv")).unwrap();

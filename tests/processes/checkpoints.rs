@@ -1,4 +1,5 @@
-//! Several servers that keep checkpoints and nothing else: whoever is killed, all go back together.
+//! Groups of servers with checkpoints and no log: if any server is killed, all return together to
+//! the same checkpoint.
 
 use std::env;
 use std::path::Path;
@@ -12,19 +13,19 @@ use crate::books::{check_alike, check_books};
 use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path, shard_of};
 use crate::process::{Process, eventually, finish};
 
-/// The flags of a server that takes checkpoints.
+/// Flags of a server that takes checkpoints; a state folder follows.
 const CHECKPOINT: [&str; 3] = ["--durability", "checkpoint", "--state"];
 
-/// A group of servers, of which the first coordinates.
+/// A group of servers; `first` is the coordinator.
 struct Group {
     first: Server,
-    /// Servers 2 and so on, with their addresses.
+    /// Servers 2 and up, with their addresses.
     others: Vec<(Process, String)>,
     folder: TempDir,
 }
 
 impl Group {
-    /// The servers of this job, with a checkpoint every so often.
+    /// Starts the servers of a job that take a checkpoint `every` interval.
     fn new(servers: u32, every: &str, job: &[&[&str]]) -> Self {
         let folder = TempDir::new().unwrap();
         let kept: Vec<String> = (1..=servers)
@@ -42,11 +43,11 @@ impl Group {
         Self { first, others, folder }
     }
 
-    /// Waits until a checkpoint is whole.
+    /// Waits until a complete checkpoint is on disk.
     fn wait_for_checkpoint(&self) {
         let kept = self.kept(1);
         let is_whole = |name: &String| name.ends_with(".safetensors");
-        // The folder is made once the data are read.
+        // The server creates its folder only after it has read the data.
         let has_one = || Path::new(&kept).is_dir() && names(kept.as_ref()).iter().any(is_whole);
         eventually("checkpoint", || has_one().then_some(()));
     }
@@ -55,7 +56,7 @@ impl Group {
         path(&self.folder.path().join(server.to_string())).to_owned()
     }
 
-    /// Kills a server, counted from 1, and begins it anew.
+    /// Kills a server (counted from 1) and restarts it from its state folder.
     fn kill(mut self, server: usize) -> Self {
         let kept = self.kept(server);
         let how = ["--resume", &kept];
@@ -70,7 +71,8 @@ impl Group {
         self
     }
 
-    /// Waits for the end of the run; what the first server left, and what the others said.
+    /// Waits for the end of the run; returns the results of the first server and stderr of the
+    /// others.
     fn finish(self, workers: Vec<Process>) -> (Left, Vec<String>) {
         let left = self.first.finish(workers);
         let said = self.others.into_iter().map(|(other, _)| other.wait().with_code(0).stderr);
@@ -79,7 +81,7 @@ impl Group {
 }
 
 #[test]
-fn whoever_is_killed_all_servers_go_back_to_the_same_checkpoint() {
+fn when_any_server_is_killed_all_servers_return_to_the_same_checkpoint() {
     for consistency in ["bsp", "asp"] {
         let job =
             ["--epochs", "8", "--workers", "2", "--lease", "2s", "--consistency", consistency];
@@ -95,7 +97,7 @@ fn whoever_is_killed_all_servers_go_back_to_the_same_checkpoint() {
         let (Left { out, summary, _folder }, said) = group.finish(workers);
         check_books(&out, &summary);
         assert_eq!(summary["ended"], "the budget is used up", "{summary}");
-        // What is in the records is what the parameters are made of, on all servers.
+        // The records hold exactly the updates that made the parameters, on all servers.
         check_alike(&out);
         for said in said {
             assert!(said.contains("the servers go back to checkpoint"), "{said}");
@@ -103,13 +105,13 @@ fn whoever_is_killed_all_servers_go_back_to_the_same_checkpoint() {
     }
 }
 
-/// `PSTRAIN_KILLS` runs, or a few.
+/// `PSTRAIN_KILLS` runs; 3 by default.
 #[test]
-fn servers_with_checkpoints_that_are_killed_at_random_moments_are_of_one_version() {
+fn servers_with_checkpoints_that_are_killed_at_random_moments_agree_on_one_version() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3);
     let job = ["--epochs", "4", "--workers", "2", "--lease", "2s"];
     for run in 0..runs {
-        // With a checkpoint always under way, with some, and with none.
+        // A checkpoint is always under way, sometimes, or never.
         let every = ["1ms", "40ms", "1h"][run as usize % 3];
         let consistency = ["bsp", "asp"][run as usize / 3 % 2];
         let how = [&PACED[..], &job, &["--consistency", consistency]];
@@ -131,7 +133,7 @@ fn servers_with_checkpoints_that_are_killed_at_random_moments_are_of_one_version
         }
         let Left { out, summary, _folder } = group.first.finish(Vec::new());
         for worker in workers {
-            // One that was begun anew when all was over may find nobody.
+            // A worker restarted after the end of the run may find no server.
             let Some(ended) = worker.wait_or_say("try 9 in") else { continue };
             let late = ended.code == Some(1) && ended.stderr.contains("over");
             assert!(ended.code == Some(0) || late, "run {run}: {}", ended.stderr);
@@ -146,12 +148,12 @@ fn servers_with_checkpoints_that_are_killed_at_random_moments_are_of_one_version
 }
 
 #[test]
-fn a_run_whose_server_was_lost_goes_on_from_the_last_checkpoint() {
+fn a_run_that_ended_by_a_lost_server_resumes_from_the_last_checkpoint() {
     let job = ["--epochs", "6", "--workers", "1", "--lease", "500ms"];
     let group = Group::new(2, "60ms", &[&PACED, &job]);
     let worker = group.first.worker(&[]);
-    // A checkpoint may be older than the run's first gradient, before which servers are awaited
-    // longer.
+    // A checkpoint may precede the run's first gradient. Until that gradient, servers are awaited
+    // for longer than a lease.
     group.first.wait_for_updates(2);
     group.wait_for_checkpoint();
     let (kept, again) = (group.kept(1), group.kept(2));
@@ -172,7 +174,7 @@ fn a_run_whose_server_was_lost_goes_on_from_the_last_checkpoint() {
 }
 
 #[test]
-fn servers_that_do_not_keep_alike_are_refused_with_words() {
+fn servers_whose_durability_differs_from_the_groups_are_refused() {
     let job = ["--workers", "1", "--lease", "2s"];
     let group = Group::new(2, "60ms", &[&SLOW, &ENDLESS, &job]);
     let _worker = group.first.worker(&[]);

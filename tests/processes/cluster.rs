@@ -1,4 +1,5 @@
-//! A server process with worker processes.
+//! Harness: a server process with its worker processes. Use [`Server`] in any test that runs real
+//! processes of one job.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,42 +11,44 @@ use tempfile::TempDir;
 use crate::books::check_books;
 use crate::process::{Process, eventually, finish};
 
-/// A job whose updates take long enough that something can happen during them.
+/// A job whose updates take long enough for a test to disturb them.
 pub(crate) const SLOW: [&str; 4] = ["--data", "synthetic:4000", "--model", "mlp:512"];
 
-/// The same at a pace of its own, however fast the machine: 4 epochs with 2 workers take a second.
+/// [`SLOW`] with a fixed computing time on any machine: 4 epochs with 2 workers take a second.
 pub(crate) const PACED: [&str; 6] = [SLOW[0], SLOW[1], SLOW[2], SLOW[3], "--compute", "10ms"];
 
-/// More epochs than any test waits for: such a run is ended by a signal.
+/// More epochs than any test waits for; a signal or an order ends such a run.
 pub(crate) const ENDLESS: [&str; 2] = ["--epochs", "1000000"];
 
-/// A server process and its address. The results folder goes with it.
+/// A server process, its address and its results folder, which is deleted on drop.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) address: String,
     pub(crate) out: PathBuf,
-    /// What its clients need to be let in.
+    /// Security flags that its clients need.
     access: Vec<String>,
-    /// The command that starts it and its clients, if they are not started as they are.
+    /// Wrapper command under which the server and its `status` and `control` clients start; may be
+    /// empty.
     under: Vec<String>,
     _folder: TempDir,
 }
 
-/// What a server left behind.
+/// Results of a server that has ended.
 pub(crate) struct Left {
     pub(crate) out: PathBuf,
     pub(crate) summary: Value,
-    /// Holds `out` while it is held.
+    /// Keeps `out` from being deleted.
     pub(crate) _folder: TempDir,
 }
 
-/// What the job in `parts` comes to where nothing happens to anybody: all of it in one process.
+/// Returns the summary of the job in `parts` without any fault, run in one process.
 pub(crate) fn undisturbed(parts: &[&[&str]]) -> Value {
     finish(&[&["run", "--json"], &parts.concat()[..]].concat()).with_code(0).json()
 }
 
-/// Checks that a run of the job in `parts` came to the same, and that its books balance.
+/// Checks that a run of the job in `parts` ended at the parameters of the undisturbed run, and its
+/// records.
 #[track_caller]
 pub(crate) fn check_undisturbed(left: &Left, parts: &[&[&str]]) {
     let summary = &left.summary;
@@ -54,17 +57,17 @@ pub(crate) fn check_undisturbed(left: &Left, parts: &[&[&str]]) {
 }
 
 impl Server {
-    /// A server on a free port of the loopback address, with the flags in `parts`.
+    /// Starts a server on a free loopback port with the flags in `parts`.
     pub(crate) fn tcp(parts: &[&[&str]]) -> Self {
         Self::listen(&[], |_| "127.0.0.1:0".into(), parts)
     }
 
-    /// A server on a Unix socket, with the flags in `parts`.
+    /// Starts a server on a Unix socket with the flags in `parts`.
     pub(crate) fn unix(parts: &[&[&str]]) -> Self {
         Self::listen(&[], |folder| format!("unix:{}/socket", folder.display()), parts)
     }
 
-    /// A server at `address` that is started by another command.
+    /// Starts a server at `address` under a wrapper command.
     pub(crate) fn under(command: &[&str], address: &str, parts: &[&[&str]]) -> Self {
         Self::listen(command, |_| address.to_owned(), parts)
     }
@@ -78,13 +81,13 @@ impl Server {
         Self { process, address, out, access: Vec::new(), under, _folder: folder }
     }
 
-    /// The same server, which lets clients in that have these flags.
+    /// Sets the security flags that the server's clients need.
     pub(crate) fn for_clients(mut self, access: &[&str]) -> Self {
         self.access = access.iter().map(|&flag| flag.to_owned()).collect();
         self
     }
 
-    /// A server that says where it listens.
+    /// Starts a server and reads the address on which it listens.
     fn start(under: &[String], address: &str, out: &Path, parts: &[&[&str]]) -> (Process, String) {
         let mut args = vec!["server", "--listen", address, "--json", "--out", path(out)];
         args.extend(parts.concat());
@@ -95,7 +98,7 @@ impl Server {
         (process, address.expect("it says where it listens").to_owned())
     }
 
-    /// Kills the server with SIGKILL and starts another at the same address, with other flags.
+    /// Kills the server with SIGKILL and starts another with other flags at the same address.
     pub(crate) fn replace(self, parts: &[&[&str]]) -> Self {
         let Self { process, address, out, access, under, _folder } = self;
         drop(process);
@@ -108,14 +111,14 @@ impl Server {
         Process::start(&[&["worker", "--server", &self.address], args].concat())
     }
 
-    /// Interrupts the server, and waits until it and its workers have ended as they should then.
+    /// Interrupts the server and waits until it and its workers have ended with exit code 3.
     #[track_caller]
     pub(crate) fn interrupt(self, workers: Vec<Process>) -> Left {
         self.process.signal(Signal::INT);
         self.ends_with(3, workers)
     }
 
-    /// Has the server stopped by an order, and waits as for one that was interrupted.
+    /// Stops the run with `pstrain control stop` and waits as [`Server::interrupt`] does.
     #[track_caller]
     pub(crate) fn stop(self, workers: Vec<Process>) -> Left {
         let mut args = vec!["control", &self.address, "stop"];
@@ -129,7 +132,7 @@ impl Server {
         self.ends_with(3, workers)
     }
 
-    /// Waits until the run of `workers` has come to its end.
+    /// Waits until the run has ended with exit code 0.
     #[track_caller]
     pub(crate) fn finish(self, workers: Vec<Process>) -> Left {
         self.ends_with(0, workers)
@@ -144,15 +147,15 @@ impl Server {
         Left { out: self.out, summary, _folder: self._folder }
     }
 
-    /// Starts workers that claim the numbers from 1 up to `count`.
+    /// Starts `count` workers that claim the ids from 1 up.
     pub(crate) fn workers(&self, count: u32) -> Vec<Process> {
         (1..=count).map(|id| self.worker(&["--id", &id.to_string()])).collect()
     }
 
-    /// What `status --json` prints.
+    /// Returns the output of `status --json`.
     #[track_caller]
     pub(crate) fn status(&self) -> Value {
-        // How long the answer takes on a busy machine is not what is tested.
+        // A busy machine may answer late; the answer time is not under test.
         let mut args = vec!["status", &self.address, "--json", "--timeout", "40s"];
         args.extend(self.access.iter().map(String::as_str));
         let ended = started(&self.under, &args).wait();
@@ -161,33 +164,34 @@ impl Server {
         ended.json()
     }
 
-    /// What `status` prints.
+    /// Returns the output of `status`.
     pub(crate) fn table(&self) -> String {
         let mut args = vec!["status", &self.address];
         args.extend(self.access.iter().map(String::as_str));
         started(&self.under, &args).wait().with_code(0).stdout
     }
 
-    /// Waits until the status is as wanted.
+    /// Waits until the status satisfies `wanted`.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         eventually(what, || Some(self.status()).filter(|status| wanted(status)))
     }
 
-    /// Waits until so many updates have been made.
+    /// Waits until the run has made `updates` updates.
     #[track_caller]
     pub(crate) fn wait_for_updates(&self, updates: u64) -> Value {
         self.wait_for("update", |status| number(&status["updates"]) >= updates)
     }
 
-    /// Waits until worker `id` has contributed to so many updates.
+    /// Waits until the worker at index `id` of the status has contributed to `updates` updates.
     #[track_caller]
     pub(crate) fn wait_for_updates_of(&self, id: usize, updates: u64) -> Value {
         self.wait_for("update", |status| number(&status["workers"][id]["updates"]) >= updates)
     }
 }
 
-/// Starts server K of the M of `coordinator` with the flags `how`; gives its address, too.
+/// Starts server K of the M of `coordinator` with the flags `how`; returns the process and its
+/// address.
 pub(crate) fn shard_of(
     coordinator: &str,
     (server, servers): (u32, u32),
@@ -202,7 +206,7 @@ pub(crate) fn shard_of(
     (process, address.split_whitespace().next().expect("an address").to_owned())
 }
 
-/// Has `command` start `pstrain`, or starts it as it is.
+/// Starts `pstrain`, under `command` if it is not empty.
 fn started(command: &[String], args: &[&str]) -> Process {
     if command.is_empty() {
         return Process::start(args);
@@ -210,24 +214,24 @@ fn started(command: &[String], args: &[&str]) -> Process {
     Process::start_under(&command.iter().map(String::as_str).collect::<Vec<_>>(), args)
 }
 
-/// A path as an argument.
+/// Returns a path as a command-line argument.
 pub(crate) fn path(path: &Path) -> &str {
     path.to_str().expect("temporary folders have plain names")
 }
 
-/// A whole number of a JSON document.
+/// Returns a whole number of a JSON document.
 #[track_caller]
 pub(crate) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no whole number"))
 }
 
-/// A number of a JSON document.
+/// Returns a number of a JSON document.
 #[track_caller]
 pub(crate) fn real(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// The files in a folder.
+/// Lists the names of the files in a folder, sorted.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
     let mut names: Vec<_> =

@@ -1,4 +1,4 @@
-//! `pstrain control` changes a running job, and the record of what came of it is whole.
+//! `pstrain control` changes or stops a running job, and the records of the run stay consistent.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path};
 use crate::group::others;
 use crate::process::finish;
 
-/// Sets `key` to `value`; the version from which on it is so.
+/// Sets `key` to `value`; returns the first version to which it applies.
 #[track_caller]
 fn set(server: &Server, key: &str, value: &str) -> u64 {
     let done = finish(&["control", &server.address, "set", key, value, "--json"]);
@@ -17,7 +17,7 @@ fn set(server: &Server, key: &str, value: &str) -> u64 {
     number(&done["version"])
 }
 
-/// The modes of a run, in words, with the versions they began with.
+/// Returns the mode changes of a run: first version and mode of each.
 fn modes(folder: &std::path::Path) -> Vec<(u64, String)> {
     let events = events(folder);
     let began = |event: &Value| {
@@ -34,7 +34,7 @@ fn replays(folder: &std::path::Path, summary: &Value) {
 }
 
 #[test]
-fn a_running_job_goes_from_one_consistency_to_another_and_its_books_balance() {
+fn consistency_modes_of_a_running_job_can_be_changed_and_the_records_agree() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3"]]);
     let workers = server.workers(3);
     server.wait_for_updates(5);
@@ -57,7 +57,7 @@ fn a_running_job_goes_from_one_consistency_to_another_and_its_books_balance() {
 }
 
 #[test]
-fn a_run_that_is_stopped_by_an_order_ends_everywhere_as_by_ctrl_c() {
+fn control_stop_ends_every_process_of_a_run_like_ctrl_c() {
     let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--servers", "2"]];
     let server = Server::tcp(&job);
     let others = others(&server, 2);
@@ -77,7 +77,7 @@ fn a_run_that_is_stopped_by_an_order_ends_everywhere_as_by_ctrl_c() {
 }
 
 #[test]
-fn a_run_that_is_stopped_by_an_order_is_kept_as_ended() {
+fn a_run_ended_by_control_stop_is_stored_as_ended() {
     for durability in ["checkpoint", "log"] {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
@@ -93,7 +93,7 @@ fn a_run_that_is_stopped_by_an_order_is_kept_as_ended() {
 }
 
 #[test]
-fn a_run_that_has_not_begun_is_stopped_by_an_order_too() {
+fn control_stop_ends_a_run_that_has_not_begun() {
     let server = Server::unix(&[&SLOW]);
     let worker = server.worker(&[]);
     server.wait_for("worker", |status| status["workers"][0]["state"] == "waiting");
@@ -102,7 +102,7 @@ fn a_run_that_has_not_begun_is_stopped_by_an_order_too() {
 }
 
 #[test]
-fn orders_after_the_end_are_answered_as_questions_are() {
+fn control_after_the_end_fails_with_the_same_error_as_status() {
     let server = Server::tcp(&[&SLOW, &ENDLESS]);
     let (address, workers) = (server.address.clone(), server.workers(2));
     server.wait_for_updates(3);
@@ -116,7 +116,7 @@ fn orders_after_the_end_are_answered_as_questions_are() {
 }
 
 #[test]
-fn wrong_orders_are_told_why_and_harm_nobody() {
+fn wrong_orders_are_refused_with_the_reason_and_training_continues() {
     let server = Server::unix(&[&SLOW, &ENDLESS]);
     let workers = server.workers(2);
     server.wait_for_updates(3);
@@ -145,7 +145,7 @@ fn wrong_orders_are_told_why_and_harm_nobody() {
 }
 
 #[test]
-fn an_order_waits_for_the_lease_of_a_worker_that_is_gone() {
+fn a_mode_change_waits_for_the_lease_of_an_unresponsive_worker() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "6s"]]);
     let mut workers = server.workers(3);
     server.wait_for_updates_of(2, 3);

@@ -1,5 +1,5 @@
-//! Networks that are cut for longer than a lease and heal, with nobody being told: processes in
-//! network namespaces of their own, which only root can make.
+//! Network cuts longer than a lease that heal without any connection being closed: processes run in
+//! network namespaces, which only root can create.
 
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -10,16 +10,16 @@ use crate::process::Process;
 
 const JOB: [&str; 8] =
     ["--epochs", "5", "--workers", "2", "--lease", "600ms", "--on-worker-loss", "wait"];
-/// Between namespaces there are only our own processes.
+/// The namespaces hold only our own processes, so plain text is safe.
 const PLAIN: &str = "--insecure";
 
 /// Network namespaces on one switch.
 struct Net {
-    /// The names of the namespaces; the first has the switch.
+    /// Names of the namespaces; the first holds the switch.
     names: Vec<String>,
 }
 
-/// Runs `ip`; whether it did what it was asked.
+/// Runs `ip`; returns true on success.
 fn ip(args: &str) -> bool {
     let mut command = Command::new("ip");
     command.args(args.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -27,7 +27,7 @@ fn ip(args: &str) -> bool {
 }
 
 impl Net {
-    /// So many places.
+    /// Creates `places` namespaces.
     fn new(test: &str, places: usize) -> Self {
         let name = |place: usize| format!("pstrain-{}-{test}-{place}", std::process::id());
         let net = Self { names: (0..=places).map(name).collect() };
@@ -53,19 +53,19 @@ impl Net {
         Some(())
     }
 
-    /// The address of a place, which is numbered from 1.
+    /// Returns the address of a namespace, counted from 1.
     fn address(place: usize) -> String {
         format!("10.77.0.{place}")
     }
 
-    /// Runs `pstrain` at a place.
+    /// Runs `pstrain` in a namespace.
     fn start(&self, place: usize, args: &[&str]) -> Process {
         let name = self.names[place].as_str();
         Process::start_under(&["ip", "netns", "exec", name], args)
     }
 
-    /// From now on nothing gets from one of two places to the other, and neither hears of it: the
-    /// frames go to a machine that there is not.
+    /// Drops all packets between two namespaces without an error on either side: a static neighbour
+    /// entry sends the frames to a MAC address that no machine has.
     fn cut(&self, one: usize, other: usize) {
         for (from, to) in [(one, other), (other, one)] {
             let (name, to) = (&self.names[from], Self::address(to));
@@ -90,7 +90,7 @@ impl Drop for Net {
     }
 }
 
-/// The coordinator at the first place.
+/// Starts the coordinator in the first namespace.
 fn server(net: &Net, more: &[&str]) -> Server {
     let address = format!("{}:0", Net::address(1));
     let under = ["ip", "netns", "exec", &net.names[1]];
@@ -101,7 +101,7 @@ fn worker(net: &Net, place: usize, server: &Server, id: &str) -> Process {
     net.start(place, &["worker", "--server", &server.address, "--id", id, PLAIN])
 }
 
-/// Checks that a run has the parameters of one whose network was whole.
+/// Checks that a run has the parameters of a run without cuts.
 #[track_caller]
 fn check(left: &Left) {
     check_undisturbed(left, &[&PACED, &JOB]);
@@ -109,7 +109,7 @@ fn check(left: &Left) {
 
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root and iproute2: network namespaces")]
-fn a_worker_cut_off_from_its_server_comes_back_and_nothing_is_lost_or_repeated() {
+fn a_worker_cut_off_from_its_server_rejoins_without_lost_or_repeated_gradients() {
     let net = Net::new("worker", 3);
     let server = server(&net, &[]);
     let workers = vec![worker(&net, 2, &server, "1"), worker(&net, 3, &server, "2")];
@@ -133,7 +133,7 @@ fn a_worker_cut_off_from_its_server_comes_back_and_nothing_is_lost_or_repeated()
 
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root and iproute2: network namespaces")]
-fn servers_cut_off_from_each_other_go_on_where_they_were() {
+fn servers_cut_off_from_each_other_continue_where_they_were() {
     let net = Net::new("server", 3);
     let server = server(&net, &["--servers", "2"]);
     let listen = format!("{}:0", Net::address(2));
@@ -153,7 +153,7 @@ fn servers_cut_off_from_each_other_go_on_where_they_were() {
 
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root and iproute2: network namespaces")]
-fn a_worker_cut_off_from_one_of_two_servers_leaves_both_and_comes_back() {
+fn a_worker_cut_off_from_one_of_two_servers_leaves_both_and_rejoins() {
     let net = Net::new("one", 4);
     let server = server(&net, &["--servers", "2"]);
     let listen = format!("{}:0", Net::address(2));

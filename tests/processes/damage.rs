@@ -1,5 +1,5 @@
-//! A path that damages bytes, between workers, servers, and the coordinator of a group, in plain
-//! text: connections are made again, and the run comes to the same parameters.
+//! Paths that corrupt bytes between workers, servers and coordinator in plain text: connections are
+//! re-established, and the parameters are unchanged.
 
 use std::net::TcpListener;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::process::Process;
 
 const JOB: [&str; 4] = ["--epochs", "4", "--lease", "10s"];
 
-/// A path to `address` that damages a byte of each of the next connections, after so many bytes.
+/// A path to `address` that flips a byte in each of the next connections, after that many bytes.
 fn path_to(address: &str, name: &str, connections: u64, after: Range<u64>) -> Proxy {
     let proxy = Proxy::new(&address.parse().unwrap(), Stream::new(5).fork(name, 0).rng());
     proxy.disturb(connections, Disturbance::Flip, after);
@@ -20,15 +20,15 @@ fn path_to(address: &str, name: &str, connections: u64, after: Range<u64>) -> Pr
 }
 
 #[test]
-fn a_damaged_byte_on_any_link_of_a_group_changes_nothing() {
+fn a_corrupted_byte_on_any_link_of_a_group_does_not_change_the_parameters() {
     let server = Server::tcp(&[&PACED, &JOB, &["--servers", "2"]]);
-    // Where the second server will listen.
+    // The address on which the second server will listen.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    // If one of a worker's connections is lost, all are made again: the first connections to the
+    // If a worker loses one connection, it re-establishes all. So the first connections to the
     // second server are damaged, and later ones to the first.
     let to_first = path_to(&server.address, "worker and first", 6, 500_000..900_000);
     let to_second = path_to(&free, "worker and second", 2, 20_000..60_000);
-    // No values go here.
+    // Servers exchange no parameters on this path, so the damage comes after fewer bytes.
     let between = path_to(&server.address, "second and first", 2, 4000..8000);
     let [coordinator, advertised, first] =
         [&between, &to_second, &to_first].map(|proxy| proxy.address().to_string());

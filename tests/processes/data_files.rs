@@ -1,4 +1,4 @@
-//! Data that are not there, not right, or not enough for the job.
+//! Missing, malformed or insufficient data are refused with a precise message.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::process::finish;
 
 const ROWS: usize = 400;
 
-/// A folder with a good data file.
+/// A folder with a valid data file.
 struct Files {
     folder: TempDir,
     good: String,
@@ -27,14 +27,14 @@ impl Files {
         Self { folder, good }
     }
 
-    /// A file of its own.
+    /// Writes a file into the folder.
     fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let file = self.folder.path().join(name);
         fs::write(&file, bytes).unwrap();
         file
     }
 
-    /// The good file with the fields of one line, counted from 1, changed.
+    /// Writes the valid file with the fields of one line (counted from 1) changed.
     fn with_line(&self, number: usize, change: impl Fn(&mut Vec<&str>)) -> PathBuf {
         let mut lines: Vec<String> = self.good.lines().map(str::to_owned).collect();
         let mut fields: Vec<&str> = lines[number - 1].split(',').collect();
@@ -44,7 +44,7 @@ impl Files {
     }
 }
 
-/// Checks that a run on `data` is refused for these reasons.
+/// Checks that a run on `data` is refused with these words.
 #[track_caller]
 fn refused(data: &Path, words: &[&str]) {
     let data = path(data);
@@ -53,7 +53,7 @@ fn refused(data: &Path, words: &[&str]) {
 }
 
 #[test]
-fn files_that_are_no_data_are_named_with_what_was_expected() {
+fn files_that_are_not_data_are_refused_by_name_with_the_expected_format() {
     let files = Files::new();
     refused(&files.folder.path().join("none.csv"), &["No such file"]);
     let sparse = ["run", "--model", "logistic", "--data", "libsvm:no/such/file"];
@@ -70,7 +70,7 @@ fn files_that_are_no_data_are_named_with_what_was_expected() {
 }
 
 #[test]
-fn wrong_records_are_named_by_line_and_column() {
+fn malformed_records_are_named_by_line_and_column() {
     let files = Files::new();
     refused(
         &files.with_line(212, |fields| fields[4] = "12,5"),
@@ -101,14 +101,14 @@ fn wrong_records_are_named_by_line_and_column() {
 }
 
 #[test]
-fn packed_files_that_end_early_or_are_none_are_told_apart_from_bad_records() {
+fn truncated_and_misnamed_compressed_files_are_distinguished_from_bad_records() {
     let files = Files::new();
     let mut packer = GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packer, files.good.as_bytes()).unwrap();
     let packed = packer.finish().unwrap();
     let half = &packed[..packed.len() / 2];
     refused(&files.file("half.csv.gz", half), &["gzip-compressed file is damaged or ends early"]);
-    // The name does not matter, the content does.
+    // The format is detected by content, not by name.
     let misnamed = files.file("plain.csv.xz", &files.good);
     finish(&["run", "--epochs", "1", "--quiet", "--data", path(&misnamed)]).with_code(0);
 }
@@ -133,7 +133,7 @@ fn jobs_that_do_not_fit_their_data_are_refused_with_the_numbers() {
 }
 
 #[test]
-fn models_that_are_none_are_refused() {
+fn files_that_are_not_models_are_refused() {
     let files = Files::new();
     let eval = |model: &Path, words: &[&str]| {
         let args = ["eval", "--model", path(model), "--data", "synthetic:100"];

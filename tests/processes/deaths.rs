@@ -1,4 +1,4 @@
-//! Processes die, stop and come late; the others go on and nothing counts twice.
+//! Processes that are killed, stopped or late: the others continue and no gradient counts twice.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ fn a_killed_worker_stalls_the_others_for_at_most_one_lease() {
     let server = Server::tcp(&[&SLOW, &job]);
     let mut workers = server.workers(3);
     server.wait_for_updates_of(2, 20);
-    drop(workers.pop()); // which kills it with SIGKILL
+    drop(workers.pop()); // kills it with SIGKILL
     for worker in workers {
         worker.wait().with_code(0);
     }
@@ -26,11 +26,11 @@ fn a_killed_worker_stalls_the_others_for_at_most_one_lease() {
     let lost: Vec<_> = called(&events, "departed").filter(|event| event["how"] == "lost").collect();
     assert_eq!(lost.len(), 1, "{lost:?}");
     assert_eq!(number(&lost[0]["worker"]), 3);
-    // Parameters are given out with each update.
+    // Parameters are sent after each update, so grant times are update times.
     let given: BTreeSet<u64> = timeline(&out).iter().map(|row| row.granted_ns).collect();
     let updates: Vec<f64> = given.into_iter().map(|at| at as f64 / 1e9).collect();
     let stall = updates.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
-    // Half a lease for a machine that is busy with other tests.
+    // Half a lease of tolerance for a machine that is busy with other tests.
     assert!(stall < 1.5 * lease, "stalled for {stall} s at a lease of {lease} s");
     let after = updates.iter().filter(|&&at| at > real(&lost[0]["at_s"])).count();
     assert!(after > 100, "{after} updates without the lost worker");
@@ -58,14 +58,14 @@ fn a_worker_that_is_started_late_joins() {
 }
 
 #[test]
-fn a_worker_that_was_cut_off_for_long_comes_back_and_nothing_is_applied_twice() {
+fn a_worker_stopped_for_longer_than_a_lease_rejoins_and_no_gradient_is_applied_twice() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "2s"]]);
     let workers = server.workers(3);
     let before = server.wait_for_updates_of(2, 20);
     workers[2].signal(Signal::STOP);
     let state = |status: &serde_json::Value| status["workers"][2]["state"] == "lost";
     let lost = server.wait_for("loss of the stopped worker", state);
-    // The others make progress while it is away.
+    // The other workers progress while it is away.
     let away = server.wait_for_updates(number(&lost["updates"]) + 20);
     assert_eq!(away["workers"][2]["updates"], lost["workers"][2]["updates"]);
     workers[2].signal(Signal::CONT);
@@ -86,7 +86,7 @@ fn a_worker_that_was_cut_off_for_long_comes_back_and_nothing_is_applied_twice() 
 }
 
 #[test]
-fn a_job_that_must_not_lose_workers_stops_or_waits() {
+fn on_worker_loss_stop_ends_the_run_and_wait_pauses_it() {
     let job = ["--workers", "2", "--lease", "200ms"];
     let server = Server::tcp(&[&SLOW, &ENDLESS, &job, &["--on-worker-loss", "stop"]]);
     let mut workers = server.workers(2);
@@ -110,7 +110,7 @@ fn a_job_that_must_not_lose_workers_stops_or_waits() {
 }
 
 #[test]
-fn without_its_server_each_worker_ends_within_its_patience() {
+fn workers_of_a_killed_server_exit_within_their_patience() {
     let lease = 0.25;
     for phase in ["waiting for workers", "training"] {
         let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "2", "--lease", "250ms"]]);
@@ -121,21 +121,21 @@ fn without_its_server_each_worker_ends_within_its_patience() {
             status["phase"] == phase && named
         });
         let Server { process, address, .. } = server;
-        drop(process); // which kills it with SIGKILL
+        drop(process); // kills it with SIGKILL
         let clock = WallClock::start();
         for worker in workers {
             let words = [&address, "cannot reach the server", "Connection refused", "tried"];
             worker.wait().refused(1, &words);
         }
         let took = clock.now().as_secs_f64();
-        // Twelve leases of patience, and a last try.
+        // Patience is twelve leases, plus a last attempt.
         assert!(took < 14.0 * lease, "{took} s");
         assert!(took > 6.0 * lease, "gave up after {took} s");
     }
 }
 
 #[test]
-fn a_server_that_was_stopped_for_longer_than_a_lease_blames_nobody() {
+fn a_server_stopped_for_longer_than_a_lease_declares_no_worker_lost() {
     let lease = std::time::Duration::from_millis(600);
     for on_loss in ["stop", "continue"] {
         let job = ["--workers", "2", "--lease", "600ms", "--on-worker-loss", on_loss];
@@ -156,12 +156,12 @@ fn a_server_that_was_stopped_for_longer_than_a_lease_blames_nobody() {
 }
 
 #[test]
-fn a_killed_workers_data_are_done_by_the_others_and_given_back() {
+fn a_killed_workers_mini_batches_are_reassigned_and_returned_when_it_rejoins() {
     let job = ["--workers", "3", "--lease", "600ms", "--epochs", "20", "--batch-size", "16"];
     let server = Server::tcp(&[&SLOW, &job, &["--on-worker-loss", "reassign"]]);
     let mut workers = server.workers(3);
     server.wait_for_updates_of(2, 20);
-    drop(workers.pop()); // which kills it with SIGKILL
+    drop(workers.pop()); // kills it with SIGKILL
     let reassigned = |status: &serde_json::Value| number(&status["workers"][2]["reassigned"]);
     let status = server.wait_for("reassignment", |status| reassigned(status) > 5);
     assert_eq!(status["workers"][2]["state"], "lost");
@@ -172,7 +172,7 @@ fn a_killed_workers_data_are_done_by_the_others_and_given_back() {
     server.wait_for_updates_of(2, back);
     let Left { out, summary, _folder } = server.finish(workers);
     check_books(&out, &summary);
-    // Each mini-batch of each epoch, once: 3000 training rows make 63 in each of three partitions.
+    // Each mini-batch of each epoch once: 3000 training rows make 63 in each of three partitions.
     let applied: BTreeSet<(u64, u64)> = parts(&out).into_iter().collect();
     let all: BTreeSet<(u64, u64)> =
         (1..=3).flat_map(|part| (0..63 * 20).map(move |batch| (part, batch))).collect();

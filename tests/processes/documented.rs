@@ -1,5 +1,5 @@
-//! Each command of README.md, docs/ and deploy/README.md works: it is run here, on small data and
-//! with all machines on this one, or listed here with the reason why it is not.
+//! Every command of README.md, docs/ and deploy/README.md works. Each is run here, on small data
+//! and with all machines on this one, or listed with the reason why it is not run.
 
 mod page;
 mod stage;
@@ -11,7 +11,7 @@ use stage::Stage;
 
 use crate::process::finish;
 
-/// Commands that are not run, by how they begin, and why.
+/// Prefixes of commands that are not run, and the reason.
 const LISTED: &[(&str, &str)] = &[
     ("cargo ", "builds and tests the program itself"),
     ("rustup ", "installs a compiler"),
@@ -42,7 +42,7 @@ fn is_listed(command: &str) -> bool {
     LISTED.iter().any(|(begin, _)| command.starts_with(begin))
 }
 
-/// The commands of a page that are to be run, by block, each block with its place.
+/// Returns the commands of a page to run, by block, each block with its place.
 fn played(page: &Page) -> Vec<(String, Vec<String>)> {
     let of = |block: Commands| {
         let Commands { place, mut commands } = block;
@@ -64,7 +64,7 @@ fn played(page: &Page) -> Vec<(String, Vec<String>)> {
 fn every_command_of_the_readme_works() {
     let mut stage = Stage::new();
     for (place, commands) in played(&Page::readme()) {
-        // Shown if the test fails.
+        // Printed only if the test fails.
         println!("{place}: {commands:#?}");
         stage.play(&commands);
     }
@@ -92,7 +92,7 @@ fn every_command_that_is_not_run_is_still_documented() {
 }
 
 #[test]
-fn commands_in_running_text_exist_and_have_the_flags_that_are_named() {
+fn commands_named_in_prose_exist_and_have_the_named_flags() {
     let experiments = finish(&["experiment", "list"]).with_code(0).stdout;
     let experiments: BTreeSet<&str> =
         experiments.lines().filter_map(|line| line.split_whitespace().next()).collect();

@@ -1,4 +1,4 @@
-//! Servers that are killed and begin anew with all that was acknowledged.
+//! Durable servers are killed and resume with everything that they acknowledged.
 
 use std::env;
 use std::fs;
@@ -16,15 +16,15 @@ use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path, re
 use crate::process::{Ended, Process, eventually, finish};
 use crate::small_disk::SmallDisk;
 
-/// Checkpoints so often that each run has some.
+/// Checkpoints so frequent that every run takes some.
 const OFTEN: [&str; 2] = ["--checkpoint-every", "60ms"];
-/// Checkpoints so rarely that no run has any.
+/// Checkpoints so rare that no run takes any.
 const NEVER: [&str; 2] = ["--checkpoint-every", "1h"];
 
-/// Where a record of NSL-KDD has its class.
+/// Column of the class in an NSL-KDD record.
 const CLASS: usize = 41;
 
-/// Starts a durable server, lets it be killed after each of so many updates, and waits for the end.
+/// Starts a server with a log, kills it after each of these updates, and waits for the end.
 fn killed_after(updates: &[u64], folder: &TempDir, parts: &[&[&str]]) -> Left {
     let kept = folder.path().join("kept");
     let durable = ["--durability", "log", "--state", path(&kept)];
@@ -38,7 +38,7 @@ fn killed_after(updates: &[u64], folder: &TempDir, parts: &[&[&str]]) -> Left {
 }
 
 #[test]
-fn bsp_with_a_server_that_is_killed_again_and_again_has_the_parameters_of_one_that_is_not() {
+fn bsp_with_a_repeatedly_killed_server_ends_at_the_parameters_of_an_undisturbed_run() {
     let job = ["--epochs", "5", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
     let out = TempDir::new().unwrap();
     let undisturbed = ["run", "--json", "--transport", "tcp", "--out", path(out.path())];
@@ -49,7 +49,8 @@ fn bsp_with_a_server_that_is_killed_again_and_again_has_the_parameters_of_one_th
         assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"]);
         assert_eq!(left.summary["batches"], undisturbed["batches"]);
         check_books(&left.out, &left.summary);
-        // Line by line the records of the run that was not disturbed, whatever was read again.
+        // The records equal the undisturbed run's line by line, although part of the log was
+        // replayed.
         let order = |folder: &Path| fs::read_to_string(folder.join("order.log")).unwrap();
         assert_eq!(order(&left.out), order(out.path()));
         assert_eq!(course(&left.out), course(out.path()));
@@ -59,7 +60,7 @@ fn bsp_with_a_server_that_is_killed_again_and_again_has_the_parameters_of_one_th
     }
 }
 
-/// The curve without its times.
+/// Returns the curve without its times.
 fn course(folder: &Path) -> Vec<Vec<String>> {
     let mut curve = csv::Reader::from_path(folder.join("curve.csv")).unwrap();
     let row = |row: csv::StringRecord| [0, 1, 2, 4, 5].map(|field| row[field].to_owned()).to_vec();
@@ -67,7 +68,7 @@ fn course(folder: &Path) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
+fn asp_with_a_killed_server_applies_each_gradient_once() {
     for often in [OFTEN, NEVER] {
         let folder = TempDir::new().unwrap();
         let job = ["--epochs", "5", "--workers", "2", "--consistency", "asp", "--lease", "2s"];
@@ -79,7 +80,7 @@ fn asp_with_a_server_that_is_killed_applies_each_gradient_once() {
     }
 }
 
-/// `PSTRAIN_KILLS` runs, or a few.
+/// `PSTRAIN_KILLS` runs; 4 by default.
 #[test]
 fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4);
@@ -90,12 +91,12 @@ fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
         let kept = folder.path().join("kept");
         let durable = ["--durability", "log", "--state", path(&kept)];
         let consistency = ["--consistency", if run % 2 == 0 { "bsp" } else { "asp" }];
-        // With a checkpoint always under way, with some, and with none.
+        // A checkpoint is always under way, sometimes, or never.
         let every = ["1ms", "40ms", "1h"][run as usize / 2 % 3];
         let every = ["--checkpoint-every", every];
         let mut server = Server::tcp(&[&PACED, &job, &consistency, &durable, &every]);
         let workers = server.workers(2);
-        // Before it answers there is nothing to go on with.
+        // Before the server answers, its folder holds nothing to resume from.
         server.status();
         let mut moments = Stream::new(run).fork("kills", 0).rng();
         for _ in 0..3 {
@@ -111,9 +112,9 @@ fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
     }
 }
 
-/// A disk that lied, damage at the end of the file, or a copy that was restored.
+/// The log's end is lost by a lying disk, by damage at the end of the file, or by a restored copy.
 #[test]
-fn workers_that_know_more_than_a_log_whose_end_is_lost_show_it_and_join_anew() {
+fn workers_ahead_of_a_log_with_a_lost_end_prove_it_and_rejoin_as_new_incarnations() {
     let job = ["--epochs", "12", "--workers", "2", "--lease", "2s", "--exchange", "separate"];
     for restores in [false, true] {
         let folder = TempDir::new().unwrap();
@@ -148,14 +149,14 @@ fn workers_that_know_more_than_a_log_whose_end_is_lost_show_it_and_join_anew() {
 }
 
 #[test]
-fn with_checkpoints_alone_what_came_since_the_last_is_lost_as_a_whole() {
+fn with_checkpoints_alone_everything_after_the_last_checkpoint_is_lost_as_a_whole() {
     for consistency in ["bsp", "asp", "buffered:3"] {
         let folder = TempDir::new().unwrap();
         let kept = folder.path().join("kept");
         let job = ["--epochs", "8", "--workers", "2", "--consistency", consistency];
         let durable = ["--durability", "checkpoint", "--state", path(&kept), "--lease", "2s"];
         let mut server = Server::tcp(&[&PACED, &job, &durable, &OFTEN]);
-        // Without a number of their own they want the place back that they had.
+        // Workers without an explicit id must get their old slot back.
         let workers = vec![server.worker(&[]), server.worker(&[])];
         for updates in [20, 40, 60] {
             server.wait_for_updates(updates);
@@ -168,14 +169,14 @@ fn with_checkpoints_alone_what_came_since_the_last_is_lost_as_a_whole() {
         assert_eq!(batches("assigned"), ended, "{summary}");
         assert_eq!(summary["ended"], "the budget is used up", "{summary}");
         assert!(real(&summary["accuracy"]) > 0.9, "{summary}");
-        // What is in the records is what the parameters are made of.
+        // The records hold exactly the updates that made the parameters.
         check_alike(&out);
         assert!(names(&kept).iter().all(|name| !name.starts_with("inputs")), "{:?}", names(&kept));
     }
 }
 
 #[test]
-fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
+fn a_damaged_checkpoint_is_reported_and_the_previous_one_is_used() {
     let folder = TempDir::new().unwrap();
     let kept = folder.path().join("kept");
     let job = ["--epochs", "8", "--workers", "2", "--lease", "2s"];
@@ -183,7 +184,7 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
     let durable = ["--durability", "log", "--state", path(&kept)];
     let server = Server::tcp(&[&PACED, &job, &durable, &OFTEN]);
     let workers = server.workers(2);
-    // Once it answers, the folder is there.
+    // The folder exists once the server answers.
     server.status();
     let checkpoints = || -> Vec<PathBuf> {
         let is_one = |name: &String| name.starts_with("checkpoint") && !name.ends_with(".new");
@@ -191,11 +192,11 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
     };
     eventually("second checkpoint", || (checkpoints().len() >= 2).then_some(()));
     server.process.signal(Signal::STOP);
-    // It is there still, and whoever wrote beside it would lose what it has acknowledged.
+    // The stopped server still owns the folder; a second writer would lose acknowledged gradients.
     in_use(&kept, &["--resume", path(&kept)]);
     in_use(&kept, &durable);
     in_use(&kept, &["--durability", "checkpoint", "--state", path(&kept)]);
-    // With the disk as it is now, and no process to change it.
+    // Copies the disk as it is now, while no process changes it.
     let (whole, all) = (folder.path().join("whole"), checkpoints());
     fs::create_dir(&whole).unwrap();
     for name in names(&kept) {
@@ -216,7 +217,7 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
     let left = server.finish(workers);
     assert_eq!(left.summary["params_sha256"], undisturbed["params_sha256"]);
 
-    // Nor is any file taken for another, be it whole.
+    // A file is not accepted under another file's name, even if undamaged.
     let is_log = |name: &String| name.starts_with("inputs");
     let mut logs: Vec<PathBuf> =
         names(&whole).into_iter().filter(is_log).map(|name| whole.join(name)).collect();
@@ -224,28 +225,28 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_does() {
     rotated(&logs, || {
         resume(&whole, &[]).refused(2, &["that of another run or of another checkpoint"]);
     });
-    // The log of the beginning, which would do, may not be removed yet.
+    // The initial log alone would suffice to resume; it may not have been removed yet.
     drop(fs::remove_file(whole.join("inputs-0.log")));
     let all: Vec<PathBuf> = all.iter().map(|path| whole.join(path.file_name().unwrap())).collect();
     rotated(&all, || {
         resume(&whole, &[]).refused(2, &["that of another run or another number"]);
     });
 
-    // With none that is whole there is nothing to go on from.
+    // Without any undamaged checkpoint there is nothing to resume from.
     all.iter().for_each(|path| damage(path));
     let ended = resume(&whole, &[]);
     assert_eq!(ended.stderr.matches("no other to go on from").count(), 1, "{}", ended.stderr);
     ended.refused(2, &["is damaged", "restore it from a backup"]);
 }
 
-/// Checks that a server with these flags is told that `folder` is in use.
+/// Checks that a server with these flags is refused because `folder` is in use.
 #[track_caller]
 fn in_use(folder: &Path, flags: &[&str]) {
     let words = format!("{} is in use by another pstrain server", folder.display());
     finish(&[&["server", "--listen", "127.0.0.1:0"], flags].concat()).refused(2, &[&words]);
 }
 
-/// Looks at files each of which has the name of another.
+/// Calls `look` while each file has the content of the next.
 fn rotated(paths: &[PathBuf], look: impl FnOnce()) {
     let files: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
     let write = |from: usize| {
@@ -258,14 +259,14 @@ fn rotated(paths: &[PathBuf], look: impl FnOnce()) {
     write(0);
 }
 
-/// The number in a file's name.
+/// Returns the number in a file's name.
 fn number_of(path: &Path) -> u64 {
     let name = path.file_name().unwrap().to_str().unwrap();
     name.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
 #[test]
-fn a_run_that_had_finished_says_once_more_how() {
+fn resuming_a_finished_run_prints_its_summary_again() {
     let folder = TempDir::new().unwrap();
     let job = ["--epochs", "1", "--workers", "2", "--data", "synthetic:2000"];
     let left = killed_after(&[], &folder, &[&job]);
@@ -275,7 +276,7 @@ fn a_run_that_had_finished_says_once_more_how() {
     assert_eq!(again["batches"], left.summary["batches"]);
 }
 
-/// What is kept of a run that was killed.
+/// Returns the state folder of a killed run.
 fn kept(folder: &TempDir) -> PathBuf {
     let kept = folder.path().join("kept");
     let log = ["--durability", "log", "--state", path(&kept)];
@@ -292,11 +293,11 @@ fn resume(kept: &Path, more: &[&str]) -> Ended {
 }
 
 #[test]
-fn a_server_whose_log_cannot_be_written_ends_at_a_signal_and_says_why() {
+fn a_server_with_an_unwritable_log_ends_at_a_signal_with_the_reason() {
     let folder = TempDir::new().unwrap();
     let kept = folder.path().join("kept");
     let log = ["--durability", "log", "--state", path(&kept)];
-    // A file that may not grow is a full disk to its writer.
+    // To its writer, a file that may not grow looks like a full disk.
     let full = ["sh", "-c", "trap '' XFSZ; ulimit -f 300; exec \"$0\" \"$@\""];
     let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "1"], &log, &NEVER];
     let server = Server::under(&full, "127.0.0.1:0", &parts);
@@ -310,7 +311,7 @@ fn a_server_whose_log_cannot_be_written_ends_at_a_signal_and_says_why() {
     server.wait_to_say("resumed after ");
 }
 
-/// A server that keeps its log in the folder `kept` of a small disk, and its two workers.
+/// Starts a server that keeps its log in the folder `kept` of a small disk, and its two workers.
 fn logging_on(disk: &SmallDisk, kept: &Path) -> (Server, Vec<Process>) {
     let log = ["--durability", "log", "--state", path(kept)];
     let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
@@ -325,7 +326,7 @@ fn a_log_on_a_small_disk_never_fills_it() {
     let disk = SmallDisk::mount();
     let kept = disk.path().join("kept");
     let (server, workers) = logging_on(&disk, &kept);
-    // An update is of two gradients, which have 300 bytes and more each.
+    // An update has two gradients of 300 bytes or more each.
     server.wait_for_updates(10_000);
     server.process.signal(Signal::INT);
     for worker in workers {
@@ -339,11 +340,12 @@ fn a_log_on_a_small_disk_never_fills_it() {
 
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
-fn a_server_resumed_on_a_full_small_disk_goes_on_once_there_is_room_and_never_fills_it() {
+fn a_server_resumed_on_a_full_small_disk_continues_once_space_is_free_and_never_fills_it() {
     let disk = SmallDisk::mount();
     let kept = disk.path().join("kept");
     let (server, workers) = logging_on(&disk, &kept);
-    // Logs take their share of the disk by then: the resumed server tries a checkpoint at once.
+    // By then the logs have reached their share of the disk: the resumed server checkpoints at
+    // once.
     server.wait_for_updates(1000);
     server.process.signal(Signal::STOP);
     disk.fill();
@@ -363,7 +365,7 @@ fn a_server_resumed_on_a_full_small_disk_goes_on_once_there_is_room_and_never_fi
 }
 
 #[test]
-fn a_resumed_server_does_not_say_again_what_happened_before() {
+fn a_resumed_server_does_not_repeat_earlier_messages() {
     let folder = TempDir::new().unwrap();
     let kept = kept(&folder);
     let server = Process::start(&["server", "--listen", "127.0.0.1:0", "--resume", path(&kept)]);
@@ -372,7 +374,7 @@ fn a_resumed_server_does_not_say_again_what_happened_before() {
 }
 
 #[test]
-fn a_named_pipe_in_the_folder_of_a_run_is_refused() {
+fn a_named_pipe_in_a_state_folder_is_refused() {
     let folder = TempDir::new().unwrap();
     let kept = kept(&folder);
     for name in ["lock", "run.json", "job.toml", "inputs-0.log"] {
@@ -398,7 +400,7 @@ fn a_named_pipe_in_the_folder_of_a_run_is_refused() {
 }
 
 #[test]
-fn the_records_of_another_run_are_not_gone_on_with() {
+fn a_resumed_server_does_not_append_to_the_records_of_another_run() {
     let folder = TempDir::new().unwrap();
     let [kept, own, other] = ["kept", "own", "other"].map(|name| folder.path().join(name));
     let whole = ["run", "--data", "synthetic:2000", "--epochs", "9", "--out", path(&other)];
@@ -421,12 +423,12 @@ fn the_records_of_another_run_are_not_gone_on_with() {
 }
 
 #[test]
-fn a_run_does_not_go_on_with_other_data_or_another_job() {
+fn a_run_does_not_resume_with_other_data_or_another_job() {
     let folder = TempDir::new().unwrap();
     let [data, kept] = ["data.csv", "kept"].map(|name| folder.path().join(name));
     finish(&["data", "synth", "--rows", "400", "--out", path(&data)]).with_code(0);
     let log = ["--durability", "log", "--state", path(&kept), "--data", path(&data)];
-    // Without a checkpoint: all there is to tell jobs from each other is what the run began with.
+    // Without a checkpoint, only the run's initial data and job identify it.
     let server =
         Server::tcp(&[&["--batch-size", "8"], &ENDLESS, &["--workers", "1"], &log, &NEVER]);
     let _worker = server.worker(&["--data", path(&data)]);
@@ -436,7 +438,7 @@ fn a_run_does_not_go_on_with_other_data_or_another_job() {
     let fewer: String = rows.lines().skip(10).flat_map(|line| [line, "\n"]).collect();
     fs::write(&data, fewer).unwrap();
     resume(&kept, &[]).refused(2, &["data.csv) are not those", "where the job has", "put"]);
-    // One row after the other has another class, until it is one of those that are evaluated with.
+    // Change the class of one row after the other until an evaluation row is hit.
     let evaluated = (0..rows.lines().count()).any(|changed| {
         let line = |(number, line): (usize, &str)| {
             let mut fields: Vec<&str> = line.split(',').collect();
@@ -462,7 +464,7 @@ fn a_run_does_not_go_on_with_other_data_or_another_job() {
 }
 
 #[test]
-fn what_cannot_be_resumed_is_said_and_left_as_it_is() {
+fn a_folder_that_cannot_be_resumed_is_refused_and_left_unchanged() {
     let folder = TempDir::new().unwrap();
     let kept = kept(&folder);
     let out = folder.path().join("out");

@@ -1,4 +1,4 @@
-//! Experiments as a person runs them: a sweep of one's own on synthetic data.
+//! `pstrain experiment` as users run it: sweeps on synthetic data.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn read(folder: &Path, name: &str) -> String {
 }
 
 #[test]
-fn a_sweep_gives_tables_pictures_claims_and_a_page_and_the_same_with_any_number_of_threads() {
+fn a_sweep_writes_tables_pictures_claims_and_a_page_identical_for_any_number_of_threads() {
     let folder = TempDir::new().unwrap();
     let file = file(&folder, SWEEP);
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
@@ -87,7 +87,7 @@ fn a_sweep_gives_tables_pictures_claims_and_a_page_and_the_same_with_any_number_
         assert!(page.contains(part), "{part}");
     }
 
-    // The resolved specification, with two threads.
+    // The resolved specification gives identical results with two threads.
     let spec = path(&one).to_owned() + "/spec.toml";
     let run = ["experiment", "run", &spec, "--jobs", "2", "--quiet", "--out", path(&two)];
     let ended = finish(&run).with_code(0);
@@ -98,7 +98,7 @@ fn a_sweep_gives_tables_pictures_claims_and_a_page_and_the_same_with_any_number_
         assert_eq!(read(&one, name), read(&two, name), "{name}");
     }
 
-    // Claims alone, again: nothing is run.
+    // Evaluating the claims again runs nothing.
     let ended = finish(&["experiment", "report", path(&two)]).with_code(0);
     for words in ["sync waits for the slower", "1 hold, 1 do not hold", "report.html"] {
         assert!(ended.stdout.contains(words), "{}", ended.stdout);
@@ -112,7 +112,7 @@ fn a_sweep_gives_tables_pictures_claims_and_a_page_and_the_same_with_any_number_
 }
 
 #[test]
-fn an_interrupted_sweep_says_how_to_go_on_and_does() {
+fn an_interrupted_sweep_prints_how_to_continue_and_continues() {
     let folder = TempDir::new().unwrap();
     let text = SWEEP.replace("reps = 2", "reps = 40").replace("synthetic:600", "synthetic:4000");
     let file = file(&folder, &text);
@@ -158,17 +158,17 @@ fn the_same_specification_runs_with_real_processes() {
     }
     let about: serde_json::Value = serde_json::from_str(&read(&out, "environment.json")).unwrap();
     assert_eq!(real(&about["calibration"]["reference_step_s"]), real(step));
-    // Nothing is missing: nothing is measured again.
+    // No run is missing, so nothing is measured again.
     let again = finish(&run).with_code(0).json();
     assert_eq!(again["cells"], summary["cells"]);
     let after: serde_json::Value = serde_json::from_str(&read(&out, "environment.json")).unwrap();
     assert_eq!(after["calibration"], about["calibration"]);
-    // Runs of the other kind do not belong beside them.
+    // Runs in virtual time are refused in a folder of real-time runs.
     finish(&["experiment", "run", &file, "--out", path(&out)]).refused(2, &["another experiment"]);
 }
 
 #[test]
-fn a_measured_computing_time_is_that_of_all_runs_and_told_with_each() {
+fn a_measured_computing_time_applies_to_all_runs_and_is_reported_with_each() {
     let folder = TempDir::new().unwrap();
     let file = file(&folder, &SWEEP.replace("'4.5ms'", "'measured'"));
     let out = folder.path().join("out");
@@ -182,7 +182,7 @@ fn a_measured_computing_time_is_that_of_all_runs_and_told_with_each() {
 }
 
 #[test]
-fn what_is_shipped_is_listed_and_shown() {
+fn shipped_experiments_are_listed_and_shown() {
     let listed = finish(&["experiment", "list"]).with_code(0).stdout;
     for name in ["osdi-failover", "paeleke-fig1", "paeleke-fig2", "paeleke-outlook"] {
         assert!(listed.contains(name), "{listed}");
@@ -197,7 +197,7 @@ fn what_is_shipped_is_listed_and_shown() {
 }
 
 #[test]
-fn an_experiment_is_evaluated_on_other_rows_where_it_is_told_to_in_virtual_and_in_real_time() {
+fn an_experiment_uses_separate_evaluation_rows_in_virtual_and_real_time() {
     let folder = TempDir::new().unwrap();
     let spec = "name = 'mine'\ntitle = 'Mine'\nreps = 1\n[job]\ndata = 'synthetic:600'\nepochs = \
         1\n[[axis]]\nname = 'consistency'\nvalues = ['bsp']\n";
@@ -214,7 +214,7 @@ fn an_experiment_is_evaluated_on_other_rows_where_it_is_told_to_in_virtual_and_i
         let summary = finish(&run).with_code(0).json();
         let metrics = &summary["cells"][0]["metrics"];
         assert_eq!(number_of(metrics, "evaluation.rows"), 250.0, "{summary}");
-        // All rows of the data are trained on.
+        // With separate evaluation rows, all rows of the data are trained on.
         assert_eq!(number_of(metrics, "samples"), 600.0, "{summary}");
         let times = read(&out, "timeline.csv");
         let mut times = csv::Reader::from_reader(times.as_bytes());
@@ -229,7 +229,7 @@ fn an_experiment_is_evaluated_on_other_rows_where_it_is_told_to_in_virtual_and_i
     }
 }
 
-/// The mean of a number over the repetitions.
+/// Returns the mean of a metric over the repetitions.
 fn number_of(metrics: &serde_json::Value, name: &str) -> f64 {
     real(&metrics[name]["mean"])
 }

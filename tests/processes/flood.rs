@@ -1,4 +1,4 @@
-//! A flood of TLS hellos: members that were cut off or killed come back all the same.
+//! During a flood of TLS hellos, members that were cut off or killed rejoin.
 
 use pstrain_compute::rng::Stream;
 use pstrain_tests::{Flood, FloodSpec, Proxy, tls_hello};
@@ -7,11 +7,11 @@ use crate::cluster::{ENDLESS, Server};
 use crate::lab::Lab;
 use crate::process::Process;
 
-/// The flood ends with the last of these, or with the test: half a minute of it.
+/// Maximum number of hellos, about half a minute of flood; the test's end also ends it.
 const MOST: u64 = 45_000;
 
 #[test]
-fn a_member_is_back_while_a_flood_of_hellos_goes_on() {
+fn cut_off_and_killed_members_rejoin_during_a_flood_of_hellos() {
     let lab = Lab::with_nodes();
     let [own, first, second, client] =
         ["server", "worker-1", "worker-2", "client"].map(|name| lab.at(name));

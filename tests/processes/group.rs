@@ -1,4 +1,4 @@
-//! Several servers, each a process, and the run they make together.
+//! Groups of server processes: parameters, failures and refusals.
 
 use std::env;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(crate) fn others(server: &Server, servers: u32) -> Vec<Process> {
 }
 
 #[test]
-fn any_number_of_servers_makes_the_same_parameters() {
+fn any_number_of_servers_ends_at_the_same_parameters() {
     let job =
         ["--epochs", "2", "--workers", "3", "--data", "synthetic:2000", "--optimizer", "adam"];
     let run =
@@ -41,14 +41,15 @@ fn any_number_of_servers_makes_the_same_parameters() {
             );
             assert_eq!(several["accuracy"], one["accuracy"]);
             assert_eq!(several["batches"], one["batches"]);
-            // Nothing was filtered, and a server knows of its own part alone.
+            // Nothing was filtered. A server measures only its own key range, so the ratio must
+            // still be 1.
             assert_eq!((&several["bytes_ratio"], &one["bytes_ratio"]), (&json!(1.0), &json!(1.0)));
         }
     }
 }
 
 #[test]
-fn servers_of_one_process_start_without_a_refusal() {
+fn servers_in_one_process_start_without_a_refused_connection() {
     let job = ["run", "--data", "synthetic:400", "--epochs", "1", "--servers", "4"];
     for transport in ["memory", "unix", "tcp"] {
         let folder = TempDir::new().unwrap();
@@ -62,7 +63,7 @@ fn servers_of_one_process_start_without_a_refusal() {
 }
 
 #[test]
-fn a_worker_that_dials_another_server_is_told_where_the_first_is() {
+fn a_worker_that_dials_another_server_gets_the_coordinators_address() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--servers", "2"]]);
     let (_other, address) = shard_of(&server.address, (2, 2), "127.0.0.1:0", &[]);
     server.wait_for("server", |status| status["servers"][1]["away_s"].is_null());
@@ -70,9 +71,9 @@ fn a_worker_that_dials_another_server_is_told_where_the_first_is() {
     finish(&["worker", "--server", &address]).refused(1, &words);
 }
 
-/// Gradients of 6 MB: each server looks at its part before it is whole.
+/// Gradients of 6 MB: each server inspects its part of a gradient before the whole has arrived.
 #[test]
-fn long_gradients_make_the_same_parameters_over_any_transport_and_number_of_servers() {
+fn long_gradients_end_at_the_same_parameters_for_any_transport_and_number_of_servers() {
     let job = ["--epochs", "1", "--workers", "3", "--data", "synthetic:300", "--batch-size", "8"];
     let run = |more: &[&str]| {
         let args = [&["run", "--json", "--model", "mlp:16000"], &job[..], more].concat();
@@ -90,7 +91,7 @@ fn long_gradients_make_the_same_parameters_over_any_transport_and_number_of_serv
 }
 
 #[test]
-fn what_looks_at_all_keys_makes_the_same_parameters_over_any_number_of_servers() {
+fn clipping_and_krum_end_at_the_same_parameters_with_any_number_of_servers() {
     let folder = TempDir::new().unwrap();
     let data = ["--epochs", "1", "--data", "synthetic:2000", "--optimizer", "adam"];
     for (place, rule) in [
@@ -126,7 +127,7 @@ fn what_looks_at_all_keys_makes_the_same_parameters_over_any_number_of_servers()
 }
 
 #[test]
-fn several_servers_in_virtual_time_make_the_same_parameters_and_share_the_load() {
+fn several_servers_in_virtual_time_end_at_the_same_parameters_and_share_the_load() {
     let job = ["--epochs", "2", "--workers", "3", "--data", "synthetic:2000", "--json"];
     let run = finish(&[&["run"], &job[..]].concat()).with_code(0).json();
     let link = ["--link", "all.delay=1ms server.rate=2mbit", "--compute", "1ms"];
@@ -140,17 +141,18 @@ fn several_servers_in_virtual_time_make_the_same_parameters_and_share_the_load()
         assert_eq!(first["trace_sha256"], again["trace_sha256"], "{servers} servers");
         first["virtual_time_s"].as_f64().unwrap()
     });
-    // Nearly all of the time is the servers' links, and each has its share of what goes over them;
-    // but decisions wait behind the coordinator's own parameters.
+    // The servers' links take nearly all of the time, and each server carries its share. The
+    // speed-up is below the number of servers since decisions wait behind the coordinator's own
+    // parameters.
     assert!(times[0] > times[1] && times[0] > 1.5 * times[2], "{times:?}");
 }
 
 #[test]
-fn server_processes_make_what_one_process_makes() {
+fn server_processes_end_at_the_parameters_of_a_single_process() {
     let job = ["--epochs", "2", "--workers", "2", "--data", "synthetic:2000"];
     let one = finish(&[&["run", "--json"], &job[..]].concat()).with_code(0).json();
     let server = Server::tcp(&[&job, &["--servers", "3"]]);
-    // Whoever comes too early tries again.
+    // Workers that start before the servers retry.
     let workers = server.workers(2);
     let others = others(&server, 3);
     let left = server.finish(workers);
@@ -163,7 +165,7 @@ fn server_processes_make_what_one_process_makes() {
 }
 
 #[test]
-fn a_client_gets_the_parameters_of_any_key_range_however_many_servers_have_them() {
+fn a_client_pulls_any_key_range_from_any_number_of_servers() {
     let folder = TempDir::new().unwrap();
     let job = ["--epochs", "2", "--workers", "2", "--data", "synthetic:2000"];
     let alone = Server::tcp(&[&job]);
@@ -175,7 +177,7 @@ fn a_client_gets_the_parameters_of_any_key_range_however_many_servers_have_them(
         let said = finish(&pull).with_code(0).json();
         (said, std::fs::read_to_string(&file).unwrap())
     };
-    // Nobody trains yet: the parameters are the initial ones.
+    // No worker trains yet, so the parameters are the initial ones.
     for keys in ["0..10", "690..1400", "2083..2084", "1000..", ".."] {
         let (said, part) = pull(&alone, keys);
         assert_eq!(pull(&group, keys), (said.clone(), part.clone()), "{keys}");
@@ -193,7 +195,7 @@ fn a_client_gets_the_parameters_of_any_key_range_however_many_servers_have_them(
 }
 
 #[test]
-fn asp_with_several_servers_is_replayed_to_the_same_parameters() {
+fn an_asp_run_with_several_servers_replays_to_the_same_parameters() {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("out");
     let run = ["run", "--transport", "tcp", "--servers", "3", "--workers", "3"];
@@ -205,7 +207,7 @@ fn asp_with_several_servers_is_replayed_to_the_same_parameters() {
 }
 
 #[test]
-fn a_worker_that_is_killed_is_replaced_at_all_servers() {
+fn a_killed_worker_is_replaced_at_all_servers() {
     let server = Server::tcp(&[
         &SLOW,
         &["--epochs", "6", "--workers", "2", "--servers", "2", "--lease", "1s"],
@@ -221,9 +223,9 @@ fn a_worker_that_is_killed_is_replaced_at_all_servers() {
 }
 
 #[test]
-fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() {
-    // The first epoch lasts half a minute: what is put together to evaluate its end would not be
-    // lost.
+fn a_lost_server_without_durability_ends_the_run_with_the_reason() {
+    // The first epoch lasts half a minute, so no evaluation has collected the parameters of all
+    // servers yet: an assembled copy would survive.
     let job = ["--batch-size", "1", "--workers", "1", "--servers", "2", "--lease", "200ms"];
     let server = Server::tcp(&[&PACED, &ENDLESS, &job]);
     let others = others(&server, 2);
@@ -233,7 +235,7 @@ fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() 
     let ended = server.process.wait();
     assert!(ended.stderr.contains("server 2 was not there in time"), "{}", ended.stderr);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    // Nobody has the parameters, so nothing is said of them.
+    // No server holds all parameters, so the summary is silent about them.
     let summary = ended.json();
     assert!(number(&summary["updates"]) >= 2, "{summary}");
     for of_parameters in ["params_sha256", "accuracy", "loss", "non_zeros"] {
@@ -242,13 +244,13 @@ fn a_server_that_dies_with_its_part_of_the_parameters_ends_the_run_with_words() 
     workers.into_iter().for_each(|worker| drop(worker.wait()));
 }
 
-/// Starts the second of two servers; says where it listens.
+/// Starts the second of two servers; returns the process and its address.
 fn second(coordinator: &str, listen: &str, how: &[&str]) -> (Process, String) {
     shard_of(coordinator, (2, 2), listen, how)
 }
 
 #[test]
-fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
+fn killed_servers_resume_and_the_parameters_are_unchanged() {
     let folder = TempDir::new().unwrap();
     let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let job = ["--epochs", "5", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
@@ -277,7 +279,7 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
     for folder in ["first", "second"] {
         let names = names(Path::new(&kept(folder)));
         let of = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).count();
-        // The last two, and what follows them; the log of the beginning is long gone.
+        // The last two checkpoints and the logs after them; the initial log was removed long ago.
         assert!(of("checkpoint-") > 0 && of("inputs-") <= 3, "{folder}: {names:?}");
         assert!(!names.contains(&"inputs-0.log".to_owned()), "{folder}: {names:?}");
     }
@@ -290,16 +292,16 @@ fn servers_that_are_killed_go_on_and_the_parameters_are_the_same() {
         .refused(2, &["is of a server that coordinates", "leave --shard out"]);
 }
 
-/// `PSTRAIN_KILLS` runs, or a few.
+/// `PSTRAIN_KILLS` runs; 3 by default.
 #[test]
-fn whoever_of_a_group_is_killed_at_random_moments_the_parameters_are_the_same() {
+fn processes_of_a_group_killed_at_random_moments_do_not_change_the_parameters() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3);
     let job = ["--epochs", "4", "--workers", "2", "--lease", "2s", "--on-worker-loss", "wait"];
     let one = finish(&[&["run", "--json"], &PACED[..], &job].concat()).with_code(0).json();
     for run in 0..runs {
         let folder = TempDir::new().unwrap();
         let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        // With a checkpoint always under way, with some, and with none.
+        // A checkpoint is always under way, sometimes, or never.
         let every = ["1ms", "40ms", "1h"][run as usize % 3];
         let log = ["--checkpoint-every", every, "--durability", "log", "--state"];
         let mut server = Server::tcp(&[&PACED, &job, &["--servers", "2"], &log, &[&kept("first")]]);
@@ -319,27 +321,28 @@ fn whoever_of_a_group_is_killed_at_random_moments_the_parameters_are_the_same() 
                 }
                 place => {
                     let place = place as usize - 2;
-                    // One that had finished is sent home at once.
+                    // A restarted worker whose partition is finished is dismissed at once.
                     workers[place] = server.worker(&["--id", &(place + 1).to_string()]);
                 }
             }
         }
         let left = server.finish(Vec::new());
         for worker in workers {
-            // One that was begun anew when all was over may find nobody.
+            // A worker restarted after the end of the run may find no server.
             let Some(ended) = worker.wait_or_say("try 9 in") else { continue };
             let late = ended.code == Some(1) && ended.stderr.contains("over");
             assert!(ended.code == Some(0) || late, "run {run}: {}", ended.stderr);
         }
         assert_eq!(left.summary["params_sha256"], one["params_sha256"], "run {run}");
         check_books(&left.out, &left.summary);
-        // One that comes back when all is over may find nobody.
+        // A server restarted after the end of the run may find no coordinator, so its exit is not
+        // checked.
         drop(other);
     }
 }
 
 #[test]
-fn servers_that_make_no_sense_are_refused_with_words() {
+fn inconsistent_server_groups_are_refused_with_the_reason() {
     let refused = |args: &[&str], words: &[&str]| {
         finish(&[&["server", "--listen", "127.0.0.1:0"], args].concat()).refused(2, words);
     };
@@ -374,7 +377,7 @@ fn servers_that_make_no_sense_are_refused_with_words() {
     let why = finish(&["why", &server.address]).with_code(0).stdout;
     let words = "worker 1 cannot be with server 2 at tcp://127.0.0.1:1, since ";
     assert!(why.contains(words) && why.contains("Connection refused"), "{why}");
-    // Whoever asks for what is not there hears the same.
+    // A client that pulls from the missing server gets the same reason.
     let pull = ["pull", &server.address, "--timeout", "200ms"];
     drop(second);
     server.wait_for("it to be gone", |status| status["wait"]["reason"] == "server 2 to come");

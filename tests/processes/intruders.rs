@@ -1,4 +1,4 @@
-//! Bytes that are no frames arrive at the port of a run; nobody in the run notices.
+//! Connections that send bytes other than frames do not disturb a run.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::cluster::{Server, number};
 
 const JOB: [&str; 6] = ["--data", "synthetic:4000", "--model", "mlp:256", "--epochs", "40"];
 
-/// The summary of a server whose workers train while `disturb` is called, and its events.
+/// Trains while `disturb` is called; returns the server's summary and its events.
 fn train(disturb: impl FnOnce(&Server)) -> (Value, Vec<Value>) {
     let server = Server::tcp(&[&JOB]);
     let workers = server.workers(2);
@@ -36,10 +36,10 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// Sends `bytes` and reads until the server closes the connection, as it must.
+/// Sends `bytes` and reads until the server closes the connection, which it must.
 fn offend(server: &Server, bytes: &[u8]) {
     let mut stream = connect(server);
-    // Either may fail half-way, as the server may close before all is sent.
+    // Either call may fail half-way: the server may close before all bytes are sent.
     let _closed = stream.write_all(bytes);
     match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => {}
@@ -47,7 +47,7 @@ fn offend(server: &Server, bytes: &[u8]) {
     }
 }
 
-/// A frame that the server would answer.
+/// Returns an encoded frame that the server would answer.
 fn question() -> Vec<u8> {
     let mut frame = Vec::new();
     let question = Message::PullStatus(PullStatus { protocol_max: PROTOCOL_VERSION });
@@ -56,7 +56,7 @@ fn question() -> Vec<u8> {
 }
 
 #[test]
-fn garbage_on_the_port_disturbs_nobody() {
+fn garbage_on_the_port_does_not_disturb_training() {
     let (calm, _) = train(|_| {});
     let mut rng = Stream::new(1).fork("garbage", 0).rng();
     let noise: Vec<u8> = (0..200_000).map(|_| rng.bits() as u8).collect();
@@ -67,11 +67,11 @@ fn garbage_on_the_port_disturbs_nobody() {
         offend(server, &[0xff; 64]);
         offend(server, &[0; 64]);
         let mut frame = question();
-        // Part of a frame, then nothing more.
+        // An incomplete frame, then a hang-up.
         let mut broken = connect(server);
         broken.write_all(&frame[..frame.len() - 1]).unwrap();
         drop(broken);
-        // A whole frame with one bit wrong.
+        // A complete frame with one flipped bit.
         let last = frame.len() - 1;
         frame[last] ^= 1;
         offend(server, &frame);

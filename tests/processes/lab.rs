@@ -1,4 +1,5 @@
-//! A lab: a CA, the folders of its nodes, and a key that all share; made with `pstrain cert`.
+//! Harness: a CA, node folders and a shared key made with `pstrain cert`. Use [`Lab`] in tests of
+//! secured connections.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,13 +13,13 @@ use tempfile::TempDir;
 use crate::cluster::path;
 use crate::process::finish;
 
-/// The folder of a lab; it goes with it.
+/// A folder with certificates and keys, deleted on drop.
 pub(crate) struct Lab {
     folder: TempDir,
 }
 
 impl Lab {
-    /// A lab with a CA and a shared key.
+    /// Creates a lab with a CA and a shared key.
     pub(crate) fn new() -> Self {
         let lab = Self { folder: TempDir::new().unwrap() };
         finish(&["cert", "ca", &lab.at("ca")]).with_code(0);
@@ -26,7 +27,7 @@ impl Lab {
         lab
     }
 
-    /// A lab with a server, workers 1 and 2, and a client.
+    /// Creates a lab with a server, workers 1 and 2, and a client.
     pub(crate) fn with_nodes() -> Self {
         let lab = Self::new();
         lab.node("server", &["--server", "127.0.0.1", "localhost"]);
@@ -40,24 +41,25 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    /// The path of something in it.
+    /// Returns the path of a file or folder in the lab.
     pub(crate) fn at(&self, name: &str) -> String {
         path(&self.place(name)).to_owned()
     }
 
-    /// Makes the folder of a node, which is `role`, and gives its path.
+    /// Creates the folder of a node in the given role; returns its path.
     pub(crate) fn node(&self, name: &str, role: &[&str]) -> String {
         let (ca, out) = (self.at("ca"), self.at(name));
         finish(&[&["cert", "node", &ca, &out], role].concat()).with_code(0);
         out
     }
 
-    /// The folder of a node whose certificate has expired, and says this.
+    /// Creates the folder of a node with the URI `identity` whose certificate has expired.
     pub(crate) fn expired(&self, name: &str, identity: &str) -> String {
         self.valid(name, identity, |params| params.not_after = date_time_ymd(2020, 1, 1))
     }
 
-    /// The folder of a node whose certificate is not valid before that year, and says this.
+    /// Creates the folder of a node with the URI `identity` whose certificate is valid from `year`
+    /// on.
     pub(crate) fn valid_from(&self, year: i32, name: &str, identity: &str) -> String {
         self.valid(name, identity, |params| params.not_before = date_time_ymd(year, 1, 1))
     }
@@ -78,7 +80,7 @@ impl Lab {
         when(&mut params);
         params.subject_alt_names.push(SanType::URI(identity.try_into().unwrap()));
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
-        // The folder is right but for the time.
+        // A valid folder, except for the certificate that is replaced below.
         let folder = self.node(name, &["--client"]);
         let key =
             KeyPair::from_pem(&fs::read_to_string(self.place(name).join("node.key")).unwrap());

@@ -1,4 +1,4 @@
-//! The messages of a server and its workers on stderr while a run goes on.
+//! Messages of a server and its workers on stderr: JSON log, progress lines, rate limits.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::books::{called, events};
 use crate::cluster::{ENDLESS, SLOW, Server, number, shard_of};
 use crate::process::{Process, eventually, finish};
 
-/// The lines of a log as JSON objects, each checked for what all have.
+/// Parses a log into JSON objects and checks the fields that each must have.
 #[track_caller]
 fn objects(stderr: &str) -> Vec<Value> {
     let object = |line: &str| {
@@ -27,7 +27,7 @@ fn objects(stderr: &str) -> Vec<Value> {
     stderr.lines().map(object).collect()
 }
 
-/// Whether a text is a time as in RFC 3339, in UTC.
+/// True if a text is a UTC time as in RFC 3339.
 fn humantime_like(text: &str) -> bool {
     let digits = |part: &str| part.chars().all(|char| char.is_ascii_digit());
     text.len() == 24
@@ -38,7 +38,7 @@ fn humantime_like(text: &str) -> bool {
 }
 
 #[test]
-fn a_log_of_json_has_an_object_a_line_with_the_progress_and_who_is_lost() {
+fn a_json_log_has_one_object_per_line_with_progress_and_lost_workers() {
     let args = ["--listen", "127.0.0.1:0", "--workers", "3", "--lease", "1s"];
     let log = ["--log", "json", "--log-every", "100ms"];
     let server = Process::start(&[&["server"], &args[..], &log, &SLOW, &ENDLESS].concat());
@@ -53,7 +53,7 @@ fn a_log_of_json_has_an_object_a_line_with_the_progress_and_who_is_lost() {
     let [first, second, third] = ["1", "2", "3"].map(worker);
     first.wait_to_say("\"event\":\"welcomed\"");
     server.wait_to_say("\"there\":[1,2,3],\"away\":[]");
-    // On a busy machine workers are there long before they train.
+    // On a busy machine, workers join long before they train.
     eventually("a line with a loss", || {
         let lines = said_so_far("training: update ");
         lines.iter().any(|it| it["fields"]["loss"].is_f64()).then_some(())
@@ -78,7 +78,7 @@ fn a_log_of_json_has_an_object_a_line_with_the_progress_and_who_is_lost() {
 }
 
 #[test]
-fn a_server_without_a_terminal_says_now_and_then_how_the_run_is_doing_unless_told_not_to() {
+fn a_server_without_a_terminal_logs_progress_periodically_unless_disabled() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "2", "--log-every", "100ms"]]);
     let before = server.process.wait_to_say("; not there: worker 1 (awaited), worker 2 (awaited)");
     assert!(before.contains("; waits for workers 1, 2 to come, since "), "{before}");
@@ -99,15 +99,15 @@ fn a_server_without_a_terminal_says_now_and_then_how_the_run_is_doing_unless_tol
 }
 
 #[test]
-fn while_one_of_several_servers_is_away_workers_that_come_and_go_are_counted_not_said() {
+fn while_a_server_is_away_reconnecting_workers_are_counted_instead_of_logged() {
     let job = ["--servers", "2", "--workers", "2", "--lease", "2s"];
     let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
     let (shard, _) = shard_of(&server.address, (2, 2), "127.0.0.1:0", &[]);
     let workers = server.workers(2);
     server.wait_for_updates(5);
-    drop(shard); // which kills it with SIGKILL
+    drop(shard); // kills it with SIGKILL
     server.process.wait_to_say("server 2 was cut off: ");
-    // Each time that a worker is welcome and does not find the server, it is cut off.
+    // Each worker that is welcomed without reaching the lost server is cut off again.
     eventually("several attempts", || {
         let said = workers[0].wait_to_say("no connection: server 2 at ");
         (said.matches("no connection").count() >= 5).then_some(())
@@ -128,7 +128,7 @@ fn while_one_of_several_servers_is_away_workers_that_come_and_go_are_counted_not
 }
 
 #[test]
-fn a_refused_worker_is_named_with_its_host_however_many_strangers_are_refused() {
+fn a_refused_worker_is_logged_with_its_host_despite_many_refused_unauthenticated_connections() {
     let server = Server::tcp(&[&SLOW, &ENDLESS]);
     let workers = server.workers(2);
     server.wait_for_updates(3);

@@ -1,6 +1,7 @@
-//! What a person does with the binary, done with real processes: whole runs over every transport,
-//! processes that die or stop at the wrong moment, signals, and everything that can be mistyped or
-//! broken. Each message a person can cause is checked for what it names and what it advises.
+//! End-to-end tests of the binary with real processes: whole runs over every transport, processes
+//! that die or stop at the worst moment, signals, mistyped settings and broken input. Each error
+//! message that a user can cause is checked for the thing that it names and the remedy that it
+//! advises.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
 

@@ -1,4 +1,5 @@
-//! The Prometheus endpoint of a real server, read by a strict parser, and asked by the slow.
+//! The Prometheus endpoint of a real server: strictly valid OpenMetrics, unaffected by slow
+//! clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,10 +8,10 @@ use std::net::TcpStream;
 use crate::cluster::{ENDLESS, SLOW, Server, number};
 use crate::process::{Process, finish};
 
-/// Samples by name and labels, as the text has them.
+/// Samples by series: name and labels as in the text.
 type Samples = BTreeMap<String, f64>;
 
-/// The suffixes that samples of a family of this type may have.
+/// Returns the suffixes that samples of a family of this type may have.
 fn suffixes(kind: &str) -> &'static [&'static str] {
     match kind {
         "counter" => &["_total"],
@@ -26,8 +27,9 @@ fn is_name(name: &str) -> bool {
     first && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Reads OpenMetrics text: every family is declared once, with help and type, before its samples,
-/// which follow each other; names, labels and numbers are well formed; the end is marked.
+/// Parses OpenMetrics text strictly: every family is declared once, with help and type, before its
+/// samples, which are contiguous; names, labels and numbers are well formed; the text ends with
+/// EOF.
 fn parse(text: &str) -> Samples {
     let body = text.strip_suffix("# EOF\n").expect("the end is marked");
     let (mut samples, mut known) = (Samples::new(), BTreeSet::new());
@@ -67,7 +69,7 @@ fn parse(text: &str) -> Samples {
     samples
 }
 
-/// Where a server says that its numbers are.
+/// Returns the address of the metrics endpoint that a server prints.
 fn place(process: &Process) -> String {
     let said = process.wait_to_say("metrics at http://");
     let (_, rest) = said.split_once("metrics at http://").unwrap();
@@ -87,7 +89,7 @@ fn scrape(place: &str) -> Samples {
 }
 
 #[test]
-fn the_numbers_are_those_of_the_run() {
+fn metrics_agree_with_the_status_of_the_run() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--metrics", "127.0.0.1:0"]]);
     let place = place(&server.process);
     assert_eq!(scrape(&place)["pstrain_phase{phase=\"gathering\"}"], 1.0);
@@ -104,7 +106,7 @@ fn the_numbers_are_those_of_the_run() {
         assert!(of("pushes_total") >= before as f64);
         assert!(of("compute_seconds_total") > 0.0);
         assert!(of("staleness_updates_count") >= before as f64);
-        // Under BSP no gradient misses an update.
+        // Under BSP every gradient has staleness 0.
         let fresh =
             format!("pstrain_worker_staleness_updates_bucket{{le=\"0.0\",worker=\"{worker}\"}}");
         assert_eq!(samples[&fresh], of("staleness_updates_count"));
@@ -115,7 +117,7 @@ fn the_numbers_are_those_of_the_run() {
 }
 
 #[test]
-fn two_hundred_slow_connections_are_nobodys_trouble() {
+fn two_hundred_slow_connections_delay_neither_training_nor_scrapes() {
     let job = ["--epochs", "40", "--metrics", "127.0.0.1:0"];
     let server = Server::tcp(&[&SLOW, &job]);
     let place = place(&server.process);
@@ -129,7 +131,8 @@ fn two_hundred_slow_connections_are_nobodys_trouble() {
     let workers = server.workers(2);
     for round in 0..5 {
         server.wait_for_updates(4 + 4 * round);
-        // Most were closed to make room; those that are left send a byte now and then.
+        // Most connections were closed to stay within the limit; the remaining ones send a byte now
+        // and then.
         slow.iter_mut().for_each(|stream| drop(stream.write(b"r")));
         assert!(scrape(&place)["pstrain_updates_total"] >= 4.0);
     }
@@ -137,7 +140,7 @@ fn two_hundred_slow_connections_are_nobodys_trouble() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_an_error_that_says_so() {
+fn an_address_in_use_is_refused_with_advice() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let args = ["server", "--listen", "127.0.0.1:0", "--metrics", &address];

@@ -1,4 +1,4 @@
-//! Servers that join a run and leave it, each a process.
+//! Server processes that join and leave a run; the keys are rebalanced among them.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::books::check_books;
 use crate::cluster::{ENDLESS, PACED, Server};
 use crate::process::{Process, finish};
 
-/// A server that joins the job of `server`.
+/// Starts a server that joins the job of `server`.
 fn joining(server: &Server, more: &[&str]) -> Process {
     let args = ["server", "--join", "--coordinator", &server.address, "--listen", "127.0.0.1:0"];
     Process::start(&[&args[..], more].concat())
 }
 
-/// Waits until the server that joins has keys; gives its number.
+/// Waits until the joining server has keys; returns its number.
 fn has_keys(process: &Process) -> String {
     let said = process.wait_to_say("keys [");
     let line = said.lines().find(|line| line.contains("keys [")).unwrap();
@@ -24,7 +24,7 @@ fn has_keys(process: &Process) -> String {
 }
 
 #[test]
-fn servers_join_and_leave_a_run_and_the_parameters_are_the_same() {
+fn servers_that_join_and_leave_do_not_change_the_parameters() {
     let job = ["--epochs", "6", "--workers", "3", "--optimizer", "adam"];
     let one = finish(&[&["run", "--json"], &PACED[..], &job].concat()).with_code(0).json();
     let server = Server::tcp(&[&PACED, &job]);
@@ -35,7 +35,7 @@ fn servers_join_and_leave_a_run_and_the_parameters_are_the_same() {
     let second = joining(&server, &[]);
     assert_eq!(has_keys(&second), "3");
     server.wait_for_updates(8);
-    // One goes because somebody tells the coordinator, the other because it is interrupted.
+    // One server leaves by `control leave-server`, the other because it is interrupted.
     let control = ["control", &server.address, "leave-server", "2"];
     let said = finish(&control).with_code(0);
     assert!(said.stdout.contains("server 2 has no keys from version"), "{}", said.stdout);
@@ -54,7 +54,7 @@ fn servers_join_and_leave_a_run_and_the_parameters_are_the_same() {
 }
 
 #[test]
-fn servers_that_are_killed_while_keys_move_lose_and_repeat_nothing() {
+fn servers_killed_during_a_rebalance_lose_and_repeat_nothing() {
     let folder = TempDir::new().unwrap();
     let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let job = ["--epochs", "32", "--workers", "2", "--optimizer", "momentum", "--lease", "2s"];
@@ -68,7 +68,7 @@ fn servers_that_are_killed_while_keys_move_lose_and_repeat_nothing() {
         let state = kept(&format!("other-{round}"));
         let mut other = joining(&server, &["--durability", "log", "--state", &state]);
         let address = listens_at(&other.wait_to_say("listening on "));
-        // Somewhere between its first word and its keys, or a little later.
+        // A moment between its first message and its receipt of keys, or a little later.
         std::thread::sleep(Duration::from_millis(5 * round));
         if round % 2 == 0 {
             drop(other);
@@ -95,14 +95,14 @@ fn servers_that_are_killed_while_keys_move_lose_and_repeat_nothing() {
     }
 }
 
-/// The address in what a server says of where it listens.
+/// Extracts the address from a server's listening message.
 fn listens_at(said: &str) -> String {
     let (_, rest) = said.split_once("listening on ").unwrap();
     rest.split_whitespace().next().unwrap().to_owned()
 }
 
 #[test]
-fn servers_that_cannot_join_or_leave_are_told_why() {
+fn joins_and_leaves_that_cannot_be_are_refused_with_the_reason() {
     let filters = ["--workers", "1", "--pull-filter", "changed"];
     let server = Server::tcp(&[&PACED, &ENDLESS, &filters]);
     let refused = joining(&server, &[]).wait().with_code(1);
@@ -111,7 +111,7 @@ fn servers_that_cannot_join_or_leave_are_told_why() {
     refused(&["--advertise", &server.address], &["there is the other server already"]);
     #[cfg(feature = "metrics")]
     refused(&["--metrics", "127.0.0.1:0"], &["--metrics", "server 1, which coordinates"]);
-    // Wherever the options that secure the connection stand.
+    // The options that secure the connection may stand anywhere.
     let control =
         |number: &str| finish(&["control", &server.address, "leave-server", number, "--insecure"]);
     control("1").refused(2, &["server 1 coordinates"]);

@@ -1,4 +1,4 @@
-//! Addresses that are wrong or taken, and workers that do not belong.
+//! Wrong or occupied addresses, and workers that do not fit the job.
 
 use std::net::TcpListener;
 
@@ -9,7 +9,7 @@ use crate::cluster::{ENDLESS, SLOW, Server, number, path};
 use crate::process::finish;
 
 #[test]
-fn an_address_that_is_taken_is_named() {
+fn an_address_in_use_is_refused_by_name() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap().to_string();
     finish(&["server", "--listen", &address]).refused(2, &[&address, "in use"]);
@@ -24,7 +24,7 @@ fn an_address_that_is_taken_is_named() {
 }
 
 #[test]
-fn addresses_that_are_none_are_refused_with_an_example() {
+fn malformed_addresses_are_refused_with_an_example() {
     for args in [["server", "--listen", "7070"], ["worker", "--server", "edge-gw"]] {
         finish(&args).refused(2, &[args[1], args[2], "HOST:PORT", "unix:PATH"]);
     }
@@ -33,7 +33,7 @@ fn addresses_that_are_none_are_refused_with_an_example() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_with_the_reason() {
+fn an_unreachable_server_is_reported_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/none", folder.path().display());
     for (address, why) in [("127.0.0.1:1", "Connection refused"), (&address, "No such file")] {
@@ -47,7 +47,7 @@ fn a_server_that_is_not_there_is_told_with_the_reason() {
 }
 
 #[test]
-fn a_listener_that_others_can_reach_says_so_in_its_first_line() {
+fn a_plain_text_listener_on_all_interfaces_warns_in_its_first_line() {
     let args = ["server", "--listen", "0.0.0.0:0", "--insecure"];
     let server = crate::process::Process::start(&args);
     let said = server.wait_to_say("listening on ");
@@ -101,7 +101,7 @@ fn worker_ids_that_are_unknown_or_taken_are_refused() {
         (&["--id", "1"][..], &["worker 1 is there already", "another id"][..]),
         (&[], &["all 2 workers of the job are there"]),
     ] {
-        // A place may become free, so it tries for as long as its patience lasts.
+        // A worker slot may become free, so the worker retries until its patience ends.
         let late = server.worker(&[args, &["--lease", "100ms"]].concat()).wait();
         late.refused(1, words);
     }

@@ -1,4 +1,5 @@
-//! The binary as a process that cannot outlive its test, and everything it printed.
+//! Harness: the binary as a child process that cannot outlive its test, with captured output. Use
+//! [`finish`] for a command that ends by itself and [`Process`] for one that the test disturbs.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,10 +11,10 @@ use pstrain_transports::WallClock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Nothing here takes this long unless it hangs. Generous: tests share a busy machine.
+/// Limit of every wait. Generous, since tests share a busy machine: only a hang takes this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How often something without an event is looked at.
+/// Polling interval for conditions without an event.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// A running `pstrain`; killed when dropped.
@@ -25,17 +26,17 @@ pub(crate) struct Process {
     stderr: Printed,
 }
 
-/// How a process ended.
+/// Exit code and output of a process that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) command: String,
-    /// The exit code; none if a signal ended it.
+    /// The exit code; `None` if a signal ended the process.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// What a stream has brought so far, and whether it has ended.
+/// Text that a stream has delivered so far, and a flag that it has ended.
 #[derive(Clone, Debug, Default)]
 struct Printed(Arc<(Mutex<(String, bool)>, Condvar)>);
 
@@ -56,12 +57,12 @@ impl Printed {
         printed
     }
 
-    /// The text so far.
+    /// Returns the text so far.
     fn now(&self) -> String {
         self.0.0.lock().unwrap().0.clone()
     }
 
-    /// The text once it is as wanted or at its end, or after all patience.
+    /// Returns the text once it satisfies `wanted`, the stream has ended or [`PATIENCE`] is over.
     fn until(&self, wanted: impl Fn(&str) -> bool) -> String {
         let state = self.0.0.lock().unwrap();
         let more = |state: &mut (String, bool)| !state.1 && !wanted(&state.0);
@@ -88,7 +89,7 @@ impl Process {
         Self::spawn(Command::new(PSTRAIN).current_dir(folder), args)
     }
 
-    /// Has `command` start `pstrain` with `args`, in its own place.
+    /// Starts `command`, which must replace itself by `pstrain` with `args`: signals must reach it.
     pub(crate) fn start_under(command: &[&str], args: &[&str]) -> Self {
         let (first, more) = command.split_first().expect("a command");
         Self::spawn(Command::new(first).args(more).arg(PSTRAIN), args)
@@ -107,39 +108,40 @@ impl Process {
         Self { child, command: format!("pstrain {}", args.join(" ")), stdout, stderr }
     }
 
-    /// Its number on this machine.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is still there");
     }
 
-    /// Its stderr so far.
+    /// Returns its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.stderr.now()
     }
 
-    /// Waits until it has said `words` on stderr; gives all it said.
+    /// Waits until its stderr contains `words`; returns its stderr so far.
     pub(crate) fn wait_to_say(&self, words: &str) -> String {
         let said = self.stderr.until(|text| text.contains(words));
         assert!(said.contains(words), "{}: never said {words:?}, only:\n{said}", self.command);
         said
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub(crate) fn wait(mut self) -> Ended {
         self.ended_or(|_| false).expect("nothing it says is enough")
     }
 
-    /// Waits until it has ended, or has said `words` on stderr, in which case it is killed.
+    /// Waits until the process has ended (`Some`) or its stderr contains `words` (`None`); then
+    /// kills it.
     pub(crate) fn wait_or_say(mut self, words: &str) -> Option<Ended> {
         self.ended_or(|said| said.contains(words))
     }
 
-    /// How it ended, unless it says what is `enough` before.
+    /// Returns the exit, or `None` if `enough` accepts its stderr first.
     fn ended_or(&mut self, enough: impl Fn(&str) -> bool) -> Option<Ended> {
         let found = within_patience(|| {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
@@ -161,14 +163,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Either fails only if it has ended already.
+        // Both calls fail only if the process has ended already.
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
 }
 
 impl Ended {
-    /// This, after having checked the exit code.
+    /// Checks the exit code and returns `self`.
     #[track_caller]
     pub(crate) fn with_code(self, code: i32) -> Self {
         let Self { command, stdout, stderr, .. } = &self;
@@ -176,7 +178,7 @@ impl Ended {
         self
     }
 
-    /// The one JSON object on stdout.
+    /// Parses stdout as one JSON object.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         let Self { command, stdout, stderr, .. } = self;
@@ -188,7 +190,7 @@ impl Ended {
         value
     }
 
-    /// Checks that it was refused with `code`, saying all of `words`, and printed no result.
+    /// Checks for exit code `code`, all of `words` on stderr, and an empty stdout.
     #[track_caller]
     pub(crate) fn refused(self, code: i32, words: &[&str]) {
         let Self { command, stdout, stderr, .. } = self.with_code(code);
@@ -200,18 +202,18 @@ impl Ended {
     }
 }
 
-/// Runs `pstrain` with `args` to its end.
+/// Runs `pstrain` with `args` until it exits.
 pub(crate) fn finish(args: &[&str]) -> Ended {
     Process::start(args).wait()
 }
 
-/// Looks again and again until there is an answer.
+/// Polls `look` until it returns a value; panics after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within_patience(look).unwrap_or_else(|| panic!("no {what} in {PATIENCE:?}"))
 }
 
-/// The same; none if there is no answer for too long.
+/// Polls `look` until it returns a value; `None` after [`PATIENCE`].
 fn within_patience<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let clock = WallClock::start();
     while clock.now().as_secs_f64() < PATIENCE.as_secs_f64() {

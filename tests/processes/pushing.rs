@@ -1,5 +1,5 @@
-//! `pstrain push` changes the parameters of a running job: to the bit, on all servers at once, and
-//! the record has it.
+//! `pstrain push` changes the parameters of a running job bit-exactly, as one version on all
+//! servers, and the records contain it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,14 +24,14 @@ fn push(server: &Server, keys: &str, from: &Path, more: &[&str]) -> Value {
     finish(&[&push[..], more].concat()).with_code(0).json()
 }
 
-/// The lines of a file that have a value.
+/// Returns the lines of a file that hold a value.
 fn values(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap();
     text.lines().filter(|line| !line.starts_with('#')).map(ToOwned::to_owned).collect()
 }
 
 #[test]
-fn what_was_pulled_is_pushed_back_to_the_bit_however_many_servers_have_the_keys() {
+fn pulled_values_are_pushed_back_bit_for_bit_with_any_number_of_servers() {
     let folder = TempDir::new().unwrap();
     let [before, given, after] = ["before", "given", "after"].map(|name| folder.path().join(name));
     let job = ["--epochs", "2", "--workers", "2", "--data", "synthetic:2000"];
@@ -40,7 +40,7 @@ fn what_was_pulled_is_pushed_back_to_the_bit_however_many_servers_have_the_keys(
     let processes = others(&group, 3);
     let mut left = Vec::new();
     for server in [alone, group] {
-        // Nobody trains yet.
+        // No worker trains yet.
         pull(&server, "..", &before);
         let all = values(&before);
         let said = push(&server, "..", &before, &["--set"]);
@@ -49,7 +49,7 @@ fn what_was_pulled_is_pushed_back_to_the_bit_however_many_servers_have_the_keys(
         assert_eq!(number(&said["values"]), all.len() as u64);
         assert_eq!(number(&pull(&server, "..", &after)["version"]), 1);
         assert_eq!(values(&after), all);
-        // What is set to nothing is 0, what is added to nothing is itself.
+        // With `--set`, keys without a line become 0; without it, the values are added.
         fs::write(&given, "# three of many\n690 -0\n700 0.1\n\n1399 1e-45\n").unwrap();
         push(&server, "690..1400", &given, &["--set"]);
         pull(&server, "690..1400", &after);
@@ -61,7 +61,7 @@ fn what_was_pulled_is_pushed_back_to_the_bit_however_many_servers_have_the_keys(
         let sum = format!("700 {}", 0.1_f32 + 0.1);
         let tiny = format!("1399 {}", f32::from_bits(2));
         assert_eq!(values(&after), ["690 -0", &sum, &tiny]);
-        // The rest is what it was, and training begins with all that.
+        // Keys outside the pushed range keep their values, and training begins with all of them.
         pull(&server, "..690", &after);
         assert_eq!(values(&after), all[..values(&after).len()]);
         let text = ["push", &server.address, "--from", path(&before), "--set"];
@@ -77,17 +77,17 @@ fn what_was_pulled_is_pushed_back_to_the_bit_however_many_servers_have_the_keys(
     for Left { out, summary, .. } in &left {
         check_books(out, summary);
         check_alike(out);
-        // It began with the parameters it would have begun with.
+        // The last push restored the initial parameters, so training ends like an undisturbed run.
         assert_eq!(summary["params_sha256"], undisturbed["params_sha256"], "{summary}");
         assert_eq!(number(&summary["updates"]), number(&undisturbed["updates"]) + 4);
     }
 }
 
 #[test]
-fn what_is_pushed_while_others_train_is_one_version_and_the_run_is_computed_again() {
+fn a_push_during_training_is_one_version_and_the_run_replays() {
     let folder = TempDir::new().unwrap();
     let [ones, before] = ["ones", "before"].map(|name| folder.path().join(name));
-    // More values than travel at once.
+    // More values than fit into one message.
     let mut text = String::new();
     (0..405_000).for_each(|key| writeln!(text, "{key} 0.0009765625").unwrap());
     fs::write(&ones, text).unwrap();
@@ -123,7 +123,7 @@ fn what_is_pushed_while_others_train_is_one_version_and_the_run_is_computed_agai
 }
 
 #[test]
-fn what_was_pushed_is_there_after_a_server_was_killed_or_another_took_its_place() {
+fn pushed_values_survive_a_restart_and_a_takeover() {
     let folder = TempDir::new().unwrap();
     let (file, kept) = (folder.path().join("values"), folder.path().join("kept"));
     let text: String = (0..40_000).map(|key| format!("{key} {}\n", key % 7)).collect();
@@ -164,7 +164,7 @@ fn what_was_pushed_is_there_after_a_server_was_killed_or_another_took_its_place(
 }
 
 #[test]
-fn wrong_values_are_told_why_and_change_nothing() {
+fn wrong_values_are_refused_with_the_reason_and_change_nothing() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("values");
     let server = Server::unix(&[&SLOW, &ENDLESS, &["--optimizer", "ftrl:1,0.001,0"]]);
@@ -199,7 +199,8 @@ fn wrong_values_are_told_why_and_change_nothing() {
     finish(&["push", "127.0.0.1:1", "--from", path(&file)])
         .refused(2, &["cannot reach tcp://127.0.0.1:1"]);
     assert_eq!(server.status()["updates"], json!(0));
-    // What this optimiser remembers would make other parameters at once.
+    // FTRL derives parameters from its own state, so pushed values would be overwritten at the next
+    // update; they are accepted before training only.
     fs::write(&file, "0 1\n").unwrap();
     assert_eq!(push(&server, "0..1", &file, &["--set"])["version"], json!(1));
     let workers = server.workers(2);

@@ -1,5 +1,5 @@
-//! Results name the rows a model was evaluated on, how good it is on each class, and how its
-//! workers spent their time; a damaged or diverged model is not evaluated.
+//! Results state the evaluation rows, the quality on each class and the workers' use of time; a
+//! damaged or diverged model is not evaluated.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use crate::books::timeline;
 use crate::cluster::{ENDLESS, Server, number, path, real};
 use crate::process::{Process, finish};
 
-/// Where the original data are, for tests that are ignored without them.
+/// Returns the folder of the original data; tests that need them are ignored without them.
 fn original() -> PathBuf {
     let near = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     std::env::var_os("PSTRAIN_DATA").map_or_else(near, PathBuf::from).join("nsl-kdd")
 }
 
-/// A file of synthetic rows.
+/// Writes a file of synthetic rows.
 fn rows(folder: &Path, name: &str, rows: &str, seed: &str) -> PathBuf {
     let file = folder.join(name);
     finish(&["data", "synth", "--rows", rows, "--seed", seed, "--out", path(&file)]).with_code(0);
     file
 }
 
-/// Checks that two results say the same of how good a model is.
+/// Checks that two results report the same quality of a model.
 #[track_caller]
 fn check_alike(one: &Value, other: &Value) {
     for field in ["accuracy", "macro_f1", "worst_class", "evaluation", "loss", "recall"] {
@@ -33,7 +33,7 @@ fn check_alike(one: &Value, other: &Value) {
 }
 
 #[test]
-fn accuracy_is_told_with_its_rows_and_the_worst_class() {
+fn accuracy_is_reported_with_its_rows_and_the_worst_class() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let job = ["run", "--data", "synthetic:2000", "--epochs", "2"];
@@ -73,7 +73,7 @@ fn accuracy_is_told_with_its_rows_and_the_worst_class() {
 }
 
 #[test]
-fn other_rows_to_evaluate_on_are_a_setting_that_all_commands_know() {
+fn all_commands_accept_separate_evaluation_rows() {
     let folder = tempfile::tempdir().unwrap();
     let (train, test) = (
         rows(folder.path(), "train.csv", "1200", "3"),
@@ -86,7 +86,7 @@ fn other_rows_to_evaluate_on_are_a_setting_that_all_commands_know() {
     let run = [&["run", "--json", "--out", path(&out)], &base[..], &flag].concat();
     let run = finish(&run).with_code(0).json();
     assert_eq!(run["evaluation"], given);
-    // All rows of the data are trained on then.
+    // With separate evaluation rows, all rows of the data are trained on.
     assert_eq!(number(&run["samples"]), 2 * 1200);
 
     let model = path(&out.join("model.safetensors")).to_owned();
@@ -101,7 +101,7 @@ fn other_rows_to_evaluate_on_are_a_setting_that_all_commands_know() {
     assert_eq!(others["identical"], json!(true));
     assert_eq!(others["evaluation"], json!({ "rows": 1200, "source": "train.csv", "share": null }));
 
-    // In virtual time, by a job file.
+    // In virtual time, set by a job file.
     let job = folder.path().join("job.toml");
     fs::write(&job, format!("evaluation-data = {:?}\n", path(&test))).unwrap();
     let times = ["--link", "all.delay=1ms", "--compute", "1ms", "--job", path(&job)];
@@ -109,7 +109,7 @@ fn other_rows_to_evaluate_on_are_a_setting_that_all_commands_know() {
     let simulated = finish(&simulated).with_code(0).json();
     assert_eq!(simulated["params_sha256"], run["params_sha256"]);
     check_alike(&simulated, &run);
-    // In processes, by the environment. With `own` the server reads an outline.
+    // In separate processes, set by the environment. With `own` the server reads an outline only.
     for from in ["worker", "own"] {
         let variables = [("PSTRAIN_JOB_EVALUATION_DATA", path(&test))];
         let server = ["server", "--listen", "127.0.0.1:0", "--json", "--data-from", from];
@@ -123,7 +123,7 @@ fn other_rows_to_evaluate_on_are_a_setting_that_all_commands_know() {
         check_alike(&server.wait().with_code(0).json(), &run);
     }
 
-    // Rows held out as well are neither trained on nor evaluated on.
+    // Rows held out in addition are neither trained on nor evaluated on.
     let part = [&["run", "--json", "--evaluation-share", "0.25"], &base[..], &flag].concat();
     let part = finish(&part).with_code(0).json();
     assert_eq!((number(&part["samples"]), &part["evaluation"]), (2 * 900, &given));
@@ -135,7 +135,7 @@ fn other_rows_to_evaluate_on_are_a_setting_that_all_commands_know() {
 }
 
 #[test]
-fn a_run_does_not_go_on_with_other_rows_to_evaluate_on() {
+fn a_run_does_not_resume_with_other_evaluation_rows() {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept");
     let test = rows(folder.path(), "test.csv", "300", "4");
@@ -153,7 +153,7 @@ fn a_run_does_not_go_on_with_other_rows_to_evaluate_on() {
 
 #[test]
 #[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
-fn the_original_test_file_says_how_good_a_model_of_the_training_file_is() {
+fn a_model_of_the_original_training_file_is_evaluated_on_the_original_test_file() {
     let folder = original();
     let (train, test) = (folder.join("KDDTrain+.txt.xz"), folder.join("KDDTest+.txt.xz"));
     let job = ["simulate", "--compute", "4.5ms", "--link", "all.delay=1ms", "--json"];
@@ -163,7 +163,7 @@ fn the_original_test_file_says_how_good_a_model_of_the_training_file_is() {
     let rows = json!({ "rows": 22_544, "source": "KDDTest+.txt.xz", "share": null });
     assert_eq!(summary["evaluation"], rows);
     assert_eq!(number(&summary["samples"]), 125_973);
-    // The test file has attacks that the training file has not, and its rare classes weigh more.
+    // The test file has attacks that the training file lacks, and a larger share of rare classes.
     let accuracy = real(&summary["accuracy"]);
     assert!((0.6..0.85).contains(&accuracy), "{summary}");
     assert!(real(&summary["macro_f1"]) < accuracy, "{summary}");
@@ -184,7 +184,7 @@ fn a_model_that_was_never_evaluated_has_no_accuracy() {
 }
 
 #[test]
-fn idleness_is_the_share_of_the_time_however_many_mini_batches_are_under_way() {
+fn idleness_is_a_share_of_elapsed_time_for_any_number_of_mini_batches_in_flight() {
     let folder = tempfile::tempdir().unwrap();
     let job = ["simulate", "--data", "synthetic:12800", "--workers", "2", "--batch-size", "32"];
     let times = ["--link", "all.delay=40ms", "--compute", "4.5ms", "--json"];
@@ -220,15 +220,15 @@ fn idleness_is_the_share_of_the_time_however_many_mini_batches_are_under_way() {
 }
 
 #[test]
-fn the_age_of_information_of_a_run_is_that_of_all_workers() {
+fn the_age_of_information_of_a_run_is_the_mean_over_all_workers() {
     let job = ["simulate", "--data", "synthetic:2000", "--epochs", "2", "--consistency", "asp"];
-    // The second worker's gradient comes long after the end.
+    // The second worker's gradient would arrive long after the end.
     let times = ["--link", "all.delay=0ms", "--compute", "4ms 2.time=1000s", "--json"];
     let summary = finish(&[&job[..], &times].concat()).with_code(0).json();
     let workers = summary["workers"].as_array().unwrap();
     assert_eq!(number(&workers[1]["updates"]), 0, "{summary}");
     let age = |of: &Value| real(&of["age_of_information"]["mean_s"]);
-    // Nothing of it has ever counted: its age is the time since training began.
+    // No gradient of the second worker ever counted: its age is the time since training began.
     let half = real(&summary["time_s"]) / 2.0;
     assert!((age(&workers[1]) - half).abs() < 1e-6, "{summary}");
     let mean = (age(&workers[0]) + age(&workers[1])) / 2.0;
@@ -237,7 +237,7 @@ fn the_age_of_information_of_a_run_is_that_of_all_workers() {
 }
 
 #[test]
-fn what_counts_from_the_start_of_the_command_is_told_from_training_time() {
+fn times_since_the_command_started_are_distinct_from_training_time() {
     let args = ["run", "--json", "--data", "synthetic:2000", "--epochs", "2"];
     let summary = finish(&args).with_code(0).json();
     let [started, first] = ["started_s", "first_update_s"].map(|field| real(&summary[field]));
@@ -256,7 +256,7 @@ fn a_model_that_is_damaged_or_diverged_is_neither_evaluated_nor_pushed() {
     let eval = |model: &Path| finish(&["eval", "--model", path(model), "--data", "synthetic:100"]);
     eval(&model).with_code(0);
 
-    // It begins with the parameters of a model, which has the checksum that it was written with.
+    // The server starts from the parameters of a model whose checksum is the written one.
     let server = Server::tcp(&[&job]);
     let push =
         |from: &Path| finish(&["push", &server.address, "--set", "--json", "--from", path(from)]);
@@ -288,7 +288,7 @@ fn a_model_that_is_damaged_or_diverged_is_neither_evaluated_nor_pushed() {
     assert!(damaged.iter().all(|words| replay.stderr.contains(words)), "{}", replay.stderr);
 
     let diverged = folder.path().join("diverged");
-    // Gradients of the first parameters alone add up to more than any number.
+    // The sum of gradients at the initial parameters alone exceeds the largest finite number.
     let step = ["--learning-rate", "3e38", "--consistency", "asp", "--in-flight", "32"];
     let args = [&["run", "--quiet", "--out", path(&diverged)], &step[..]].concat();
     finish(&[&args[..], &job].concat()).with_code(1);

@@ -1,18 +1,18 @@
-//! Workers that are told by the engine that starts them which they are.
+//! Workers that take their id from the environment of the engine that starts them.
 
 use crate::cluster::{ENDLESS, SLOW, Server, check_undisturbed};
 use crate::process::{Process, finish};
 
 const JOB: [&str; 6] = ["--data", "synthetic:2000", "--model", "mlp:16", "--epochs", "2"];
 
-/// A worker of `server` in the environment of an engine.
+/// Starts a worker of `server` with the environment variables of an engine.
 fn worker(server: &Server, rank: &str, variables: &[(&str, &str)]) -> Process {
     let args = ["worker", "--server", &server.address, "--rank", rank, "--data", "synthetic"];
     Process::start_with(&args, variables)
 }
 
 #[test]
-fn every_engine_makes_of_its_ranks_the_workers_of_the_job() {
+fn ranks_of_every_engine_map_to_worker_ids() {
     let engines: [(&str, Option<&str>); 6] = [
         ("SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS")),
         ("OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
@@ -23,7 +23,7 @@ fn every_engine_makes_of_its_ranks_the_workers_of_the_job() {
     ];
     for (rank, size) in engines {
         let server = Server::tcp(&[&JOB]);
-        // The last comes first, so that none is who it would be if nobody asked.
+        // The last rank starts first, so that no worker gets its id by order of arrival.
         let started = ["1", "0"].map(|number| {
             let variables: Vec<_> =
                 [(rank, number)].into_iter().chain(size.map(|it| (it, "2"))).collect();
@@ -38,7 +38,7 @@ fn every_engine_makes_of_its_ranks_the_workers_of_the_job() {
 }
 
 #[test]
-fn the_innermost_engine_counts_unless_one_is_named() {
+fn the_innermost_engine_is_used_unless_one_is_named() {
     let nested = [
         ("SLURM_PROCID", "0"),
         ("SLURM_STEP_NUM_TASKS", "1"),
@@ -54,7 +54,7 @@ fn the_innermost_engine_counts_unless_one_is_named() {
 }
 
 #[test]
-fn a_worker_of_an_engine_that_started_too_many_or_too_few_is_refused_and_its_place_is_free() {
+fn a_worker_whose_engine_started_too_many_or_too_few_is_refused_and_its_slot_stays_free() {
     let server = Server::tcp(&[&JOB, &["--workers", "2"]]);
     for (rank, size) in [("0", "3"), ("2", "3"), ("0", "1")] {
         let variables = [("RANK", rank), ("WORLD_SIZE", size)];
@@ -69,13 +69,13 @@ fn a_worker_of_an_engine_that_started_too_many_or_too_few_is_refused_and_its_pla
 }
 
 #[test]
-fn a_worker_without_an_engine_or_with_numbers_that_are_none_does_not_dial() {
+fn a_worker_without_an_engine_or_with_invalid_ranks_does_not_dial() {
     let args = ["worker", "--server", "127.0.0.1:1", "--rank", "auto"];
     let refused = |variables: &[(&str, &str)], words: &[&str]| {
         Process::start_with(&args, variables).wait().refused(2, words);
     };
     refused(&[], &["RANK and WORLD_SIZE", "JOB_COMPLETION_INDEX not set here", "--id"]);
-    // What a batch script of Slurm has; its steps have more.
+    // A Slurm batch script has these variables; only its steps have more.
     refused(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")], &["SLURM_STEP_NUM_TASKS", "srun"]);
     refused(&[("RANK", "first"), ("WORLD_SIZE", "2")], &["RANK=first is no whole number"]);
     refused(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")], &["PMI_RANK=2 is not below PMI_SIZE=2"]);

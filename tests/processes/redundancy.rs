@@ -1,5 +1,5 @@
-//! Redundant work with real processes: a killed worker changes nothing, and every such run is
-//! computed again to the same bits.
+//! Redundant work with real processes: a killed worker does not change the result, and every run
+//! replays to the same bits.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::books::check_alike;
 use crate::cluster::{Left, Server, number, path};
 use crate::process::finish;
 
-/// Mini-batches that take a while, of partitions of different sizes.
+/// Mini-batches that take a while, from partitions of different sizes.
 const JOB: [&str; 8] = [
     "--data",
     "synthetic:4000",
@@ -21,7 +21,7 @@ const JOB: [&str; 8] = [
     "sizes:3,4,4,5",
 ];
 
-/// The parameters of the model in a results folder.
+/// Reads the parameters of the model in a results folder.
 fn parameters(folder: &Path) -> Vec<f32> {
     let bytes = std::fs::read(folder.join("model.safetensors")).unwrap();
     let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
@@ -31,7 +31,7 @@ fn parameters(folder: &Path) -> Vec<f32> {
     values.iter().map(|&value| f32::from_le_bytes(value)).collect()
 }
 
-/// What BSP makes of the job.
+/// Returns summary and parameters of the job under plain BSP.
 fn plain(folder: &Path) -> (Value, Vec<f32>) {
     let out = folder.join("plain");
     let times = ["--compute", "1ms", "--link", "all.delay=0ms", "--out", path(&out)];
@@ -40,17 +40,17 @@ fn plain(folder: &Path) -> (Value, Vec<f32>) {
     (summary, parameters(&out))
 }
 
-/// Ends the run of four workers of which one is killed in the middle.
+/// Ends a run of four workers, one of which is killed midway.
 #[track_caller]
 fn with_one_killed(server: Server) -> Left {
     let mut workers = server.workers(4);
     server.wait_for_updates_of(1, 8);
-    drop(workers.remove(1)); // which kills it with SIGKILL
+    drop(workers.remove(1)); // kills it with SIGKILL
     server.finish(workers)
 }
 
 #[test]
-fn a_worker_killed_under_gradient_coding_changes_nothing_but_rounding() {
+fn a_worker_killed_under_gradient_coding_changes_rounding_only() {
     let folder = tempfile::tempdir().unwrap();
     let (reference, expected) = plain(folder.path());
     let job = ["--workers", "4", "--redundancy", "cyclic:1", "--lease", "600ms"];
@@ -66,14 +66,14 @@ fn a_worker_killed_under_gradient_coding_changes_nothing_but_rounding() {
 }
 
 #[test]
-fn a_worker_killed_in_its_shard_leaves_the_rest_of_it_to_the_others() {
+fn the_rest_of_a_killed_workers_shard_is_done_by_the_others() {
     let data = ["--data", "synthetic:4000", "--model", "mlp:512", "--epochs", "6"];
     for (consistency, from) in [("asp", "worker"), ("bsp", "server")] {
         let job = ["--workers", "4", "--work", "shards:16", "--lease", "600ms"];
         let more = ["--consistency", consistency, "--data-from", from, "--batch-size", "32"];
         let server = Server::tcp(&[&data, &job, &more]);
         let Left { summary, out, _folder } = with_one_killed(server);
-        // Under BSP it may have been waiting for the others.
+        // Under BSP the killed worker may have been waiting at the barrier, so nothing is lost.
         let lost = number(&summary["batches"]["lost"]);
         assert!(lost > 0 || consistency == "bsp", "{summary}");
         assert_eq!(number(&summary["samples"]), 6 * 3000, "{summary}");
@@ -82,20 +82,20 @@ fn a_worker_killed_in_its_shard_leaves_the_rest_of_it_to_the_others() {
         let gradients = log.lines().skip(1).flat_map(|line| line.split(' ').skip(1));
         let mini_batches = gradients.filter_map(|gradient| {
             let fields: Vec<&str> = gradient.split(',').collect();
-            // The worker's number, where the partition is left out, is that of the shard.
+            // If a gradient has no partition field, the worker's number is the shard's number.
             Some((*fields.get(7).or_else(|| fields.first())?, *fields.get(3)?))
         });
         let mut mini_batches: Vec<(&str, &str)> = mini_batches.collect();
         let count = mini_batches.len();
         mini_batches.sort_unstable();
         mini_batches.dedup();
-        // 3,000 rows in 16 shards of 187 or 188, each of 6 mini-batches.
+        // 3,000 rows in 16 shards of 187 or 188 rows: 6 mini-batches each.
         assert_eq!((mini_batches.len(), count), (6 * 16 * 6, 6 * 16 * 6));
     }
 }
 
 #[test]
-fn partial_gradients_over_tcp_are_bsp_bit_for_bit() {
+fn partial_gradients_over_tcp_equal_bsp_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let (reference, _) = plain(folder.path());
     let job = ["--workers", "4", "--redundancy", "partial:2", "--compute", "4ms 3.factor=20"];
@@ -108,13 +108,13 @@ fn partial_gradients_over_tcp_are_bsp_bit_for_bit() {
     assert_eq!(summary["params_sha256"], reference["params_sha256"]);
     assert_eq!(summary["samples"], reference["samples"]);
     check_alike(&out);
-    // The slow one's work was done by its neighbour.
+    // The neighbour of the slow worker did part of its work.
     let updates = |worker: usize| number(&summary["workers"][worker]["updates"]);
     assert!(updates(1) > updates(2), "{summary}");
 }
 
 #[test]
-fn redundant_runs_in_virtual_time_are_computed_again_to_the_same_bits() {
+fn redundant_runs_in_virtual_time_replay_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     for redundancy in ["cyclic:2", "fractional:1", "partial:3"] {
         for aggregation in ["mean", "sum"] {
@@ -133,7 +133,7 @@ fn redundant_runs_in_virtual_time_are_computed_again_to_the_same_bits() {
 }
 
 #[test]
-fn work_that_cannot_be_is_refused_before_the_data_are_trained_on() {
+fn impossible_redundancy_and_work_settings_are_refused_before_training() {
     for (flags, told) in [
         (["--workers", "4", "--redundancy", "fractional:2"], "groups of 3 workers"),
         (["--workers", "4", "--redundancy", "partial:5"], "must be 1 to 4 here"),

@@ -1,5 +1,5 @@
-//! A run computed again from its order of updates ends at the same bits, however asynchronous it
-//! was; and a record that does not fit is told from one that does.
+//! A run replayed from its order of updates ends at the same bits, however asynchronous it was; a
+//! record that does not match its job or data is refused.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,13 +11,13 @@ use crate::books::{check_books, timeline};
 use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real};
 use crate::process::{Ended, finish};
 
-/// Updates in which the past matters: momentum, clipping and a schedule.
+/// Updates that depend on history: momentum, clipping and a schedule.
 const UPDATE: [&str; 6] =
     ["--optimizer", "momentum:0.9", "--clip-norm", "0.5", "--schedule", "cosine:300,0.01"];
 
 const SMALL: [&str; 4] = ["--data", "synthetic:2000", "--epochs", "4"];
 
-/// What gradients count for, and what they are of.
+/// Rules that weight gradients or select the examples they are computed on.
 const RULES: [&[&str]; 21] = [
     &["--staleness", "plain"],
     &["--staleness", "inverse"],
@@ -47,13 +47,13 @@ fn replay(folder: &Path, more: &[&str]) -> Ended {
     finish(&[&["replay", path(&log)], more].concat())
 }
 
-/// Checks that the run in `folder` is computed again to the parameters it had.
+/// Checks that the run in `folder` replays to its own parameters.
 #[track_caller]
 fn check_replay(folder: &Path, summary: &Value) -> Value {
     check_replay_in_flight(folder, summary, 1)
 }
 
-/// The same where each worker may have so many mini-batches under way.
+/// Like [`check_replay`], with up to `in_flight` mini-batches in flight per worker.
 #[track_caller]
 fn check_replay_in_flight(folder: &Path, summary: &Value, in_flight: u64) -> Value {
     check_books(folder, summary);
@@ -73,7 +73,7 @@ fn check_replay_in_flight(folder: &Path, summary: &Value, in_flight: u64) -> Val
 }
 
 #[test]
-fn an_asynchronous_run_of_four_processes_is_computed_again_to_the_same_bits() {
+fn an_asynchronous_run_of_four_processes_replays_to_the_same_bits() {
     let server = Server::tcp(&[&SMALL, &UPDATE, &["--workers", "4", "--consistency", "asp"]]);
     for worker in server.workers(4) {
         worker.wait().with_code(0);
@@ -84,7 +84,7 @@ fn an_asynchronous_run_of_four_processes_is_computed_again_to_the_same_bits() {
     assert!(timeline(&out).iter().all(|row| row.received_ns.is_none()), "clocks of their own");
     assert!(summary["workers"][0]["send_s"].is_null(), "{summary}");
 
-    // Every point of the curve is a version in the past.
+    // Every point of the curve equals a replay up to that version.
     let mut curve = csv::Reader::from_path(out.join("curve.csv")).unwrap();
     for row in curve.deserialize() {
         let (version, _, _, _, accuracy, loss): (String, f64, f64, f64, f64, f64) = row.unwrap();
@@ -101,7 +101,7 @@ fn an_asynchronous_run_of_four_processes_is_computed_again_to_the_same_bits() {
 }
 
 #[test]
-fn every_consistency_and_budget_is_computed_again_to_the_same_bits() {
+fn every_consistency_and_budget_replays_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     for (number, flags) in [
         &["--consistency", "ssp:1", "--workers", "3"][..],
@@ -130,7 +130,7 @@ fn every_consistency_and_budget_is_computed_again_to_the_same_bits() {
 }
 
 #[test]
-fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
+fn every_staleness_participation_and_work_rule_replays_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let base = ["simulate", "--json", "--workers", "3"];
     let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
@@ -138,7 +138,7 @@ fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
     let mut digests = BTreeSet::new();
     for rule in RULES {
         let out = folder.path().join(rule.join("-"));
-        // With shards every worker has all data.
+        // With shards every worker holds all data.
         let partition = if rule.concat().contains("shards") { "iid" } else { "sizes:1,2,5" };
         let args = ["--out", path(&out), "--partition", partition];
         let args = [&base[..], &args, &SMALL, &UPDATE, &speeds, rule].concat();
@@ -158,10 +158,10 @@ fn whatever_gradients_count_for_the_run_is_computed_again_to_the_same_bits() {
     }
 }
 
-/// Filters go by what they took from earlier gradients: also by those of pushes that were dropped,
-/// by workers that died and came back, and by the order in which one of several in flight was sent.
+/// A filter's residual depends on earlier gradients: also on dropped pushes, on workers that died
+/// and rejoined, and on the order in which several gradients in flight were sent.
 #[test]
-fn a_filtered_run_is_computed_again_to_the_same_bits() {
+fn a_filtered_run_replays_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
     let base =
@@ -201,7 +201,7 @@ fn number_of_bytes(worker: &Value) -> u64 {
 }
 
 #[test]
-fn a_filtered_run_that_cannot_be_computed_again_says_why() {
+fn a_filtered_run_that_cannot_be_replayed_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
@@ -217,14 +217,14 @@ fn a_filtered_run_that_cannot_be_computed_again_says_why() {
 }
 
 #[test]
-fn a_run_that_went_back_to_earlier_parameters_is_computed_again_to_the_same_bits() {
+fn a_run_that_restored_earlier_parameters_replays_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let links = "1.delay=1ms 2.delay=20ms 3.delay=2ms";
     let base = ["simulate", "--json", "--workers", "3", "--partition", "sizes:1,2,5"];
     let speeds = ["--compute", "4ms", "--link", links, "--consistency", "auto"];
     let data = ["--data", "synthetic:2000", "--epochs", "6", "--out", path(&out)];
-    // Too much for stale gradients.
+    // A learning rate too high for stale gradients.
     let update = ["--learning-rate", "0.5", "--optimizer", "momentum", "--aggregation", "sum"];
     let run = [&base[..], &speeds, &data, &update].concat();
     let summary = finish(&run).with_code(0).json();
@@ -238,13 +238,13 @@ fn a_run_that_went_back_to_earlier_parameters_is_computed_again_to_the_same_bits
 }
 
 #[test]
-fn a_run_whose_worker_died_and_came_back_is_computed_again_to_the_same_bits() {
+fn a_run_with_a_killed_and_rejoined_worker_replays_to_the_same_bits() {
     for consistency in ["asp", "bsp"] {
         let job = ["--workers", "3", "--lease", "300ms", "--consistency", consistency];
         let server = Server::tcp(&[&SLOW, &ENDLESS, &UPDATE, &job]);
         let mut workers = server.workers(3);
         server.wait_for_updates_of(2, 20);
-        drop(workers.pop()); // which kills it with SIGKILL
+        drop(workers.pop()); // kills it with SIGKILL
         let lost = server.wait_for("loss", |status| status["workers"][2]["state"] == "lost");
         workers.push(server.worker(&["--id", "3"]));
         server.wait_for_updates_of(2, number(&lost["workers"][2]["updates"]) + 20);
@@ -256,7 +256,7 @@ fn a_run_whose_worker_died_and_came_back_is_computed_again_to_the_same_bits() {
 }
 
 #[test]
-fn a_record_that_broke_off_is_computed_again_as_far_as_it_goes() {
+fn a_truncated_record_replays_up_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let run = [&["run", "--json", "--out", path(&out)], &SMALL[..]].concat();
@@ -275,7 +275,7 @@ fn a_record_that_broke_off_is_computed_again_as_far_as_it_goes() {
         assert!(found["identical"].is_null(), "there is nothing to compare with: {found}");
         replay(&out, &["--until", "31"]).refused(2, &["--until 31", "versions 0 to 30"]);
     }
-    // It may lack what the server that wrote it did not see.
+    // A record may lack updates that the server that wrote it did not see.
     let (missed, later) = (whole.find("\n31 ").unwrap(), whole.find("\n34 ").unwrap());
     let hole = format!("{}\nmissing 31 33{}", &whole[..missed], &whole[later..]);
     fs::write(&log, hole).unwrap();
@@ -303,7 +303,7 @@ fn a_record_with_another_job_or_other_data_is_refused() {
         let job = ["--data", &data, "--epochs", "2", "--learning-rate", rate];
         finish(&[&["run", "--json", "--out", path(out)], &job[..]].concat()).with_code(0);
     }
-    // The data may have moved, but must be the same.
+    // The data file may have moved, but its content must be the same.
     fs::rename(&data, at("moved.csv")).unwrap();
     replay(&out, &[]).refused(2, &["rows.csv", "--data PATH"]);
     let moved = path(&at("moved.csv")).to_owned();
@@ -321,7 +321,7 @@ fn a_record_with_another_job_or_other_data_is_refused() {
 }
 
 #[test]
-fn parameters_that_are_not_those_of_the_summary_fail_the_replay() {
+fn parameters_that_differ_from_the_summary_fail_the_replay() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let run = [&["run", "--json", "--out", path(&out)], &SMALL[..]].concat();
@@ -353,7 +353,7 @@ fn the_update_at_which_a_run_began_to_diverge_is_found() {
     assert_eq!(told.map(number), [row.worker, row.batch, row.base]);
     let table = replay(&out, &["--break-norm", "100"]).with_code(0).stdout;
     assert!(table.contains(&format!("stopped before version {version}")), "{table}");
-    // Further on there are longer ones, and without a limit it is the run as it was.
+    // Later updates have larger norms; without a limit the replay ends like the run.
     let limit = norm(&broke["broke"]).to_string();
     let later = replay(&out, &["--break-norm", &limit, "--json"]).with_code(0).json();
     assert!(number(&later["broke"]["version"]) > version, "{later}");
@@ -364,7 +364,7 @@ fn the_update_at_which_a_run_began_to_diverge_is_found() {
 }
 
 #[test]
-fn a_run_in_virtual_time_is_computed_again_to_the_same_bits() {
+fn a_run_in_virtual_time_replays_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let scenario = ["--compute", "4ms", "--link", "1.delay=1ms", "--link", "2.delay=20ms"];
@@ -372,7 +372,8 @@ fn a_run_in_virtual_time_is_computed_again_to_the_same_bits() {
     let summary = finish(&[&args, &SMALL[..], &UPDATE, &scenario].concat()).with_code(0).json();
     check_replay(&out, &summary);
     let rows = timeline(&out);
-    // With times that are exactly those of the model: the gradient travels, the parameters do not.
+    // In virtual time, the times equal the model's exactly: gradients take the link delay,
+    // parameters none.
     for row in rows.iter().filter(|row| row.is("applied")) {
         let way = if row.worker == 1 { 1_000_000 } else { 20_000_000 };
         assert_eq!(row.received_ns, Some(row.granted_ns), "{row:?}");
@@ -382,7 +383,8 @@ fn a_run_in_virtual_time_is_computed_again_to_the_same_bits() {
     let worker = &summary["workers"][1];
     assert_eq!(real(&worker["receive_s"]), 0.0, "{worker}");
     assert!((real(&worker["idleness"]) - 20.0 / 24.0).abs() < 0.01, "{worker}");
-    // Asked again at once: its age grows from one cycle to two, and from 0 to one in the first.
+    // The worker asks for the next parameters at once: its age grows from one cycle to two; in the
+    // first cycle, from 0 to one.
     let age = &worker["age_of_information"];
     let first = 0.024 * 0.024 / real(&summary["time_s"]);
     assert!((real(&age["mean_s"]) - (1.5 * 0.024 - first)).abs() < 0.001, "{age}");

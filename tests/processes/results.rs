@@ -1,4 +1,4 @@
-//! What `--out` leaves behind can be read, run again and evaluated.
+//! Results written by `--out` can be read, run again, replayed and evaluated.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,7 +21,7 @@ fn run(out: &Path, more: &[&str]) -> Ended {
 }
 
 #[test]
-fn the_files_are_there_and_hold_what_they_say() {
+fn a_results_folder_has_all_files_and_they_agree_with_the_summary() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("deep/down/out");
     let summary = run(&out, &[]).with_code(0).json();
@@ -75,7 +75,7 @@ fn a_stored_job_runs_again_to_the_same_parameters() {
 }
 
 #[test]
-fn a_stored_model_is_as_good_on_the_held_out_rows_as_the_summary_says() {
+fn a_stored_model_evaluated_on_the_held_out_rows_matches_the_summary() {
     let folder = tempfile::tempdir().unwrap();
     let (all, held_out) = (folder.path().join("all.csv"), folder.path().join("held-out.csv"));
     finish(&["data", "synth", "--rows", "2000", "--out", path(&all)]).with_code(0);
@@ -94,7 +94,7 @@ fn a_stored_model_is_as_good_on_the_held_out_rows_as_the_summary_says() {
     for field in ["accuracy", "loss", "recall"] {
         assert_eq!(evaluated[field], summary[field], "{field}");
     }
-    // And it says which run made the model.
+    // The evaluation also states the run that made the model.
     for field in ["updates", "samples", "epochs", "staleness", "params_sha256", "workers"] {
         assert_eq!(evaluated[field], summary[field], "{field}");
     }
@@ -104,7 +104,7 @@ fn a_stored_model_is_as_good_on_the_held_out_rows_as_the_summary_says() {
 }
 
 #[test]
-fn eval_and_replay_take_the_folder_that_a_run_has_written() {
+fn eval_and_replay_accept_a_results_folder() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let summary = run(&out, &[]).with_code(0).json();
@@ -138,7 +138,7 @@ fn results_are_only_replaced_on_request() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_named_before_training() {
+fn an_unwritable_folder_is_refused_before_training() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
@@ -147,7 +147,7 @@ fn a_folder_that_cannot_be_written_is_named_before_training() {
 }
 
 #[test]
-fn a_full_disk_costs_the_record_but_not_the_training() {
+fn a_full_disk_costs_the_records_but_not_the_training() {
     let folder = tempfile::tempdir().unwrap();
     let whole = run(&folder.path().join("whole"), &[]).with_code(0).json();
     let growing = ["events.jsonl", "curve.csv", "timeline.csv", "order.log", "staleness.csv"];
@@ -157,7 +157,7 @@ fn a_full_disk_costs_the_record_but_not_the_training() {
         symlink("/dev/full", out.join(file)).unwrap();
         let ended = run(&out, &["--overwrite"]);
         if matches!(file, "summary.json" | "model.safetensors") {
-            // These are replaced as a whole, so the link to the full disk is gone.
+            // These files are replaced as a whole, so the link to the full disk is gone.
             ended.with_code(0);
             continue;
         }
@@ -172,7 +172,7 @@ fn a_full_disk_costs_the_record_but_not_the_training() {
 }
 
 #[test]
-fn records_end_at_their_limit_and_replay_says_what_they_lack() {
+fn records_end_at_their_limit_and_replay_reports_the_missing_updates() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, out) = (folder.path().join("whole"), folder.path().join("out"));
     let job = ["--batch-size", "4", "--consistency", "bsp"];
@@ -201,7 +201,7 @@ fn records_end_at_their_limit_and_replay_says_what_they_lack() {
 
 #[test]
 #[cfg_attr(not(namespaces), ignore = "needs root: a disk of its own")]
-fn records_leave_room_on_a_small_disk() {
+fn records_leave_free_space_on_a_small_disk() {
     let disk = SmallDisk::mount();
     let job =
         ["run", "--json", "--data", "synthetic:2000", "--epochs", "200", "--batch-size", "16"];
@@ -219,7 +219,7 @@ fn records_leave_room_on_a_small_disk() {
 }
 
 #[test]
-fn results_do_not_go_through_a_link_to_another_file() {
+fn results_are_not_written_through_a_link_to_another_file() {
     let folder = tempfile::tempdir().unwrap();
     let (other, gone) = (folder.path().join("other"), folder.path().join("gone"));
     fs::write(&other, "precious").unwrap();
@@ -237,7 +237,7 @@ fn results_do_not_go_through_a_link_to_another_file() {
 }
 
 #[test]
-fn a_job_file_without_bounds_is_refused() {
+fn an_oversized_job_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let job = folder.path().join("job.toml");
     fs::write(&job, format!("workers = 2\nname = \"{}\"\n", "a".repeat(70_000))).unwrap();
@@ -246,7 +246,7 @@ fn a_job_file_without_bounds_is_refused() {
 }
 
 #[test]
-fn a_run_goes_on_when_nobody_reads_its_messages() {
+fn a_closed_stderr_does_not_abort_a_command() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pstrain"));
@@ -256,7 +256,7 @@ fn a_run_goes_on_when_nobody_reads_its_messages() {
 }
 
 #[test]
-fn whoever_does_not_read_the_output_keeps_the_results() {
+fn a_closed_or_full_stdout_does_not_lose_the_results() {
     let folder = tempfile::tempdir().unwrap();
     for (name, target) in [("closed", None), ("full", Some("/dev/full"))] {
         let out = folder.path().join(name);
@@ -280,7 +280,7 @@ fn whoever_does_not_read_the_output_keeps_the_results() {
 }
 
 #[test]
-fn a_job_file_of_ones_own_is_not_replaced() {
+fn a_users_own_job_file_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let job = folder.path().join("job.toml");
     fs::write(&job, "epochs = 1\n").unwrap();

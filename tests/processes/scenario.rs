@@ -1,4 +1,4 @@
-//! Links and computation times that are modelled in real time.
+//! Modelled links and computing times in real time.
 
 use crate::cluster::{Server, number, real};
 use crate::process::finish;
@@ -14,18 +14,18 @@ const JOB: [&str; 8] = [
     "down.delay=20ms",
 ];
 
-/// Updates of [`JOB`]: two partitions of 750 rows are 12 mini-batches of at most 64.
+/// Updates of [`JOB`]: two partitions of 750 rows make 12 mini-batches of at most 64 each.
 const UPDATES: u64 = 12;
 
 #[test]
-fn a_run_keeps_to_its_links_and_says_how_well() {
+fn a_run_respects_its_modelled_links_and_reports_the_lateness() {
     for transport in ["memory", "tcp"] {
         let args = ["run", "--json", "--compute", "5ms", "--transport", transport];
         let summary = finish(&[&args[..], &JOB].concat()).with_code(0).json();
         assert_eq!(number(&summary["updates"]), UPDATES);
         assert!(real(&summary["time_s"]) >= 0.045 * UPDATES as f64, "{summary}");
         let shaping = &summary["shaping"];
-        // At least what goes up and what comes down for each gradient.
+        // At least two messages per gradient: one up and one down.
         assert!(number(&shaping["messages"]["count"]) >= 4 * UPDATES, "{summary}");
         assert!(real(&shaping["messages"]["late_p99_ms"]) >= 0.0, "{summary}");
         let gradients = number(&shaping["batches"]["count"]) + number(&shaping["overruns"]);
@@ -50,7 +50,7 @@ fn workers_learn_their_links_from_the_server() {
 }
 
 #[test]
-fn what_real_time_cannot_do_is_refused() {
+fn settings_of_virtual_time_and_unknown_links_are_refused_in_real_time() {
     for command in ["run", "server"] {
         let args = [command, "--data", "synthetic:2000", "--faults", "1.crash@10s"];
         finish(&args).refused(2, &["faults", "1.crash@10s", "virtual time", "pstrain simulate"]);

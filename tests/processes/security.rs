@@ -1,4 +1,4 @@
-//! Who may take part, and who may be whom: TLS, shared keys, certificates, and what is refused.
+//! Access to a run: TLS, shared keys, certificates and identities, and the refusals.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,14 +10,14 @@ use crate::process::{Ended, Process, finish};
 
 const JOB: [&str; 6] = ["--data", "synthetic:2000", "--model", "mlp:16", "--epochs", "3"];
 
-/// Workers 1 and 2, each with its own flags.
+/// Starts workers 1 and 2, each with its own flags.
 fn workers(server: &Server, first: &[&str], second: &[&str]) -> Vec<Process> {
     let worker = |id, flags: &[&str]| server.worker(&[&["--id", id], flags].concat());
     vec![worker("1", first), worker("2", second)]
 }
 
 #[test]
-fn runs_come_to_the_same_parameters_whatever_secures_them() {
+fn tls_and_shared_keys_do_not_change_the_parameters() {
     let lab = Lab::with_nodes();
     let run = |server: Server, first: &[&str], second: &[&str]| {
         let workers = workers(&server, first, second);
@@ -42,13 +42,13 @@ fn runs_come_to_the_same_parameters_whatever_secures_them() {
 }
 
 #[test]
-fn nobody_from_outside_gets_in_and_nobody_inside_is_another() {
+fn outsiders_are_refused_and_members_cannot_impersonate_each_other() {
     let (lab, other) = (Lab::with_nodes(), Lab::with_nodes());
     let (own, client) = (lab.at("server"), lab.at("client"));
     let server = Server::tcp(&[&JOB, &["--tls", &own]]).for_clients(&["--tls", &client]);
     let revoked = lab.node("revoked", &["--worker", "1"]);
     finish(&["cert", "revoke", &lab.at("ca"), &format!("{revoked}/node.pem")]).with_code(0);
-    // The server sees the new list without being started again.
+    // The server reloads the list without a restart.
     fs::copy(lab.place("ca/revoked.pem"), lab.place("server/revoked.pem")).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let expired = lab.expired("expired", "pstrain:worker:1");
@@ -84,22 +84,22 @@ fn nobody_from_outside_gets_in_and_nobody_inside_is_another() {
     finish(&order).refused(2, &["pstrain:worker:1", "--client"]);
     status(&["--tls", &own]).with_code(0);
     assert_eq!(server.status()["updates"], 0);
-    // Those who belong find their places; the certificate says which.
+    // Valid members get the worker slots that their certificates name.
     let workers = vec![server.worker(&["--tls", &second]), server.worker(&["--tls", &first])];
     let said = server.process.wait_to_say("turned away 127.0.0.1");
     assert!(!said.contains("panicked"), "{said}");
     let left = server.finish(workers);
-    // Only those who were authenticated ever reached the node.
+    // Only authenticated connections reached the node.
     let events = events(&left.out);
     let of_tls = |event: &&serde_json::Value| event["why"].to_string().contains("certificate says");
     let refused = called(&events, "refused").count();
     assert_eq!(called(&events, "refused").filter(of_tls).count(), refused);
-    // Three workers that are none or another, the status, and two orders.
+    // Three workers without the right identity, one status and two orders.
     assert_eq!(refused, 6);
 }
 
 #[test]
-fn a_wrong_list_of_revoked_certificates_lets_none_of_them_in() {
+fn a_damaged_or_foreign_revocation_list_admits_no_revoked_certificate() {
     let (lab, other) = (Lab::with_nodes(), Lab::with_nodes());
     let revoked = lab.node("revoked", &["--worker", "1"]);
     finish(&["cert", "revoke", &lab.at("ca"), &format!("{revoked}/node.pem")]).with_code(0);
@@ -119,7 +119,7 @@ fn a_wrong_list_of_revoked_certificates_lets_none_of_them_in() {
     fs::write(&place, &list).unwrap();
     let server = Server::tcp(&[&JOB, &tls]).for_clients(&["--tls", &lab.at("client")]);
     let stays_out = |why: &str| {
-        // A server looks at its list once a second at most, when a connection comes.
+        // A server checks its list at most once a second, and only when a connection arrives.
         std::thread::sleep(std::time::Duration::from_millis(1100));
         server.worker(&["--tls", &revoked]).wait().refused(1, &["revoked"]);
         server.process.wait_to_say(&format!("revoked.pem: {why}"));
@@ -135,18 +135,18 @@ fn a_wrong_list_of_revoked_certificates_lets_none_of_them_in() {
 }
 
 #[test]
-fn a_server_must_be_who_it_was_dialled_as() {
+fn a_servers_certificate_must_match_the_dialled_name() {
     let lab = Lab::with_nodes();
     let (other, first) = (lab.node("other", &["--server", "elsewhere"]), lab.at("worker-1"));
     let server = Server::tcp(&[&JOB, &["--tls", &other]]);
     let worker = server.worker(&["--tls", &first]).wait();
     worker.refused(1, &["another name", "elsewhere", "127.0.0.1"]);
-    // A worker's certificate does not make a server, whatever it is used for.
+    // A server refuses to start with a worker's certificate, as coordinator or joining.
     for which in [&["--workers", "2"][..], &["--join", "--coordinator", &server.address]] {
         let args = [&["server", "--listen", "127.0.0.1:0", "--tls", &first], which].concat();
         finish(&args).refused(2, &["pstrain:worker:1", "may be no server", "--server"]);
     }
-    // A server that was revoked is none.
+    // A server with a revoked certificate is refused.
     finish(&["cert", "revoke", &lab.at("ca"), &lab.at("server/node.pem")]).with_code(0);
     fs::copy(lab.place("ca/revoked.pem"), lab.place("worker-1/revoked.pem")).unwrap();
     let server = Server::tcp(&[&JOB, &["--tls", &lab.at("server")]]);
@@ -154,7 +154,7 @@ fn a_server_must_be_who_it_was_dialled_as() {
 }
 
 #[test]
-fn whoever_has_another_key_stays_outside() {
+fn clients_with_another_shared_key_are_refused() {
     let (lab, other) = (Lab::new(), Lab::new());
     let (key, wrong) = (lab.at("key"), other.at("key"));
     let server = Server::tcp(&[&SLOW, &["--psk", &key]]).for_clients(&["--psk", &key]);
@@ -172,7 +172,7 @@ fn whoever_has_another_key_stays_outside() {
 }
 
 #[test]
-fn plain_text_with_other_machines_has_to_be_asked_for() {
+fn plain_text_between_machines_requires_insecure() {
     let lab = Lab::new();
     let words = ["plain text is for one machine only", "--tls FOLDER", "--psk", "--insecure"];
     finish(&["server", "--listen", "0.0.0.0:0"]).refused(2, &words);
@@ -191,7 +191,7 @@ fn plain_text_with_other_machines_has_to_be_asked_for() {
 }
 
 #[test]
-fn secrets_that_others_can_read_are_refused() {
+fn keys_readable_by_other_users_are_refused() {
     let lab = Lab::with_nodes();
     for file in ["ca/ca.key", "server/node.key", "key"] {
         let mode = fs::metadata(lab.place(file)).unwrap().permissions().mode();
@@ -212,14 +212,14 @@ fn secrets_that_others_can_read_are_refused() {
     finish(&["server", "--psk", &short]).refused(2, &[&short, "64 hexadecimal digits"]);
     let empty = lab.at("none");
     finish(&["server", "--tls", &empty]).refused(2, &["none/ca.pem", "No such file"]);
-    // What is there is not replaced.
+    // Existing files are not replaced.
     finish(&["cert", "ca", &lab.at("ca")]).refused(2, &["ca.key", "exists"]);
     finish(&["cert", "node", &lab.at("none"), &lab.at("n"), "--client"])
         .refused(2, &["ca.key", "pstrain cert ca"]);
     finish(&["cert", "node", &lab.at("ca"), &lab.at("n")]).refused(2, &["--server", "--worker"]);
 }
 
-/// Runs `pstrain` as another user than this process.
+/// Runs `pstrain` as another user.
 fn finish_as_other_user(args: &[&str]) -> Ended {
     let setpriv = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     Process::start_under(&setpriv, args).wait()
@@ -227,7 +227,7 @@ fn finish_as_other_user(args: &[&str]) -> Ended {
 
 #[test]
 #[cfg_attr(not(other_user), ignore = "needs root, setpriv and a build that others can read")]
-fn the_unix_socket_and_the_key_of_another_user_are_refused_in_words() {
+fn the_unix_socket_and_the_key_of_another_user_are_refused_with_the_reason() {
     let server = Server::unix(&[&SLOW]);
     let path = server.address.trim_start_matches("unix:");
     let open = |path: &str, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
@@ -239,7 +239,7 @@ fn the_unix_socket_and_the_key_of_another_user_are_refused_in_words() {
     let ended = finish_as_other_user(&["status", &server.address]);
     ended.refused(2, &["closed by the peer without a word", "run both as one user"]);
     server.process.wait_to_say("it is of user 65534");
-    // Root's group may read a key only where that is said.
+    // The file's group may read a key only with an explicit flag.
     let lab = Lab::new();
     let key = lab.at("key");
     open(key.trim_end_matches("/key"), 0o755).unwrap();

@@ -1,4 +1,4 @@
-//! Settings: where they come from, which is stronger, and what happens to wrong ones.
+//! Settings: their sources, precedence and error messages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use pstrain_transports::WallClock;
 use crate::cluster::path;
 use crate::process::{Ended, Process, finish};
 
-/// A job file of its own in `folder`.
+/// Writes a job file into `folder`.
 fn job_file(folder: &Path, text: &str) -> PathBuf {
     let file = folder.join("job.toml");
     fs::write(&file, text).unwrap();
@@ -44,7 +44,7 @@ fn flags_overrule_the_environment_and_the_environment_overrules_the_file() {
         assert!(printed.lines().any(|printed| printed == line), "no {line:?} in\n{printed}");
     }
 
-    // What is printed is itself a job file, of the same job.
+    // The printed job is itself a valid job file of the same job.
     let folder = tempfile::tempdir().unwrap();
     let again = job_file(folder.path(), &printed);
     let args = ["server", "--job", path(&again), "--print-job"];
@@ -54,7 +54,7 @@ fn flags_overrule_the_environment_and_the_environment_overrules_the_file() {
 }
 
 #[test]
-fn a_flag_a_file_and_a_variable_of_the_same_value_make_the_same_run() {
+fn a_setting_gives_the_same_run_by_flag_file_or_variable() {
     let folder = tempfile::tempdir().unwrap();
     let file = job_file(folder.path(), "data = \"synthetic:400\"\nepochs = 2\nseed = 4\n");
     let by_file = finish(&["run", "--json", "--job", path(&file)]).with_code(0).json();
@@ -68,7 +68,7 @@ fn a_flag_a_file_and_a_variable_of_the_same_value_make_the_same_run() {
 }
 
 #[test]
-fn unknown_names_are_errors_with_the_nearest_one() {
+fn unknown_names_are_refused_with_the_nearest_known_one() {
     let folder = tempfile::tempdir().unwrap();
     let file = |text: &str, words: &[&str]| {
         let file = job_file(folder.path(), text);
@@ -90,7 +90,7 @@ fn unknown_names_are_errors_with_the_nearest_one() {
 }
 
 #[test]
-fn a_word_of_other_programs_is_answered_with_the_one_that_is_meant() {
+fn terms_of_other_programs_are_answered_with_the_equivalent_term() {
     for (flag, value, meant) in [
         ("--consistency", "sync", "bsp"),
         ("--consistency", "async", "asp"),
@@ -123,7 +123,7 @@ fn a_word_of_other_programs_is_answered_with_the_one_that_is_meant() {
 }
 
 #[test]
-fn wrong_values_are_named_with_what_is_allowed() {
+fn wrong_values_are_refused_with_the_allowed_ones() {
     for (flag, value, words) in [
         ("--consistency", "tsp", &["--consistency tsp", "bsp", "ssp:SLACK"][..]),
         ("--consistency", "ssp:-1", &["--consistency ssp:-1", "ssp:SLACK"]),
@@ -177,7 +177,7 @@ fn a_learning_rate_that_diverges_ends_the_run_at_once_with_advice() {
         for word in ["not finite", "smaller learning-rate", "clip-norm"] {
             assert!(ended.stderr.contains(word), "nothing of {word:?}: {}", ended.stderr);
         }
-        // What was reached before is still told, as JSON, which has no NaN.
+        // The summary up to the divergence is printed as JSON, which has no NaN.
         assert!(ended.json()["loss"].is_null() || ended.json()["loss"].is_number());
     }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: once to finish in order, twice to be gone.
+//! Ctrl-C and SIGTERM: the first ends a run in order, the second aborts it.
 
 use rustix::process::Signal;
 
@@ -7,7 +7,7 @@ use crate::cluster::{ENDLESS, SLOW, Server, number, path, real};
 use crate::process::{Process, eventually};
 
 #[test]
-fn a_run_that_is_interrupted_prints_its_summary_and_keeps_its_results() {
+fn an_interrupted_run_prints_its_summary_and_keeps_its_results() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");
@@ -32,7 +32,7 @@ fn a_run_that_is_interrupted_prints_its_summary_and_keeps_its_results() {
 }
 
 #[test]
-fn an_interrupted_server_sends_its_workers_home() {
+fn an_interrupted_server_drains_and_dismisses_its_workers() {
     for signal in [Signal::INT, Signal::TERM] {
         let server = Server::tcp(&[&SLOW, &ENDLESS]);
         let workers = server.workers(2);
@@ -49,7 +49,7 @@ fn an_interrupted_server_sends_its_workers_home() {
 }
 
 #[test]
-fn a_server_that_is_interrupted_before_it_began_ends_at_once() {
+fn a_server_interrupted_before_training_ends_at_once() {
     let server = Server::unix(&[&SLOW]);
     let worker = server.worker(&[]);
     server.wait_for("worker", |status| status["workers"][0]["state"] == "waiting");
@@ -82,7 +82,7 @@ fn a_second_signal_aborts() {
 }
 
 #[test]
-fn an_interrupted_worker_leaves_and_the_others_go_on() {
+fn an_interrupted_worker_leaves_and_the_others_continue() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "20s"]]);
     let mut workers = server.workers(3);
     server.wait_for_updates(20);
@@ -90,7 +90,7 @@ fn an_interrupted_worker_leaves_and_the_others_go_on() {
     leaving.signal(Signal::INT);
     let ended = leaving.wait().with_code(3);
     assert!(ended.stderr.contains("draining"), "{}", ended.stderr);
-    // Nobody has to wait for a lease: it said goodbye.
+    // The other workers need not wait for a lease: the leaving worker said goodbye.
     let status = server.status();
     assert_eq!(status["workers"][1]["state"], "left", "{status}");
     server.wait_for_updates(number(&status["updates"]) + 20);
@@ -98,7 +98,7 @@ fn an_interrupted_worker_leaves_and_the_others_go_on() {
     let Server { process, out, .. } = server;
     let summary = process.wait().with_code(3).json();
     check_books(&out, &summary);
-    // It delivers what it owes; only parameters that cross its goodbye can be lost.
+    // The leaving worker delivers its gradient; only parameters that cross its goodbye can be lost.
     assert!(number(&summary["batches"]["lost"]) <= 1, "{summary}");
     for worker in workers {
         worker.wait().with_code(3);

@@ -1,4 +1,4 @@
-//! A disk of 2 MiB.
+//! Harness: a disk of 2 MiB, for tests of full disks; needs root.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -9,15 +9,15 @@ use tempfile::TempDir;
 use crate::cluster::path;
 use crate::process::Process;
 
-/// The unit of room on a tmpfs.
+/// Allocation unit of a tmpfs.
 const PAGE: usize = 4096;
 
-/// A small file system that only processes under its [`Self::under`] see.
+/// A small file system that is visible only to processes started under [`Self::under`].
 pub(crate) struct SmallDisk {
     folder: TempDir,
-    /// Keeps it mounted.
+    /// Process that keeps the file system mounted.
     holder: Process,
-    /// The flag of `nsenter` for the holder.
+    /// Flag of `nsenter` that targets the holder's namespace.
     target: String,
 }
 
@@ -32,17 +32,17 @@ impl SmallDisk {
         Self { folder, holder, target }
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The command that runs another one there.
+    /// Returns the wrapper command that runs another command in the mount namespace.
     pub(crate) fn under(&self) -> [&str; 3] {
         ["nsenter", "--mount", &self.target]
     }
 
-    /// Takes the room that is left, but for one page.
+    /// Fills the disk except for one page.
     pub(crate) fn fill(&self) {
         let mut filler = File::create(self.filler()).unwrap();
         let full = loop {
@@ -55,7 +55,7 @@ impl SmallDisk {
         filler.set_len(taken.saturating_sub(PAGE as u64)).unwrap();
     }
 
-    /// Gives the room back that [`Self::fill`] took.
+    /// Frees the space that [`Self::fill`] took.
     pub(crate) fn free(&self) {
         fs::remove_file(self.filler()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Sparse models with real processes, on files in the format of LIBSVM.
+//! Sparse models with real processes, on files in LIBSVM format.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::process::finish;
 const MODEL: [&str; 6] =
     ["--model", "logistic", "--proximal", "l1:0.001", "--learning-rate", "0.5"];
 
-/// Rows of 50 features, in two files, as a source.
+/// Writes rows of 50 features into two files; returns them as a data source.
 fn files(folder: &Path) -> String {
     let mut rows = [String::new(), String::new()];
     for row in 0..600_u32 {
@@ -45,7 +45,7 @@ fn run_for(epochs: &str, data: &str, more: &[&str]) -> Value {
 }
 
 #[test]
-fn working_sets_and_servers_change_no_bit() {
+fn working_sets_and_numbers_of_servers_change_no_bit() {
     let folder = tempfile::tempdir().unwrap();
     let data = files(folder.path());
     let one = run(&data, &[]);
@@ -70,9 +70,9 @@ fn working_sets_and_servers_change_no_bit() {
     }
 }
 
-/// Blocks over several servers, and in virtual time, are one run; a replay computes it again.
+/// Runs with blocks are identical over several servers and in virtual time, and replay.
 #[test]
-fn blocks_of_keys_are_the_same_on_however_many_servers_and_in_virtual_time() {
+fn blocks_of_keys_give_the_same_run_on_any_number_of_servers_and_in_virtual_time() {
     let folder = tempfile::tempdir().unwrap();
     let data = files(folder.path());
     let blocks = ["--blocks", "6", "--batch-size", "all", "--optimizer", "diagonal"];
@@ -102,7 +102,7 @@ fn blocks_of_keys_are_the_same_on_however_many_servers_and_in_virtual_time() {
 }
 
 #[test]
-fn workers_with_their_own_files_and_workers_without_train_the_same() {
+fn workers_with_and_without_their_own_files_train_identically() {
     let folder = tempfile::tempdir().unwrap();
     let data = files(folder.path());
     let one = run(&data, &[]);
@@ -115,7 +115,7 @@ fn workers_with_their_own_files_and_workers_without_train_the_same() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused_with_words() {
+fn incompatible_settings_of_sparse_models_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let data = files(folder.path());
     let refused = |data: &str, more: &[&str], words: &[&str]| {
@@ -149,17 +149,17 @@ fn what_does_not_go_together_is_refused_with_words() {
 
 #[test]
 #[cfg_attr(not(a9a), ignore = "needs a9a: set PSTRAIN_DATA")]
-fn a9a_is_learnt_as_well_as_it_can_be() {
+fn a9a_is_learnt_nearly_as_well_as_by_libsvm() {
     let file = real_data("a9a").join("a9a.xz");
     let found = run(&format!("libsvm:{}", path(&file)), &["--servers", "2"]);
-    // LIBSVM's own logistic regression comes to 85 % on its test file.
+    // LIBSVM's own logistic regression reaches 85 % on its test file.
     assert!(real(&found["accuracy"]) > 0.835, "{found}");
     let rows: u64 = (0..3).map(|worker| number(&found["workers"][worker]["rows"])).sum();
     assert_eq!(rows, 32_561 - 32_561 / 4);
 }
 
 #[test]
-fn a_standby_has_the_bits_of_a_sparse_model_however_its_gradients_are_sent() {
+fn a_standby_has_the_bits_of_a_sparse_model_with_either_replication() {
     let folder = tempfile::tempdir().unwrap();
     let data = files(folder.path());
     let blocks = ["--blocks", "4", "--batch-size", "all", "--optimizer", "diagonal"];

@@ -1,4 +1,4 @@
-//! A server and its standby, each a process: either is killed or stopped, and the run goes on.
+//! A server process and its standby: either is killed or stopped, and the run continues.
 
 use std::env;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::process::{Ended, Process, finish};
 const JOB: [&str; 8] =
     ["--epochs", "12", "--workers", "2", "--optimizer", "momentum", "--lease", "1s"];
 
-/// What of gradients goes to a standby.
+/// Both kinds of replication to a standby.
 const REPLICATE: [[&str; 2]; 2] = [["--replicate", "pushes"], ["--replicate", "updates"]];
 
-/// Starts a standby of `server`, and waits until nothing has an effect without it.
+/// Starts a standby of `server` and waits until no input takes effect before it is replicated.
 fn standby_of(server: &Server, parts: &[&[&str]]) -> Server {
     let of = ["--standby-of", server.address.as_str()];
     let standby = Server::tcp(&[parts, &[&of]].concat());
@@ -27,7 +27,7 @@ fn standby_of(server: &Server, parts: &[&[&str]]) -> Server {
     standby
 }
 
-/// A standby of a server that trains, once both workers have heard its address.
+/// Starts a standby of a training server and waits until both workers know its address.
 fn known_standby_of(server: &Server, parts: &[&[&str]]) -> Server {
     let standby = standby_of(server, parts);
     let updates = number(&server.status()["updates"]);
@@ -35,18 +35,18 @@ fn known_standby_of(server: &Server, parts: &[&[&str]]) -> Server {
     standby
 }
 
-/// Kills it.
+/// Kills a server with SIGKILL.
 fn kill(server: Server) {
     drop(server);
 }
 
 #[test]
-fn bsp_with_servers_that_are_killed_one_after_the_other_has_the_parameters_of_one_that_is_not() {
+fn bsp_with_successively_killed_servers_ends_at_the_parameters_of_an_undisturbed_run() {
     let job: [&[&str]; 2] = [&SLOW, &JOB];
     let one = undisturbed(&job);
     let mut server = Server::tcp(&[&SLOW, &JOB, &REPLICATE[1]]);
     let workers = server.workers(2);
-    // What the next one sends is a matter of its own.
+    // Each new standby chooses its own replication.
     for (updates, replicate) in [2, 20, 50].into_iter().zip(REPLICATE.iter().cycle()) {
         let standby = known_standby_of(&server, &[&SLOW, &JOB, replicate]);
         server.wait_for_updates(updates);
@@ -59,7 +59,7 @@ fn bsp_with_servers_that_are_killed_one_after_the_other_has_the_parameters_of_on
 }
 
 #[test]
-fn a_standby_that_was_there_from_the_beginning_has_all_records() {
+fn a_standby_from_the_start_has_complete_records() {
     let job: [&[&str]; 3] = [&SLOW, &JOB, &["--consistency", "asp"]];
     let server = Server::tcp(&job);
     let standby = standby_of(&server, &job);
@@ -73,7 +73,7 @@ fn a_standby_that_was_there_from_the_beginning_has_all_records() {
 }
 
 #[test]
-fn a_server_goes_on_without_a_standby_that_is_killed_or_stopped() {
+fn a_server_continues_without_a_killed_or_stopped_standby() {
     let job: [&[&str]; 2] = [&SLOW, &JOB];
     let one = undisturbed(&job);
     let server = Server::tcp(&job);
@@ -85,7 +85,7 @@ fn a_server_goes_on_without_a_standby_that_is_killed_or_stopped() {
     server.wait_for("server alone", |status| status["standby"].is_null());
     let updates = number(&server.status()["updates"]);
     server.wait_for_updates(updates + 2);
-    // It has missed something, follows anew, and is as good as any.
+    // The continued standby has missed updates, follows again, and can take over.
     stopped.process.signal(Signal::CONT);
     server.wait_for("standby", |status| status["standby"] == stopped.address);
     kill(server);
@@ -96,7 +96,7 @@ fn a_server_goes_on_without_a_standby_that_is_killed_or_stopped() {
 }
 
 #[test]
-fn a_standby_that_came_late_says_what_its_records_are_without() {
+fn a_late_standby_reports_the_updates_missing_from_its_records() {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept");
     let two: [&str; 4] = ["--workers", "2", "--lease", "500ms"];
@@ -108,7 +108,7 @@ fn a_standby_that_came_late_says_what_its_records_are_without() {
     let standby = known_standby_of(&server, &job);
     kill(server);
     standby.wait_for("takeover", |status| status["stands_by"] == false);
-    // Resumed where nobody looks for it, it asks whether the other leads.
+    // Restarted at an address that no process dials, the old server asks whether the standby leads.
     let resume = ["server", "--listen", "127.0.0.1:0", "--resume", path(&kept)];
     finish(&resume).refused(1, &["leads in its place (term 2)"]);
     standby.process.signal(Signal::INT);
@@ -131,7 +131,7 @@ fn a_standby_that_came_late_says_what_its_records_are_without() {
 }
 
 #[test]
-fn a_server_that_was_stopped_for_too_long_does_no_more() {
+fn a_primary_stopped_past_its_lease_is_fenced() {
     let job: [&[&str]; 2] = [&SLOW, &JOB];
     let one = undisturbed(&job);
     let server = Server::tcp(&job);
@@ -150,7 +150,7 @@ fn a_server_that_was_stopped_for_too_long_does_no_more() {
 }
 
 #[test]
-fn a_server_that_neither_standby_nor_workers_let_go_on_stands_still_and_says_so() {
+fn a_server_without_standby_and_votes_stands_still_and_reports_it() {
     let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--workers", "2", "--lease", "500ms"]];
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept");
@@ -164,12 +164,12 @@ fn a_server_that_neither_standby_nor_workers_let_go_on_stands_still_and_says_so(
     server.wait_for("standstill", |status| status["wait"]["reason"] == waits);
     let ended = server.process.wait().with_code(1);
     assert!(ended.stderr.contains("its standby is gone"), "{}", ended.stderr);
-    // Whoever goes on from its folder finds it at its end, however often.
+    // Each restart from its folder ends the same way, however often.
     resume(&kept).refused(1, &["its standby is gone"]);
     resume(&kept).refused(1, &["its standby is gone"]);
 }
 
-/// The flags of a server that keeps its inputs in `folder`.
+/// Flags of a server that keeps a log in `folder`.
 fn log(folder: &Path) -> [&str; 4] {
     ["--durability", "log", "--state", path(folder)]
 }
@@ -179,7 +179,7 @@ fn resume(folder: &Path) -> Ended {
 }
 
 #[test]
-fn a_standby_that_has_ended_says_once_more_how() {
+fn resuming_an_ended_standby_prints_its_summary_again() {
     let folder = tempfile::tempdir().unwrap();
     let [first, second, third] = ["first", "second", "third"].map(|name| folder.path().join(name));
     let data = ["--data", "synthetic:2000", "--epochs", "1"];
@@ -192,7 +192,7 @@ fn a_standby_that_has_ended_says_once_more_how() {
     for again in [end, resume(&first).with_code(0).json(), resume(&second).with_code(0).json()] {
         assert_eq!(again["params_sha256"], left.summary["params_sha256"]);
     }
-    // One that has lost its server, and that no worker has come to.
+    // A standby that has lost its server and that no worker contacts.
     let job: [&[&str]; 2] = [&data, &["--workers", "1", "--lease", "200ms"]];
     let server = Server::tcp(&job);
     let standby = standby_of(&server, &[&job.concat(), &log(&third)]);
@@ -202,7 +202,7 @@ fn a_standby_that_has_ended_says_once_more_how() {
 }
 
 #[test]
-fn standbys_that_make_no_sense_are_refused_with_words() {
+fn inconsistent_standbys_are_refused_with_the_reason() {
     let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--workers", "1"]];
     let server = Server::tcp(&job);
     let standby = |of: &str, more: &[&[&str]]| {
@@ -232,9 +232,9 @@ fn standbys_that_make_no_sense_are_refused_with_words() {
     first.wait_for("the loss", |status| status["wait"]["reason"] == waits);
 }
 
-/// The server that was first is back as the standby of the other, at the address that all know.
+/// The first server returns as the standby of the new leader, at the address that all know.
 #[test]
-fn who_comes_to_a_standby_is_sent_on_to_the_server_that_leads() {
+fn workers_and_clients_of_a_standby_are_redirected_to_the_leader() {
     let folder = tempfile::tempdir().unwrap();
     let job = ["--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
     let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &job];
@@ -247,7 +247,7 @@ fn who_comes_to_a_standby_is_sent_on_to_the_server_that_leads() {
     let of = ["--standby-of", &leader.address];
     let standby = Server::under(&[], &known, &[&job.concat(), &of]);
     leader.wait_for("standby", |status| status["standby"] == known);
-    // One that knows nothing but that address, in the place of one that is gone.
+    // A replacement for a killed worker, which knows only that address.
     drop(workers.pop());
     workers.push(standby.worker(&["--id", "2"]));
     let updates = number(&leader.status()["workers"][1]["updates"]);
@@ -258,7 +258,7 @@ fn who_comes_to_a_standby_is_sent_on_to_the_server_that_leads() {
     let table = standby.table();
     assert!(table.contains(&format!("this one, for the server at {}", leader.address)), "{table}");
     assert_eq!(leader.status()["leader"], Value::Null);
-    // Only the server that leads knows of links.
+    // Only the leader measures the links.
     let why = finish(&["why", &known, "--json"]).with_code(0).json();
     assert!(number(&why["workers"][0]["link"]["received_bytes"]) > 0, "{why}");
     let values = folder.path().join("values");
@@ -268,7 +268,7 @@ fn who_comes_to_a_standby_is_sent_on_to_the_server_that_leads() {
     assert!(number(&pushed["version"]) > 3, "{pushed}");
     let said = finish(&["control", &known, "set", "consistency", "asp"]).with_code(0).stdout;
     assert!(said.contains("consistency = asp from version"), "{said}");
-    // If neither leads, both places are named.
+    // If neither server leads, the error names both addresses.
     drop(workers);
     let gone = leader.address.clone();
     kill(leader);
@@ -276,7 +276,7 @@ fn who_comes_to_a_standby_is_sent_on_to_the_server_that_leads() {
         .refused(2, &[&format!("sent on by {known}, which stands by"), "cannot reach", &gone]);
 }
 
-/// A job in virtual time, with a standby.
+/// A job in virtual time with a standby.
 const VIRTUAL: [&str; 14] = [
     "simulate",
     "--json",
@@ -295,7 +295,7 @@ const VIRTUAL: [&str; 14] = [
 ];
 
 #[test]
-fn in_virtual_time_the_records_are_those_of_one_history() {
+fn in_virtual_time_the_records_of_a_takeover_form_one_history() {
     let folder = tempfile::tempdir().unwrap();
     for (number_of_run, (consistency, faults, takeovers, alone)) in [
         ("asp", "none", 0, 0),
@@ -331,7 +331,7 @@ fn in_virtual_time_the_records_are_those_of_one_history() {
         assert_eq!(called(&events, "ended").count(), 1);
         let times: Vec<f64> = events.iter().map(|event| real(&event["at_s"])).collect();
         assert!(times.is_sorted(), "{faults}");
-        // One seed, one trace.
+        // The same seed gives the same trace.
         let same = finish(&[&VIRTUAL, &args[..4]].concat()).with_code(0).json();
         let trace = |summary: &Value| summary["trace_sha256"].clone();
         assert_eq!(trace(&same), trace(&summary));
@@ -339,7 +339,7 @@ fn in_virtual_time_the_records_are_those_of_one_history() {
 }
 
 #[test]
-fn in_virtual_time_a_server_that_dies_alone_ends_the_run_with_its_records() {
+fn in_virtual_time_a_crash_without_a_standby_ends_the_run_and_keeps_the_records() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let job = ["simulate", "--data", "synthetic:2000", "--link", "delay=1ms", "--compute", "4ms"];
@@ -356,7 +356,7 @@ fn in_virtual_time_a_server_that_dies_alone_ends_the_run_with_its_records() {
 }
 
 #[test]
-fn standbys_that_virtual_time_does_not_have_are_refused_with_words() {
+fn standbys_that_virtual_time_does_not_support_are_refused_with_the_reason() {
     let job = ["simulate", "--data", "synthetic:2000", "--compute", "4ms", "--link", "delay=1ms"];
     let standby = ["--link", "standby.delay=1ms"];
     for (flags, told) in [
@@ -371,11 +371,11 @@ fn standbys_that_virtual_time_does_not_have_are_refused_with_words() {
     finish(&run).refused(2, &["virtual time only", "pstrain server --standby-of"]);
 }
 
-/// `PSTRAIN_KILLS` runs, or a few: servers, standbys and workers are killed at random moments.
+/// `PSTRAIN_KILLS` runs, 3 by default: servers, standbys and workers are killed at random moments.
 #[test]
-fn whoever_is_killed_at_random_moments_nothing_is_lost_and_nothing_repeated() {
+fn processes_killed_at_random_moments_lose_and_repeat_nothing() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3);
-    // Longer than all that befalls it takes.
+    // The run outlasts all kills.
     let long = ["--epochs", "90", "--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
     let one = undisturbed(&[&SLOW, &long]);
     for run in 0..runs {
@@ -401,7 +401,8 @@ fn whoever_is_killed_at_random_moments_nothing_is_lost_and_nothing_repeated() {
                     drop(workers.pop());
                     workers.push(server.worker(&["--id", "2"]));
                     standby = Some(other);
-                    // Of two workers both are needed to do without a standby.
+                    // Without a standby, both of two workers must vote, so wait until the new
+                    // worker takes part.
                     let updates = number(&server.status()["workers"][1]["updates"]);
                     server.wait_for_updates_of(1, updates + 1);
                 }

@@ -1,4 +1,4 @@
-//! Several servers, each with a standby: any of them is killed or stopped, and the run goes on.
+//! Several servers, each with a standby: any of them is killed or stopped, and the run continues.
 
 use rustix::process::Signal;
 
@@ -39,12 +39,13 @@ impl Shard {
         Self { process, address }
     }
 
-    /// Server 2 of the two of `coordinator`.
+    /// Starts server 2 of the two of `coordinator`.
     fn of(coordinator: &Server) -> Self {
         Self::start(&["--shard", "2/2", "--coordinator", &coordinator.address])
     }
 
-    /// Starts a standby of this one, and waits until nothing has an effect without it.
+    /// Starts a standby of this server and waits until no input takes effect before it is
+    /// replicated.
     fn standby(&self) -> Self {
         let of = ["--standby-of", &self.address];
         let standby = Self::start(&[&SLOW[..], &JOB, &SERVERS, &of].concat());
@@ -65,7 +66,7 @@ fn undisturbed() -> serde_json::Value {
 }
 
 #[test]
-fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
+fn any_killed_server_is_replaced_and_bsp_ends_at_the_same_parameters() {
     let one = undisturbed();
     let server = Server::tcp(&[&SLOW, &JOB, &SERVERS]);
     let shard = Shard::of(&server);
@@ -76,7 +77,7 @@ fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
         let standbys = [0, 1].map(|id| &status["servers"][id]["standby"]);
         standbys == [&standby.address, &other.address]
     });
-    // One more, which comes while there are standbys, and has one, too.
+    // A server that joins while there are standbys gets a standby, too.
     let join = ["--join", "--coordinator", &server.address];
     let joined = Shard::start(&join);
     joined.process.wait_to_say("keys [");
@@ -90,7 +91,7 @@ fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
     let last = other.standby();
     let updates = number(&standby.status()["updates"]);
     standby.wait_for_updates(updates + 3);
-    // It goes, and the one that stands by for it with it.
+    // The joined server leaves, and its standby ends with it.
     let control = ["control", &standby.address, "leave-server", "3"];
     let said = finish(&control).with_code(0);
     assert!(said.stdout.contains("server 3 has no keys from version"), "{}", said.stdout);
@@ -107,8 +108,8 @@ fn any_server_that_is_killed_is_replaced_and_bsp_has_the_same_parameters() {
 }
 
 #[test]
-fn servers_that_are_back_as_standbys_send_all_who_come_to_those_that_lead() {
-    // Nobody is silent here: a lease that a busy machine keeps is as good.
+fn servers_that_return_as_standbys_redirect_connections_to_the_leaders() {
+    // This test has no silent process, so it uses a lease that even a busy machine keeps.
     let patient = ["--workers", "2", "--lease", "10s", "--on-worker-loss", "wait"];
     let job = [&SLOW[..], &ENDLESS, &patient, &SERVERS].concat();
     let server = Server::tcp(&[&job]);
@@ -151,7 +152,7 @@ fn servers_that_are_back_as_standbys_send_all_who_come_to_those_that_lead() {
 }
 
 #[test]
-fn a_server_that_does_not_coordinate_and_was_stopped_for_too_long_does_no_more() {
+fn a_non_coordinating_server_stopped_past_its_lease_is_fenced() {
     let one = undisturbed();
     let server = Server::tcp(&[&SLOW, &JOB, &SERVERS]);
     let shard = Shard::of(&server);
@@ -171,7 +172,7 @@ fn a_server_that_does_not_coordinate_and_was_stopped_for_too_long_does_no_more()
 }
 
 #[test]
-fn a_server_and_its_standby_that_keep_logs_are_killed_both_and_go_on() {
+fn a_server_and_its_standby_with_logs_resume_after_both_are_killed() {
     let one = undisturbed();
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
@@ -186,7 +187,7 @@ fn a_server_and_its_standby_that_keep_logs_are_killed_both_and_go_on() {
     server.process.signal(Signal::KILL);
     standby.process.signal(Signal::KILL);
     let server = server.replace(&[&["--resume", path(&first)]]);
-    // The workers promise to do without the standby, which follows anew once it is back.
+    // The workers vote for the server without its standby, which follows again once it is back.
     let updates = number(&server.status()["updates"]);
     server.wait_for_updates(updates + 2);
     let standby = standby.replace(&[&["--resume", path(&second)]]);

@@ -1,4 +1,4 @@
-//! `pstrain status` tells for whom a job waits, and since when.
+//! `pstrain status` names the workers that a job waits for, and since when.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cluster::{ENDLESS, SLOW, Server, number, real};
 use crate::process::finish;
 
-/// What `status` prints for people.
+/// Returns the human-readable output of `status`.
 fn table(server: &Server) -> String {
     finish(&["status", &server.address]).with_code(0).stdout
 }
@@ -19,7 +19,7 @@ fn says(text: &str, words: &[&str]) {
 }
 
 #[test]
-fn while_workers_are_missing_it_names_them() {
+fn status_names_missing_workers_before_training() {
     let server = Server::tcp(&[&SLOW, &["--workers", "3", "--name", "night run"]]);
     says(&table(&server), &["night run (bsp), waiting for workers", "for workers 1, 2, 3 to come"]);
     let _worker = server.worker(&["--id", "2", "--name", "edge-7"]);
@@ -29,7 +29,7 @@ fn while_workers_are_missing_it_names_them() {
     assert_eq!(status["wait"]["reason"], "more workers");
     assert_eq!(status["wait"]["workers"], json!([1, 3]));
     assert!(real(&status["wait"]["waited_s"]) > 0.0, "{status}");
-    // 120 leases of 5 s at most.
+    // At most 120 leases of 5 s remain.
     let left = real(&status["wait"]["left_s"]);
     assert!((500.0..600.0).contains(&left), "{status}");
     assert_eq!(status["workers"][1]["name"], "edge-7");
@@ -40,7 +40,7 @@ fn while_workers_are_missing_it_names_them() {
 }
 
 #[test]
-fn while_all_goes_well_it_tells_the_progress() {
+fn status_reports_the_progress_of_a_healthy_run() {
     let server = Server::unix(&[&SLOW, &ENDLESS, &["--consistency", "asp"]]);
     let _workers = server.workers(2);
     let first = server.wait_for_updates(10);
@@ -56,7 +56,7 @@ fn while_all_goes_well_it_tells_the_progress() {
 }
 
 #[test]
-fn while_a_barrier_waits_it_names_the_straggler_and_since_when() {
+fn status_names_the_straggler_of_a_barrier_and_the_waiting_time() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "20s"]]);
     let workers = server.workers(3);
     server.wait_for_updates(10);
@@ -79,12 +79,12 @@ fn while_a_barrier_waits_it_names_the_straggler_and_since_when() {
 }
 
 #[test]
-fn where_nobody_waits_it_names_only_those_who_are_to_come_back() {
+fn under_asp_status_names_only_lost_workers_that_must_return() {
     let job = ["--workers", "3", "--consistency", "asp", "--on-worker-loss", "wait"];
     let server = Server::tcp(&[&SLOW, &ENDLESS, &job, &["--lease", "500ms"]]);
     let mut workers = server.workers(3);
     let before = server.wait_for_updates(10);
-    drop(workers.remove(1)); // which kills it with SIGKILL
+    drop(workers.remove(1)); // kills it with SIGKILL
     let waits = |status: &Value| !status["wait"].is_null();
     let status = server.wait_for("one to come back", waits);
     assert_eq!(status["wait"]["workers"], json!([2]), "{status}");
@@ -92,13 +92,13 @@ fn where_nobody_waits_it_names_only_those_who_are_to_come_back() {
 }
 
 #[test]
-fn while_gradients_gather_it_names_the_one_that_is_silent() {
+fn while_gradients_gather_status_names_the_silent_worker() {
     let job = ["--workers", "3", "--consistency", "malenia:3", "--lease", "20s"];
     let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
     let workers = server.workers(3);
     server.wait_for_updates_of(2, 3);
     workers[1].signal(Signal::STOP);
-    // The others go through all their data first.
+    // The other workers go through all their data first.
     let waits = |status: &Value| status["wait"]["workers"] == json!([2]);
     let status = server.wait_for("those who have given all", waits);
     let there = |status: &Value, worker: usize| status["workers"][worker]["state"] == "waiting";

@@ -1,4 +1,4 @@
-//! Processes that are stopped for longer than a lease, with all their connections open, and go on.
+//! Processes that are stopped for longer than a lease with all connections open, and then continue.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::group::others;
 use crate::process::Process;
 
 const JOB: [&str; 6] = ["--epochs", "5", "--workers", "2", "--lease", "600ms"];
-/// Whoever is lost is waited for, so that the run is the same whoever stops.
+/// A lost worker is awaited, so that the result does not depend on which process stops.
 const WAIT: [&str; 2] = ["--on-worker-loss", "wait"];
 
 /// Stops a process for longer than a lease.
@@ -21,14 +21,14 @@ fn stop(process: &Process) {
     process.signal(Signal::CONT);
 }
 
-/// Checks that a run has the parameters of one in which nobody was stopped.
+/// Checks that a run has the parameters of an undisturbed run.
 #[track_caller]
 fn check(left: &Left) {
     check_undisturbed(left, &[&PACED, &JOB]);
 }
 
 #[test]
-fn a_server_that_was_stopped_blames_nobody_for_its_own_silence() {
+fn a_stopped_server_declares_no_worker_lost_for_its_own_silence() {
     let server = Server::tcp(&[&PACED, &JOB, &WAIT]);
     let workers = server.workers(2);
     for updates in [5, 20] {
@@ -41,7 +41,7 @@ fn a_server_that_was_stopped_blames_nobody_for_its_own_silence() {
 }
 
 #[test]
-fn a_worker_that_was_stopped_is_fenced_and_joins_anew() {
+fn a_stopped_worker_is_fenced_and_rejoins_as_a_new_incarnation() {
     let server = Server::tcp(&[&PACED, &JOB, &WAIT]);
     let workers = server.workers(2);
     server.wait_for_updates(5);
@@ -56,7 +56,7 @@ fn a_worker_that_was_stopped_is_fenced_and_joins_anew() {
 }
 
 #[test]
-fn the_coordinator_of_several_servers_may_be_stopped() {
+fn a_stopped_coordinator_of_several_servers_does_not_change_the_parameters() {
     let server = Server::tcp(&[&PACED, &JOB, &WAIT, &["--servers", "2"]]);
     let others = others(&server, 2);
     let workers = server.workers(2);
@@ -67,7 +67,7 @@ fn the_coordinator_of_several_servers_may_be_stopped() {
 }
 
 #[test]
-fn a_server_that_does_not_coordinate_may_be_stopped() {
+fn a_stopped_non_coordinating_server_does_not_change_the_parameters() {
     let server = Server::tcp(&[&PACED, &JOB, &WAIT, &["--servers", "3"]]);
     let others = others(&server, 3);
     let workers = server.workers(2);

@@ -1,5 +1,5 @@
-//! Strangers at the door of a run: noise, echoes of old handshakes, connections that say nothing.
-//! Nobody in the run notices.
+//! Unauthenticated connections do not disturb a run: noise, replayed handshakes, silent connections
+//! and floods.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -21,12 +21,12 @@ use crate::process::Process;
 
 const SMALL: [&str; 4] = ["--data", "synthetic:4000", "--model", "mlp:64"];
 
-/// Bytes of noise for each mode; more by `PSTRAIN_NOISE`.
+/// Bytes of noise per security mode; `PSTRAIN_NOISE` overrides.
 fn noise_bytes() -> usize {
     std::env::var("PSTRAIN_NOISE").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
 }
 
-/// The flags of a mode for the server, its workers and its clients.
+/// Returns the security modes, each with the flags of the server, its two workers and a client.
 fn modes(lab: &Lab) -> Vec<(&'static str, [Vec<String>; 4])> {
     let tls = |name: &str| vec!["--tls".to_owned(), lab.at(name)];
     let psk = vec!["--psk".to_owned(), lab.at("key")];
@@ -41,7 +41,7 @@ fn texts(flags: &[String]) -> Vec<&str> {
     flags.iter().map(String::as_str).collect()
 }
 
-/// A run without end with two workers, under way.
+/// Starts an endless run with two workers and waits until it trains.
 fn begin(flags: &[Vec<String>; 4]) -> (Server, Vec<Process>) {
     let [own, first, second, client] = flags;
     let server = Server::tcp(&[&SMALL, &ENDLESS, &texts(own)]).for_clients(&texts(client));
@@ -51,7 +51,7 @@ fn begin(flags: &[Vec<String>; 4]) -> (Server, Vec<Process>) {
     (server, workers)
 }
 
-/// Ends a run whose members may not have noticed anything, and gives its events.
+/// Ends a run, checks that no member was disturbed, and returns its events.
 fn end(server: Server, workers: Vec<Process>) -> Vec<Value> {
     let before = number(&server.status()["updates"]);
     server.wait_for_updates(before + 20);
@@ -68,7 +68,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Waits until the server has closed a connection, as it must; gives what it sent before.
+/// Waits until the server has closed a connection, which it must; returns the bytes it sent before.
 fn wait_for_end(mut stream: TcpStream) -> Vec<u8> {
     let mut came = Vec::new();
     match stream.read_to_end(&mut came) {
@@ -79,7 +79,7 @@ fn wait_for_end(mut stream: TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn noise_at_the_door_reaches_nobody() {
+fn noise_on_the_port_does_not_reach_the_node() {
     let lab = Lab::with_nodes();
     for (name, flags) in modes(&lab) {
         let (server, workers) = begin(&flags);
@@ -87,7 +87,7 @@ fn noise_at_the_door_reaches_nobody() {
         let mut left = noise_bytes();
         let mut connections = 0;
         while left > 0 {
-            // Some pieces begin as what is expected does.
+            // Some pieces begin like a TLS hello, a PSK handshake or a pstrain frame.
             let begins: &[u8] = match rng.below(4) {
                 0 => &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3],
                 1 => &[0, 48],
@@ -100,7 +100,7 @@ fn noise_at_the_door_reaches_nobody() {
             bytes.extend((0..length).map(|_| rng.bits() as u8));
             let mut stream = connect(&server.address);
             let _closed = stream.write_all(&bytes);
-            // Some wait for the end, some just go, some stay silent.
+            // Some connections wait for the end, some close, some stay silent.
             if rng.below(3) > 0 {
                 let _closed = stream.shutdown(std::net::Shutdown::Write);
                 wait_for_end(stream);
@@ -116,7 +116,7 @@ fn noise_at_the_door_reaches_nobody() {
     }
 }
 
-/// Passes one connection on to `target` and keeps what the dialler sends.
+/// Forwards one connection to `target` and records the bytes that the dialler sends.
 fn tap(target: &str) -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -141,7 +141,7 @@ fn tap(target: &str) -> (String, Arc<Mutex<Vec<u8>>>) {
 }
 
 #[test]
-fn an_echo_of_a_handshake_is_not_let_in() {
+fn a_replayed_handshake_is_refused() {
     let lab = Lab::with_nodes();
     for (name, flags) in modes(&lab).split_off(1) {
         let (server, workers) = begin(&flags);
@@ -156,7 +156,7 @@ fn an_echo_of_a_handshake_is_not_let_in() {
             let _closed = stream.write_all(&heard[..cut]);
             let _closed = stream.shutdown(std::net::Shutdown::Write);
             let answer = wait_for_end(stream);
-            // A handshake at most, no status.
+            // The server may answer with a handshake at most, not with a status.
             assert!(answer.len() < 4096, "{name}: {} bytes of answer", answer.len());
         }
         let events = end(server, workers);
@@ -164,7 +164,7 @@ fn an_echo_of_a_handshake_is_not_let_in() {
     }
 }
 
-/// Updates in a second, over some of them.
+/// Measures updates per second over two seconds.
 fn rate(server: &Server) -> f64 {
     let clock = WallClock::start();
     let begin = number(&server.status()["updates"]);
@@ -174,7 +174,7 @@ fn rate(server: &Server) -> f64 {
 }
 
 #[test]
-fn a_thousand_half_open_connections_hold_nobody_up() {
+fn a_thousand_half_open_connections_do_not_block_training() {
     let files = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }).unwrap();
     let lab = Lab::with_nodes();
@@ -184,7 +184,7 @@ fn a_thousand_half_open_connections_hold_nobody_up() {
         let half_open: Vec<TcpStream> = (0..1000)
             .map(|number| {
                 let mut stream = connect(&server.address);
-                // Some have said half a word.
+                // Half of them have sent part of a hello.
                 if number % 2 == 0 {
                     let _closed = stream.write_all(&[22, 3, 1, 2, 0, 1]);
                 }
@@ -199,7 +199,7 @@ fn a_thousand_half_open_connections_hold_nobody_up() {
 }
 
 #[test]
-fn the_record_has_few_lines_of_strangers_and_the_number_of_the_others() {
+fn the_record_logs_few_refused_connections_and_counts_the_rest() {
     let (server, workers) = begin(&[const { Vec::new() }; 4]);
     let (clock, strangers) = (WallClock::start(), 500);
     for _ in 0..strangers {
@@ -216,15 +216,15 @@ fn the_record_has_few_lines_of_strangers_and_the_number_of_the_others() {
 }
 
 #[test]
-fn a_flood_of_connections_holds_nobody_up() {
+fn a_flood_of_connections_does_not_block_training() {
     let lab = Lab::with_nodes();
     for (name, flags) in modes(&lab) {
         let (server, workers) = begin(&flags);
         let before = rate(&server);
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let flood = {
-            // Origins are served in turn: among connections of its own address a client has no such
-            // promise.
+            // The server serves origins in turn, so the flood comes from another address: among
+            // connections of its own address a client has no such guarantee.
             let (stop, from) = (Arc::clone(&stop), Ipv4Addr::new(127, 0, 0, 2));
             let to = server.address.trim_start_matches("tcp://").parse().unwrap();
             thread::spawn(move || {
@@ -239,7 +239,7 @@ fn a_flood_of_connections_holds_nobody_up() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let count = flood.join().unwrap();
         println!("{name}: {before:.0} updates/s before, {during:.0} during {count} connections");
-        // More than there are places, of the client's own address: each loses its place at once.
+        // More connections than slots, from the client's own address: each frees its slot at once.
         (0..1500).for_each(|_| drop(connect(&server.address)));
         server.status();
         end(server, workers);

@@ -1,4 +1,4 @@
-//! Everything that does not train.
+//! Commands that do not train: version, help, data, completions, calibrate, crowd, bench.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ fn the_version_names_release_protocol_and_target() {
 }
 
 #[test]
-fn help_tells_settings_with_defaults_and_exit_codes() {
+fn help_lists_settings_with_defaults_and_exit_codes() {
     let help = finish(&["--help"]).with_code(0).stdout;
     assert!(help.contains("Exit codes:") && help.contains("130"), "{help}");
     let help = finish(&["run", "--help"]).with_code(0).stdout;
@@ -67,7 +67,7 @@ fn data_info_describes_the_shipped_data() {
 }
 
 #[test]
-fn data_split_shows_who_would_get_what() {
+fn data_split_shows_the_rows_of_each_worker() {
     let args = ["data", "split", "--partition", "dirichlet:0.1", "--workers", "4"];
     let args = [&args[..], &["--data", "synthetic:4000"]].concat();
     let table = finish(&args).with_code(0).stdout;
@@ -93,7 +93,7 @@ fn data_split_shows_who_would_get_what() {
 }
 
 #[test]
-fn synthetic_data_are_the_same_every_time() {
+fn synthetic_data_are_reproducible() {
     let folder = tempfile::tempdir().unwrap();
     let make = |name: &str, seed: &str| {
         let file = folder.path().join(name);
@@ -114,7 +114,7 @@ fn synthetic_data_are_the_same_every_time() {
 }
 
 #[test]
-fn whoever_reads_the_output_may_stop_early() {
+fn a_closed_stdout_is_not_an_error() {
     for args in [
         &["data", "info", "synthetic:1000"][..],
         #[cfg(feature = "shell")]
@@ -158,7 +158,7 @@ fn calibrate_measures_the_reference_step() {
 }
 
 #[test]
-fn a_crowd_that_finds_no_server_says_so() {
+fn a_crowd_without_a_server_reports_the_failed_connection() {
     let nobody = "127.0.0.1:1";
     let words = ["crowd", nobody, "--workers", "2", "--busy", "1", "--pushes", "10"];
     let said = finish(&words).with_code(2).stderr;
@@ -169,7 +169,7 @@ fn a_crowd_that_finds_no_server_says_so() {
 }
 
 #[test]
-fn bench_says_how_long_a_step_takes_here() {
+fn bench_step_reports_the_time_of_a_step() {
     let found = finish(&["bench", "step", "--json"]).with_code(0).json();
     let figures = found["figures"].as_array().unwrap();
     assert_eq!(figures.len(), 4);

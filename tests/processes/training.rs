@@ -1,4 +1,4 @@
-//! The same job gives the same bits, wherever its workers run and whatever brings them their data.
+//! The same job gives the same bits with any transport, process layout and data source.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,11 +14,11 @@ use crate::process::finish;
 
 const JOB: [&str; 4] = ["--data", "synthetic:4000", "--epochs", "4"];
 
-/// Checks that a summary holds what it must, and that it is of a whole run of [`JOB`].
+/// Checks that a summary is complete and describes a whole run of [`JOB`].
 fn check_summary(summary: &Value) {
     assert!(real(&summary["accuracy"]) > 0.85, "{summary}");
     assert!(real(&summary["loss"]) < 1.0, "{summary}");
-    // Two partitions of 1500 rows are 24 mini-batches of at most 64.
+    // Two partitions of 1500 rows make 24 mini-batches of at most 64 each.
     assert_eq!(number(&summary["updates"]), 4 * 24, "{summary}");
     assert_eq!(number(&summary["samples"]), 4 * 3000, "{summary}");
     assert_eq!(real(&summary["epochs"]), 4.0, "{summary}");
@@ -41,7 +41,7 @@ fn check_summary(summary: &Value) {
     }
 }
 
-/// The digest of the parameters that `run` ends with.
+/// Returns the digest of the parameters at the end of a `run`.
 fn digest_of_run(args: &[&str]) -> String {
     let args = [&["run", "--json"], args].concat();
     digest(&finish(&args).with_code(0).json())
@@ -51,7 +51,7 @@ fn digest(summary: &Value) -> String {
     summary["params_sha256"].as_str().unwrap().to_owned()
 }
 
-/// The summary of `server` after workers with these flags have trained with it.
+/// Trains with workers of these flags; returns the summary of `server`.
 fn train(server: Server, workers: &[&[&str]]) -> Value {
     let workers: Vec<_> = workers.iter().map(|args| server.worker(args)).collect();
     for worker in workers {
@@ -75,7 +75,7 @@ fn every_transport_and_separate_processes_end_with_the_same_parameters() {
         digests.push(digest(&summary));
     }
     for server in [Server::tcp(&[&JOB]), Server::unix(&[&JOB])] {
-        // In this order the ids are claimed against the order of arrival.
+        // The claimed ids contradict the order of arrival.
         let summary = train(server, &[&["--id", "2"], &["--id", "1"]]);
         check_summary(&summary);
         digests.push(digest(&summary));
@@ -85,9 +85,9 @@ fn every_transport_and_separate_processes_end_with_the_same_parameters() {
 }
 
 #[test]
-fn workers_may_have_their_data_sent() {
+fn workers_may_get_their_data_from_the_server() {
     let wanted = digest_of_run(&JOB);
-    // One of them by its own wish, then all by the job's.
+    // First one worker asks for it, then the job sets it for all.
     let summary = train(Server::tcp(&[&JOB]), &[&["--data", "server"], &["--data", "synthetic"]]);
     assert_eq!(digest(&summary), wanted);
     let server = Server::unix(&[&JOB, &["--data-from", "server"]]);
@@ -95,7 +95,7 @@ fn workers_may_have_their_data_sent() {
 }
 
 #[test]
-fn files_are_read_plain_and_packed_by_server_and_workers() {
+fn server_and_workers_read_plain_and_compressed_files() {
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("synth.csv");
     let synth = ["data", "synth", "--rows", "4000", "--out", path(&plain)];
@@ -109,7 +109,7 @@ fn files_are_read_plain_and_packed_by_server_and_workers() {
     for copy in [path(folder.path()), path(&gz), path(&xz)] {
         assert_eq!(digest_of_run(&[&["--data", copy], &epochs[..]].concat()), wanted, "{copy}");
     }
-    // The rows are the ones that `synthetic:4000` stands for.
+    // The file's rows equal `synthetic:4000`.
     assert_eq!(digest_of_run(&JOB), wanted);
     let server = Server::tcp(&[&["--data", plain], &epochs]);
     let summary = train(server, &[&["--data", path(&gz)], &["--data", path(&xz)]]);
@@ -117,7 +117,7 @@ fn files_are_read_plain_and_packed_by_server_and_workers() {
     assert_eq!(digest(&summary), wanted);
 }
 
-/// Copies of `plain`, packed with gzip and xz.
+/// Compresses `plain` with gzip and xz.
 fn pack(plain: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let bytes = fs::read(plain).unwrap();
     let (gz, xz) = (plain.with_extension("packed.gz"), plain.with_extension("packed.xz"));
@@ -132,19 +132,19 @@ fn pack(plain: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
 }
 
 #[test]
-fn a_worker_without_its_copy_of_a_file_says_how_to_get_the_data() {
+fn a_worker_without_the_data_file_advises_how_to_get_the_data() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rows.csv");
     finish(&["data", "synth", "--rows", "400", "--out", path(&file)]).with_code(0);
     let server = Server::tcp(&[&["--data", path(&file), "--workers", "1"]]);
     let lost = server.worker(&[]).wait();
     lost.refused(2, &["rows.csv", "--data PATH", "--data server"]);
-    // The place is free again.
+    // The worker slot is free again.
     assert_eq!(number(&train(server, &[&["--data", "server"]])["samples"]), 3000);
 }
 
 #[test]
-fn a_server_that_keeps_no_rows_comes_to_the_same_and_says_so_to_whoever_asks() {
+fn a_server_that_keeps_no_rows_trains_identically_and_refuses_to_send_data() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rows.csv");
     finish(&["data", "synth", "--rows", "400", "--out", path(&file)]).with_code(0);
@@ -163,7 +163,7 @@ fn a_server_that_keeps_no_rows_comes_to_the_same_and_says_so_to_whoever_asks() {
 }
 
 #[test]
-fn looser_consistencies_keep_their_books_too() {
+fn asp_and_ssp_runs_have_consistent_records() {
     for consistency in ["asp", "ssp:1", "ssp:0"] {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");

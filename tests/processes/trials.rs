@@ -1,4 +1,4 @@
-//! The command that a failing fault schedule prints does again what happened in the test.
+//! The command that a failing fault schedule prints reproduces the trial exactly.
 
 use pstrain_tests::trial_of;
 
@@ -17,7 +17,7 @@ fn the_command_of_a_trial_repeats_it_event_by_event() {
             .collect();
         let mut arguments = vec!["simulate", "--json"];
         arguments.extend(flags.iter().map(String::as_str));
-        // A run that could not reach its budget ends with a code of its own.
+        // The exit code is not checked: a run that could not reach its budget has its own code.
         let report = finish(&arguments).json();
         assert_eq!(report["trace_sha256"], trace, "{trial}");
         assert_eq!(report["events"], run.happened, "{trial}");

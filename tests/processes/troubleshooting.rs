@@ -1,10 +1,10 @@
-//! docs/troubleshooting.md quotes what the program says: every message on that page exists, word
-//! for word, and has a cause, a cure and an exit code.
+//! docs/troubleshooting.md quotes messages that the program prints, word for word, each with a
+//! cause, a cure and an exit code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Stands for whatever differs from case to case.
+/// Placeholder for the variable parts of a message.
 const HOLE: char = '\u{0}';
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -18,10 +18,10 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The string literals of a source text, with lines joined and `{...}` as holes.
+/// Returns the string literals of a source text, with lines joined and `{...}` as holes.
 fn literals(source: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // Comments and character literals with a quote in them would upset the count of quotes.
+    // Comments and character literals with a quote in them would break the pairing of quotes.
     let code: Vec<&str> =
         source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let code = code.join("\n").replace("'\"'", "").replace("b'\"'", "");
@@ -53,7 +53,7 @@ fn literals(source: &str) -> Vec<String> {
     found
 }
 
-/// The page's messages, each with the lines that follow it.
+/// Returns the page's messages, each with the lines that follow it.
 fn entries(page: &str) -> Vec<(String, String)> {
     let mut parts = page.split("\n#### `");
     parts.next();
@@ -64,7 +64,7 @@ fn entries(page: &str) -> Vec<(String, String)> {
     parts.map(entry).collect()
 }
 
-/// What a message says whatever the case.
+/// Returns the fixed parts of a message.
 fn fixed(message: &str) -> Vec<String> {
     let mut text = String::new();
     let mut depth = 0;
@@ -84,7 +84,7 @@ fn fixed(message: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_message_of_the_page_exists_and_has_its_cure() {
+fn every_quoted_message_exists_in_the_source_and_has_a_cure() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
     let core = ["compute", "policy", "wire", "roles"].map(|part| root.join("core").join(part));
@@ -118,7 +118,7 @@ fn every_message_of_the_page_exists_and_has_its_cure() {
 }
 
 #[test]
-fn what_it_calls_codes_the_help_calls_so() {
+fn help_explains_the_exit_codes_that_the_page_uses() {
     let help = crate::process::finish(&["--help"]).with_code(0).stdout;
     for line in ["0    done", "1    the run ended without reaching its goal", "2    usage or env"] {
         assert!(help.contains(line), "{help}");

@@ -1,4 +1,4 @@
-//! `pstrain validate` as a person runs it.
+//! `pstrain validate` compares jobs in virtual time, shaped real time and netem.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ fn validate(text: &str, more: &[&str]) -> Ended {
     finish(&[&["validate", path(&file), "--quiet"], more].concat())
 }
 
-/// What either a machine with `tc netem` or one without it must say.
+/// Checks that each job has a netem time or the reason why `tc netem` is missing.
 fn netem_is_told(found: &Value) {
     for job in found["jobs"].as_array().unwrap() {
         match job["netem_missing"].as_str() {
@@ -49,7 +49,7 @@ fn netem_is_told(found: &Value) {
 }
 
 #[test]
-fn a_job_file_is_compared_in_every_world() {
+fn a_job_file_is_compared_in_virtual_shaped_and_netem_time() {
     let ended = validate(JOB, &[]).with_code(0);
     for words in ["closed form", "shaped: largest error", "netem: ", "too short to judge by 5 %"] {
         assert!(ended.stdout.contains(words), "{}", ended.stdout);
@@ -67,7 +67,8 @@ fn a_job_file_is_compared_in_every_world() {
 #[test]
 fn a_sweep_is_ranked_and_checked() {
     let ended = validate(SWEEP, &["--json", "--check"]);
-    // They are too short to judge, unless the machine is busy: then that is what it must say.
+    // The runs are too short to judge, which is good. On a busy machine they are judged: then
+    // stderr must name the machine, or a disagreement.
     let code = ended.code;
     let said = ended.stderr.clone();
     let found: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -90,7 +91,7 @@ fn a_sweep_is_ranked_and_checked() {
 }
 
 #[test]
-fn a_job_without_a_closed_form_says_why() {
+fn a_job_without_a_closed_form_gets_the_reason() {
     let text = JOB.replace("'3ms'", "'normal:3ms,1ms'");
     let ended = validate(&text, &[]).with_code(0);
     assert!(ended.stdout.contains("no closed form"), "{}", ended.stdout);

@@ -1,4 +1,4 @@
-//! `pstrain why` tells who waits for whom, where the time goes, and what to do.
+//! `pstrain why` names the bottleneck of a run, where the time goes, and the remedy.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::cluster::{ENDLESS, SLOW, Server, number, path, real};
 use crate::process::{Process, eventually, finish};
 
 impl Server {
-    /// What `why --json` prints.
+    /// Returns the output of `why --json`.
     fn why(&self) -> Value {
         finish(&["why", &self.address, "--json"]).with_code(0).json()
     }
 
-    /// Waits until the first finding is as wanted.
+    /// Waits until the first finding satisfies `wanted`.
     #[track_caller]
     fn wait_for_finding(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         eventually("finding", || Some(self.why()).filter(|why| wanted(&why["verdict"][0])))
@@ -22,12 +22,12 @@ impl Server {
 }
 
 #[test]
-fn a_stopped_worker_is_named_with_what_is_known_of_it() {
+fn why_names_a_stopped_worker_and_who_waits_for_it() {
     let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "3", "--lease", "20s"]]);
     let workers = server.workers(3);
     server.wait_for_updates(10);
     workers[1].signal(Signal::STOP);
-    // Overdue at first, silent as soon as two signs of life are missing.
+    // The worker is overdue at first, and silent as soon as two heartbeats are missing.
     let is_stuck = |finding: &Value| finding["cause"] == "overdue" || finding["cause"] == "silent";
     let why = server.wait_for_finding(is_stuck);
     let finding = &why["verdict"][0];
@@ -46,7 +46,7 @@ fn a_stopped_worker_is_named_with_what_is_known_of_it() {
 }
 
 #[test]
-fn a_worker_that_is_stopped_for_longer_than_its_lease_comes_first_although_the_others_go_on() {
+fn a_worker_stopped_past_its_lease_is_the_first_finding_while_the_others_continue() {
     for consistency in ["bsp", "asp"] {
         let job = ["--workers", "3", "--lease", "1s", "--consistency", consistency];
         let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
@@ -72,7 +72,7 @@ fn a_worker_that_is_stopped_for_longer_than_its_lease_comes_first_although_the_o
 }
 
 #[test]
-fn a_stopped_worker_comes_first_before_its_lease_is_over_although_no_other_waits_for_it() {
+fn under_asp_a_stopped_worker_is_the_first_finding_before_its_lease_ends() {
     let job = ["--workers", "3", "--lease", "20s", "--consistency", "asp"];
     let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
     let workers = server.workers(3);
@@ -89,7 +89,7 @@ fn a_stopped_worker_comes_first_before_its_lease_is_over_although_no_other_waits
 }
 
 #[test]
-fn a_slow_link_is_told_from_a_slow_machine() {
+fn a_slow_link_is_distinguished_from_a_slow_machine() {
     let link = ["--workers", "3", "--link", "3.delay=30ms 3.down.delay=30ms"];
     let server = Server::tcp(&[&ENDLESS, &link]);
     let _workers = server.workers(3);
@@ -110,7 +110,7 @@ fn a_slow_link_is_told_from_a_slow_machine() {
 }
 
 #[test]
-fn the_kernel_is_asked_about_tcp_and_bytes_are_counted() {
+fn links_report_bytes_and_the_kernels_tcp_round_trip_time() {
     let server = Server::tcp(&[&SLOW, &ENDLESS]);
     let _workers = server.workers(2);
     let before = number(&server.wait_for_updates(5)["updates"]);
@@ -118,7 +118,7 @@ fn the_kernel_is_asked_about_tcp_and_bytes_are_counted() {
     let why = server.why();
     for worker in why["workers"].as_array().unwrap() {
         let link = &worker["link"];
-        // The model has some 50,000 parameters, and all of them came and went.
+        // The model has some 50,000 parameters, all of which were sent both ways.
         assert!(number(&link["received_bytes"]) > 1_000_000, "{why}");
         assert!(number(&link["sent_bytes"]) > 1_000_000, "{why}");
         if cfg!(target_os = "linux") {
@@ -132,7 +132,7 @@ fn the_kernel_is_asked_about_tcp_and_bytes_are_counted() {
 }
 
 #[test]
-fn before_the_run_begins_it_says_who_is_missing() {
+fn before_training_why_names_the_missing_workers() {
     let server = Server::tcp(&[&SLOW, &["--workers", "2"]]);
     let why = server.why();
     assert_eq!(why["verdict"][0]["cause"], "missing", "{why}");
@@ -144,7 +144,7 @@ fn before_the_run_begins_it_says_who_is_missing() {
 }
 
 #[test]
-fn a_stopped_standby_comes_first_and_no_worker_is_blamed_for_it() {
+fn a_stopped_standby_is_the_first_finding_and_no_worker_is_called_overdue() {
     let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &["--workers", "2", "--lease", "60s"]];
     let server = Server::tcp(&job);
     let of: &[&str] = &["--standby-of", &server.address];
@@ -153,7 +153,7 @@ fn a_stopped_standby_comes_first_and_no_worker_is_blamed_for_it() {
     let workers = server.workers(2);
     server.wait_for_updates(5);
     standby.process.signal(Signal::STOP);
-    // It is silent for half of the lease before the server gives it up.
+    // The standby is silent for half of the lease before the server gives it up.
     let why = server.wait_for_finding(|finding| {
         let says = finding["says"].as_str().unwrap();
         says.contains(&format!("waits for the standby at {}: ", standby.address))
@@ -168,7 +168,7 @@ fn a_stopped_standby_comes_first_and_no_worker_is_blamed_for_it() {
     drop(workers);
 }
 
-/// The arguments of the first command that `why` advises.
+/// Returns the arguments of the first command that `why` advises.
 fn advised(text: &str) -> Vec<&str> {
     let (_, from) = text.split_once("`pstrain ").expect(text);
     let (command, _) = from.split_once('`').expect(text);
@@ -176,7 +176,7 @@ fn advised(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_command_that_starts_a_missing_worker_works_as_it_is_printed() {
+fn the_printed_command_that_starts_a_missing_worker_works() {
     let folder = tempfile::tempdir().unwrap();
     let [rows, key] = ["rows.csv", "key"].map(|name| folder.path().join(name));
     finish(&["data", "synth", "--rows", "400", "--out", path(&rows)]).with_code(0);
@@ -191,7 +191,7 @@ fn the_command_that_starts_a_missing_worker_works_as_it_is_printed() {
 
 #[cfg(feature = "top")]
 #[test]
-fn without_a_terminal_there_is_no_live_view() {
+fn top_requires_a_terminal() {
     let words = ["top draws on a terminal", "`pstrain why tcp://127.0.0.1:1 --json` says the same"];
     finish(&["top", "127.0.0.1:1"]).refused(2, &words);
 }

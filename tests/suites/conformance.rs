@@ -1,6 +1,6 @@
-//! What every transport promises: one set of tests for memory, Unix sockets and TCP, plain and
-//! shaped, on the `Transport` trait itself. Virtual time drives the nodes without one: what its
-//! links promise is in `simulation`.
+//! Guarantees of the `Transport` trait: one set of tests for memory, Unix sockets and TCP, plain
+//! and shaped. Virtual time has no transport; the guarantees of its links are tested in
+//! `simulation`.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -24,7 +24,7 @@ mod sockets;
 const LIMIT: Duration = Duration::from_secs(60);
 const MIB: usize = 1024 * 1024;
 
-/// Makes each function a test over each transport.
+/// Generates one test per function and transport.
 macro_rules! over_every_transport {
     ($($name:path as $test:ident),+ $(,)?) => {
         over_every_transport!(@ memory, Memory, $($name as $test),+);
@@ -111,7 +111,7 @@ fn parameters(number: u64, values: &Arc<Vec<f32>>) -> Message {
     Message::Parameters(Parameters { header, values: Arc::clone(values), changes: None })
 }
 
-/// Zeroes that take `bytes` on the wire.
+/// A vector of zeroes that takes `bytes` on the wire.
 fn zeroes(bytes: usize) -> Arc<Vec<f32>> {
     Arc::new(vec![0.0; bytes / 4])
 }
@@ -121,7 +121,8 @@ fn order_per_peer(kind: Kind) {
     let (mut sent, mut seen) = ([0; 2], [0; 2]);
     let mut rng = Stream::new(1).fork("order", 0).rng();
     while seen != [20_000; 2] {
-        // A burst from either side, in changing proportions, then whatever has come.
+        // Each side sends a burst, in changing proportions, then receives everything that has
+        // arrived.
         for (side, probe, peer) in [(0, &mut client, to_server), (1, &mut net.server, to_client)] {
             for _ in 0..rng.below(40) {
                 if sent[side] < 20_000 {
@@ -146,7 +147,7 @@ fn order_per_peer(kind: Kind) {
 fn large_messages(kind: Kind) {
     let (mut net, mut client, to_server, to_client) = Net::pair(kind);
     let mut rng = Stream::new(2).fork("large", 0).rng();
-    // Every bit pattern, so also every kind of number that is none.
+    // All bit patterns occur, so also every kind of NaN.
     let mut values =
         |count| Arc::new((0..count).map(|_| f32::from_bits(rng.bits() as u32)).collect());
     for (number, count) in [(1, 3 * MIB / 4), (2, 1), (3, 5 * MIB / 4 + 1), (4, 0), (5, 100_003)] {
@@ -193,7 +194,7 @@ fn many_peers(kind: Kind) {
         let answers: Vec<u64> = (0..3).map(|_| number_of(&client.message().1)).collect();
         assert_eq!(answers, seen);
     }
-    // One goes; the server loses that one and no other.
+    // One client disconnects; the server loses that connection and no other.
     let (gone, _, to_gone) = clients.remove(77);
     drop(gone);
     assert_eq!(net.server.disconnected().0, to_gone);
@@ -226,7 +227,7 @@ fn half_open(kind: Kind) {
         }
         other => panic!("{other:?}"),
     }
-    // What is sent to somebody who is gone is dropped.
+    // Messages to a disconnected peer are dropped.
     net.server.transport.send(to_client, numbered(1));
     assert!(!net.server.work(Duration::from_millis(20)));
 }
@@ -252,7 +253,7 @@ fn last_words(kind: Kind) {
 
 fn silence_after_close(kind: Kind) {
     let mut net = Net::new(kind);
-    // Several at once: closing one must not disturb how the others are closed.
+    // Several connections: closing one must not disturb the closing of the others.
     let mut clients: Vec<_> = (0..3).map(|_| net.dialer()).collect();
     let peers: Vec<_> = clients.iter_mut().map(|client| net.connect(client)).collect();
     for (&(to_server, to_client), client) in peers.iter().zip(&mut clients) {
@@ -310,14 +311,15 @@ fn over_the_limit(kind: Kind) {
         }
         other => panic!("{other:?}"),
     }
-    // Nothing more is heard of it, but it can be told why; and nobody else is the wiser.
+    // No further message of this peer is delivered, but the server can send it the reason. Other
+    // peers are unaffected.
     net.server.transport.send(to_bad, Message::Refused(Refusal::Over));
     net.server.transport.close(to_bad);
     good.transport.send(good_to_server, push(4, &zeroes(404)));
     assert_eq!(net.server.message(), (to_good, push(4, &zeroes(404))));
     assert_eq!(bad.message(), (to_server, Message::Refused(Refusal::Over)));
     assert_eq!(bad.disconnected().0, to_server);
-    // A limit holds for its own connection only.
+    // A limit applies to its own connection only.
     let (again, to_again) = net.connect(&mut bad);
     bad.transport.send(again, push(5, &zeroes(404)));
     assert_eq!(net.server.message().0, to_again);
@@ -336,7 +338,7 @@ fn wakes(kind: Kind) {
         assert!(events.is_empty(), "{events:?}");
         thread.join().unwrap();
     }
-    // A call that comes before the wait is not lost, and ends no second one.
+    // A wake-up before the wait is not lost, and ends one wait only.
     net.server.transport.waker().wake();
     net.server.transport.wait(None, &mut Vec::new()).unwrap();
     let until = net.server.transport.now() + Duration::from_millis(20);
@@ -380,7 +382,7 @@ fn dropped_before_accepting(kind: Kind) {
     let mut client = net.dialer();
     client.transport.dial(&Target::Server);
     drop(net);
-    // The system may have connected it on the server's behalf.
+    // The operating system may have accepted the connection on the server's behalf.
     match client.event() {
         TransportEvent::DialFailed { permanent, .. } => assert!(!permanent),
         TransportEvent::Dialled(peer, _) => assert_eq!(client.disconnected().0, peer),

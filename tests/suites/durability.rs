@@ -1,4 +1,4 @@
-//! A run that is kept on a disk that stops, or is full, at any moment.
+//! Logs and checkpoints on a disk that stops, or is full, after any operation.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -20,16 +20,16 @@ use pstrain_transports::journal::{
 };
 use pstrain_wire::identity::Identity;
 
-/// What goes wrong once so many things have been done.
+/// Fault that occurs after a number of disk operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// The machine stops: nothing is done any more.
+    /// The machine stops: all further operations fail.
     Crash,
-    /// The disk is full for a while.
+    /// The disk is full for a while: writes fail.
     Full,
 }
 
-/// How many things a full disk refuses.
+/// Number of operations for which a full disk refuses writes.
 const WHILE: i64 = 4;
 
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Faulty {
         self.fault == Fault::Crash && self.has_failed()
     }
 
-    /// Does something, unless it goes wrong.
+    /// Performs an operation unless the fault applies.
     fn attempt(&self, is_write: bool, does: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
         let fails = match self.fault {
@@ -86,11 +86,12 @@ impl Disk for Faulty {
     }
 }
 
-/// From one input to the next. The time between checkpoints is that of five.
+/// Time between inputs; checkpoints are due every five steps.
 const STEP: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Connections come, and every third goes again: what a server is then tells which it has heard of.
+/// Returns the input with this number: connections arrive, and every third input closes one. So the
+/// open connections show which inputs a server has handled.
 fn input(number: u64) -> Input {
     match number {
         0 => Input::Start,
@@ -121,7 +122,7 @@ fn checkpoints(folder: &StateFolder, disk: &Faulty, now: Time, found: &Found) ->
     Checkpoints::new(folder.clone(), disk.clone(), (EVERY, now), found, beside, say_nothing)
 }
 
-/// Hands an input in, and obeys what is about what is kept.
+/// Handles an input and obeys its checkpoint effects.
 fn hand_in<J: Journal<Server>>(server: &mut Server, journal: &mut J, now: Time, input: Input) {
     let mut out = Outbox::new();
     journal.append(now, &input);
@@ -136,7 +137,7 @@ fn hand_in<J: Journal<Server>>(server: &mut Server, journal: &mut J, now: Time, 
     }
 }
 
-/// Lets a server rest until whatever was begun is written: the same each time.
+/// Lets the journal rest until every write that has begun is complete, which makes runs repeatable.
 fn rest<J: Journal<Server>>(
     server: &mut Server,
     (journal, checkpoints): (&mut J, fn(&mut J) -> &mut Kept),
@@ -153,7 +154,7 @@ fn rest<J: Journal<Server>>(
     }
 }
 
-/// Hands a server inputs until the disk stops; gives what it was after each.
+/// Hands inputs to a server until the disk stops; returns the server's state after each.
 fn run<J: Journal<Server>>(
     server: &mut Server,
     (journal, checkpoints): (&mut J, fn(&mut J) -> &mut Kept),
@@ -174,7 +175,7 @@ fn run<J: Journal<Server>>(
     states
 }
 
-/// A server brought to where the folder has it.
+/// Restores a server from the folder.
 fn resumed(folder: &StateFolder, has_log: bool) -> (Server, Found, Recovered) {
     let found = folder.find(has_log).unwrap();
     let mut server = match &found.checkpoint {
@@ -193,7 +194,7 @@ const INPUTS: u64 = 40;
 type Logged = InputLog<fn() -> Companion, Faulty>;
 
 #[test]
-fn a_log_with_checkpoints_is_whole_wherever_the_disk_stops() {
+fn a_log_with_checkpoints_restores_the_last_state_wherever_the_disk_stops() {
     let (mut with_checkpoint, of) = (0, Logged::checkpoints as fn(&mut Logged) -> &mut Kept);
     for done in 0.. {
         let place = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ fn a_log_with_checkpoints_is_whole_wherever_the_disk_stops() {
         assert!(found.damaged.is_empty(), "stopped at {done}: {:?}", found.damaged);
         with_checkpoint += u64::from(found.checkpoint.is_some());
 
-        // It goes on from there, with checkpoints of its own.
+        // The server continues from there and takes checkpoints of its own.
         let disk = Faulty::after(i64::MAX, Fault::Crash);
         let begin = states.len() as u64;
         let kept = checkpoints_of(&disk, recovered.now, &found);
@@ -233,7 +234,7 @@ fn a_log_with_checkpoints_is_whole_wherever_the_disk_stops() {
 }
 
 #[test]
-fn a_full_disk_costs_checkpoints_and_nothing_else() {
+fn a_full_disk_costs_checkpoints_only() {
     let of: fn(&mut Logged) -> &mut Kept = Logged::checkpoints;
     for done in 0..50 {
         let place = tempfile::tempdir().unwrap();
@@ -252,8 +253,8 @@ fn a_full_disk_costs_checkpoints_and_nothing_else() {
     }
 }
 
-/// A disk of so many bytes, all of which the files in the folder may take. It takes its time for a
-/// checkpoint, and refuses the first few whole files.
+/// A disk of limited size that counts the files in its folder. Checkpoints take a fixed time, and
+/// the first few whole-file writes are refused.
 #[derive(Clone)]
 struct Small(u64, Duration, Arc<AtomicI64>);
 
@@ -303,8 +304,8 @@ fn fail(why: &str) {
     panic!("{why}");
 }
 
-/// Gives a server so much to keep that it fills a small disk some times; returns how many
-/// checkpoints it has taken.
+/// Hands a server enough inputs to fill a small disk several times; returns the number of
+/// checkpoints.
 fn fills(disk: &Small, waits: bool) -> u64 {
     let place = tempfile::tempdir().unwrap();
     let folder = StateFolder::new(place.path());
@@ -347,14 +348,14 @@ fn a_log_on_a_small_disk_is_checkpointed_before_it_fills_the_disk() {
     let size = 2 * 1024 * 1024;
     let checkpoints = fills(&Small::new(size, Duration::ZERO, 0), true);
     assert!((3..100).contains(&checkpoints), "{checkpoints} checkpoints");
-    // Nor does it where checkpoints take their time.
+    // The disk does not fill up either when a checkpoint takes its time.
     let checkpoints = fills(&Small::new(size, Duration::from_millis(100), 0), false);
     assert!((3..100).contains(&checkpoints), "{checkpoints} checkpoints");
 }
 
 #[test]
-fn a_log_on_a_small_disk_leaves_the_room_for_a_checkpoint_that_failed() {
-    // The clock stands still, so a try that goes by the time never comes.
+fn a_log_on_a_small_disk_keeps_space_for_a_failed_checkpoint() {
+    // The clock stands still, so a retry that depends on time would never come.
     for refused in 1..=4 {
         let disk = Small::new(2 * 1024 * 1024, Duration::ZERO, refused);
         let checkpoints = fills(&disk, true);
@@ -364,7 +365,7 @@ fn a_log_on_a_small_disk_leaves_the_room_for_a_checkpoint_that_failed() {
 }
 
 #[test]
-fn with_checkpoints_alone_one_that_found_no_room_is_written_later_as_it_was_taken() {
+fn with_checkpoints_alone_a_refused_checkpoint_is_written_later_unchanged() {
     let of: fn(&mut Snapshots<_, _>) -> &mut Kept = Snapshots::checkpoints;
     let mut retried = 0;
     for done in 0..20 {
@@ -379,7 +380,7 @@ fn with_checkpoints_alone_one_that_found_no_room_is_written_later_as_it_was_take
         let state = states.iter().position(|state| *state == words(&mut again));
         let checkpoint = found.checkpoint.unwrap();
         let since = (Time::ZERO + STEP * (INPUTS as u32 - 1)) - checkpoint.now;
-        // Each time that there is no room costs a pause of 5 s.
+        // Each refused attempt costs a pause of 5 s.
         let pauses = STEP * 3 * (WHILE as u32 + 1);
         assert!(state.is_some() && since <= EVERY + pauses, "full at {done}: {since:?} old");
         retried += u64::from(disk.has_failed());
@@ -389,7 +390,7 @@ fn with_checkpoints_alone_one_that_found_no_room_is_written_later_as_it_was_take
 }
 
 #[test]
-fn with_checkpoints_alone_there_is_always_one_that_is_whole() {
+fn with_checkpoints_alone_a_whole_checkpoint_always_exists() {
     let of: fn(&mut Snapshots<_, _>) -> &mut Kept = Snapshots::checkpoints;
     let mut last = 0;
     for done in 0.. {
@@ -404,7 +405,7 @@ fn with_checkpoints_alone_there_is_always_one_that_is_whole() {
         if is_whole {
             let now = Time::ZERO + STEP * INPUTS as u32;
             hand_in(&mut server, &mut journal, now, Input::Drain);
-            states.push(words(&mut server)); // the end, before anybody is told of it
+            states.push(words(&mut server)); // the end, before any client is notified
             rest(&mut server, (&mut journal, of), now);
             states.push(words(&mut server));
             journal.end(now, &mut server);

@@ -1,4 +1,4 @@
-//! All that can happen to a small group of servers and its workers, one state after another.
+//! Exhaustive enumeration of the states of small groups of servers and workers.
 
 use pstrain_tests::enumeration::{Bounds, Found, Grain, enumerate};
 
@@ -10,19 +10,19 @@ fn all(bounds: Bounds) -> Found {
     found
 }
 
-/// Workers that have joined and have their first parameters.
+/// Starts with workers that have joined and hold their first parameters.
 fn joined(workers: u32, rounds: u32, crashes: u8, grain: Grain) -> Found {
     all(Bounds { workers, rounds, crashes, joined: true, grain })
 }
 
-/// Workers that are about to join.
+/// Starts with workers that are about to join.
 fn from_the_start(workers: u32, rounds: u32, crashes: u8) -> Found {
     all(Bounds { workers, rounds, crashes, joined: false, grain: Grain::Messages })
 }
 
 #[test]
 #[ignore = "half a minute: .ci/nightly enumeration"]
-fn three_workers_that_come_in_any_order_end_with_the_same_parameters() {
+fn three_workers_that_join_in_any_order_end_with_the_same_parameters() {
     from_the_start(3, 2, 0);
 }
 
@@ -38,13 +38,13 @@ fn one_of_two_workers_and_two_servers_may_crash_at_any_moment() {
 
 #[test]
 #[ignore = "half a minute: .ci/nightly enumeration"]
-fn one_of_three_workers_and_two_servers_may_crash_whatever_servers_have_heard() {
+fn one_of_three_workers_and_two_servers_may_crash_after_any_decisions() {
     joined(3, 1, 1, Grain::Decisions);
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn crashes_of_more_for_longer() {
+fn larger_groups_and_more_crashes_for_more_rounds() {
     from_the_start(1, 3, 2);
     joined(2, 3, 1, Grain::Messages);
     joined(3, 3, 1, Grain::Connections);

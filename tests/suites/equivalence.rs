@@ -1,4 +1,4 @@
-//! One seed, one result: over every transport, in any order of arrival, and equal to training
+//! One seed gives one result: over every transport, in any order of arrival, and equal to training
 //! without a server.
 
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn bsp_is_sequential_sgd_bit_for_bit_over_every_transport() {
 }
 
 #[test]
-fn gradients_that_come_in_many_pieces_change_no_bit() {
+fn gradients_that_arrive_in_pieces_change_no_bit() {
     for (workers, aggregation, clip_norm) in [
         (2, Aggregation::Mean, None),
         (4, Aggregation::Mean, None),
@@ -52,7 +52,7 @@ fn gradients_that_come_in_many_pieces_change_no_bit() {
             let toy = toy.clone();
             within(LIMIT, move || run_cluster(kind, &toy))
         };
-        // Whole at once.
+        // The memory transport delivers each gradient whole.
         let reference = run(Kind::Memory).parameters;
         assert!(size_of_val(reference.as_slice()) > 1024 * 1024);
         if aggregation == Aggregation::Mean && clip_norm.is_none() {
@@ -67,7 +67,7 @@ fn gradients_that_come_in_many_pieces_change_no_bit() {
 }
 
 #[test]
-fn links_and_paces_that_are_modelled_change_no_bit() {
+fn modelled_links_and_computing_times_change_no_bit() {
     let mut toy = Toy::new(3, 120);
     let reference = bits(&sequential_bsp(&toy));
     let links = "delay=1ms jitter=1ms down.delay=500us 2.rate=10mbit 3.loss=20%";
@@ -83,7 +83,7 @@ fn links_and_paces_that_are_modelled_change_no_bit() {
 }
 
 #[test]
-fn a_round_takes_at_least_what_its_links_and_its_computation_take() {
+fn a_round_takes_at_least_its_modelled_link_and_computing_times() {
     let mut toy = Toy::new(2, 64);
     let scenario = Scenario::parse("delay=20ms down.delay=10ms 2.delay=5ms", "5ms", "none");
     toy.job.scenario = scenario.unwrap().to_text();
@@ -94,7 +94,7 @@ fn a_round_takes_at_least_what_its_links_and_its_computation_take() {
             Event::Updated { point, .. } => Some(point.time),
             _ => None,
         });
-        // Down, a mini-batch, and up again, each time.
+        // Each round goes down, computes a mini-batch, and goes up.
         let rounds = u32::try_from(outcome.version).unwrap();
         assert!(points.next_back().unwrap() >= Duration::from_millis(35) * rounds, "{kind:?}");
         assert!(rounds > 3);
@@ -114,7 +114,7 @@ fn the_order_in_which_workers_start_does_not_matter() {
 }
 
 #[test]
-fn separate_push_and_pull_train_the_same_as_the_combined_one() {
+fn separate_push_and_pull_train_like_the_combined_exchange() {
     let mut toy = Toy::new(3, 120);
     let reference = bits(&sequential_bsp(&toy));
     toy.job.exchange = Exchange::Separate;
@@ -126,7 +126,7 @@ fn separate_push_and_pull_train_the_same_as_the_combined_one() {
 }
 
 #[test]
-fn examples_from_the_server_train_the_same_as_local_ones() {
+fn examples_from_the_server_train_like_local_ones() {
     // Large enough that a partition does not fit into one message.
     let mut toy = Toy::new(2, 30_000);
     toy.job.budget.epochs = 1;
@@ -150,7 +150,7 @@ fn ssp_without_slack_is_bsp() {
 }
 
 #[test]
-fn what_waits_for_everybody_is_bsp_over_every_transport() {
+fn policies_that_wait_for_all_workers_equal_bsp_over_every_transport() {
     let mut toy = Toy::new(3, 150);
     let reference = bits(&sequential_bsp(&toy));
     for policy in ["k-sync:3", "backup:0", "delay:0", "dssp:0,0"] {
@@ -164,10 +164,10 @@ fn what_waits_for_everybody_is_bsp_over_every_transport() {
     }
 }
 
-/// Which of the parameters it has a mini-batch is computed on is a question of time here; what an
-/// update is made of is not.
+/// Timing decides on which permitted parameters a mini-batch is computed; the gradients of an
+/// update do not depend on it.
 #[test]
-fn bounded_delay_makes_updates_of_whole_iterations_over_every_transport() {
+fn bounded_delay_updates_consist_of_whole_iterations_over_every_transport() {
     let mut toy = Toy::new(3, 144);
     toy.job.mode.consistency = ConsistencySpec::Delay { bound: Some(2) };
     for kind in Kind::ALL {
@@ -182,7 +182,7 @@ fn bounded_delay_makes_updates_of_whole_iterations_over_every_transport() {
             _ => None,
         });
         let applied: Vec<_> = applied.collect();
-        // 48 examples each are 6 mini-batches a pass.
+        // 48 examples per worker are 6 mini-batches a pass.
         let wanted: Vec<_> =
             (0..18).flat_map(|batch| (0..3).map(move |worker| (batch, worker, worker))).collect();
         assert_eq!(applied, wanted, "{kind:?}");
@@ -190,8 +190,9 @@ fn bounded_delay_makes_updates_of_whole_iterations_over_every_transport() {
 }
 
 #[test]
-fn the_sum_of_two_is_twice_their_mean() {
-    // Plain SGD and equal batches: sum with half the rate is the mean, up to rounding.
+fn the_sum_of_two_gradients_is_twice_their_mean() {
+    // With plain SGD and equal batches, the sum at half the learning rate is the mean, up to
+    // rounding.
     let mut toy = Toy::new(2, 128);
     toy.job.update.optimizer = pstrain_compute::optim::OptimizerSpec::Sgd;
     toy.job.update.weight_decay = 0.0;
@@ -232,11 +233,12 @@ fn one_asynchronous_worker_is_sequential_sgd() {
 }
 
 #[test]
-fn under_a_partition_budget_everybody_does_their_own_share() {
+fn under_a_partition_budget_each_worker_does_its_own_share() {
     for consistency in
         [ConsistencySpec::Bsp, ConsistencySpec::Ssp { slack: 1 }, ConsistencySpec::Asp]
     {
-        // 101 rows among 3 workers, batches of 8: 34 rows are 5 batches a pass, 33 are 5 as well.
+        // 101 rows among 3 workers with batches of 8: 34 rows and 33 rows are both 5 batches a
+        // pass.
         let mut toy = Toy::new(3, 101);
         toy.job.mode.consistency = consistency;
         toy.job.budget.kind = BudgetKind::Partition;
@@ -257,7 +259,7 @@ fn under_a_partition_budget_everybody_does_their_own_share() {
 
 /// A message takes more than two leases each way.
 #[test]
-fn a_slow_link_is_no_death() {
+fn a_slow_link_does_not_lose_a_worker() {
     let mut toy = Toy::new(2, 32);
     toy.job.batch_size = 16;
     toy.job.budget.epochs = 2;

@@ -1,5 +1,5 @@
-//! Whole clusters over TCP with everything that goes wrong outside a laboratory: networks that
-//! cut and stall, processes that die, workers that are wrong, strangers.
+//! Whole clusters over TCP with real faults: networks that cut, stall and corrupt bytes, processes
+//! that die, faulty workers, and unauthenticated connections.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -22,19 +22,19 @@ mod membership;
 
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// A job with a lease that a test can wait for.
+/// A job with a lease short enough for a test to wait for.
 fn toy(workers: u32, lease_ms: u64) -> Toy {
     let mut toy = Toy::new(workers, 203);
     toy.job.membership.lease = Duration::from_millis(lease_ms);
     toy
 }
 
-/// One whose gradients are so long that a server looks at them before they are whole.
+/// A model whose gradients are so long that a server inspects them before they are complete.
 fn long_model() -> ModelSpec {
     ModelSpec::Mlp { hidden: vec![20_000], activation: Activation::Relu }
 }
 
-/// The same with so many epochs that it ends only when it is stopped.
+/// Like [`toy`], with so many epochs that the run ends only when it is stopped.
 fn endless(workers: u32, lease_ms: u64) -> Toy {
     let mut toy = toy(workers, lease_ms);
     toy.job.budget.epochs = 10_000_000;
@@ -60,7 +60,7 @@ fn bits(parameters: &[f32]) -> Vec<u32> {
     parameters.iter().map(|value| value.to_bits()).collect()
 }
 
-/// The run did all it was asked to, as if nothing had happened.
+/// Checks that the run used up its budget with the result of an undisturbed run.
 fn check_unharmed(toy: &Toy, end: &ServerEnd) {
     assert_eq!(end.reason, EndReason::BudgetReached);
     check_exactly_once(&end.events, &end.ledger);
@@ -82,7 +82,7 @@ fn is_resumed(event: &Event) -> bool {
 }
 
 #[test]
-fn a_worker_cut_off_for_two_seconds_resumes_and_nothing_is_applied_twice() {
+fn a_worker_cut_off_within_its_lease_resumes_and_no_gradient_is_applied_twice() {
     within(LIMIT, || {
         for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Ssp { slack: 1 }] {
             let mut toy = toy(3, 5000);
@@ -111,8 +111,8 @@ fn a_worker_cut_off_for_two_seconds_resumes_and_nothing_is_applied_twice() {
     });
 }
 
-/// Runs `toy`, whose three workers' connections are each disturbed `times` times after some bytes
-/// of `after`. Returns how it ended and how many were disturbed.
+/// Runs `toy` while the connections of its three workers are disturbed `times` times each, after a
+/// number of bytes in `after`. Returns the end of the run and the number of disturbed connections.
 fn disturbed(
     toy: &Toy,
     test: &str,
@@ -137,7 +137,7 @@ fn disturbed(
 }
 
 #[test]
-fn long_gradients_cut_in_the_middle_change_nothing() {
+fn long_gradients_cut_midway_do_not_change_the_result() {
     const CUTS: u64 = 6;
     within(LIMIT, || {
         let mut toy = toy(3, 2000);
@@ -149,7 +149,7 @@ fn long_gradients_cut_in_the_middle_change_nothing() {
 }
 
 #[test]
-fn connections_cut_again_and_again_change_nothing() {
+fn repeatedly_cut_connections_do_not_change_the_result() {
     const CUTS: u64 = 12;
     within(LIMIT, || {
         for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Asp] {
@@ -164,11 +164,11 @@ fn connections_cut_again_and_again_change_nothing() {
     });
 }
 
-/// Bytes that have gone over a connection, both ways, once a worker is in with its data.
+/// Upper bound of the bytes on a connection, both ways, until a worker has joined with its data.
 const IS_IN: u64 = 6000;
 
 #[test]
-fn messages_with_a_damaged_byte_change_nothing() {
+fn messages_with_a_flipped_byte_do_not_change_the_result() {
     const TIMES: u64 = 6;
     within(LIMIT, || {
         for (long, most) in [(false, 2 * IS_IN), (true, 3_000_000)] {
@@ -188,7 +188,7 @@ fn messages_with_a_damaged_byte_change_nothing() {
 }
 
 #[test]
-fn messages_of_which_bytes_are_lost_are_noticed_within_the_lease() {
+fn messages_with_lost_bytes_are_detected_within_the_lease() {
     within(LIMIT, || {
         let mut toy = toy(3, 5000);
         toy.job.model = long_model();
@@ -202,7 +202,7 @@ fn messages_of_which_bytes_are_lost_are_noticed_within_the_lease() {
 }
 
 #[test]
-fn a_path_that_damages_every_connection_is_given_up_and_named() {
+fn a_path_that_damages_every_connection_is_given_up_and_reported() {
     within(LIMIT, || {
         let toy = endless(1, 2000);
         let server = ServerThread::start(&toy);
@@ -222,7 +222,7 @@ fn a_path_that_damages_every_connection_is_given_up_and_named() {
 }
 
 #[test]
-fn a_stall_within_the_lease_is_sat_out() {
+fn a_stall_within_the_lease_cuts_no_connection() {
     within(LIMIT, || {
         let mut toy = toy(2, 1000);
         toy.job.budget.epochs = 100;
@@ -244,7 +244,7 @@ fn a_stall_within_the_lease_is_sat_out() {
 }
 
 #[test]
-fn after_a_stall_longer_than_the_lease_the_worker_comes_back() {
+fn a_worker_rejoins_after_a_stall_longer_than_the_lease() {
     within(LIMIT, || {
         let mut toy = endless(2, 300);
         toy.job.mode.consistency = ConsistencySpec::Asp;
@@ -255,7 +255,7 @@ fn after_a_stall_longer_than_the_lease_the_worker_comes_back() {
         server.wait_for_version(10);
         proxy.stall();
         server.wait_for("the end of a lease", |events| events.iter().any(is_lost));
-        // It noticed by itself, since nothing at all was cut.
+        // No connection was cut, so the worker detected the silence by itself.
         far.wait_for("its own notice", |events| {
             events.iter().any(|event| match event {
                 Event::Redialling { why, .. } => why.contains("silent"),
@@ -275,7 +275,7 @@ fn after_a_stall_longer_than_the_lease_the_worker_comes_back() {
 }
 
 #[test]
-fn workers_whose_server_is_gone_say_how_often_they_tried_and_give_up_in_time() {
+fn workers_of_a_lost_server_give_up_in_time_and_report_their_attempts() {
     within(LIMIT, || {
         let toy = endless(2, 250);
         let patience = toy.job.membership.patience();
@@ -307,7 +307,7 @@ fn check_unreachable(end: Result<EndReason, NodeError>, patience: Duration) {
     let NodeError::Unreachable { attempts, tried, .. } = error else { panic!("{error:?}") };
     assert!(attempts >= 5, "{text}");
     assert!(tried >= patience, "{text}");
-    // The last try is the first one after the patience is over.
+    // The last attempt is the first one after the patience is over.
     assert!(tried < patience + patience / 6, "{text}");
     assert!(text.starts_with("cannot reach the server, or find a place there: "), "{text}");
     assert!(text.contains(&format!("(tried {attempts} times in ")), "{text}");

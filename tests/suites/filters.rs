@@ -1,5 +1,5 @@
-//! Filters in whole runs: one seed and one result over every transport, shorter messages where they
-//! count, and nothing lost or counted twice by what becomes of the pushes.
+//! Filters in whole runs: one seed gives one result over every transport, messages get shorter
+//! where size matters, and no gradient part is lost or counted twice by faults.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn filter(job: &mut Job, chain: &str, error_feedback: ErrorFeedback) {
 }
 
 #[test]
-fn bsp_with_filters_is_the_same_over_every_transport_and_in_virtual_time() {
+fn bsp_with_filters_gives_the_same_result_over_every_transport_and_in_virtual_time() {
     for chain in CHAINS {
         let mut toy = Toy::new(3, 120);
         filter(&mut toy.job, chain, ErrorFeedback::Auto);
@@ -54,7 +54,7 @@ fn bsp_with_filters_is_the_same_over_every_transport_and_in_virtual_time() {
 }
 
 #[test]
-fn what_takes_nothing_away_trains_as_if_it_were_not_there() {
+fn filters_that_keep_everything_change_no_bit() {
     let toy = Toy::new(3, 120);
     let plain = bits(&sequential_bsp(&toy));
     for (chain, error_feedback) in [
@@ -73,17 +73,17 @@ fn what_takes_nothing_away_trains_as_if_it_were_not_there() {
     }
 }
 
-/// Whatever is dropped, repeated, fenced or lost: what rides in a push that does not count comes
-/// back, and the mini-batch that is computed again is not counted twice. So with all keys chosen
-/// nothing is different, to the bit.
+/// If a push is dropped, repeated, fenced or lost, its content returns to the residual, and the
+/// recomputed mini-batch is not counted twice. So with a sparsifier that keeps all keys, the result
+/// is identical bit for bit.
 #[test]
-fn with_nothing_taken_away_no_fault_makes_a_difference() {
+fn filters_that_keep_everything_change_no_bit_under_faults() {
     let (mut compared, mut dropped) = (0, 0);
     for seed in 0..400 {
         let trial = trial_of(seed);
         let links = trial.run.scenario.links.to_string();
         if ["rate", "loss", "slow-start"].iter().any(|word| links.contains(word)) {
-            continue; // there, fewer bytes take less time
+            continue; // fewer bytes take less time there, so the schedules differ
         }
         let mut filtered = trial.run.clone();
         filter(&mut filtered.job, "top-k:1", ErrorFeedback::On);
@@ -100,10 +100,10 @@ fn with_nothing_taken_away_no_fault_makes_a_difference() {
     assert!(compared > 50 && dropped > 100, "{compared} runs with {dropped} drops");
 }
 
-/// Every checker of the harness looks on: exactly once, versions, membership, the ledger, and the
-/// whole training a second time on what was sent.
+/// All checkers of the harness are active: exactly-once, versions, membership, the ledger, and a
+/// replay of the whole training on the sent gradients.
 #[test]
-fn random_faults_break_no_promise_whatever_the_filters() {
+fn random_faults_violate_no_invariant_with_any_filters() {
     let mut forgot = 0;
     for seed in 0..300_u64 {
         let mut trial = trial_of(seed);
@@ -120,7 +120,7 @@ fn random_faults_break_no_promise_whatever_the_filters() {
 }
 
 #[test]
-fn a_link_is_as_long_in_use_as_the_bytes_that_are_left() {
+fn a_link_is_occupied_for_the_filtered_bytes_only() {
     let time = |chain: &str| {
         let mut toy = Toy::new(2, 160);
         filter(&mut toy.job, chain, ErrorFeedback::Auto);
@@ -139,7 +139,7 @@ fn a_link_is_as_long_in_use_as_the_bytes_that_are_left() {
         let (ended, left, payload) = time(chain);
         assert!(payload as f64 <= payloads as f64 * most, "{chain}: {payload} of {payloads}");
         assert!(left < frames && ended < plain, "{chain}: {left} of {frames}, {ended:?}");
-        // A form costs a few bytes in the header.
+        // A filtered encoding costs a few bytes in the header.
         assert!(left - payload < frames - payloads + 2000, "{chain}");
     }
 }

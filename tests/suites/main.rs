@@ -1,5 +1,5 @@
 //! Whole-system tests: server, workers and standbys in one process, over every transport and in
-//! virtual time. One binary, so that its slow and quick tests share all cores.
+//! virtual time. One binary, so that slow and quick tests share all cores.
 
 mod conformance;
 mod durability;

@@ -1,6 +1,6 @@
-//! Checks against the original files, where they are to be had.
+//! The original data files are read as published; ignored where the files are missing.
 //!
-//! Where they are looked for: [`pstrain_tests::real_data`].
+//! [`pstrain_tests::real_data`] says where the files are searched.
 
 use pstrain_compute::id::PartId;
 use pstrain_data::{Prepared, Settings, Source, info};
@@ -8,7 +8,7 @@ use pstrain_tests::real_data;
 
 #[test]
 #[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
-fn the_original_training_file_is_read_as_its_authors_count_it() {
+fn the_original_training_file_has_the_published_counts() {
     let folder = real_data("nsl-kdd");
     let facts = info(&Source::File(folder)).unwrap();
     assert_eq!(facts.rows, 125_973);
@@ -29,7 +29,7 @@ fn the_original_training_file_is_read_as_its_authors_count_it() {
 
 #[test]
 #[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
-fn the_original_test_file_has_its_classes_too() {
+fn the_original_test_files_have_the_published_class_counts() {
     let folder = real_data("nsl-kdd");
     let server = Prepared::load(&Source::File(folder.clone()), &Settings::default()).unwrap();
     for (name, counts) in [
@@ -43,14 +43,14 @@ fn the_original_test_file_has_its_classes_too() {
 
 #[test]
 #[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
-fn the_papers_split_is_as_uneven_as_computed_beforehand() {
+fn the_papers_split_has_the_precomputed_skew() {
     let folder = real_data("nsl-kdd");
     let wish = Settings { partition: "paper-non-iid".parse().unwrap(), ..Settings::default() };
     let source = Source::File(folder);
     let server = Prepared::load(&source, &wish).unwrap();
     assert_eq!((server.train.len(), server.evaluation.len()), (94_480, 31_493));
     let skew = server.skew();
-    // Rows (expected over all draws of the split), share, L1, Hellinger, Jensen-Shannon.
+    // Columns: rows (expected over all draws of the split), share, L1, Hellinger, Jensen-Shannon.
     let expected =
         [(60_445.0, 0.640, 0.4195, 0.248, 0.068), (34_035.0, 0.360, 0.745, 0.464, 0.228)];
     for (worker, (rows, share, l1, hellinger, jensen_shannon)) in skew.workers.iter().zip(expected)

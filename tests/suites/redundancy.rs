@@ -1,5 +1,5 @@
-//! Gradient coding and partial gradients: whoever is late or lost, the parameters are those of BSP
-//! with everybody.
+//! Gradient coding and partial gradients: with late or lost workers, the parameters equal those of
+//! BSP with all workers.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -17,7 +17,7 @@ use pstrain_roles::node::{Event, Server};
 use pstrain_tests::{Dealt, Toy, faults_of, run_dealt, sequential_bsp};
 use pstrain_wire::worker::EndReason;
 
-/// A job of so many workers, whose partitions are not all of the same size.
+/// A job with partitions of unequal sizes.
 fn toy(workers: u32, redundancy: &str) -> Toy {
     let mut toy = Toy::new(workers, 203);
     toy.job.redundancy = redundancy.parse().unwrap();
@@ -28,20 +28,20 @@ fn bits(parameters: &[f32]) -> Vec<u32> {
     parameters.iter().map(|value| value.to_bits()).collect()
 }
 
-/// How far parameters are from those of BSP, in proportion to the largest.
+/// Returns the largest deviation from the BSP parameters, relative to the largest of them.
 fn distance(parameters: &[f32], reference: &[f32]) -> f32 {
     let largest = reference.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     let apart = parameters.iter().zip(reference).map(|(a, b)| (a - b).abs());
     apart.fold(0.0, f32::max) / largest
 }
 
-/// Machines on which now this one is slow, now that one.
+/// Machines that are slow at random times.
 const UNRELIABLE: &str = "straggler:2ms,60ms,0.3,0.5 2.factor=3";
-/// Rounding, over a run of a few dozen updates.
+/// Bound of the rounding errors over a run of a few dozen updates.
 const ROUNDING: f32 = 1e-4;
 
 #[test]
-fn coded_rounds_are_those_of_bsp() {
+fn gradient_coding_computes_the_rounds_of_bsp_up_to_rounding() {
     for (workers, redundancy) in [
         (4, "fractional:1"),
         (6, "fractional:2"),
@@ -76,7 +76,7 @@ fn coded_rounds_are_those_of_bsp() {
 }
 
 #[test]
-fn without_redundancy_it_is_bsp_bit_for_bit() {
+fn redundancy_of_degree_zero_equals_bsp_bit_for_bit() {
     for workers in [1, 2, 4] {
         for redundancy in ["fractional:0", "cyclic:0", "partial:1"] {
             let toy = toy(workers, redundancy);
@@ -91,7 +91,7 @@ fn without_redundancy_it_is_bsp_bit_for_bit() {
 }
 
 #[test]
-fn partial_gradients_make_the_rounds_of_bsp_bit_for_bit() {
+fn partial_gradients_compute_the_rounds_of_bsp_bit_for_bit() {
     for (workers, tasks) in [(2, 2), (3, 2), (4, 2), (4, 4), (5, 3)] {
         for exchange in [Exchange::Combined, Exchange::Separate] {
             let mut toy = toy(workers, &format!("partial:{tasks}"));
@@ -109,7 +109,7 @@ fn partial_gradients_make_the_rounds_of_bsp_bit_for_bit() {
     }
 }
 
-/// Every update has one gradient of each partition, of the mini-batch of that round.
+/// Checks that every update has one gradient of each partition, of that round's mini-batch.
 fn each_partition_once(result: &Dealt, workers: u32) {
     let mut parts = Vec::new();
     let mut round = 0;
@@ -130,7 +130,7 @@ fn each_partition_once(result: &Dealt, workers: u32) {
     }
 }
 
-/// Times between updates, from the second on.
+/// Returns the times between updates, from the second update on.
 fn rounds(result: &Dealt) -> Vec<Duration> {
     let updated =
         |(at, event): &(Time, Event)| matches!(event, Event::Updated { .. }).then_some(*at);
@@ -139,16 +139,16 @@ fn rounds(result: &Dealt) -> Vec<Duration> {
 }
 
 #[test]
-fn a_slow_worker_costs_nothing_but_the_redundancy() {
+fn a_slow_worker_costs_only_the_redundant_work() {
     let ms = Duration::from_millis;
     for (redundancy, slow, round) in [
-        // 1 ms there and back, and 10 ms a mini-batch; all wait for the slow one.
+        // 1 ms each way and 10 ms a mini-batch; all workers wait for the slow one.
         ("none", "1.factor=20", 202),
-        // Two partitions each, and nobody waits.
+        // Two partitions for each worker, and no waiting.
         ("cyclic:1", "1.factor=20", 22),
         ("fractional:1", "1.factor=20", 22),
         ("cyclic:2", "1.factor=20 4.factor=50", 32),
-        // Whoever computes the slow one's partition after its own is the last.
+        // The last worker is the one that computes the slow worker's partition after its own.
         ("partial:2", "1.factor=20", 22),
         ("partial:2", "1.factor=1.5", 17),
     ] {
@@ -163,9 +163,9 @@ fn a_slow_worker_costs_nothing_but_the_redundancy() {
 }
 
 #[test]
-fn a_late_gradient_is_dropped_and_its_worker_begins_the_next_round() {
+fn a_late_gradient_is_dropped_and_its_worker_starts_the_next_round() {
     let result = run_dealt(&toy(4, "fractional:1"), "delay=1ms", "10ms 1.factor=1.3", "none");
-    // Worker 1 needs 26 ms where worker 2 needs 20: it is told to begin anew each time.
+    // Worker 1 needs 26 ms, worker 2 only 20 ms: worker 1 is sent the next round each time.
     let from_first = result
         .events
         .iter()
@@ -176,7 +176,8 @@ fn a_late_gradient_is_dropped_and_its_worker_begins_the_next_round() {
         .iter()
         .filter(|(_, event)| matches!(event, Event::Superseded { worker, .. } if worker.0 == 0));
     assert!(superseded.count() as u64 >= result.point.version.0 - 2);
-    // Two that are equally fast come at the same time, and one of them is enough.
+    // Two equally fast workers finish at the same time, and one gradient of each partition
+    // suffices.
     let redundant = |(_, event): &&(Time, Event)| {
         matches!(event, Event::Dropped { reason: DropReason::Redundant | DropReason::Stale, .. })
     };
@@ -184,7 +185,7 @@ fn a_late_gradient_is_dropped_and_its_worker_begins_the_next_round() {
 }
 
 #[test]
-fn a_lost_worker_is_not_missed() {
+fn a_lost_worker_within_the_tolerance_changes_nothing() {
     for redundancy in ["cyclic:1", "fractional:1", "partial:2"] {
         let toy = toy(4, redundancy);
         let reference = sequential_bsp(&toy);
@@ -198,7 +199,7 @@ fn a_lost_worker_is_not_missed() {
 }
 
 #[test]
-fn more_lost_than_may_be_missing_are_waited_for() {
+fn more_lost_workers_than_tolerated_pause_the_run() {
     for (redundancy, faults) in [
         ("cyclic:1", "1.crash@60ms 2.crash@70ms 2.restart@20s"),
         ("fractional:1", "3.crash@60ms 4.crash@70ms 4.restart@20s"),
@@ -214,7 +215,7 @@ fn more_lost_than_may_be_missing_are_waited_for() {
             |event: &Event| matches!(event, Event::Paused { present, needed } if needed > present);
         assert!(has(paused) && has(|event| matches!(event, Event::Unpaused)), "{redundancy}");
     }
-    // If nobody comes, the run ends in good order.
+    // If no worker returns, the run ends in order.
     let result =
         run_dealt(&toy(4, "fractional:1"), "delay=1ms", "5ms", "3.crash@60ms 4.crash@70ms");
     assert_eq!(result.reason, EndReason::TooFewWorkers { present: 2, needed: 3 });
@@ -224,7 +225,7 @@ fn more_lost_than_may_be_missing_are_waited_for() {
 const LATER: Switch = Switch { to: ConsistencySpec::Asp, at: SwitchAt::Version(Version(10)) };
 
 #[test]
-fn redundancy_is_refused_where_it_has_no_place() {
+fn redundancy_is_refused_with_incompatible_settings() {
     let told = |change: &dyn Fn(&mut Toy)| {
         let mut toy = toy(6, "cyclic:1");
         change(&mut toy);
@@ -247,9 +248,9 @@ fn redundancy_is_refused_where_it_has_no_place() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Deaths, returns, cuts, repeated messages, slow machines: the parameters stay the same.
+    /// Deaths, returns, cuts, repeated messages and slow machines do not change the parameters.
     #[test]
-    fn whatever_happens_the_result_is_that_of_bsp(
+    fn under_random_faults_the_result_equals_bsp(
         workers in 2_u32..6,
         kind in 0_u32..3,
         degree in 1_u32..4,

@@ -33,10 +33,10 @@ use pstrain_transports::{
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Limits, Message};
 
-/// Longer than any of this takes unless it hangs.
+/// Time limit of a training; only a hang takes this long.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The job of the reference task over `data`.
+/// Returns the job of the reference task on `data`.
 fn job(data: &Prepared, aggregation: Aggregation) -> Job {
     Job {
         name: "reference".into(),
@@ -70,7 +70,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
     }
 }
 
-/// Trains over the in-memory transport; the accuracy on the held-out rows, in per cent.
+/// Trains over the in-memory transport; returns the accuracy on the held-out rows in per cent.
 fn accuracy(source: &Source, partition: PartitionSpec, aggregation: Aggregation) -> f64 {
     let settings = Settings { partition, ..Settings::default() };
     let data = Arc::new(Prepared::load(source, &settings).unwrap());
@@ -82,7 +82,8 @@ fn accuracy(source: &Source, partition: PartitionSpec, aggregation: Aggregation)
     100.0 * evaluated.accuracy()
 }
 
-/// The parameters at the end of a run with one thread per worker, of which one may lie.
+/// Trains with one thread per worker, one of which may send corrupt gradients; returns the
+/// parameters.
 fn train(job: Job, data: &Arc<Prepared>, liar: Option<WorkerId>) -> Arc<Vec<f32>> {
     let hub = MemoryHub::new();
     let mut transport = hub.server();
@@ -109,7 +110,7 @@ fn train(job: Job, data: &Arc<Prepared>, liar: Option<WorkerId>) -> Arc<Vec<f32>
     Arc::clone(server.parameters())
 }
 
-/// A worker's transport, which sends nonsense in the place of gradients if it lies.
+/// Transport of a worker that, if `lies`, replaces each gradient with huge values.
 struct Liar {
     transport: MemoryTransport,
     lies: bool,
@@ -158,7 +159,7 @@ impl Transport for Liar {
     }
 }
 
-/// A worker, from its first dial to its goodbye.
+/// Drives a worker from its first dial to its goodbye.
 fn work(worker: WorkerId, mut transport: Liar, data: Arc<Prepared>) -> EndReason {
     let config = WorkerConfig {
         name: format!("test-{worker}"),
@@ -177,12 +178,12 @@ fn work(worker: WorkerId, mut transport: Liar, data: Arc<Prepared>) -> EndReason
     drive(&mut node, &mut transport, &mut services, &mailbox).unwrap().unwrap()
 }
 
-/// The real data set.
+/// Returns the real data set.
 fn real() -> Source {
     Source::File(real_data("nsl-kdd"))
 }
 
-/// The accuracy on the real data set with IID partitions; trained once for all tests.
+/// Accuracy on the real data set with IID partitions; trained once for all tests.
 static IID: LazyLock<f64> =
     LazyLock::new(|| accuracy(&real(), PartitionSpec::Iid, Aggregation::Mean));
 
@@ -193,16 +194,16 @@ fn the_real_data_set_is_learned() {
 }
 
 #[test]
-fn the_shipped_synthetic_data_are_about_as_hard() {
+fn the_shipped_synthetic_data_are_about_as_hard_as_the_real_data() {
     let source = Source::Synthetic { rows: DEFAULT_ROWS, seed: 1 };
     let synthetic = accuracy(&source, PartitionSpec::Iid, Aggregation::Mean);
-    // Without the real data set, the accuracy that it is known to reach stands for it.
+    // Without the real data set, its known accuracy stands in.
     let real = if cfg!(nsl_kdd) { *IID } else { 96.7 };
     assert!((synthetic - real).abs() <= 3.0, "synthetic {synthetic:.2} %, real {real:.2} %");
 }
 
 #[test]
-fn a_worker_that_sends_nonsense_does_not_stop_the_others_from_learning() {
+fn robust_aggregations_learn_despite_a_byzantine_worker() {
     let source = Source::Synthetic { rows: DEFAULT_ROWS, seed: 1 };
     let settings = Settings { workers: 5, ..Settings::default() };
     let data = Arc::new(Prepared::load(&source, &settings).unwrap());
@@ -226,7 +227,7 @@ fn a_worker_that_sends_nonsense_does_not_stop_the_others_from_learning() {
         let robust = accuracy(aggregation, None, liar);
         assert!(honest - robust <= 2.0, "{aggregation}: {robust:.2} %, honest {honest:.2} %");
     }
-    // A bound on what each may do keeps the run alive, though not undisturbed.
+    // Clipping the contributions keeps the run alive, though not undisturbed.
     accuracy(Aggregation::Mean, Some(0.1), liar);
 }
 
@@ -240,7 +241,7 @@ fn the_papers_non_iid_split_costs_bsp_less_than_a_point() {
 
 #[test]
 #[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
-fn summed_gradients_learn_as_well_at_twice_the_pace() {
+fn summed_gradients_reach_the_accuracy_of_the_mean() {
     let sum = accuracy(&real(), PartitionSpec::Iid, Aggregation::Sum);
     assert!(sum >= 96.3, "{sum:.2} %");
 }

@@ -1,5 +1,5 @@
-//! A server and its standby: killed, stopped and cut off at random, they do what one server does
-//! that nothing happens to.
+//! A server and its standby under random crashes, stops and cuts: the run equals one undisturbed
+//! server's.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ fn toy(workers: u32, seed: u64) -> Toy {
     toy
 }
 
-/// Runs the schedules of a test that has `whole` of them, of each of some sizes.
+/// Runs the schedules of a test that has `whole` of them, with one to four workers.
 fn schedules(whole: u64, look: impl FnMut(&Toy, u64, &Replicated), mode: ConsistencySpec) -> Ran {
     disturbed(Disturbances::One, 1, whole, look, mode)
 }
 
-/// The same with other disturbances, and `servers`.
+/// Like [`schedules`], with other disturbances and number of servers.
 fn disturbed(
     disturbances: Disturbances,
     servers: u32,
@@ -46,7 +46,7 @@ fn disturbed(
     })
 }
 
-/// How often a server took over, went on alone or found that another leads.
+/// Counts of takeovers, continuations without a standby, deposed servers and pushes without values.
 #[derive(Debug, Default)]
 struct Came {
     takeovers: u64,
@@ -63,19 +63,19 @@ impl Came {
         self.bare += done.bare;
     }
 
-    /// Asserts that each came up more often than this.
+    /// Checks that each count exceeds its minimum, so that the schedules test what they should.
     #[track_caller]
     fn check(&self, ran: Ran, takeovers: u64, alone: u64, deposed: u64) {
         ran.expect_above(takeovers, self.takeovers, "takeovers");
         ran.expect_above(alone, self.alone, "servers that went on alone");
         ran.expect_above(deposed, self.deposed, "servers that were deposed");
-        // Half of the schedules send them so, where there is more than one worker.
+        // Half of the schedules with more than one worker replicate pushes without values.
         ran.expect_above(20 * takeovers, self.bare, "pushes without values");
     }
 }
 
 #[test]
-fn whatever_befalls_them_bsp_comes_to_the_same_parameters() {
+fn under_random_disturbances_bsp_ends_at_the_same_parameters() {
     let mut came = Came::default();
     let look = |toy: &Toy, seed: u64, done: &Replicated| {
         let calm = run_replicated(toy, Disturbances::None, seed);
@@ -89,9 +89,9 @@ fn whatever_befalls_them_bsp_comes_to_the_same_parameters() {
     came.check(ran, 400, 200, 20);
 }
 
-/// The standbys of servers that do not coordinate are sent each push.
+/// Standbys of servers that do not coordinate receive each push.
 #[test]
-fn a_standby_is_sent_one_gradient_for_each_update_or_for_each_push() {
+fn a_standby_receives_one_gradient_per_update_or_per_push() {
     for servers in [1, 2] {
         let mut bare = 0;
         let look = |toy: &Toy, seed: u64, done: &Replicated| {
@@ -101,9 +101,9 @@ fn a_standby_is_sent_one_gradient_for_each_update_or_for_each_push() {
                 Replicate::Updates => updates,
             };
             let all = coordinator + u64::from(servers - 1) * pushes;
-            // One may have its standby in the course of the first round, of several servers of the
-            // first rounds, and parameters of others come for each evaluation while a round is
-            // open.
+            // A standby may join during the first round (with several servers, the first two
+            // rounds), and the parameters of other servers arrive for each evaluation while a round
+            // is open.
             let rounds = if servers == 1 { 1 } else { 2 + u64::from(toy.job.budget.epochs) };
             let may_differ = rounds * u64::from(toy.job.membership.workers);
             let sent = done.replicated;
@@ -117,9 +117,9 @@ fn a_standby_is_sent_one_gradient_for_each_update_or_for_each_push() {
     }
 }
 
-/// What an update goes by, beside the sum of its gradients.
+/// All inputs of an update other than the sum of its gradients.
 #[test]
-fn whatever_updates_go_by_bsp_comes_to_the_same_parameters() {
+fn with_every_aggregation_and_weighting_rule_bsp_ends_at_the_same_parameters() {
     let all: [fn(&mut Job); 9] = [
         |job| job.aggregation = Aggregation::Sum,
         |job| job.aggregation = Aggregation::Median,
@@ -152,7 +152,7 @@ fn whatever_updates_go_by_bsp_comes_to_the_same_parameters() {
     assert!(takeovers > 150, "{takeovers}");
 }
 
-/// Any of so many servers is disturbed.
+/// Runs schedules in which any of several servers is disturbed.
 fn several_servers(servers: u32, whole: u64) {
     let mut came = Came::default();
     let look = |toy: &Toy, seed: u64, done: &Replicated| {
@@ -168,18 +168,18 @@ fn several_servers(servers: u32, whole: u64) {
 }
 
 #[test]
-fn whatever_befalls_two_servers_bsp_comes_to_the_parameters_of_one() {
+fn under_random_disturbances_two_servers_end_at_the_parameters_of_one() {
     several_servers(2, 400);
 }
 
 #[test]
-fn whatever_befalls_three_servers_bsp_comes_to_the_parameters_of_one() {
+fn under_random_disturbances_three_servers_end_at_the_parameters_of_one() {
     several_servers(3, 400);
 }
 
-/// Each of them may have a standby, also one that came later.
+/// Each server may have a standby, including servers that joined later.
 #[test]
-fn servers_come_and_go_whatever_befalls_them_and_bsp_comes_to_the_same_parameters() {
+fn servers_join_and_leave_under_random_disturbances_and_bsp_ends_at_the_same_parameters() {
     for disturbances in [Disturbances::One, Disturbances::Crashes] {
         let (mut came, mut moves) = (Came::default(), 0);
         let describe = |_| format!("{disturbances:?}");
@@ -201,7 +201,7 @@ fn servers_come_and_go_whatever_befalls_them_and_bsp_comes_to_the_same_parameter
     }
 }
 
-/// The run ends on account of the worker then.
+/// A lost lease would end the run, since `on_loss` is `Stop`.
 #[test]
 fn no_worker_loses_its_lease_while_another_server_is_away() {
     let describe = |_| String::from("a server is away");
@@ -215,14 +215,14 @@ fn no_worker_loses_its_lease_while_another_server_is_away() {
     });
 }
 
-/// The least and the most of some times, in leases.
+/// Returns the minimum and maximum of some times, in leases.
 fn range(times: impl Iterator<Item = Duration>, lease: Duration) -> (f64, f64) {
     let leases = times.map(|time| time.as_secs_f64() / lease.as_secs_f64());
     leases.fold((f64::INFINITY, 0.0), |(least, most), it| (it.min(least), it.max(most)))
 }
 
 #[test]
-fn any_server_is_replaced_within_a_lease_whatever_befalls_it() {
+fn a_killed_stopped_or_cut_off_server_is_replaced_within_a_lease() {
     let lease = toy(1, 0).job.membership.lease;
     let mut all: Vec<(u64, Replaced)> = Vec::new();
     let look = |_: &Toy, seed: u64, done: &Replicated| {
@@ -241,8 +241,7 @@ fn any_server_is_replaced_within_a_lease_whatever_befalls_it() {
             ran.expect_above(10, count as u64, &format!("{fate:?}, coordinated: {coordinated}"));
         }
     }
-    // Workers come to a standby after a pause, and some messages go there and back, one after the
-    // other.
+    // Workers contact a standby after a pause; then some messages go back and forth in sequence.
     let pause = Duration::from_millis(50);
     let is_late = |(_, it): &&(u64, Replaced)| it.led > lease + pause + it.delay * 24;
     let late: Vec<_> = all.iter().filter(is_late).collect();
@@ -250,7 +249,7 @@ fn any_server_is_replaced_within_a_lease_whatever_befalls_it() {
 }
 
 #[test]
-fn a_standby_that_is_back_at_once_follows_its_primary_again_over_any_link() {
+fn a_standby_with_a_brief_cut_follows_its_primary_again_over_any_link() {
     let mut asked = 0;
     let look = |_: &Toy, _: u64, done: &Replicated| asked += done.asked;
     disturbed(Disturbances::Blinks, 2, 120, look, ConsistencySpec::Bsp);
@@ -258,7 +257,7 @@ fn a_standby_that_is_back_at_once_follows_its_primary_again_over_any_link() {
 }
 
 #[test]
-fn servers_that_keep_a_log_and_crash_both_at_a_time_come_to_the_same_parameters() {
+fn a_primary_and_standby_with_logs_that_both_crash_end_at_the_same_parameters() {
     for servers in [1, 2] {
         let (mut takeovers, mut deposed) = (0, 0);
         let look = |toy: &Toy, seed: u64, done: &Replicated| {
@@ -275,9 +274,9 @@ fn servers_that_keep_a_log_and_crash_both_at_a_time_come_to_the_same_parameters(
     }
 }
 
-/// Neither has gone on without the other then, so that the other can.
+/// Neither server has continued without the other yet, so the survivor may.
 #[test]
-fn a_server_that_dies_while_it_asks_for_promises_is_done_without() {
+fn if_a_server_dies_while_it_collects_votes_the_other_continues() {
     for seed in 0..60 {
         let mut toy = toy(1 + (seed % 5) as u32, seed / 5);
         toy.job.mode = Mode::of(ConsistencySpec::Bsp);
@@ -295,9 +294,9 @@ fn a_server_that_dies_while_it_asks_for_promises_is_done_without() {
     }
 }
 
-/// Whoever was bound to it is not any more.
+/// Workers that had voted for the dead server to continue alone are no longer bound.
 #[test]
-fn a_server_that_dies_when_its_standby_is_back_is_done_without() {
+fn a_server_that_dies_when_its_standby_returns_is_replaced() {
     let mut returns = 0;
     let look = |toy: &Toy, seed: u64, done: &Replicated| {
         let calm = run_replicated(toy, Disturbances::None, seed);
@@ -310,7 +309,7 @@ fn a_server_that_dies_when_its_standby_is_back_is_done_without() {
 }
 
 #[test]
-fn whatever_befalls_them_each_mini_batch_counts_once() {
+fn under_random_disturbances_each_mini_batch_counts_once() {
     let consistencies = [
         ConsistencySpec::Asp,
         ConsistencySpec::Ssp { slack: 2 },
@@ -325,7 +324,7 @@ fn whatever_befalls_them_each_mini_batch_counts_once() {
             let Ledger { assigned, applied, discarded, lost, outstanding } = done.ledger;
             assert_eq!(assigned, applied + discarded + lost, "seed {seed}");
             assert_eq!((applied, outstanding), (calm.ledger.applied, 0), "seed {seed}");
-            // What is under way when the budget is used up comes too late: one of each worker.
+            // Gradients in flight when the budget is used up are too late: one per worker.
             let workers = u64::from(toy.job.membership.workers);
             assert!(discarded <= workers, "seed {seed}: {discarded}");
             takeovers += done.takeovers;

@@ -1,5 +1,5 @@
-//! Nodes that are neither server nor worker: three members of a ring that pass a token on, over the
-//! simulator, memory and TCP.
+//! The drivers run other nodes than servers and workers: a ring of three members passes a token,
+//! over the simulator, memory and TCP.
 
 use std::thread;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use pstrain_wire::Message;
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 const MEMBERS: u64 = 3;
-/// Times that the token is passed on.
+/// Number of times that the token is passed on.
 const HOPS: u64 = 30;
 
-/// A member of a ring. The token is the number of times that it has been passed on.
+/// A member of the ring. The token's value is the number of times that it has been passed on.
 #[derive(Debug)]
 struct Member {
     next: Target,
     connection: Option<PeerId>,
     /// The token, until the next member is connected.
     token: Option<u64>,
-    /// Tokens that were received.
+    /// Tokens received, in order.
     received: Vec<u64>,
 }
 
 impl Member {
-    /// A member that dials `next`; the first one has the token.
+    /// Creates a member that dials `next`; the first member holds the token.
     const fn new(next: Target, is_first: bool) -> Self {
         let token = if is_first { Some(0) } else { None };
         Self { next, connection: None, token, received: Vec::new() }
@@ -73,7 +73,7 @@ impl Node for Member {
     }
 }
 
-/// The tokens that a member of the ring receives.
+/// Returns the tokens that a member receives.
 fn tokens_of(member: u64) -> Vec<u64> {
     (1..=HOPS).filter(|token| token % MEMBERS == member).collect()
 }
@@ -113,7 +113,7 @@ fn pass_round<T: Transport + Send + 'static>(members: Vec<(Member, T)>) {
 }
 
 #[test]
-fn a_token_goes_round_in_memory() {
+fn a_token_goes_round_the_ring_in_memory() {
     let hub = MemoryHub::new();
     let address = |name: &str| Target::Address(name.into());
     pass_round(vec![
@@ -124,7 +124,7 @@ fn a_token_goes_round_in_memory() {
 }
 
 #[test]
-fn a_token_goes_round_over_tcp() {
+fn a_token_goes_round_the_ring_over_tcp() {
     let any: Address = "127.0.0.1:0".parse().unwrap();
     let transports: Vec<_> = (0..MEMBERS).map(|_| SocketTransport::listen(&any).unwrap()).collect();
     let address = |it: &SocketTransport| Target::Address(it.local_address().unwrap().to_string());
@@ -135,7 +135,7 @@ fn a_token_goes_round_over_tcp() {
     pass_round(members.zip(transports).collect());
 }
 
-/// A ring in virtual time: the address of a member is its number.
+/// Environment in virtual time, in which a member's address is its number.
 struct Ring;
 
 impl Environment<Member> for Ring {
@@ -166,8 +166,8 @@ fn a_token_goes_round_in_virtual_time_and_each_hop_takes_the_delay_of_its_link()
     while processes.iter().any(|process| simulation.runs(*process)) {
         simulation.step().unwrap();
     }
-    // Only the way up has a delay. The first lap waits for the connection of the third member,
-    // which is up after 100 ms, and ends 100 ms later.
+    // Only the uplinks have a delay. The first lap waits 100 ms for the connection of the third
+    // member and ends 100 ms later.
     let lap = Duration::from_millis(111);
     let first = Duration::from_millis(200);
     assert_eq!(simulation.now(), Time::ZERO + first + lap * (HOPS / MEMBERS - 1) as u32);

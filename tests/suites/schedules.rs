@@ -1,6 +1,7 @@
-//! The server and its workers under thousands of random schedules, in virtual time.
+//! Server and workers under thousands of random schedules in virtual time, with all invariants
+//! checked.
 //!
-//! How many, and which: [`pstrain_tests::for_seeds`].
+//! [`pstrain_tests::for_seeds`] says which seeds run, and how many.
 
 mod by_hand;
 mod called_off;
@@ -26,7 +27,7 @@ use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, Ran, kind_of_policy};
 use pstrain_wire::worker::EndReason;
 
-/// Seeds of the largest test.
+/// Number of seeds of the largest test.
 const LARGEST: u64 = 12_000;
 
 /// Runs `check` on the seeds of a test that has `whole` of them.
@@ -40,7 +41,7 @@ fn bits(aftermath: &Aftermath) -> Vec<u32> {
 }
 
 #[test]
-fn whatever_happens_the_invariants_hold_and_the_run_ends() {
+fn under_random_faults_the_invariants_hold_and_the_run_ends() {
     let seen = RefCell::new(BTreeSet::new());
     let ran = for_seeds(LARGEST, |seed| {
         let aftermath = let_happen(&Settings::draw(seed));
@@ -72,7 +73,7 @@ fn whatever_happens_the_invariants_hold_and_the_run_ends() {
     ran.expect_each(kinds.into_iter().chain(POLICIES), |word| seen.borrow().contains(word));
 }
 
-/// The kind of an event, as far as it tells two courses of a run apart.
+/// Returns the kind of an event, in enough detail to distinguish the outcomes that must occur.
 fn kind_of(event: &Event) -> String {
     let text = match event {
         Event::Joined { resumed, .. } => {
@@ -87,7 +88,7 @@ fn kind_of(event: &Event) -> String {
 }
 
 #[test]
-fn a_server_that_crashes_at_any_time_goes_on_as_if_it_had_not() {
+fn a_server_that_crashes_at_any_time_resumes_without_loss() {
     let crashes = Cell::new(0);
     let ran = for_seeds(LARGEST / 4, |seed| {
         let mut settings = Settings::draw(seed);
@@ -119,12 +120,12 @@ fn a_server_that_is_saved_and_restored_at_any_time_is_the_same_in_every_field() 
 }
 
 #[test]
-fn what_came_after_the_last_checkpoint_is_lost_as_a_whole() {
+fn everything_after_the_last_checkpoint_is_lost_as_a_whole() {
     go_back(of_all_kinds);
 }
 
 #[test]
-fn several_servers_go_back_together() {
+fn several_servers_go_back_to_the_same_checkpoint() {
     go_back(|seed| {
         let mut settings = of_all_kinds(seed);
         if seed % 4 == 1 {
@@ -135,7 +136,7 @@ fn several_servers_go_back_together() {
             settings = settings.measuring();
         }
         if seed % 7 == 0 {
-            settings = settings.with_moves(); // which are refused
+            settings = settings.with_moves(); // joins and leaves are refused
         }
         if seed % 11 < 3 {
             settings = settings.with_pushes();
@@ -144,7 +145,7 @@ fn several_servers_go_back_together() {
     });
 }
 
-/// Servers with these settings that crash, and have nothing but their checkpoints.
+/// Runs schedules whose servers crash and have only their checkpoints.
 fn go_back(draw: impl Fn(u64) -> Settings) {
     let (saves, crashes) = (Cell::new(0), Cell::new(0));
     let ran = for_seeds(LARGEST / 4, |seed| {
@@ -160,7 +161,7 @@ fn go_back(draw: impl Fn(u64) -> Settings) {
     ran.expect_above(1000, crashes.get(), "crashes");
 }
 
-/// Settings with whatever a server may have to remember.
+/// Draws settings that together cover all state that a server has to save.
 fn of_all_kinds(seed: u64) -> Settings {
     let settings = Settings::draw(seed).with_any_optimizer();
     match seed % 6 {
@@ -172,7 +173,7 @@ fn of_all_kinds(seed: u64) -> Settings {
 }
 
 #[test]
-fn several_servers_do_together_what_one_does() {
+fn several_servers_together_do_what_one_does() {
     let (several, crashes, measured) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let ran = for_seeds(LARGEST / 2, |seed| {
         let mut settings = Settings::draw(seed).with_servers(2 + (seed % 3) as u32);
@@ -242,7 +243,7 @@ fn without_faults_a_run_with_changing_modes_reaches_its_budget() {
 }
 
 #[test]
-fn what_auto_chooses_and_what_people_order_meanwhile_loses_and_mixes_nothing() {
+fn mode_changes_by_auto_and_by_orders_lose_and_mix_nothing() {
     let seen = RefCell::new(BTreeSet::new());
     let ran = for_seeds(LARGEST / 4, |seed| {
         let settings = match seed % 3 {
@@ -327,7 +328,7 @@ fn the_network_does_not_change_what_bsp_computes() {
 }
 
 #[test]
-fn going_from_bsp_to_what_is_bsp_by_another_name_changes_no_bit() {
+fn switching_from_bsp_to_equivalent_modes_changes_no_bit() {
     for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
@@ -349,7 +350,7 @@ fn going_from_bsp_to_what_is_bsp_by_another_name_changes_no_bit() {
 }
 
 #[test]
-fn going_to_asp_with_one_worker_stays_sequential() {
+fn switching_to_asp_with_one_worker_stays_sequential() {
     for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.membership.workers = 1;
@@ -366,7 +367,7 @@ fn going_to_asp_with_one_worker_stays_sequential() {
 }
 
 #[test]
-fn asp_staleness_adds_up_whatever_the_speeds() {
+fn asp_staleness_sums_to_the_updates_of_the_others_at_any_speeds() {
     for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Asp);
@@ -374,8 +375,8 @@ fn asp_staleness_adds_up_whatever_the_speeds() {
         settings.job.budget.kind = BudgetKind::Global;
         let aftermath = let_happen(&settings);
         for worker in 0..settings.job.membership.workers {
-            // The spans from pull to update of one worker follow each other without a gap, so
-            // its staleness is all the updates there were, but its own.
+            // The intervals from pull to update of one worker are contiguous, so its staleness sums
+            // up to the number of all updates except its own.
             let (mut sum, mut own, mut version, mut first, mut last) = (0, 0, 0, None, 0);
             for (_, event) in &aftermath.events {
                 match event {
@@ -397,7 +398,7 @@ fn asp_staleness_adds_up_whatever_the_speeds() {
 }
 
 #[test]
-fn equally_fast_asp_workers_have_a_mean_staleness_of_all_the_others() {
+fn equally_fast_asp_workers_have_a_mean_staleness_of_n_minus_1() {
     for_seeds(100, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Asp);
@@ -427,17 +428,17 @@ fn the_staleness_bound_of_ssp_is_attained() {
             |(_, event): &(_, Event)| matches!(event, Event::Applied { staleness: 3, .. });
         attained.set(attained.get() + u64::from(let_happen(&settings).events.iter().any(attains)));
     });
-    // A bound that is never attained checks little.
+    // A bound that is never attained would check little.
     ran.expect_above(0, attained.get(), "runs that attain it");
 }
 
 #[test]
-fn a_dead_worker_holds_the_others_up_for_a_lease_and_no_longer() {
+fn a_dead_worker_stalls_the_others_for_at_most_one_lease() {
     let held_up = Cell::new(0);
     let ran = for_seeds(1000, |seed| {
         let mut settings = Settings::draw(seed).with_one_death();
         settings.job.membership.on_loss = OnLoss::Continue;
-        // Those who have done their own passes would wait for the dead one's successor.
+        // Workers that have finished their own passes would wait for the dead worker's successor.
         settings.job.budget.kind = BudgetKind::Global;
         let lease = settings.job.membership.lease;
         let stall = let_happen(&settings).longest_stall;

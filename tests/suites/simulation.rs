@@ -1,5 +1,5 @@
-//! Virtual time, proved: the nodes of a run driven by `pstrain_transports::simulation`, with
-//! checkers outside the code under test looking on in every run.
+//! Tests of virtual time: runs driven by `pstrain_transports::simulation`, each observed by
+//! checkers that are independent of the code under test.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 

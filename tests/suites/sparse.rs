@@ -1,4 +1,4 @@
-//! Sparse models: working sets are a way for values to travel, and change no result.
+//! Sparse models: working sets only select the values that are sent, and change no result.
 
 mod blocks;
 
@@ -13,7 +13,7 @@ use pstrain_wire::worker::EndReason;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The reference knows nothing of working sets: its gradients have a value for every key.
+/// Compares with a reference without working sets, whose gradients have a value for every key.
 fn is_sequential(toy: &Toy, kinds: &[Kind]) {
     let reference = sequential_bsp(toy);
     assert!(reference.iter().any(|value| *value != 0.0));
@@ -21,7 +21,7 @@ fn is_sequential(toy: &Toy, kinds: &[Kind]) {
         let toy = toy.clone();
         let outcome = within(LIMIT, move || run_cluster(kind, &toy));
         assert_eq!(outcome.reason, EndReason::BudgetReached, "{kind:?}");
-        // As numbers: a sum that begins with nothing has no -0.
+        // Compared as numbers, not bits: an empty sum has no -0.
         assert_eq!(outcome.parameters.as_slice(), reference.as_slice(), "{kind:?}");
     }
 }
@@ -34,7 +34,7 @@ fn sparse_bsp_is_sequential_sgd_on_all_keys_over_every_transport() {
 }
 
 #[test]
-fn so_it_is_with_every_optimizer_and_proximal_step() {
+fn sparse_bsp_is_sequential_with_every_optimizer_and_proximal_step() {
     for optimizer in [OptimizerSpec::Sgd, OptimizerSpec::ADAGRAD, OptimizerSpec::ADAM] {
         let mut toy = Toy::sparse(3, 150);
         toy.job.update.optimizer = optimizer;
@@ -47,7 +47,7 @@ fn so_it_is_with_every_optimizer_and_proximal_step() {
 }
 
 #[test]
-fn so_it_is_with_separate_messages_and_examples_from_the_server() {
+fn sparse_bsp_is_sequential_with_separate_messages_and_examples_from_the_server() {
     let mut toy = Toy::sparse(3, 150);
     toy.job.exchange = Exchange::Separate;
     is_sequential(&toy, &Kind::ALL);
@@ -56,14 +56,14 @@ fn so_it_is_with_separate_messages_and_examples_from_the_server() {
 }
 
 #[test]
-fn parameters_that_are_not_sent_again_are_the_same() {
+fn omitting_unchanged_parameters_from_pulls_changes_nothing() {
     for mut toy in [Toy::sparse(3, 150), Toy::new(3, 150)] {
         toy.job.filters.pull = PullFilter::Changed { delta: 0.0 };
         is_sequential(&toy, &Kind::ALL);
     }
 }
 
-/// One worker alone: the server would not have moved what the filter leaves out.
+/// With one worker, the server would not have moved the parameters that the filter omits.
 #[test]
 fn the_kkt_filter_of_one_worker_changes_nothing() {
     let mut toy = Toy::sparse(1, 200);

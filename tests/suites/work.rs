@@ -1,4 +1,4 @@
-//! Mini-batches in proportion to speed: all are ready at once, and each example is used once a
+//! Mini-batches in proportion to speed: all workers finish at once, and each example is used once a
 //! pass.
 
 mod shards;
@@ -14,14 +14,14 @@ use pstrain_roles::node::{Event, Server};
 use pstrain_tests::{Dealt, Toy, faults_of, run_dealt};
 use pstrain_wire::worker::EndReason;
 
-/// A job of so many workers with mini-batches in proportion to speed.
+/// A job whose mini-batches are sized in proportion to the workers' speeds.
 fn toy(workers: u32, rows: usize, batch_size: u32) -> Toy {
     let mut toy = Toy::new(workers, rows);
     (toy.job.work, toy.job.batch_size) = (WorkSpec::Speed, batch_size);
     toy
 }
 
-/// When each update was made, and of how many examples.
+/// Returns the time of each update and its number of examples.
 fn updates(result: &Dealt) -> Vec<(Time, u64)> {
     let point = |(at, event): &(Time, Event)| match event {
         Event::Updated { point, .. } => Some((*at, point.samples)),
@@ -33,7 +33,7 @@ fn updates(result: &Dealt) -> Vec<(Time, u64)> {
 }
 
 #[test]
-fn equal_speeds_are_equal_work_bit_for_bit() {
+fn equal_speeds_give_equal_work_bit_for_bit() {
     for consistency in ["bsp", "ssp:2", "asp", "k-sync:2", "buffered:2"] {
         for aggregation in [Aggregation::Mean, Aggregation::Sum] {
             for exchange in [Exchange::Combined, Exchange::Separate] {
@@ -57,8 +57,8 @@ fn equal_speeds_are_equal_work_bit_for_bit() {
 }
 
 #[test]
-fn a_round_is_as_long_as_all_together_need() {
-    // A mini-batch of 64 takes 8 ms, of worker 1 four times as long, and 2 ms there and back.
+fn a_round_takes_the_time_that_all_workers_together_need() {
+    // A mini-batch of 64 takes 8 ms, four times as long on worker 1, and 2 ms there and back.
     let mut sized = toy(4, 16_000, 64);
     let mut equal = sized.clone();
     equal.job.work = WorkSpec::Equal;
@@ -73,23 +73,23 @@ fn a_round_is_as_long_as_all_together_need() {
             all[40].0 - all[39].0
         };
         assert_eq!(last(&equal), Duration::from_millis(34));
-        // 4 * 64 examples at speeds 1/4, 1, 1 and 1: 256 / 3.25 / 64 * 8 ms, to an example.
+        // 4 * 64 examples at speeds 1/4, 1, 1 and 1: 256 / 3.25 / 64 * 8 ms, to within one example.
         let (found, wanted) = (last(&sized).as_secs_f64(), 0.002 + 0.008 * 4.0 / 3.25);
         assert!((found - wanted).abs() < 0.0005, "{found} s, not {wanted} s");
     }
 }
 
 #[test]
-fn a_slow_link_makes_smaller_mini_batches_too() {
+fn a_slow_link_also_reduces_the_mini_batches() {
     let toy = toy(2, 16_000, 100);
     let all = updates(&run_dealt(&toy, "delay=1ms 1.delay=5ms", "10ms", "none"));
-    // 5 ms against 1 ms, and 100 examples take 10 ms: 20 examples make up for the difference.
+    // 5 ms against 1 ms, where 100 examples take 10 ms: 20 examples make up for the difference.
     let found = all[60].0 - all[59].0;
     assert!((found.as_secs_f64() - 0.013).abs() < 0.0002, "{found:?}");
 }
 
 #[test]
-fn speed_is_refused_where_it_has_no_place() {
+fn work_by_speed_is_refused_with_incompatible_settings() {
     let told = |change: &dyn Fn(&mut Toy)| {
         let mut toy = toy(4, 200, 8);
         change(&mut toy);
@@ -103,8 +103,8 @@ fn speed_is_refused_where_it_has_no_place() {
     assert!(large.starts_with("work = speed needs a batch-size"), "{large}");
 }
 
-/// That no example was applied twice in a pass of its worker, and all in turn but for so many
-/// mini-batches that were still to come back.
+/// Checks that no example was applied twice in a pass of its worker, and that all were applied in
+/// turn, except for `open` mini-batches in flight.
 fn each_example_once_a_pass(result: &Dealt, open: usize) {
     let mut applied: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
     for (_, event) in &result.events {
@@ -127,9 +127,9 @@ fn each_example_once_a_pass(result: &Dealt, open: usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Deaths, returns, cuts, repeated messages, machines that are slow now and then.
+    /// Deaths, returns, cuts, repeated messages, and machines that are slow at times.
     #[test]
-    fn whatever_happens_each_example_is_used_once_a_pass(
+    fn under_random_faults_each_example_is_used_once_a_pass(
         workers in 1_u32..6,
         consistency in prop::sample::select(vec!["bsp", "asp", "ssp:2", "k-sync:1", "backup:0"]),
         in_flight in 1_u32..3,

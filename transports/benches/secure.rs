@@ -1,8 +1,8 @@
-//! What security costs: pushes answered in a second between two threads over the loopback address,
-//! in plain text, with TLS and with a shared key, as a ratio to plain text.
+//! Cost of transport security: pushes answered per second between two threads over the loopback
+//! address, in plain text, with TLS and with a shared key, as a ratio to plain text.
 //!
-//! The modes take turns, so that whatever else the machine does meets all of them; of each the best
-//! is told. Ratios of one run can be compared, times of different runs cannot.
+//! The modes take turns, so that other load on the machine affects all of them; the best rate of
+//! each is printed. Compare ratios of one run, not times of different runs.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it finds")]
@@ -59,7 +59,7 @@ fn main() {
     }
 }
 
-/// A CA, and the folders of a server and a worker.
+/// Writes a CA and the folders of a server and a worker.
 fn certificates(place: &Path) {
     let key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::default();
@@ -102,7 +102,7 @@ fn push(bytes: usize) -> Message {
     Message::Push(Push::new(header, Arc::new(vec![0.5; bytes / 4])))
 }
 
-/// Pushes a second, of which each comes back before the next goes out.
+/// Returns the pushes per second; each comes back before the next is sent.
 fn rate(server: Security, worker: Security, bytes: usize) -> f64 {
     let here = "127.0.0.1:0".parse().unwrap();
     let mut server = SocketTransport::listen(&here).unwrap().secured(server);
@@ -112,7 +112,7 @@ fn rate(server: Security, worker: Security, bytes: usize) -> f64 {
             server.send(peer, message);
             true
         };
-        // The worker has nothing to say before the server expects as much as it will say.
+        // The worker sends nothing until the server has raised its limits for this connection.
         let ready = Message::Heartbeat(Heartbeat { incarnation: None });
         for_each(&mut server, answer, |server, peer| server.send(peer, ready.clone()));
     });
@@ -139,7 +139,7 @@ fn rate(server: Security, worker: Security, bytes: usize) -> f64 {
     rate
 }
 
-/// Serves a connection until it ends, or enough has come.
+/// Serves a connection until it ends, or `take` returns false.
 fn for_each(
     transport: &mut SocketTransport,
     mut take: impl FnMut(&mut SocketTransport, PeerId, Message) -> bool,

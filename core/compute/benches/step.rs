@@ -1,7 +1,9 @@
 //! One training step of the reference model, MLP 93-21-5: gradient of a mini-batch and plain
-//! gradient descent. `sparse` takes the one-hot columns as indices, as the trainer does; `dense`
-//! has every column as a value; `wide` is a network whose products fill the processor; `nalgebra`
-//! is the step of `dense` written with nalgebra's products, for comparison in the same run.
+//! gradient descent.
+//!
+//! `sparse` takes the one-hot columns as indices, as the trainer does; `dense` has every column as
+//! a value; `wide` is a network whose products fill the processor; `nalgebra` is the step of
+//! `dense` written with nalgebra's products, for comparison in the same run.
 //!
 //! `cargo bench -p pstrain-compute --features std --bench step`
 
@@ -16,7 +18,7 @@ const SPARSE: Shape = Shape { inputs: 93, dense: 9, hot: 3, classes: 5 };
 const DENSE: Shape = Shape { inputs: 93, dense: 93, hot: 0, classes: 5 };
 const HIDDEN: u32 = 21;
 const BATCHES: [usize; 3] = [32, 128, 1024];
-/// Mini-batches that take turns, so that the examples are not all in the nearest cache.
+/// Number of mini-batches that take turns, so that the examples are not all in the nearest cache.
 const ROUNDS: usize = 16;
 const LEARNING_RATE: f32 = 0.1;
 
@@ -24,8 +26,7 @@ fn main() {
     divan::main();
 }
 
-/// Examples of `shape` with values drawn at random; the one-hot columns are divided among the
-/// groups.
+/// Draws examples of `shape` at random; the one-hot columns are divided among the groups.
 fn examples(shape: Shape, count: usize) -> Examples {
     let mut rng = Stream::new(1).rng();
     let mut examples = Examples::new(shape);
@@ -76,7 +77,7 @@ fn wide(bencher: Bencher<'_, '_>, batch: usize) {
     step(bencher, DENSE, 512, batch);
 }
 
-/// The step as one would write it with nalgebra.
+/// The step as a user of nalgebra would write it.
 #[divan::bench(args = BATCHES)]
 fn nalgebra(bencher: Bencher<'_, '_>, batch: usize) {
     let examples = examples(DENSE, batch * ROUNDS);

@@ -1,9 +1,9 @@
-//! What a push costs the server under each rule, and under `auto`, as a multiple of what it costs
-//! when every gradient is an update as it is: combining it and updating the parameters, with plain
-//! gradient descent and eight workers that take turns.
+//! Cost of a push under each rule, and under `auto`, relative to plain ASP, where every gradient is
+//! an update with weight 1: combining it and updating the parameters, with plain gradient descent
+//! and eight workers that take turns.
 //!
-//! The rules take turns too, so that whatever else the machine does meets all of them; of each the
-//! median is told. Ratios of one run can be compared, times of different runs cannot.
+//! The rules take turns, too, so that other load on the machine affects all of them; the median of
+//! each is printed. Compare ratios of one run, not times of different runs.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it finds")]
@@ -34,7 +34,7 @@ struct Bench {
     looks: Snapshots,
     parameters: Arc<Vec<f32>>,
     version: u64,
-    /// Nanoseconds a push, of each turn.
+    /// Nanoseconds per push, for each turn.
     times: Vec<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Bench {
         }
     }
 
-    /// Takes `pushes` gradients, each an update.
+    /// Applies `pushes` gradients, each as an update.
     fn turn(&mut self, pushes: u64, gradients: &[Vec<f32>], base: &[f32]) {
         let begin = Instant::now();
         for _ in 0..pushes {

@@ -1,6 +1,6 @@
-//! Updates of large vectors by each optimiser, beside a loop that does nothing but stream through
-//! as much memory: bytes a second that are read or written. What is slower than the stream computes
-//! too much. And how long it takes to close a round.
+//! Updates of large vectors by each optimiser, in bytes read or written per second, compared with a
+//! loop that only streams through as much memory: an optimiser slower than the stream is bound by
+//! computation. Also the time to close a round.
 //!
 //! `cargo bench -p pstrain-policy --features std --bench update`
 
@@ -23,7 +23,7 @@ fn main() {
     divan::main();
 }
 
-/// Updates of `values` parameters that read or write `arrays` arrays.
+/// Updates `values` parameters; an update reads or writes `arrays` arrays.
 fn update(bencher: Bencher<'_, '_>, optimizer: OptimizerSpec, values: usize, arrays: usize) {
     let spec = UpdateSpec { optimizer, ..UpdateSpec::sgd(1e-6) };
     let Ok(mut updater) = Updater::new(&spec, values) else { return };
@@ -35,7 +35,7 @@ fn update(bencher: Bencher<'_, '_>, optimizer: OptimizerSpec, values: usize, arr
     });
 }
 
-/// Two arrays are read, one of them is written.
+/// Reads two arrays and writes one of them.
 #[divan::bench(args = SIZES)]
 fn stream(bencher: Bencher<'_, '_>, values: usize) {
     let (mut to, from) = (vec![0.5_f32; values], vec![0.25_f32; values]);
@@ -51,20 +51,20 @@ fn sgd(bencher: Bencher<'_, '_>, values: usize) {
     update(bencher, OptimizerSpec::Sgd, values, 3);
 }
 
-/// The velocity is read and written, too.
+/// Reads and writes the velocity in addition.
 #[divan::bench(args = SIZES)]
 fn momentum(bencher: Bencher<'_, '_>, values: usize) {
     update(bencher, OptimizerSpec::MOMENTUM, values, 5);
 }
 
-/// So are both moments.
+/// Reads and writes both moments in addition.
 #[divan::bench(args = SIZES)]
 fn adam(bencher: Bencher<'_, '_>, values: usize) {
     update(bencher, OptimizerSpec::ADAM, values, 7);
 }
 
-/// A round of so many gradients is closed, as a server does it: they are combined and applied.
-/// A gradient has 100 MB.
+/// Closes a round of `gradients` gradients as a server does: combines and applies them. A gradient
+/// has 100 MB.
 #[divan::bench(args = [2, 4, 8])]
 fn close(bencher: Bencher<'_, '_>, gradients: u32) {
     const VALUES: usize = SIZES[1];

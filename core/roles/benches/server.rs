@@ -1,11 +1,11 @@
-//! What a push costs the whole server under each rule and policy, but for the system calls: from
-//! the bytes that came to the bytes of the answer. That is checking and copying the frame, looking
-//! for values that are not finite, combining and updating, and the checksum of the parameters that
-//! go out. Plain gradient descent and eight workers that take turns.
+//! Cost of a push at the whole server under each rule and policy, without system calls: from the
+//! received bytes to the bytes of the answer. That includes checking and copying the frame, the
+//! check for non-finite values, combining and updating, and the checksum of the parameters that are
+//! sent. Plain gradient descent, and eight workers that take turns.
 //!
-//! The rules take turns too, so that whatever else the machine does meets all of them; of each the
-//! median is told, for the mean push of a turn. Ratios of one run can be compared, times of
-//! different runs cannot.
+//! The rules take turns, too, so that other load on the machine affects all of them; the median
+//! over the turns, of the mean push of a turn, is printed. Compare ratios of one run, not times of
+//! different runs.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it finds")]
@@ -70,20 +70,20 @@ fn job(mode: Mode, parameters: u32) -> Job {
     }
 }
 
-/// A server with its workers, whose gradients are there already.
+/// A server and its workers, whose gradients are prepared in advance.
 struct Bench {
     name: String,
     server: Server,
     decoders: Vec<Decoder>,
     spares: BufferPool,
-    /// What each worker was given last.
+    /// Header of the last parameters that each worker received.
     given: Vec<Option<ParametersHeader>>,
-    /// Bytes of the last answer's head; kept for its memory.
+    /// Head of the last answer; kept to reuse its memory.
     head: Vec<u8>,
     next: usize,
     now: Time,
     most_held: usize,
-    /// Nanoseconds a push, of each turn.
+    /// Nanoseconds per push, for each turn.
     times: Vec<f64>,
 }
 
@@ -121,7 +121,7 @@ impl Bench {
         bench
     }
 
-    /// Hands the server one input and encodes what it sends.
+    /// Handles one input and encodes the messages that the server sends.
     fn handle(&mut self, input: Input) {
         let mut out = Vec::new();
         self.now = self.now + TICK;
@@ -139,7 +139,7 @@ impl Bench {
         }
     }
 
-    /// Takes `pushes` gradients, of each worker that has something to do in turn.
+    /// Handles `pushes` gradients, one at a time, from the workers that hold parameters, in turn.
     fn turn(&mut self, pushes: u32, gradients: &[Arc<Vec<f32>>]) {
         let mut spent = Duration::ZERO;
         for _ in 0..pushes {
@@ -155,7 +155,7 @@ impl Bench {
             let (decoder, spares) = (&mut self.decoders[worker], &mut self.spares);
             let begin = Instant::now();
             let mut found = None;
-            // As much as a read of a socket gives.
+            // Chunks of the size of a socket read.
             for bytes in
                 [&head[..]].into_iter().chain(tail.parts()).flat_map(|part| part.chunks(256 * 1024))
             {
@@ -178,8 +178,8 @@ impl Bench {
 
 /// Time between two inputs.
 const TICK: Duration = Duration::from_millis(1);
-/// What a worker has for its gradient: all of the time is computing, and `auto` lets nobody have
-/// more under way.
+/// Reported computing time of a gradient: the worker computes all the time, so `auto` allows no
+/// further mini-batch in flight.
 const CYCLE: Duration = TICK.saturating_mul(WORKERS);
 
 const FIRST: pstrain_compute::id::Incarnation = pstrain_compute::id::Incarnation(1);

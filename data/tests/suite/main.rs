@@ -1,4 +1,4 @@
-//! Data as a user of the crate sees them: readers, prepared data, partitions.
+//! Integration tests of the crate's public API: readers, prepared data, partitions.
 
 mod partitions;
 mod prepared;

@@ -1,10 +1,10 @@
-//! Partitions give every training row to exactly one worker, and say what is wrong otherwise.
+//! Partitions assign every training row to exactly one worker; impossible ones return an error.
 
 use proptest::prelude::*;
 use pstrain_compute::rng::Stream;
 use pstrain_data::partition::{PartitionError, PartitionSpec, assign};
 
-/// Classes in about the shares of the reference task, in no particular order.
+/// Random class labels, with about the class shares of the reference task.
 fn labels(rows: usize) -> Vec<u16> {
     let mut rng = Stream::new(9).rng();
     let class = |draw| match draw {
@@ -38,7 +38,7 @@ fn any_spec(workers: u32) -> impl Strategy<Value = PartitionSpec> {
 
 proptest! {
     #[test]
-    fn every_row_has_one_worker_and_the_seed_decides_which(
+    fn every_row_has_one_worker_and_the_seed_determines_it(
         (workers, spec) in (1_u32..9).prop_flat_map(|workers| (Just(workers), any_spec(workers))),
         rows in 1_usize..2000,
         seed: u64,
@@ -52,7 +52,7 @@ proptest! {
                 prop_assert!(sizes(&owners, workers).iter().all(|&size| size > 0));
                 prop_assert_eq!(assign(&spec, &labels, workers, 1, stream), Ok(owners));
             }
-            // Few rows may not be enough for every worker; that is said, not hidden.
+            // Too few rows for every worker are an error, not an empty partition.
             Err(error) => prop_assert!(
                 !matches!(error, PartitionError::Parameter { .. } | PartitionError::Sizes { .. }),
                 "{error}"
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn the_papers_sides_hold_their_classes_only(workers in 2_u32..9, seed: u64) {
+    fn each_half_of_the_papers_split_holds_its_own_classes_only(workers in 2_u32..9, seed: u64) {
         let labels = labels(3000);
         let owners =
             assign(&PartitionSpec::PaperNonIid, &labels, workers, 1, Stream::new(seed)).unwrap();
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mix_of_1_is_the_papers_split(workers in 1_u32..6, seed: u64) {
+    fn a_mix_with_q_1_equals_the_papers_split(workers in 1_u32..6, seed: u64) {
         let labels = labels(500);
         let stream = Stream::new(seed);
         let mixed = assign(&PartitionSpec::Mix { q: 1.0 }, &labels, workers, 1, stream);
@@ -111,7 +111,7 @@ proptest! {
 }
 
 #[test]
-fn classes_go_to_the_workers_in_turn_and_are_shared_by_many() {
+fn by_class_assigns_classes_round_robin_and_shares_them_among_many_workers() {
     let labels = labels(5000);
     for (workers, owner_of) in [(1, [0; 5]), (2, [0, 1, 0, 1, 0]), (5, [0, 1, 2, 3, 4])] {
         let owners = assign(&PartitionSpec::ByClass, &labels, workers, 1, Stream::new(1)).unwrap();
@@ -126,7 +126,7 @@ fn classes_go_to_the_workers_in_turn_and_are_shared_by_many() {
 }
 
 #[test]
-fn a_mix_moves_the_rows_that_it_should() {
+fn a_mix_agrees_with_the_papers_split_on_the_expected_share_of_rows() {
     let labels = labels(20_000);
     let of = |spec| assign(&spec, &labels, 2, 1, Stream::new(4)).unwrap();
     let paper = of(PartitionSpec::PaperNonIid);
@@ -138,12 +138,12 @@ fn a_mix_moves_the_rows_that_it_should() {
 }
 
 #[test]
-fn a_dirichlet_draw_leaves_every_worker_the_minimum_or_says_that_it_cannot() {
+fn a_dirichlet_draw_gives_every_worker_the_minimum_or_fails() {
     let labels = labels(4000);
     let spec = PartitionSpec::Dirichlet { alpha: 0.1 };
     let owners = assign(&spec, &labels, 4, 300, Stream::new(2)).unwrap();
     assert!(sizes(&owners, 4).iter().all(|&size| size >= 300));
-    // Half of an even share is all that may be asked for.
+    // The minimum is capped at half of an even share.
     let spec = PartitionSpec::Dirichlet { alpha: 0.5 };
     let few = assign(&spec, &labels[..100], 4, 64, Stream::new(2)).unwrap();
     assert!(sizes(&few, 4).iter().all(|&size| size >= 12));
@@ -158,7 +158,7 @@ fn a_dirichlet_draw_leaves_every_worker_the_minimum_or_says_that_it_cannot() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told() {
+fn impossible_partitions_are_refused_with_the_reason() {
     let told = |spec: &str, rows, workers| {
         let spec: PartitionSpec = spec.parse().unwrap();
         assign(&spec, &labels(rows), workers, 1, Stream::new(1)).unwrap_err().to_string()

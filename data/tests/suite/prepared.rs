@@ -1,4 +1,4 @@
-//! Server and workers prepare the same data, whatever way the records come.
+//! Server and workers prepare identical data, whatever the source of the records.
 
 #![expect(clippy::unwrap_used, reason = "a failing helper fails its test")]
 
@@ -22,7 +22,7 @@ fn settings(recipe: RecipeName, partition: &str, workers: u32) -> Settings {
 }
 
 #[test]
-fn a_worker_gets_the_servers_partition_bit_for_bit() {
+fn a_worker_prepares_the_servers_partition_bit_for_bit() {
     for (recipe, partition, workers) in [
         (RecipeName::NslKdd93, "iid", 3),
         (RecipeName::NslKdd93, "paper-non-iid", 2),
@@ -41,7 +41,7 @@ fn a_worker_gets_the_servers_partition_bit_for_bit() {
             assert_eq!(fingerprint, server.fingerprint);
             rows += mine[0].len();
         }
-        // Several come in the order asked for.
+        // Several partitions are returned in the requested order.
         let (both, _) = spec.prepare_parts(&source(), &[PartId(1), PartId(0)]).unwrap();
         assert_eq!(both, [1, 0].map(|part| server.partition(PartId(part))));
         assert_eq!(rows, server.train.len());
@@ -50,7 +50,7 @@ fn a_worker_gets_the_servers_partition_bit_for_bit() {
 }
 
 #[test]
-fn an_outline_is_all_but_the_rows_to_train_on_bit_for_bit() {
+fn an_outline_equals_the_prepared_data_without_the_training_rows_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
     fs::write(&path, "1 3:0.5 7:1\n-1 2:1\n".repeat(50)).unwrap();
@@ -85,7 +85,7 @@ fn an_outline_is_all_but_the_rows_to_train_on_bit_for_bit() {
 }
 
 #[test]
-fn other_rows_to_evaluate_on_are_encoded_alike_and_change_nothing_that_is_trained_on() {
+fn separate_evaluation_rows_are_encoded_alike_and_leave_the_training_rows_unchanged() {
     let given = Source::Synthetic { rows: 300, seed: 9 };
     let held_out = Prepared::load(&source(), &Settings::default()).unwrap();
     let rows = &held_out.evaluation_rows;
@@ -104,7 +104,7 @@ fn other_rows_to_evaluate_on_are_encoded_alike_and_change_nothing_that_is_traine
 }
 
 #[test]
-fn rows_that_cannot_be_evaluated_on_are_named_with_what_is_wrong() {
+fn unusable_evaluation_rows_are_refused_with_their_source_and_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -132,7 +132,7 @@ fn rows_that_cannot_be_evaluated_on_are_named_with_what_is_wrong() {
 }
 
 #[test]
-fn plain_files_are_known_by_what_is_in_them() {
+fn uncompressed_files_are_recognised_by_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("KDDTrain+.txt");
     let is_plain = || Source::File(folder.path().to_owned()).is_plain();
@@ -172,7 +172,7 @@ fn a_specification_names_no_path() {
 }
 
 #[test]
-fn training_columns_are_standardised_and_others_follow() {
+fn training_columns_are_standardised_and_all_rows_are_encoded() {
     let server = Prepared::load(&source(), &settings(RecipeName::NslKdd122, "iid", 1)).unwrap();
     let rows = server.train.len() as f64;
     for column in 0..38 {
@@ -190,7 +190,7 @@ fn training_columns_are_standardised_and_others_follow() {
 }
 
 #[test]
-fn other_data_are_told_from_the_jobs() {
+fn a_fingerprint_distinguishes_other_data_from_the_jobs() {
     let server = Prepared::load(&source(), &Settings::default()).unwrap();
     let other = |rows, seed| {
         let source = Source::Synthetic { rows, seed };
@@ -202,7 +202,7 @@ fn other_data_are_told_from_the_jobs() {
 }
 
 #[test]
-fn wrong_settings_are_refused_with_what_is_allowed() {
+fn wrong_settings_are_refused_with_the_allowed_values() {
     let refused = |source: &Source, settings: &Settings| {
         Prepared::load(source, settings).unwrap_err().to_string()
     };
@@ -233,7 +233,7 @@ fn wrong_settings_are_refused_with_what_is_allowed() {
 }
 
 #[test]
-fn synthetic_rows_depend_on_seed_and_number_only() {
+fn a_synthetic_row_depends_on_seed_and_row_number_only() {
     let first = Prepared::load(&source(), &Settings::default()).unwrap().spec;
     let few = first.encode_all(&Source::Synthetic { rows: 100, seed: 5 }).unwrap();
     let many = first.encode_all(&Source::Synthetic { rows: 200, seed: 5 }).unwrap();
@@ -252,7 +252,7 @@ fn synthetic_data_resemble_the_training_file() {
         let spread = 4.0 * count.sqrt();
         assert!((class.count as f64 - count).abs() < spread, "{class:?}");
     }
-    // Means and deviations of the nine features that say most about the class, in the original.
+    // Means and deviations, in the original, of the nine features that predict the class best.
     for (name, mean, deviation) in [
         ("count", 84.108, 114.508),
         ("logged_in", 0.3957, 0.4890),
@@ -276,9 +276,10 @@ fn synthetic_data_resemble_the_training_file() {
 }
 
 #[test]
-fn a_seed_keeps_its_meaning() {
-    // Changes when the profile, the generator, the split or the encoding changes; then recorded
-    // runs on synthetic data cannot be repeated with this version, and the changelog must say so.
+fn synthetic_data_of_a_seed_keep_their_digest() {
+    // The digest changes when the profile, the generator, the split or the encoding changes. Then
+    // recorded runs on synthetic data cannot be repeated with this version, and the changelog must
+    // say so.
     let server = Prepared::load(&source(), &Settings::default()).unwrap();
     assert_eq!(server.fingerprint.to_string(), "4500 rows, digest 57d08ff9c4fd");
 }

@@ -1,4 +1,4 @@
-//! The reader takes the original format, packed or not, and names what is wrong with a file.
+//! The reader accepts the original format, compressed or not, and names the error in a bad file.
 
 #![expect(clippy::unwrap_used, reason = "a failing helper fails its test")]
 
@@ -28,7 +28,7 @@ fn refused(text: &str) -> String {
     records(text.as_bytes()).unwrap_err().to_string()
 }
 
-/// [`LINE`] with one column, counted from 1, replaced.
+/// [`LINE`] with the given column (counted from 1) replaced by `value`.
 fn with(column: usize, value: &str) -> String {
     let mut fields: Vec<&str> = LINE.split(',').collect();
     fields[column - 1] = value;
@@ -36,7 +36,7 @@ fn with(column: usize, value: &str) -> String {
 }
 
 #[test]
-fn a_line_becomes_a_record_and_the_same_line_again() {
+fn a_line_survives_reading_and_writing() {
     let all = records(LINE.as_bytes()).unwrap();
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].protocol, all[0].service, all[0].flag), (1, 24, 9));
@@ -47,7 +47,7 @@ fn a_line_becomes_a_record_and_the_same_line_again() {
 }
 
 #[test]
-fn difficulty_may_be_missing_and_lines_may_end_as_on_windows() {
+fn the_difficulty_column_is_optional_and_lines_may_end_with_crlf() {
     let short = LINE.trim_end_matches(",21");
     assert_eq!(records(format!("{short}\r\n{short}\r\n").as_bytes()).unwrap().len(), 2);
     assert_eq!(
@@ -57,7 +57,7 @@ fn difficulty_may_be_missing_and_lines_may_end_as_on_windows() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_line_column_and_value() {
+fn errors_name_line_column_and_value() {
     let third = |line: &str| refused(&format!("{LINE}\n{LINE}\n{line}\n{LINE}\n"));
     assert!(third(&with(3, "foo")).starts_with(
         "some.txt:3: column 3 (service): unknown service \"foo\"; allowed are IRC, X11"
@@ -87,7 +87,7 @@ fn what_is_wrong_is_named_with_line_column_and_value() {
 }
 
 #[test]
-fn lines_are_counted_as_an_editor_counts_them() {
+fn error_line_numbers_count_blank_lines_and_crlf_like_an_editor() {
     let bad = with(3, "foo");
     for (text, line) in [
         (format!("{LINE}\r\n{LINE}\r\n{bad}\r\n"), 3),
@@ -99,14 +99,14 @@ fn lines_are_counted_as_an_editor_counts_them() {
 }
 
 #[test]
-fn numbers_outside_the_wanted_columns_are_checked_too() {
+fn numbers_outside_the_requested_columns_are_validated() {
     let bad = with(5, "nan");
     let result = read(bad.as_bytes(), "f", Columns::NONE, |_| Ok::<(), ReadError>(()));
     assert!(result.unwrap_err().to_string().contains("column 5 (src_bytes): \"nan\""));
 }
 
 #[test]
-fn files_of_another_kind_are_refused_as_a_whole() {
+fn files_of_another_format_are_refused() {
     assert!(refused("").starts_with("some.txt: empty file; expected NSL-KDD records"));
     assert!(refused("label\n").starts_with("some.txt:1: 1 column, but a record has 43"));
     assert_eq!(
@@ -118,7 +118,7 @@ fn files_of_another_kind_are_refused_as_a_whole() {
     assert!(binary.contains("not text; expected a plain NSL-KDD file"), "{binary}");
 }
 
-/// `plain` as `packer` packs it.
+/// Compresses `plain` with `packer`.
 fn packed(plain: &[u8], packer: &str) -> Vec<u8> {
     match packer {
         "gzip" => {
@@ -136,7 +136,7 @@ fn packed(plain: &[u8], packer: &str) -> Vec<u8> {
 }
 
 #[test]
-fn packed_files_are_known_by_their_first_bytes_and_damage_is_told() {
+fn compressed_files_are_recognised_by_their_magic_bytes_and_damage_is_reported() {
     for packer in ["gzip", "xz", "zstd"] {
         let folder = tempfile::tempdir().unwrap();
         let plain = folder.path().join("plain.csv");
@@ -155,7 +155,7 @@ fn packed_files_are_known_by_their_first_bytes_and_damage_is_told() {
             Ok::<_, ReadError>(records)
         };
         assert_eq!(from_disk(&bytes).unwrap(), all, "{packer}");
-        // Several packed files one after another are one file.
+        // A concatenation of compressed files reads as one file.
         assert_eq!(from_disk(&[&bytes[..], &bytes[..]].concat()).unwrap().len(), 4000, "{packer}");
 
         let mut flipped = bytes.clone();
@@ -163,7 +163,7 @@ fn packed_files_are_known_by_their_first_bytes_and_damage_is_told() {
         for broken in [&bytes[..bytes.len() - 20], &bytes[..bytes.len() / 2], &flipped] {
             let told = from_disk(broken).unwrap_err().to_string();
             let damaged = format!("data: {packer}-compressed file is damaged or ends early");
-            // Damage may also show as text that is wrong before the packer notices.
+            // Damage may also show as malformed text before the decompressor detects it.
             assert!(told.contains(&damaged) || told.contains("data:"), "{packer}: {told}");
         }
         let told = from_disk(&bytes[..bytes.len() - 20]).unwrap_err().to_string();

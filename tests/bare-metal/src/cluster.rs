@@ -1,5 +1,5 @@
-//! A server and its workers on one processor: the state machines that the commands drive, with
-//! frames as bytes in memory between them and a clock that goes on by a millisecond an input.
+//! A server and its workers on one processor: the real state machines, with frames as bytes in
+//! memory between them and a clock that advances by a millisecond per input.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -25,11 +25,11 @@ use pstrain_wire::{Decoder, Limits, Message, encode};
 
 use crate::job::{WORKERS, job, partition};
 
-/// The one connection that a worker has.
+/// The only connection of a worker.
 const SERVER: PeerId = PeerId(0);
 const TICK: Duration = Duration::from_millis(1);
 
-/// What came out of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) parameters: Vec<f32>,
@@ -37,14 +37,14 @@ pub(crate) struct Outcome {
     pub(crate) updates: u64,
 }
 
-/// The server, the workers, and what is on its way between them.
+/// The server, the workers, and the inputs that wait for them.
 pub(crate) struct Cluster {
     train: Examples,
     model: Model,
     now: Time,
     server: Server,
     workers: Vec<Device>,
-    /// What is to be handed in next, to the server or to a worker.
+    /// Inputs to hand in next, to the server (`None`) or to a worker.
     agenda: VecDeque<(Option<usize>, Input)>,
     evaluation: Option<Evaluation>,
     reason: Option<EndReason>,
@@ -53,7 +53,7 @@ pub(crate) struct Cluster {
 struct Device {
     node: Worker,
     trainer: Option<Trainer>,
-    /// The bytes that come to it, and those that come from it to the server.
+    /// Decoders of the bytes to the worker, and of its bytes to the server.
     incoming: Decoder,
     outgoing: Decoder,
     is_over: bool,
@@ -121,7 +121,7 @@ impl Cluster {
         })
     }
 
-    /// Nothing is on its way: the next thing to happen is that somebody's time has come.
+    /// No input waits: advances to the earliest deadline of a node.
     fn sleep(&mut self) -> Result<(), String> {
         let nodes = self.workers.iter().enumerate().filter(|(_, worker)| !worker.is_over);
         let workers = nodes.map(|(number, worker)| (worker.node.deadline(), Some(number)));
@@ -220,7 +220,7 @@ fn compute(trainer: &mut Trainer, order: Compute) -> Computed {
     }
 }
 
-/// Makes a message bytes, and bytes messages.
+/// Carries a message as bytes: encodes it and returns what `decoder` makes of the bytes.
 fn carry(message: &Message, decoder: &mut Decoder) -> Result<Vec<Message>, String> {
     let mut bytes = Vec::new();
     encode(message, &mut bytes).append_to(&mut bytes);

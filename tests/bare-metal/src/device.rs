@@ -1,32 +1,32 @@
-//! What the device lacks: an entry, a heap of fixed size, and somewhere to print to.
+//! Support for the device: an entry point, a heap of fixed size, and an output.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-// Brings the critical sections.
+// Provides the critical sections.
 use cortex_m as _;
 use cortex_m_rt::entry;
 use cortex_m_semihosting::{debug, hprintln};
 use embedded_alloc::LlffHeap;
 
-/// The whole heap.
+/// Size of the heap.
 const HEAP_BYTES: usize = 64 * 1024;
 
 static HEAP: LlffHeap = LlffHeap::empty();
-/// The most that was ever given out of it.
+/// Most bytes of the heap that were ever in use.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]
 static WATCHED: Watched = Watched;
 
-/// The heap, watched.
+/// The heap, with a record of its peak.
 struct Watched;
 
-// SAFETY: all is left to the heap.
+// SAFETY: every call goes to the heap unchanged.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: what the caller promises is what the heap asks for.
+        // SAFETY: the caller guarantees what the heap requires.
         let place = unsafe { HEAP.alloc(layout) };
         PEAK.fetch_max(HEAP.used(), Ordering::Relaxed);
         place
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Watched {
 
 #[entry]
 fn main() -> ! {
-    // SAFETY: called once, before anything is allocated.
+    // SAFETY: called once, before the first allocation.
     unsafe {
         embedded_alloc::init!(HEAP, HEAP_BYTES);
     }

@@ -1,4 +1,4 @@
-//! What is trained: a small network on examples that are drawn from a seed.
+//! The training job: a small network on examples that are drawn from a seed.
 
 use alloc::string::String;
 use alloc::vec;
@@ -23,8 +23,8 @@ const SEED: u64 = 1;
 const ROWS: usize = 240;
 const SHAPE: Shape = Shape { inputs: 12, dense: 4, hot: 2, classes: 3 };
 
-/// Examples of three classes: the dense columns stand around the class, the first one-hot group
-/// mostly says it.
+/// Examples of three classes: the class shifts the dense columns, and the first one-hot group
+/// mostly shows it.
 pub(crate) fn examples() -> Result<Examples, ShapeError> {
     let mut rng = Stream::new(SEED).fork("examples", 0).rng();
     let mut examples = Examples::new(SHAPE);
@@ -72,7 +72,7 @@ pub(crate) fn job(train: &Examples) -> Job {
     }
 }
 
-/// A partition: every so many-th example.
+/// A partition: every `WORKERS`-th example.
 pub(crate) fn partition(train: &Examples, part: u32) -> Examples {
     let rows: Vec<u32> = (part..train.len() as u32).step_by(WORKERS as usize).collect();
     train.select(&rows)

@@ -1,6 +1,6 @@
-//! A training run on a processor without an operating system: a server and two workers as on any
-//! network, with a heap of fixed size. Built for the host, the same program prints the same line,
-//! so that the two can be compared; run both with `tests/edge/bare-metal.sh`.
+//! Training on a processor without an operating system: a server and two workers as on any network,
+//! with a heap of fixed size. Built for the host, the same program prints the same line, so that
+//! the two can be compared; `tests/edge/bare-metal.sh` runs both.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -16,7 +16,7 @@ use alloc::string::{String, ToString};
 
 use sha2::{Digest as _, Sha256};
 
-/// Trains, and says in one line what came out: accuracy, updates, digest of the parameters.
+/// Trains, and returns the result in one line: accuracy, updates, digest of the parameters.
 fn train() -> Result<String, String> {
     let examples = job::examples().map_err(|error| error.to_string())?;
     let outcome = cluster::Cluster::new(examples)?.run()?;

@@ -1,4 +1,5 @@
-//! Arbitrary bytes, in arbitrary pieces, under several limits.
+//! Fuzz target of the decoder: arbitrary bytes, in arbitrary pieces, under several limits. It must
+//! not panic, an error is final, and a decoded message survives another round trip.
 
 #![no_main]
 
@@ -7,7 +8,7 @@ use pstrain_wire::{Decoder, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION, enc
 
 const OPEN: Limits = Limits { control: 1 << 20, payload: 1 << 20 };
 
-/// CRC-32C, bit by bit: slow, short, and independent of the one under test.
+/// CRC-32C, bit by bit: slow, short, and independent of the implementation under test.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
@@ -22,7 +23,8 @@ fn frame(message: &Message) -> Vec<u8> {
     bytes
 }
 
-/// A frame of the kind, control part and payload that the bytes choose, with a true header.
+/// Returns a frame with a valid header and checksum, whose kind, control part and payload come from
+/// `bytes`.
 fn dressed(bytes: &[u8]) -> Option<Vec<u8>> {
     let (&[kind, share], body) = bytes.split_first_chunk()?;
     let control = body.len() * usize::from(share) / 255;

@@ -1,4 +1,5 @@
-//! The server's state machine under arbitrary sequences of inputs, handed in as a driver would.
+//! Fuzz target of the server's state machine: arbitrary sequences of inputs, handed in as a driver
+//! would. The ledger must balance, no push may be applied twice, and the server must end.
 
 #![no_main]
 
@@ -34,7 +35,7 @@ use pstrain_wire::{BUILD, FrameError, Message, PROTOCOL_VERSION};
 
 const LEASE: Duration = Duration::from_secs(1);
 
-/// The input, byte by byte; zeroes when it is used up.
+/// The fuzzer's bytes, one by one; zeroes once they are used up.
 struct Choices<'a>(std::slice::Iter<'a, u8>);
 
 impl Choices<'_> {
@@ -50,7 +51,7 @@ impl Choices<'_> {
         self.byte() & 1 == 1
     }
 
-    /// Mostly small, sometimes as large as it gets.
+    /// Returns a number: mostly small, sometimes as large as possible.
     fn number(&mut self) -> u64 {
         match self.byte() {
             255 => u64::MAX,
@@ -104,7 +105,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
     }
 }
 
-/// What a client knows from what it was sent.
+/// State of a client, from the messages that it received.
 #[derive(Default)]
 struct Client {
     welcome: Option<Welcome>,
@@ -118,7 +119,7 @@ struct World<'a> {
     out: Outbox,
     next_peer: u64,
     clients: BTreeMap<PeerId, Client>,
-    /// Memberships that can be taken up again.
+    /// Memberships that can be resumed.
     memberships: Vec<Resume>,
     evaluations: Vec<Point>,
     applied: BTreeSet<(WorkerId, Incarnation, Sequence)>,
@@ -127,7 +128,7 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Hands an input in, obeys the effects and checks what must always be so.
+    /// Hands in an input, carries out the effects and checks the invariants.
     fn input(&mut self, input: Input) {
         self.server.handle(self.now, input, &mut self.out);
         for effect in std::mem::take(&mut self.out) {
@@ -160,7 +161,7 @@ impl World<'_> {
         assert_eq!(ledger.applied, self.applied.len() as u64, "{ledger:?}");
         assert!(self.server.version() >= self.version, "the version fell");
         self.version = self.server.version();
-        // Whoever waits can say so at any time.
+        // The server can report its status at any time.
         let status = self.server.status(self.now);
         assert_eq!(status.members.len() as u32, self.server.job().membership.workers);
     }
@@ -226,7 +227,7 @@ impl World<'_> {
         }
     }
 
-    /// Comes to the next deadline, which must lead to another.
+    /// Advances to the next deadline, which must lead to a later one.
     fn wake(&mut self) {
         if let Some(at) = self.server.deadline() {
             self.now = self.now.max(at);
@@ -409,7 +410,7 @@ fuzz_target!(|bytes: &[u8]| {
     while !world.choices.is_empty() && !world.done {
         world.act();
     }
-    // From now on nobody says anything: asked to stop, it comes to its end by itself.
+    // From here on no client sends anything: after a drain the server must end by itself.
     if !world.done {
         world.input(Input::Drain);
     }

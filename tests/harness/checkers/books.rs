@@ -1,5 +1,5 @@
-//! Exactly once: every gradient is traced from its computation to the update it became part of,
-//! the ledger is kept a second time, and the training is done a second time.
+//! Exactly-once checker: traces every gradient from its computation to the update it became part
+//! of, keeps a second ledger, and repeats the training.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,75 +23,75 @@ use pstrain_wire::worker::Push;
 use super::deck::Deck;
 use super::twin::Twin;
 
-/// What names a push for ever.
+/// Identity of a push, unique in the run.
 pub(super) type Key = (WorkerId, Incarnation, Sequence);
 
 /// The second set of books.
 #[derive(Clone, Debug)]
 pub(super) struct Books {
     job: Job,
-    /// By the version it was computed on: superseded parameters make a second one.
+    /// By push and base version: superseded parameters lead to a second gradient for the same push.
     computed: BTreeMap<(Key, Version), Made>,
     sent: BTreeMap<Key, (Version, u32)>,
-    /// Of each push the keys that were sent.
+    /// The key ranges of each push that were sent.
     parts: BTreeSet<(Key, KeyRange)>,
-    /// Accepted, but not part of an update yet.
+    /// Accepted, but not yet part of an update.
     open: Vec<Key>,
     /// Applied since the last update.
     round: Vec<(Key, Clock)>,
-    /// The keys that each worker has values for, if these are not all.
+    /// The working set of each worker; empty if every worker has all keys.
     pub(super) keys: Vec<KeyList>,
     /// The parameters of every version.
     history: Vec<Vec<f32>>,
-    /// Every update once more, on what the workers computed.
+    /// The aggregator, run a second time on the gradients that the workers computed.
     aggregator: Twin<Aggregator>,
-    /// The arithmetic of the books' own beside it, for updates that are a mean or a sum of their
-    /// gradients; given up with the first change of mode, of which it knows nothing.
+    /// Arithmetic independent of the aggregator, for updates that are a mean or a sum of their
+    /// gradients. Dropped at the first change of mode, since it knows no modes.
     updater: Option<Twin<Updater>>,
     consistency: ConsistencySpec,
     workers: Vec<Account>,
-    /// What is dealt out where mini-batches are not each worker's own.
+    /// Assigned mini-batches, where a scheduler assigns them.
     pub(super) deck: Option<Deck>,
     /// Mini-batches that became part of an update.
     applied: BTreeSet<(PartId, BatchId)>,
     ledger: Ledger,
     pub(super) samples: u64,
-    /// Whether the push that came last had been called off.
+    /// True if the last push had been called off.
     pub(super) came_late: bool,
-    /// Whether a gradient that is not finite was sent.
+    /// True if a non-finite gradient was sent.
     pub(super) saw_bad_gradient: bool,
     ended: bool,
 }
 
-/// A gradient as its worker made it.
+/// A gradient as its worker computed it.
 #[derive(Clone, Debug)]
 struct Made {
     task: Task,
     parameters: Arc<Vec<f32>>,
     gradient: Vec<f32>,
-    /// What counts of it, once it is part of an update.
+    /// The gradient after clipping, once it is part of an update.
     counts: Vec<f32>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Account {
     incarnation: Incarnation,
-    /// The last push that was decided.
+    /// The last decided push.
     decided: Sequence,
-    /// The pushes it may make, with their mini-batches.
+    /// Granted pushes, with their mini-batches.
     granted: VecDeque<(Sequence, PartId, BatchId)>,
-    /// Pushes that were called off and have not come.
+    /// Called-off pushes that have not arrived.
     called_off: BTreeMap<Sequence, (PartId, BatchId)>,
-    /// The first mini-batch that it was never given.
+    /// The first mini-batch that was never assigned to this worker.
     next: u64,
-    /// Those it was given in vain.
+    /// Mini-batches that were assigned without becoming an update, to be assigned again.
     again: BTreeSet<BatchId>,
     accepted: u64,
     applied: u64,
 }
 
 impl Account {
-    /// The worker is given the next mini-batch of its own.
+    /// Checks that `batch` is the next mini-batch of the worker's own sequence.
     fn is_due(&mut self, worker: &WorkerId, batch: BatchId) {
         let expected = self.again.pop_first().unwrap_or_else(|| {
             self.next += 1;
@@ -112,7 +112,7 @@ impl Account {
         }
     }
 
-    /// The worker may make others, from `first` on, in the place of the pushes that have not come.
+    /// Replaces the pushes that have not arrived by new ones, numbered from `first`.
     fn call_off(&mut self, first: Sequence) {
         let mut next = first;
         for (sequence, part, batch) in &mut self.granted {
@@ -125,7 +125,7 @@ impl Account {
 }
 
 impl Books {
-    /// The books of a server that has not begun, for parts of so many `rows`.
+    /// The books of a server that has not started, for parts with `rows` examples each.
     pub(super) fn new(server: &Server, rows: &[u64]) -> Self {
         let job = server.job().clone();
         let model = Model::new(&job.model, job.data.shape).expect("a valid job");
@@ -148,8 +148,7 @@ impl Books {
                 };
                 Twin::new(fresh, Aggregator::archive, keys)
             },
-            // It knows nothing of blocks and curvature, nor of gradients that are looked at side by
-            // side.
+            // The plain updater knows neither blocks nor curvature nor robust aggregation.
             updater: (!has_a_rule(&job.at_start(job.mode)) && has_plain_steps(&job)).then(|| {
                 let (update, keys) = (job.update, initial.len());
                 let fresh = move || Updater::new(&update, keys).expect("a valid job");
@@ -182,7 +181,7 @@ impl Books {
         assert!(before.is_none(), "{key:?} was computed twice");
     }
 
-    /// A worker sent a gradient, perhaps once more.
+    /// A worker sent a gradient, for the first time or as a repetition.
     pub(super) fn sent(&mut self, worker: WorkerId, push: &Push) {
         let header = &push.header;
         let key = (worker, header.incarnation, header.sequence);
@@ -191,7 +190,8 @@ impl Books {
         let made = made.unwrap_or_else(|| panic!("{key:?} was never computed"));
         let part = &mut made.gradient[header.keys.indices()];
         if is_first && !self.job.filters.is_none() {
-            // What the server has to go by. That it is right is for the filters' own tests.
+            // Use the decoded gradient, as the server does; the filters' own tests check the
+            // filters.
             part.copy_from_slice(&push.gradient);
         }
         assert!(same_bits(part, &push.gradient), "{key:?} is not what was computed");
@@ -206,7 +206,7 @@ impl Books {
         self.sent.insert(key, (header.base, header.samples));
     }
 
-    /// The server reported something; `next` is what it reported right after.
+    /// Handles an event; `next` is the event that the server reported right after it.
     pub(super) fn event(&mut self, event: &Event, next: Option<&Event>) {
         match event {
             Event::Joined { worker, incarnation, resumed, .. } => {
@@ -218,7 +218,7 @@ impl Books {
                 assert_eq!(*sequence, before.next(), "{worker} skips a push");
                 match &mut self.deck {
                     Some(deck) => deck.give(*part, *batch),
-                    // That it is of the right update is seen when it becomes one.
+                    // `applied` checks that the mini-batch belongs to the right block.
                     None if self.job.blocks.is_some() => {}
                     None => account.is_due(worker, *batch),
                 }
@@ -283,7 +283,7 @@ impl Books {
         }
     }
 
-    /// Values that a client pushed are added key by key, or take the place of what was there.
+    /// Adds a client's pushed values key by key, or sets the key range to them.
     fn range_pushed(&mut self, point: &Point, pushed: &PushedRange) {
         self.check_fence(point);
         let mut parameters = self.history.last().expect("the initial ones").clone();
@@ -300,7 +300,7 @@ impl Books {
         self.history.push(parameters);
     }
 
-    /// Nothing is under way when a version is made of no gradients.
+    /// Checks that nothing is under way when a version is made without gradients.
     fn check_fence(&self, point: &Point) {
         let version = point.version;
         assert_eq!(version.0 as usize, self.history.len(), "not the next version");
@@ -331,7 +331,7 @@ impl Books {
             assert!(dropped, "{key:?} was accepted, but had been called off");
             assert_eq!(called_off, Some((part, batch)), "{key:?} was not asked for");
             assert_eq!(self.sent.get(&key).map(|sent| sent.0), Some(base), "{key:?}");
-            // Its mini-batch was given out again when it was called off.
+            // Its mini-batch was assigned again when the push was called off.
             self.ledger.assigned += 1;
             self.ledger.outstanding += 1;
             return;
@@ -350,13 +350,13 @@ impl Books {
         }
     }
 
-    /// Whether the gradient of a push is finite.
+    /// True if the gradient of a push is finite.
     pub(super) fn is_finite(&self, worker: WorkerId, sequence: Sequence, base: Version) -> bool {
         let key = (worker, self.workers[worker.0 as usize].incarnation, sequence);
         self.computed[&(key, base)].gradient.iter().all(|value| value.is_finite())
     }
 
-    /// A mini-batch is to be computed again.
+    /// Returns a mini-batch, to be computed again.
     fn put_back(&mut self, worker: WorkerId, part: PartId, batch: BatchId) {
         match &mut self.deck {
             Some(deck) => deck.take_back(part, batch),
@@ -386,7 +386,7 @@ impl Books {
         self.round.push((key, clock));
     }
 
-    /// Makes the same update from what the workers computed.
+    /// Repeats the update on the gradients that the workers computed.
     fn updated(&mut self, version: Version, samples: u64, closing: Closing) {
         assert_eq!(version.0 as usize, self.history.len(), "a version is missing or came twice");
         assert_eq!(samples, self.samples, "examples up to {version}");
@@ -416,7 +416,7 @@ impl Books {
         self.round.clear();
     }
 
-    /// Makes of the gradients of the round what counts of them.
+    /// Clips the gradients of the round to what counts of them.
     fn shorten(&mut self) {
         let update = self.job.update;
         for (key, _) in &self.round {
@@ -429,8 +429,9 @@ impl Books {
         }
     }
 
-    /// The update without the aggregator, where that has no rule of its own: what a worker gave to
-    /// an update of all that has come is added up first, in units of its first gradient.
+    /// Computes the update without the aggregator, if it is a plain mean or sum. In an update of
+    /// everything, the gradients of one worker and part are first summed, weighted relative to the
+    /// first.
     fn plain_update(&mut self, version: Version, closing: Closing) -> Option<Vec<f32>> {
         let updater = self.updater.as_mut()?.get();
         let current = self.history.last().expect("the initial ones");
@@ -465,7 +466,7 @@ impl Books {
         Some(parameters)
     }
 
-    /// Whether gradients were accepted that are not part of an update yet.
+    /// True if accepted gradients are not yet part of an update.
     pub(super) const fn has_open_round(&self) -> bool {
         !self.open.is_empty() || !self.round.is_empty()
     }
@@ -480,21 +481,21 @@ impl Books {
         self.workers[worker.0 as usize].applied
     }
 
-    /// A client was told of the parameters of a key range.
+    /// Checks the parameters of a key range that a client received.
     pub(super) fn pulled(&self, answer: &RangeOf) {
         let RangeHeader { version, keys, statistics, .. } = &answer.header;
         let values = &self.history[version.0 as usize][keys.indices()];
         let non_zeros = (keys.begin()..).zip(values.iter().copied());
         let is_there = |(_, value): &(u64, f32)| value.to_bits() != 0;
         let non_zeros: Vec<(u64, f32)> = non_zeros.filter(is_there).collect();
-        // As text, in which one NaN is another.
+        // Compare as text, in which all NaNs are equal.
         let (told, wanted) = (answer.non_zeros(), Some(non_zeros));
         assert_eq!(format!("{told:?}"), format!("{wanted:?}"), "keys {keys} of version {version}");
         let wanted = Statistics::of(values);
         assert_eq!(format!("{statistics:?}"), format!("{wanted:?}"), "keys {keys}");
     }
 
-    /// Compares the two sets of books after each step of the server.
+    /// Compares the server with these books after each step.
     pub(super) fn balance(&self, server: &Server) {
         let ledger = server.ledger();
         let accounted = ledger.applied + ledger.discarded + ledger.lost + ledger.outstanding;
@@ -505,17 +506,18 @@ impl Books {
         assert_eq!(server.version().0 as usize, self.history.len() - 1, "an unreported version");
         let replayed = self.history.last().expect("the initial ones");
         let parameters = server.parameters();
-        // Several servers put them together now and then; the first has the first keys.
+        // With several servers the coordinator has the whole vector at times, else its own range,
+        // the first.
         let own = server.key_map().keys_of(ServerId::COORDINATOR).expect("it has some");
         let whole = [replayed.len(), own.indices().len()].contains(&parameters.len());
         let replayed = &replayed[..parameters.len()];
-        // Those of several servers may have to wait until something is known of all keys.
+        // With several servers the parameters may lag until a measurement of all keys is complete.
         let same = server.is_measuring() || whole && same_bits(parameters, replayed);
         assert!(same, "the replay gives other parameters");
     }
 
-    /// Whatever has been gathered, the server keeps one vector at most for each worker and part of
-    /// the data that it has, unless what it gives is not all for the same update or not added up.
+    /// Checks that the server keeps at most one vector per worker and part of its data. Exempt are
+    /// gradients of one worker for different updates, and aggregators that cannot merge them.
     fn assert_small(&self, server: &Server) {
         let whole_iterations = matches!(self.consistency, ConsistencySpec::Delay { .. });
         if whole_iterations || self.aggregator.look().merging() == Merging::Apart {
@@ -527,21 +529,21 @@ impl Books {
         assert!(held <= most, "{held} vectors, of {most} at most, under {}", self.consistency);
     }
 
-    /// When the server has finished.
+    /// Final checks once the server has finished.
     pub(super) fn close(&self) {
         assert!(self.ended, "it finished without an end");
         assert_eq!(self.ledger.outstanding, 0, "unsettled: {:?}", self.ledger);
     }
 }
 
-/// Whether updates are made by another rule than the mean or the sum of their gradients.
+/// True if updates follow another rule than the mean or the sum of their gradients.
 fn has_a_rule(mode: &Mode) -> bool {
     matches!(mode.consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
         || mode.staleness != StalenessSpec::Plain
         || mode.participation != ParticipationSpec::Plain
 }
 
-/// Whether each update steps by the gradient alone, on all keys.
+/// True if each update steps by the gradient alone, on all keys.
 fn has_plain_steps(job: &Job) -> bool {
     let is_plain = job.update.optimizer != OptimizerSpec::Diagonal;
     is_plain && job.blocks.is_none() && !job.aggregation.is_robust()

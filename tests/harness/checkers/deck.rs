@@ -1,31 +1,31 @@
-//! Mini-batches that are dealt out, kept a second time: which of which epochs were given out, came
-//! back in vain, and became part of an update.
+//! Independent account of assigned mini-batches: which were assigned in which epoch, returned
+//! unapplied, or became part of an update. For jobs whose scheduler assigns work to any worker.
 
 use std::collections::BTreeSet;
 
 use pstrain_compute::id::{BatchId, PartId};
 use pstrain_policy::job::{Job, OnLoss, WorkSpec};
 
-/// A mini-batch by its epoch.
+/// A mini-batch, its epoch first: cards sort by epoch.
 type Card = (u64, PartId, BatchId);
 
-/// All mini-batches of a job whose workers have all data.
+/// All mini-batches of a job whose scheduler may assign any of them to any worker.
 #[derive(Clone, Debug)]
 pub(super) struct Deck {
-    /// Whether one epoch follows another, and what came back goes first.
+    /// True if the epochs follow one another and returned mini-batches are assigned first.
     in_order: bool,
-    /// Mini-batches of each shard.
+    /// Mini-batches in an epoch of each part.
     batches: Vec<u64>,
     epochs: u64,
-    /// Those that were ever given out.
+    /// Mini-batches that were assigned at least once.
     given: BTreeSet<Card>,
-    /// Those that came back in vain and were not given out since.
+    /// Mini-batches that returned unapplied and were not assigned again.
     again: BTreeSet<Card>,
     applied: BTreeSet<Card>,
 }
 
 impl Deck {
-    /// The mini-batches of `job`, if they are dealt out, of parts with so many `rows`.
+    /// The mini-batches of `job` if a scheduler assigns them, from parts with `rows` examples each.
     pub(super) fn new(job: &Job, rows: &[u64]) -> Option<Self> {
         let in_order = matches!(job.work, WorkSpec::Shards { .. });
         if !in_order && job.membership.on_loss != OnLoss::Reassign {
@@ -45,8 +45,9 @@ impl Deck {
         (self.batches.iter().sum::<u64>() * self.epochs) as usize
     }
 
-    /// Somebody was given a mini-batch: one that came back in vain if there is any, and otherwise
-    /// one that nobody was ever given, of an epoch before which nothing is left to give.
+    /// Records an assignment: of a returned mini-batch, or else of one that was never assigned.
+    /// With `in_order` a returned one must go first, and an epoch begins only after all earlier
+    /// epochs were assigned.
     pub(super) fn give(&mut self, part: PartId, batch: BatchId) {
         let card = self.card(part, batch);
         if let Some(first) = self.again.first().filter(|_| self.in_order) {
@@ -62,7 +63,7 @@ impl Deck {
         assert!(self.given.insert(card), "{card:?} was given out twice");
     }
 
-    /// A mini-batch came back in vain.
+    /// A mini-batch returned unapplied.
     pub(super) fn take_back(&mut self, part: PartId, batch: BatchId) {
         let card = self.card(part, batch);
         assert!(self.again.insert(card), "{card:?} came back twice");
@@ -74,12 +75,12 @@ impl Deck {
         assert!(self.applied.insert(card), "{card:?} was applied twice");
     }
 
-    /// Whether there is nothing to give out.
+    /// True if nothing is left to assign.
     pub(super) fn is_empty(&self) -> bool {
         self.again.is_empty() && self.given.len() == self.all()
     }
 
-    /// The budget was reached.
+    /// The budget was reached: every mini-batch must have been applied.
     pub(super) fn finish(&self) {
         assert_eq!(self.applied.len(), self.all(), "mini-batches were never applied");
     }

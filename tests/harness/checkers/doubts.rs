@@ -1,5 +1,5 @@
-//! Gradients that are not finite: which workers may be refused for them, and when a version has
-//! diverged, recomputed from events alone.
+//! Independent verdicts on non-finite gradients: which workers may be refused for them, and when a
+//! version has diverged, recomputed from events alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +10,22 @@ use pstrain_wire::Refusal;
 
 use super::books::Books;
 
-/// The second opinion on what is not finite.
+/// Second opinion on non-finite gradients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doubts {
-    /// Workers that are there with their data.
+    /// Workers that are present and have their data.
     ready: BTreeSet<WorkerId>,
-    /// The version that each worker's last finite gradient was computed on.
+    /// The version on which each worker's last finite gradient was computed.
     finite: BTreeMap<WorkerId, Version>,
-    /// The oldest version with a gradient that is not finite and has no verdict.
+    /// The oldest version with a non-finite gradient and no verdict.
     version: Option<Version>,
-    /// Workers that sent such a gradient.
+    /// Workers that sent a non-finite gradient.
     suspects: BTreeSet<WorkerId>,
-    /// Suspects that were refused before enough others had answered.
+    /// Suspects that were refused before enough other workers had answered.
     refused: BTreeSet<WorkerId>,
 }
 
-/// Answers on the version in doubt.
+/// Counts of workers by their answer on the version in doubt.
 #[derive(Clone, Copy, Debug)]
 struct Answers {
     all: usize,
@@ -34,7 +34,7 @@ struct Answers {
 }
 
 impl Doubts {
-    /// The server reported something; `next` is what it reported right after.
+    /// Handles an event; `next` is the event that the server reported right after it.
     pub(super) fn event(&mut self, event: &Event, next: Option<&Event>, books: &Books) {
         match event {
             Event::Joined { worker, resumed: false, .. } => self.forget(*worker),
@@ -89,7 +89,7 @@ impl Doubts {
                 self.suspects.insert(worker);
                 self.version = Some(self.version.map_or(base, |version| version.min(base)));
             }
-            // Of a push that was called off the coordinator sees its own part alone.
+            // Of a called-off push the coordinator sees only its own part: it may look finite.
             _ if came_late => self.answered(worker, base),
             _ => {
                 assert!(is_finite, "a gradient of {worker} is not finite, but {dropped:?}");
@@ -104,7 +104,7 @@ impl Doubts {
         *last = (*last).max(base);
     }
 
-    /// Whether the run may end because this version has diverged.
+    /// Checks that the run may end because `version` has diverged.
     pub(super) fn check_diverged(&self, version: Version) {
         let answers = self.answers();
         assert!(2 * answers.without > answers.all, "most workers find finite ones: {answers:?}");

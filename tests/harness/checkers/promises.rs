@@ -1,5 +1,5 @@
-//! What each policy promises, in words of its own: worked out from who counts and what each update
-//! is made of, without the code under test.
+//! Guarantees of each consistency policy, stated independently of the code under test: derived from
+//! the workers that count and the gradients in each update.
 
 use pstrain_compute::id::{Incarnation, WorkerId};
 use pstrain_policy::consistency::ConsistencySpec;
@@ -12,9 +12,9 @@ pub(super) struct Given {
     pub(super) worker: WorkerId,
     pub(super) incarnation: Incarnation,
     pub(super) clock: u64,
-    /// How many were accepted before.
+    /// Gradients that were accepted before.
     pub(super) number: u64,
-    /// Updates since its parameters, once it is applied.
+    /// Updates since its base version, once it is applied.
     pub(super) staleness: u64,
 }
 
@@ -23,35 +23,35 @@ pub(super) struct Given {
 pub(super) struct Member {
     pub(super) worker: WorkerId,
     pub(super) clock: u64,
-    /// How many gradients had been accepted when it began to count.
+    /// Gradients that had been accepted when it began to count.
     pub(super) since: u64,
     /// Mini-batches in a pass over its data.
     pub(super) pass: u64,
 }
 
 impl Member {
-    /// How many of these it gave since it counts.
+    /// Gradients in `given` from this worker since it counts.
     pub(super) fn gave(&self, given: &[Given]) -> usize {
         let own = |given: &&Given| given.worker == self.worker && given.number >= self.since;
         given.iter().filter(own).count()
     }
 }
 
-/// What a policy promises.
+/// The guarantees of one policy.
 #[derive(Clone, Debug)]
 pub(super) struct Promises {
     policy: ConsistencySpec,
     /// Workers of the job.
     workers: u64,
-    /// Mini-batches of one worker that may be under way.
+    /// Mini-batches that one worker may have under way.
     window: u64,
-    /// The last iteration that became an update, where updates are iterations.
+    /// The last iteration that became an update, for policies that update by iteration.
     iteration: Option<u64>,
-    /// Members that have had no turn since the last table; none before the first.
+    /// Members still due a turn since the last table; `None` before the first table.
     turns: Option<Vec<WorkerId>>,
-    /// Whose gradient came last, if nobody has left since.
+    /// The worker of the last gradient, unless a member has left since.
     latest: Option<WorkerId>,
-    /// Mini-batches that the budget asks for beyond the updates so far.
+    /// Mini-batches that the budget still asks for beyond the updates so far.
     wanted: u64,
 }
 
@@ -70,17 +70,18 @@ impl Promises {
         Self { policy, workers, window, iteration: None, turns: None, latest: None, wanted }
     }
 
-    /// From now on the budget asks for so many mini-batches more.
+    /// Sets the number of mini-batches that the budget still asks for.
     pub(super) const fn set_wanted(&mut self, wanted: u64) {
         self.wanted = wanted;
     }
 
-    /// From now on so many mini-batches of one worker may be under way. Those that are stay.
+    /// Widens the window of mini-batches under way per worker. It never shrinks, since mini-batches
+    /// that are under way stay.
     pub(super) fn widen(&mut self, window: u32) {
         self.window = self.window.max(window.into());
     }
 
-    /// Whether the gradients of several workers make a round, which joiners wait for.
+    /// True if gradients of several workers make a round, for which joiners wait.
     pub(super) const fn in_rounds(&self) -> bool {
         use ConsistencySpec as C;
         matches!(
@@ -89,17 +90,17 @@ impl Promises {
         )
     }
 
-    /// Whether joiners begin with the fastest.
+    /// True if joiners start at the clock of the fastest worker.
     pub(super) const fn in_front(&self) -> bool {
         matches!(self.policy, ConsistencySpec::Delay { .. })
     }
 
-    /// Whether whoever has contributed waits for the update.
+    /// True if a worker that has contributed waits for the update.
     pub(super) const fn holds(&self) -> bool {
         self.in_rounds() && !matches!(self.policy, ConsistencySpec::Malenia { .. })
     }
 
-    /// The staleness that a gradient must stay below to be accepted.
+    /// The staleness that an accepted gradient must stay below.
     pub(super) const fn staleness_below(&self) -> u64 {
         use ConsistencySpec as C;
         match self.policy {
@@ -110,14 +111,14 @@ impl Promises {
         }
     }
 
-    /// The iterations that one of so many members, with `pass` mini-batches in a pass over its
-    /// data, may be given beyond the slowest.
+    /// Iterations that one of `members` workers, with `pass` mini-batches in a pass over its data,
+    /// may be granted beyond the slowest.
     pub(super) fn most_lead_of(&self, members: usize, pass: u64) -> u64 {
         let ConsistencySpec::Delay { bound } = self.policy else { return self.most_lead() };
         self.wanted.div_ceil(members as u64).min(bound.unwrap_or(pass))
     }
 
-    /// The iterations that one may be given beyond the slowest.
+    /// Iterations that a worker may be granted beyond the slowest.
     pub(super) fn most_lead(&self) -> u64 {
         use ConsistencySpec as C;
         match self.policy {
@@ -130,8 +131,8 @@ impl Promises {
         }
     }
 
-    /// Whether `member`, with `under_way` mini-batches, has to wait for others because what it
-    /// could add to `pending` is of no use.
+    /// True if `member`, with `under_way` mini-batches, must wait for others because it can add
+    /// nothing useful to `pending`.
     pub(super) fn has_given_enough(
         &self,
         member: &Member,
@@ -145,20 +146,19 @@ impl Promises {
             && (given >= member.pass || pending.len() as u64 >= self.wanted)
     }
 
-    /// Whether `worker` has to wait at `clock` for another that is at `others` because it is not
-    /// its turn.
+    /// True if `worker` must wait at `clock` because it is the turn of `other`.
     pub(super) fn waits_for_turn(&self, (worker, clock): (WorkerId, u64), other: &Member) -> bool {
         let due = if other.worker < worker { other.clock } else { other.clock + 1 };
         self.policy == ConsistencySpec::RoundRobin && due < clock
     }
 
-    /// The most staleness while nobody comes or goes.
+    /// Upper bound of the staleness under a fixed membership.
     fn most_staleness(&self) -> u64 {
         use ConsistencySpec as C;
         let others = self.workers - 1;
         match self.policy {
             C::Ssp { .. } | C::Dssp { .. } => {
-                // And its own that were under way before it.
+                // Plus the worker's own gradients that were under way before this one.
                 others * (2 * self.most_lead() + 1) + self.window - 1
             }
             C::Delay { .. } => self.most_lead(),
@@ -167,7 +167,7 @@ impl Promises {
         }
     }
 
-    /// The workers that an update waits for, of those within reach.
+    /// Workers that an update waits for, of those within reach.
     const fn quorum(&self, within_reach: usize) -> usize {
         use ConsistencySpec as C;
         match self.policy {
@@ -187,14 +187,14 @@ impl Promises {
         self.latest = Some(worker);
     }
 
-    /// Somebody does not count any more.
+    /// A worker no longer counts.
     pub(super) fn left(&mut self, worker: WorkerId) {
         self.latest = None;
         self.turns.iter_mut().for_each(|turns| turns.retain(|owed| *owed != worker));
     }
 
-    /// Holds an update of what was left before another mode, with nothing under way any more,
-    /// against what is promised even then: no gradient is too stale, iterations stay apart.
+    /// Checks an update of leftover gradients before a change of mode, with nothing under way. Two
+    /// guarantees hold even then: bounded staleness, and no update of several iterations.
     pub(super) fn flushed(&self, taken: &[Given], fixed: bool) {
         self.check_staleness(taken, fixed);
         if matches!(self.policy, ConsistencySpec::Delay { .. }) {
@@ -212,8 +212,8 @@ impl Promises {
         }
     }
 
-    /// Holds an update of `taken`, in the order in which they came, against the promise; `members`
-    /// are those who count, with their clocks, and `fixed` says whether they always did.
+    /// Checks an update of `taken`, in order of arrival. `members` are the workers that count, with
+    /// their clocks; `fixed` is true if the membership never changed.
     pub(super) fn updated(
         &mut self,
         closing: Closing,
@@ -241,7 +241,7 @@ impl Promises {
         }
     }
 
-    /// Whole iterations, in order.
+    /// Checks that updates are whole iterations, in order.
     fn check_iteration(&mut self, taken: &[Given], members: &[Member], fixed: bool) {
         let iteration = taken[0].clock;
         assert!(taken.iter().all(|given| given.clock == iteration), "of several: {taken:?}");
@@ -253,7 +253,7 @@ impl Promises {
         self.iteration = Some(iteration);
     }
 
-    /// A table of everybody, then a turn of each.
+    /// Checks that each table of all members is followed by one turn of each member.
     fn check_turn(&mut self, closing: Closing, taken: &[Given], members: &[Member]) {
         if closing == Closing::Everything {
             assert!(self.turns.as_ref().is_none_or(Vec::is_empty), "owed: {:?}", self.turns);
@@ -273,8 +273,8 @@ impl Promises {
         assert!(owed.is_some() || !counts, "{worker} has had its turn");
     }
 
-    /// Whether the harmonic mean of the members' counts is still too small, and somebody can give
-    /// more that the budget asks for.
+    /// True if the harmonic mean of the members' counts is still too small and a member can give
+    /// more gradients within the budget.
     fn lacks_gradients(&self, given: &[Given], members: &[Member]) -> bool {
         let ConsistencySpec::Malenia { gradients } = self.policy else { return false };
         let counts = members.iter().map(|member| member.gave(given) as f64);
@@ -284,7 +284,7 @@ impl Promises {
             && members.iter().any(|member| (member.gave(given) as u64) < member.pass)
     }
 
-    /// Whether it is right that `pending` are no update yet: there is something to wait for.
+    /// True if `pending` rightly are no update yet, since there is something to wait for.
     pub(super) fn awaits_more(&self, pending: &[Given], members: &[Member]) -> bool {
         use ConsistencySpec as C;
         let everybody = members.iter().all(|member| member.gave(pending) > 0);
@@ -318,7 +318,7 @@ fn within_reach(given: &[Given], members: &[Member]) -> usize {
     members.len() + distinct(&gone)
 }
 
-/// How many different workers gave something.
+/// Number of distinct workers in `given`.
 fn distinct(given: &[Given]) -> usize {
     let first =
         |place: usize| given[..place].iter().all(|other| other.worker != given[place].worker);

@@ -1,5 +1,5 @@
-//! Who counts and how far each one is, recomputed from events alone, and held against what the
-//! policy promises.
+//! Cohort checker: recomputes from events alone which workers count and at which clock, and checks
+//! both against the guarantees of the policy.
 
 use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::{Incarnation, Version, WorkerId};
@@ -12,7 +12,7 @@ use super::books::Books;
 use super::deck::Deck;
 use super::promises::{Given, Member, Promises};
 
-/// The second opinion on the cohort.
+/// Second opinion on the cohort.
 #[derive(Clone, Debug)]
 pub(super) struct Ranks {
     job: Job,
@@ -21,28 +21,27 @@ pub(super) struct Ranks {
     ranks: Vec<Rank>,
     started: bool,
     ended: bool,
-    /// Whether another mode may be wanted.
+    /// True if a change of mode may have been requested.
     pub(super) may_switch: bool,
-    /// Whether the server waits for what others know of an update, or of the parameters: what
-    /// follows from that comes in a later step.
+    /// True while the server awaits measurements (of an update or of the parameters) from the
+    /// others: their consequences come in a later step.
     pub(super) measures: bool,
-    /// Whether somebody asked the server to stop.
+    /// True if a stop of the run was requested.
     pub(super) drained: bool,
-    /// Whether the membership has not changed since the start.
+    /// True if the membership has not changed since the start.
     pub(super) fixed: bool,
     version: Version,
     /// Gradients accepted so far.
     accepted: u64,
-    /// Those of them that are no part of an update yet.
+    /// Accepted gradients that are not yet part of an update.
     pending: Vec<Given>,
-    /// Those that were applied since the last update.
+    /// Gradients applied since the last update.
     round: Vec<Given>,
-    /// What happened since an update of which it is not known yet whether it makes way for another
-    /// mode.
+    /// Deferred checks since an update that may or may not make way for another mode.
     unclear: Vec<Unclear>,
 }
 
-/// Something that is held against what is promised once it is known under which circumstances.
+/// A check that is deferred until its circumstances are known.
 #[derive(Clone, Debug)]
 enum Unclear {
     Updated { closing: Closing, taken: Vec<Given>, members: Vec<Member>, fixed: bool, idle: bool },
@@ -57,12 +56,12 @@ struct Rank {
     counts: bool,
     joining: bool,
     finished: bool,
-    /// Mini-batches given out.
+    /// Mini-batches granted and not yet pushed.
     under_way: u64,
     contributed: bool,
     incarnation: Incarnation,
     clock: u64,
-    /// How many gradients had been accepted when it began to count.
+    /// Gradients that had been accepted when it began to count.
     since: u64,
     rows: u64,
 }
@@ -92,12 +91,12 @@ impl Ranks {
         }
     }
 
-    /// The server reported something; the books are up to date with it.
+    /// Handles an event, with the events after it in this step. The books already include it.
     pub(super) fn event(&mut self, event: &Event, later: &[Event], books: &Books) {
         match event {
             Event::Granted { .. } => {
                 self.clear_up(false);
-                // They waited while an update was being made.
+                // Joiners waited while an update was being measured.
                 self.admit_if_nobody_counts(later, books);
             }
             Event::Pushed { .. } => self.clear_up(false),
@@ -129,7 +128,7 @@ impl Ranks {
                 };
                 self.check_admission(*worker, *base, dropped);
                 if books.came_late {
-                    return; // another takes its place
+                    return; // another push replaces it
                 }
                 self.pushed(*worker, dropped.is_some(), books);
             }
@@ -156,10 +155,10 @@ impl Ranks {
         self.admit_if_nobody_counts(later, books);
     }
 
-    /// Lets those who joined count if there is no round to wait for, with `later` still to come of
-    /// the step.
+    /// Lets joiners count if there is no round to wait for; `later` are the remaining events of the
+    /// step.
     fn admit_if_nobody_counts(&mut self, later: &[Event], books: &Books) {
-        // Of several who depart at once none counts in the place of another.
+        // If several workers depart in one step, none of them counts in place of another.
         let more_depart = later.iter().any(|event| matches!(event, Event::Departed { .. }));
         let nobody = self.counted().count() == 0 && !books.has_open_round();
         if self.started && nobody && !more_depart && !self.measures {
@@ -179,7 +178,7 @@ impl Ranks {
         self.counted().map(|rank| rank.clock).min()
     }
 
-    /// Those who count.
+    /// The workers that count.
     fn members(&self) -> Vec<Member> {
         let all = (0..).map(WorkerId).zip(&self.ranks).filter(|(_, rank)| rank.counts);
         let member = |(worker, rank): (WorkerId, &Rank)| Member {
@@ -191,11 +190,11 @@ impl Ranks {
         all.map(member).collect()
     }
 
-    /// Lets `worker` count from now on, with the slowest or with the fastest.
+    /// Lets `worker` count from now on, at the clock of the slowest or of the fastest.
     fn count(&mut self, worker: WorkerId) {
         let clocks = self.counted().map(|rank| rank.clock);
         let entry = if self.promises.in_front() {
-            // Nor in an iteration that one who has left has contributed to.
+            // Not in an iteration to which a departed worker has contributed, either.
             let given = self.pending.iter().map(|given| given.clock + 1).max().unwrap_or_default();
             clocks.max().map(|clock| clock.max(given))
         } else {
@@ -249,7 +248,8 @@ impl Ranks {
         assert_eq!(before, None, "{worker} starts at clock {clock}, but it is not its turn");
     }
 
-    /// A gradient is dropped if, and only if, it is too stale for the policy or the run is over.
+    /// Checks that a gradient is dropped if and only if it is too stale for the policy or the run
+    /// has ended.
     fn check_admission(&self, worker: WorkerId, base: Version, dropped: Option<DropReason>) {
         let stale = self.version.since(base);
         let too_stale = stale >= self.promises.staleness_below()
@@ -257,7 +257,7 @@ impl Ranks {
         match dropped {
             Some(DropReason::Over) => assert!(self.ended, "it is not over for {worker}"),
             Some(DropReason::Stale) => assert!(too_stale, "{worker}: dropped at {stale}"),
-            Some(DropReason::NotFinite) => {} // checked with the doubts
+            Some(DropReason::NotFinite) => {} // checked by `Doubts`
             Some(DropReason::Redundant) => panic!("{worker}: nobody computes its mini-batches too"),
             None => assert!(!too_stale, "{worker}: accepted at {stale}"),
         }
@@ -265,7 +265,7 @@ impl Ranks {
 
     fn pushed(&mut self, worker: WorkerId, dropped: bool, books: &Books) {
         let job = self.job.clone();
-        // Whoever does not count contributes to the iteration of the slowest.
+        // A worker that does not count contributes to the iteration of the slowest.
         let slowest = self.slowest();
         let number = self.accepted;
         let rank = self.rank(worker);
@@ -302,9 +302,9 @@ impl Ranks {
         self.round.push(Given { staleness: stale, ..given });
     }
 
-    /// Whether an update is one of those that clear the way for another mode, or the last of all
-    /// that there was to do: nothing is under way, and the mode or the end comes right after them.
-    /// None if that is not known before the update is made.
+    /// True if an update makes way for another mode, or is the last of the run: nothing is under
+    /// way, and the mode or the end follows directly. `None` if that is unknown before the update
+    /// is made.
     fn is_flush(&self, later: &[Event], books: &Books) -> Option<bool> {
         let is_update =
             |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
@@ -317,12 +317,12 @@ impl Ranks {
         Some(makes_way && !self.somebody_computes())
     }
 
-    /// Whether the end may come before all that was promised.
+    /// True if the run may end before all guarantees are met.
     fn may_end(&self, books: &Books) -> bool {
         self.may_switch || books.deck.as_ref().is_some_and(Deck::is_empty)
     }
 
-    /// It is known now whether the updates before made way for another mode.
+    /// Runs the deferred checks: it is now known whether their updates made way for another mode.
     fn clear_up(&mut self, makes_way: bool) {
         for unclear in std::mem::take(&mut self.unclear) {
             match unclear {
@@ -338,7 +338,7 @@ impl Ranks {
         }
     }
 
-    /// Tells those who promise, at once if nothing is unclear.
+    /// Reports to the guarantees, at once if no check is deferred.
     fn told(&mut self, unclear: Unclear) {
         let is_clear = self.unclear.is_empty();
         self.unclear.push(unclear);
@@ -357,7 +357,7 @@ impl Ranks {
             self.mode = *mode;
             return;
         }
-        // A gradient counts under the mode under which it was asked for.
+        // A gradient counts under the mode under which it was granted.
         assert!(!self.somebody_computes(), "{mode} began while gradients were under way");
         assert!(self.pending.is_empty(), "{mode} began with gradients of the one before");
         self.mode = *mode;
@@ -370,7 +370,7 @@ impl Ranks {
         self.admit();
     }
 
-    /// Whether a gradient is under way.
+    /// True if a gradient is under way.
     pub(super) fn somebody_computes(&self) -> bool {
         self.ranks.iter().any(|rank| rank.under_way > 0)
     }
@@ -387,7 +387,7 @@ impl Ranks {
         self.admit();
     }
 
-    /// Those who joined count from now on.
+    /// Lets the joiners count from now on.
     fn admit(&mut self) {
         for place in 0..self.ranks.len() {
             if std::mem::take(&mut self.ranks[place].joining) {
@@ -411,10 +411,11 @@ impl Ranks {
         }
     }
 
-    /// After each step of the server: nobody computes too far ahead, or waits for nothing.
+    /// Checks after each step of the server that no worker computes too far ahead, and that a run
+    /// that is being stopped has something to wait for.
     pub(super) fn check(&mut self) {
         let computing = self.somebody_computes();
-        // What has made way for values that were pushed waits for servers that are away.
+        // A flush before pushed values waits for disconnected servers, so its checks stay deferred.
         if !self.measures && (computing || !self.may_switch) {
             self.clear_up(false);
         }
@@ -422,7 +423,7 @@ impl Ranks {
         assert!(computing || over, "there is nothing left to wait for");
         let (most, Some(slowest)) = (self.promises.most_lead(), self.slowest()) else { return };
         if self.promises.in_rounds() {
-            return; // whoever contributed is ahead until the update, and may not go on
+            return; // contributors are ahead until the update, and must wait for it
         }
         for rank in self.counted() {
             let ahead = rank.clock + rank.under_way - slowest;
@@ -430,50 +431,50 @@ impl Ranks {
         }
     }
 
-    /// Whether the round that is open has something to wait for.
+    /// True if the open round has something to wait for.
     pub(super) fn awaits_more(&self) -> bool {
         self.promises.awaits_more(&self.pending, &self.members())
     }
 
-    /// Workers that are there with their data, or have done their share.
+    /// Workers that are present with their data, or have finished their share.
     pub(super) fn present(&self) -> u32 {
         self.ranks.iter().filter(|rank| rank.ready || rank.finished).count() as u32
     }
 
-    /// Whether everybody who is there has done their share.
+    /// True if every present worker has finished its share.
     pub(super) fn all_finished(&self) -> bool {
         self.ranks.iter().all(|rank| !rank.alive || rank.finished)
             && self.counted().count() == 0
             && self.ranks.iter().any(|rank| rank.finished)
     }
 
-    /// Whether `worker` had done its share.
+    /// True if `worker` has finished its share.
     pub(super) fn finished(&self, worker: WorkerId) -> bool {
         self.ranks[worker.0 as usize].finished
     }
 
-    /// Whether `worker` counts.
+    /// True if `worker` counts.
     pub(super) fn counts(&self, worker: WorkerId) -> bool {
         self.ranks[worker.0 as usize].counts
     }
 
-    /// Examples in the partition of `worker`, as it said.
+    /// Examples in the partition of `worker`, as it reported.
     pub(super) fn rows(&self, worker: WorkerId) -> u64 {
         self.ranks[worker.0 as usize].rows
     }
 
-    /// Whether gradients are gathered in rounds.
+    /// True if gradients are gathered in rounds.
     pub(super) const fn in_rounds(&self) -> bool {
         self.promises.in_rounds()
     }
 
-    /// Whether the run has started, and not ended.
+    /// True between the start and the end of the run.
     pub(super) const fn running(&self) -> bool {
         self.started && !self.ended
     }
 }
 
-/// Mini-batches that the budget asks for when `samples` have become updates.
+/// Mini-batches that the budget still asks for after updates of `samples` examples.
 fn wanted(job: &Job, samples: u64) -> u64 {
     let all = job.data.train.rows * u64::from(job.budget.epochs);
     match job.budget.kind {

@@ -1,4 +1,4 @@
-//! Where each worker's time went, as events say: the parts must add up to the time that passed.
+//! Accounts for each worker's time from events: the parts must add up to the time that passed.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::Event;
 
-/// When the step began that each worker is in.
+/// Start of each worker's current step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timesheet {
     began: BTreeMap<WorkerId, Time>,
 }
 
 impl Timesheet {
-    /// Something happened at `now`.
+    /// Handles an event at `now`.
     pub(super) fn event(&mut self, now: Time, event: &Event) {
         match event {
             Event::Granted { worker, .. } => drop(self.began.entry(*worker).or_insert(now)),

@@ -1,5 +1,5 @@
-//! Arithmetic with a memory that can be copied, by the way it is saved: for checkers that go back
-//! to where they were.
+//! Cloneable wrapper of state that can be saved: it clones by saving and restoring, for checkers
+//! that are rolled back.
 
 use std::cell::{Ref, RefCell};
 use std::fmt;
@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use pstrain_compute::saved::{Archive, Saved, SavedError};
 
-/// Saves or restores a `T`.
+/// Saves a `T` to an archive or restores it from one.
 type Leads<T> = fn(&mut T, &mut Archive<'_>) -> Result<(), SavedError>;
 
-/// A `T` that can be copied.
+/// A `T` that clones by way of its archive.
 pub(super) struct Twin<T> {
     value: RefCell<T>,
     fresh: Rc<dyn Fn() -> T>,
@@ -19,7 +19,7 @@ pub(super) struct Twin<T> {
 }
 
 impl<T> Twin<T> {
-    /// What `fresh` makes, for so many keys.
+    /// Wraps the value of `fresh`, whose vectors have `keys` keys.
     pub(super) fn new(fresh: impl Fn() -> T + 'static, archive: Leads<T>, keys: usize) -> Self {
         Self { value: RefCell::new(fresh()), fresh: Rc::new(fresh), archive, keys }
     }

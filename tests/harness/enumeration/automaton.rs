@@ -1,4 +1,4 @@
-//! A process as an automaton: its states by number, and what it does in each about an input.
+//! A process as an automaton: its states by number, and what it does in each state on an input.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -21,12 +21,12 @@ use pstrain_wire::{Message, Refusal};
 use super::oracle::{Oracle, gradient};
 use super::{fingerprint, text};
 
-/// The time, always.
+/// The time, which never changes.
 const NOW: Time = Time::ZERO;
-/// Nodes of a process that are kept; others are made again when they are asked.
+/// Nodes of a process that stay in memory; others are rebuilt when they are needed.
 const AT_HAND: usize = 2_000;
 
-/// What a process is handed.
+/// An input of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stimulus {
     Start,
@@ -35,19 +35,19 @@ pub(super) enum Stimulus {
     /// A message, by its number.
     Message(PeerId, u32),
     Disconnected(PeerId),
-    /// What it waits for is due: the next dial, or the end of a lease.
+    /// A deadline has come: the next dial, or the end of a lease.
     Wake,
     Prepared,
-    /// The gradient that was asked for by the order with this number.
+    /// The gradient of the order with this number.
     Computed(u32),
     /// The evaluation with this number.
     Evaluated(u32),
     Overslept,
-    /// So many decisions have been followed by whoever is behind this peer.
+    /// The server behind this peer has followed so many decisions.
     Followed(PeerId, u32),
 }
 
-/// What a process does.
+/// An effect of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deed {
     Send(PeerId, u32),
@@ -66,13 +66,13 @@ pub(super) enum Deed {
     Done,
 }
 
-/// What is said and asked for, each by a number.
+/// Messages, orders and evaluation points, each by a number.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     messages: Vec<Message>,
     orders: Vec<Computed>,
     points: Vec<Point>,
-    /// By the fingerprints of their texts.
+    /// Numbers by the fingerprints of the texts.
     numbers: BTreeMap<u128, u32>,
 }
 
@@ -93,7 +93,7 @@ impl Words {
         &self.messages[number as usize]
     }
 
-    /// Whether a message is part of getting to a server, or back to it.
+    /// True if a message belongs to joining a server or returning to it.
     pub(super) fn is_handshake(&self, number: u32) -> bool {
         matches!(
             self.message(number),
@@ -160,9 +160,9 @@ impl Words {
     }
 }
 
-/// A node as far as it is looked at.
+/// A node and its checks.
 pub(super) trait Role: Node + fmt::Debug {
-    /// Looks whether all is as it must be after an input.
+    /// Checks the node and its effects after an input.
     fn check(&self, effects: &[Effect], oracle: &Oracle) {
         effects.iter().for_each(|effect| oracle.check_effect(effect));
     }
@@ -195,18 +195,18 @@ impl Role for Server {
     }
 }
 
-/// All states of one process that have come up.
+/// All states of one process that were found.
 #[derive(Debug)]
 pub(super) struct Automaton<N> {
     fresh: Fresh<N>,
     states: Vec<State<N>>,
-    /// By the fingerprints of their texts.
+    /// State numbers by the fingerprints of the texts.
     numbers: BTreeMap<u128, u32>,
-    /// The states whose nodes are at hand, the latest last.
+    /// States whose nodes are in memory, the most recent last.
     at_hand: VecDeque<u32>,
 }
 
-/// Makes a node as it is before anything has happened.
+/// Builds a node in its initial state.
 struct Fresh<N>(Box<dyn Fn() -> N>);
 
 impl<N> fmt::Debug for Fresh<N> {
@@ -217,11 +217,11 @@ impl<N> fmt::Debug for Fresh<N> {
 
 #[derive(Debug)]
 struct State<N> {
-    /// How it came about the first time.
+    /// The step that reached it first.
     from: Option<(u32, Stimulus)>,
-    /// The node itself, unless it has gone on.
+    /// The node itself, unless it has moved to a later state.
     node: Option<Box<N>>,
-    /// What has been asked of it.
+    /// The inputs that were tried, with their results.
     steps: Vec<(Stimulus, u32, Rc<[Deed]>)>,
 }
 
@@ -233,7 +233,7 @@ impl<N: Role> Automaton<N> {
         Self { fresh: Fresh(Box::new(fresh)), states, numbers, at_hand: VecDeque::new() }
     }
 
-    /// What follows from `stimulus` in a state.
+    /// Returns the state and the deeds that follow from `stimulus` in `state`.
     pub(super) fn step(
         &mut self,
         state: u32,
@@ -261,7 +261,7 @@ impl<N: Role> Automaton<N> {
         (next, deeds)
     }
 
-    /// Keeps the node in a state at hand, instead of the one that has been longest.
+    /// Keeps the node of a state in memory, in place of the oldest one.
     fn keep(&mut self, state: u32, node: Box<N>) {
         self.states[state as usize].node = Some(node);
         self.at_hand.push_back(state);
@@ -272,8 +272,8 @@ impl<N: Role> Automaton<N> {
         }
     }
 
-    /// The node in a state: a function of its inputs, so it is made again of them if it has gone
-    /// on.
+    /// Returns the node of a state. A node is a function of its inputs, so it is rebuilt from them
+    /// if it has moved on.
     fn node(&mut self, state: u32, words: &Words, oracle: &Oracle) -> Box<N> {
         if let Some(node) = self.states[state as usize].node.take() {
             return node;
@@ -291,7 +291,7 @@ impl<N: Role> Automaton<N> {
     }
 }
 
-/// Hands an input to a node; gives what it does.
+/// Hands an input to a node and returns its effects.
 fn hand(node: &mut impl Node, stimulus: Stimulus, words: &Words, oracle: &Oracle) -> Outbox {
     let mut out = Outbox::new();
     let now = match stimulus {
@@ -318,7 +318,7 @@ fn deed(effect: Effect, words: &mut Words) -> Option<Deed> {
     })
 }
 
-/// All processes.
+/// The automata of all processes.
 #[derive(Debug)]
 pub(super) struct Automata {
     pub(super) oracle: Oracle,
@@ -360,7 +360,7 @@ impl Automata {
         }
     }
 
-    /// What follows from `stimulus` when `process` is in a state.
+    /// Returns the state and the deeds that follow from `stimulus` when `process` is in `state`.
     pub(super) fn step(
         &mut self,
         process: usize,
@@ -375,8 +375,7 @@ impl Automata {
         }
     }
 
-    /// Looks whether the run has come to its end, and to the right one, in a state of the
-    /// coordinator.
+    /// Checks that the run has ended, with the right result, in a state of the coordinator.
     pub(super) fn check_end(&mut self, state: u32) {
         let server = self.coordinator.node(state, &self.words, &self.oracle);
         assert!(server.is_done());
@@ -385,7 +384,7 @@ impl Automata {
         self.coordinator.keep(state, server);
     }
 
-    /// How many states of each kind of process have come up.
+    /// Number of states of each kind of process.
     pub(super) fn sizes(&self) -> [usize; 3] {
         let workers = self.workers.iter().map(|worker| worker.states.len()).sum();
         [self.coordinator.states.len(), self.shard.states.len(), workers]

@@ -1,4 +1,5 @@
-//! What must be: the job, its gradients, and the parameters of each version, reckoned in order.
+//! Expected results of the enumeration: the job, its gradients, and the parameters of each version,
+//! computed in order.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use pstrain_wire::{Message, Refusal};
 
 use super::Bounds;
 
-/// What must be.
+/// The expected results.
 #[derive(Debug)]
 pub(super) struct Oracle {
     pub(super) bounds: Bounds,
@@ -31,7 +32,7 @@ pub(super) struct Oracle {
     versions: Vec<Vec<f32>>,
 }
 
-/// A job of two servers whose mini-batches are single examples, one for each worker and round.
+/// A job of two servers whose mini-batches are single examples, one per worker and round.
 #[must_use]
 pub fn small_job(bounds: Bounds) -> Job {
     let shape = Shape { inputs: 2, dense: 1, hot: 1, classes: 2 };
@@ -71,7 +72,7 @@ pub fn small_job(bounds: Bounds) -> Job {
     }
 }
 
-/// Small whole numbers that depend on everything they may depend on.
+/// Returns small integers that depend on each parameter, the part and the mini-batch.
 pub(super) fn gradient(parameters: &[f32], task: Task) -> Vec<f32> {
     let value = |value: &f32| {
         let name = Stream::new(value.to_bits().into()).fork("gradient", task.part.0.into());
@@ -109,15 +110,16 @@ impl Oracle {
         assert_eq!(all.get(keys.indices()), Some(values), "version {version}, keys {keys}");
     }
 
-    /// Parameters that a worker computes on must be those of one version, whole.
+    /// Checks that a worker computes on the parameters of one version, whole.
     pub(super) fn check_compute(&self, order: &Compute) {
         let keys = KeyRange::new(0, order.parameters.len() as u64).expect("keys");
         self.check_values(order.ticket.base, keys, &order.parameters);
-        // Under BSP the mini-batch is that of the version.
+        // Under BSP the number of the mini-batch equals the version.
         assert_eq!(order.task.batch.0, order.ticket.base.0, "another round's mini-batch");
     }
 
-    /// Whatever any server sends of the parameters is right.
+    /// Checks that the parameters that a server sends are right, and that its refusals are
+    /// harmless.
     pub(super) fn check_effect(&self, effect: &Effect) {
         match effect {
             Effect::Send(_, Message::Parameters(parameters)) => {
@@ -142,7 +144,8 @@ impl Oracle {
         }
     }
 
-    /// Every update is made of one gradient of every worker, in order, and the books balance.
+    /// Checks that every update consists of one gradient of every worker, in order, and that the
+    /// ledger balances.
     pub(super) fn check_coordinator(&self, server: &Server, effects: &[Effect]) {
         let ledger = server.ledger();
         let ends = ledger.applied + ledger.discarded + ledger.lost + ledger.outstanding;

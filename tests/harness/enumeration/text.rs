@@ -1,12 +1,12 @@
-//! What a node holds as text, without what has no influence on what it does.
+//! State of a node as text, without the fields that do not influence its behaviour.
 
 use std::fmt::{self, Write as _};
 
-/// Fields that are left out: figures for people, jitter, spare memory.
+/// Omitted fields: figures for reports, jitter, spare memory.
 const IDLE: [&str; 9] =
     ["account", "attempt", "config", "idle", "job", "mover", "rng", "spare", "trouble"];
 
-/// The text of `node`.
+/// Returns the text of `node`.
 pub(super) fn of(node: &impl fmt::Debug) -> String {
     let mut whole = String::new();
     write!(whole, "{node:?}").unwrap_or_default();
@@ -20,7 +20,7 @@ pub(super) fn of(node: &impl fmt::Debug) -> String {
     text
 }
 
-/// Where the first of the fields begins that are left out, and its value.
+/// Finds the first omitted field and returns where it begins and where its value begins.
 fn first(text: &str) -> Option<(usize, usize)> {
     text.match_indices(": ").find_map(|(colon, blank)| {
         let before = text.get(..colon)?;
@@ -31,7 +31,7 @@ fn first(text: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// What follows the value that `text` begins with.
+/// Returns the text after the value that `text` begins with.
 fn after(text: &str) -> &str {
     let (mut depth, mut quoted, mut escaped) = (0_u32, false, false);
     for (place, byte) in text.bytes().enumerate() {

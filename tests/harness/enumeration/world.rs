@@ -1,4 +1,4 @@
-//! The world as a table of numbers: the state of each process, what is under way between them.
+//! The world as a table of numbers: the state of each process, and the messages between them.
 
 use std::collections::VecDeque;
 
@@ -11,69 +11,69 @@ use super::{Bounds, Grain};
 const COORDINATOR: usize = 0;
 const SHARD: usize = 1;
 const FIRST_WORKER: usize = 2;
-/// Connections of one process to another that may be there at once.
+/// Most connections of one process to another at a time.
 const GENERATIONS: u64 = 16;
 
-/// One state of everything.
+/// One state of the world.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     /// The coordinator, the other server, the workers.
     processes: Vec<Process>,
-    /// In the order of their ids.
+    /// Connections in the order of their ids.
     links: Vec<Link>,
-    /// The connection on which the coordinator has taken the other server in.
+    /// The connection on which the coordinator has enlisted the other server.
     enlisted: Option<PeerId>,
     /// Decisions that the other server has followed.
     followed: u32,
-    /// Whether the coordinator has ended the run.
+    /// True if the coordinator has ended the run.
     ended: bool,
     crashes: u8,
-    /// What takes no time.
+    /// Which events take time.
     grain: Grain,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     state: u32,
-    /// The order for a gradient that is being computed.
+    /// The order for the gradient that is being computed.
     computing: Option<u32>,
-    /// Has finished, or will find nobody any more.
+    /// True if the process has finished, or the server that it dials has.
     done: bool,
 }
 
-/// A connection: two pipes, in order.
+/// A connection: two ordered pipes.
 #[derive(Clone, Debug)]
 struct Link {
     id: PeerId,
-    /// The end that was dialled, and the one that has dialled.
+    /// The dialled end and the dialling end.
     ends: [End; 2],
-    /// Whether what was under way may be lost: a process has crashed.
+    /// True if messages under way may be lost, since a process has crashed.
     torn: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct End {
     process: usize,
-    /// Whether it has heard of the connection.
+    /// True if the process knows of the connection.
     knows: bool,
     closed: bool,
-    /// What is on its way to it.
+    /// Messages on their way to this end.
     messages: VecDeque<u32>,
 }
 
-/// What can happen next.
+/// A possible next event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     /// The next message arrives at an end of a connection.
     Deliver(usize, usize),
-    /// An end hears that the connection is gone.
+    /// An end learns that the connection is gone.
     Tell(usize, usize),
     /// A gradient has been computed.
     Compute(usize),
-    /// A process crashes, and begins anew.
+    /// A process crashes and restarts.
     Crash(usize),
-    /// Nobody has anything to say any more: the coordinator has waited for a lease for the goodbye
-    /// of somebody who is not there.
+    /// Nothing else can happen: the coordinator has waited for a lease for the goodbye of a peer
+    /// that is gone.
     Expire,
 }
 
@@ -84,7 +84,7 @@ impl Action {
 }
 
 impl World {
-    /// All processes have just been started.
+    /// Starts all processes; if `bounds` say so, lets all workers join.
     pub(super) fn begin(bounds: Bounds, automata: &mut Automata) -> Self {
         let count = FIRST_WORKER + bounds.workers as usize;
         let mut world = Self {
@@ -114,7 +114,7 @@ impl World {
         world
     }
 
-    /// What tells this state from all others.
+    /// Encodes everything that distinguishes this state from others.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
         let mut put = |number: u32| bytes.extend_from_slice(&number.to_le_bytes());
@@ -137,7 +137,7 @@ impl World {
         bytes
     }
 
-    /// All that can happen in this state.
+    /// Returns all actions that are possible in this state.
     pub(super) fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         for (number, link) in self.links.iter().enumerate() {
@@ -170,7 +170,7 @@ impl World {
         actions
     }
 
-    /// What is about to happen, in words.
+    /// Describes an action.
     pub(super) fn words(&self, action: Action, automata: &Automata) -> String {
         let name = |process: usize| match process {
             COORDINATOR => "coordinator".to_owned(),
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// Lets something happen, and all that follows from it at once.
+    /// Performs an action, and all that follows from it at once.
     pub(super) fn act(&mut self, action: Action, automata: &mut Automata) {
         let mut next = Some(action);
         while let Some(action) = next {
@@ -259,8 +259,8 @@ impl World {
         }
     }
 
-    /// The connections of a process are gone, and with them what was under way; a worker has
-    /// forgotten everything, a server nothing.
+    /// Crashes a process: its connections and all messages under way on them are lost. A worker
+    /// also loses all its state, a server none.
     fn crash(&mut self, process: usize, automata: &mut Automata) {
         self.crashes -= 1;
         let mut known = Vec::new();
@@ -302,7 +302,7 @@ impl World {
         self.links.retain(|link| link.id != id || link.ends.iter().any(|end| !end.closed));
     }
 
-    /// Hands an input to a process, and does what it wants done, until nothing more follows.
+    /// Hands an input to a process and carries out its deeds, until nothing more follows.
     fn stimulate(&mut self, process: usize, stimulus: Stimulus, automata: &mut Automata) {
         let mut queue = VecDeque::from([(process, stimulus)]);
         while let Some((process, stimulus)) = queue.pop_front() {
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// What happens before anything else can, since it takes no time.
+    /// Returns an action that happens before all others, since it takes no time.
     fn urgent(&self, automata: &Automata) -> Option<Action> {
         if self.grain == Grain::Messages {
             return None;
@@ -382,7 +382,7 @@ impl World {
     fn dial(&mut self, process: usize, coordinator: bool) -> Option<Stimulus> {
         let callee = if coordinator { COORDINATOR } else { SHARD };
         if self.processes[callee].done {
-            self.processes[process].done = true; // there is nobody to find any more
+            self.processes[process].done = true; // there is no server left to find
             return None;
         }
         let pair = (process * FIRST_WORKER + callee) as u64 * GENERATIONS;
@@ -403,7 +403,7 @@ impl World {
         ids.into_iter().for_each(|id| self.close(process, id));
     }
 
-    /// Nothing can happen any more: everybody must have finished.
+    /// Checks a state in which nothing can happen: every process must have finished.
     pub(super) fn check_end(&self, automata: &mut Automata) {
         assert!(self.processes.iter().all(|process| process.done), "stuck: {self:#?}");
         automata.check_end(self.processes[COORDINATOR].state);

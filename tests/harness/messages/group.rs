@@ -1,4 +1,4 @@
-//! Those between servers, and between workers and servers that do not coordinate.
+//! Messages between servers, and between workers and servers that do not coordinate.
 
 use pstrain_compute::id::{
     CheckpointId, Clock, Incarnation, Sequence, ServerId, Version, WorkerId,

@@ -1,4 +1,4 @@
-//! Servers that keep a log: a crash takes what is in memory, and they go on from what they kept.
+//! Servers with a log: a crash loses their memory, and they resume from their disk.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use pstrain_wire::group::Place;
 
 use super::{Happening, Lab, Machine};
 
-/// What a server has on its disk.
+/// The disk of a server.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
     checkpoint: Option<Saved>,
-    /// The inputs since.
+    /// The inputs since the checkpoint.
     inputs: Vec<Vec<u8>>,
 }
 
 impl Lab {
-    /// A server as it begins: one that leads, or one that stands by for that at `address`. The one
-    /// that coordinates is at `coordinator`.
+    /// Builds a server in its initial state: a leader, or a standby of the leader at `address`. The
+    /// coordinator is at `coordinator`.
     pub(super) fn begins(
         &self,
         process: usize,
@@ -51,7 +51,7 @@ impl Lab {
         Replica::primary_shard(config, shard.follows(coordinator.to_owned()))
     }
 
-    /// An input is on the disk before anything follows from it.
+    /// Writes an input to the disk, before any of its effects are carried out.
     pub(super) fn log(&mut self, process: usize, input: &Input) {
         let mut bytes = Vec::new();
         if self.durable
@@ -62,7 +62,7 @@ impl Lab {
         }
     }
 
-    /// All that follows from an input is done: now and then the whole state is kept.
+    /// Saves the whole state now and then, once all effects of an input have been carried out.
     pub(super) fn rests(&mut self, process: usize) {
         if !self.durable || self.rng.below(20) > 0 {
             return;
@@ -75,7 +75,7 @@ impl Lab {
         }
     }
 
-    /// The process is gone, and begins anew after a while.
+    /// Crashes a process, which restarts after `long`.
     pub(super) fn crash(&mut self, process: usize, long: Duration) {
         self.kill(process);
         self.happenings.retain(|_, happening| match happening {
@@ -122,7 +122,7 @@ impl Lab {
         self.input(process, Input::Overslept);
     }
 
-    /// The standby of the last server crashes, and is back long before anybody is missed.
+    /// Crashes the standby of the last server; it is back long before a lease expires.
     pub(super) fn blink(&mut self) {
         if self.calm || self.ended() {
             return;
@@ -138,7 +138,7 @@ impl Lab {
         }
     }
 
-    /// One of the processes of a server crashes, or all of them.
+    /// Crashes one of the replicas of a server, or all of them.
     pub(super) fn crash_some(&mut self) {
         if self.calm || self.ended() {
             return;

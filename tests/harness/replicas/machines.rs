@@ -1,4 +1,4 @@
-//! The machines of a lab: their connections, and what befalls them.
+//! Machines of a lab: their connections, and the faults that hit them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use pstrain_wire::replica::{EntryKind, Stage, Vote};
 
 use super::{Fallen, Happening, Lab, Machine, Process, PushOutcome, Rank, SERVERS};
 
-/// What travels on a connection.
+/// An item that travels on a connection.
 #[derive(Debug)]
 pub(super) enum Item {
     Open,
@@ -20,16 +20,16 @@ pub(super) enum Item {
     Hangup,
 }
 
-/// A server that dies once its standby is back.
+/// A primary that dies once its standby is back.
 #[derive(Debug)]
 pub(super) struct Return {
-    /// Which, once they have lost each other.
+    /// The primary, once the replicas have lost each other.
     pub(super) victim: Option<usize>,
-    /// Whether somebody is bound to it.
+    /// True if a worker is bound to it.
     pub(super) binds: bool,
 }
 
-/// A connection between two processes: two ways, each in order.
+/// A connection between two processes: two directions, each in order.
 #[derive(Debug)]
 pub(super) struct Link {
     caller: usize,
@@ -38,14 +38,14 @@ pub(super) struct Link {
     to_callee: Way,
 }
 
-/// The way to one end of a connection.
+/// The direction to one end of a connection.
 #[derive(Debug, Default)]
 struct Way {
     items: VecDeque<Item>,
     last: Time,
-    /// Whether the end at which it arrives has closed it, or knows that it is gone.
+    /// True if the receiving end has closed it, or knows that it is gone.
     closed: bool,
-    /// Whether something was lost: nothing that follows arrives, either.
+    /// True if an item was lost: nothing after it arrives, either.
     broken: bool,
 }
 
@@ -56,7 +56,7 @@ impl Link {
 }
 
 impl Lab {
-    /// Whether two processes can reach one another now.
+    /// True if two processes can reach each other now.
     fn can_reach(&self, one: usize, other: usize) -> bool {
         !self.cut.contains(&(one.min(other), one.max(other)))
     }
@@ -103,7 +103,7 @@ impl Lab {
         }
     }
 
-    /// Counts what of gradients goes to standbys.
+    /// Counts the gradients that are sent to standbys.
     fn count(&mut self, message: &Message) {
         let result = &mut self.result;
         match message {
@@ -145,7 +145,7 @@ impl Lab {
         self.input(process, input);
     }
 
-    /// The process is gone, and its system closes what it had open.
+    /// Kills a process; its system closes its connections.
     pub(super) fn kill(&mut self, process: usize) {
         for link in 0..self.links.len() {
             let Link { caller, callee, .. } = self.links[link];
@@ -156,7 +156,7 @@ impl Lab {
         self.processes[process].runs = false;
     }
 
-    /// Something befalls one of the two servers, if both are there and stand by each other.
+    /// Lets a fault hit one of the replicas of a server, if both run and are paired.
     pub(super) fn disturb(&mut self) {
         if self.calm || self.ended() {
             return;
@@ -176,7 +176,7 @@ impl Lab {
             return;
         }
         let long = lease.mul_f64(0.1 + 3.0 * self.rng.unit());
-        // Workers find one server after the other again.
+        // Workers reconnect to one server after the other.
         self.settles_until = self.now + long + lease * (2 * self.servers);
         let what = self.rng.below(5);
         let fate = [
@@ -208,7 +208,7 @@ impl Lab {
         }
     }
 
-    /// The last server cannot be reached for some leases.
+    /// Cuts the last server off for some leases.
     pub(super) fn cut_off_last(&mut self) {
         let lease = self.job().membership.lease;
         let last = self.servers as usize - 1;
@@ -218,7 +218,7 @@ impl Lab {
         self.break_off(long);
     }
 
-    /// The two servers lose each other, for one of them to be killed while it asks for promises.
+    /// Parts the replicas of a server, so that one of them can be killed during its election.
     pub(super) fn part(&mut self) {
         let running: Vec<usize> = self.replicas_of(self.job().servers - 1).collect();
         let rank = self.ambush.map_or(Rank::Primary, |(rank, _)| rank);
@@ -244,7 +244,7 @@ impl Lab {
         }
     }
 
-    /// Whether a promise that comes to a process is the one at which it is killed.
+    /// Kills the process if this vote is the one at which it must die. Returns true if so.
     pub(super) fn falls(&mut self, process: usize) -> bool {
         let Some((rank, promises)) = &mut self.ambush else { return false };
         *promises -= 1;
@@ -263,7 +263,7 @@ impl Lab {
         true
     }
 
-    /// Whether a promise to be bound does not get through.
+    /// True if a binding vote must not get through.
     pub(super) fn is_deaf(&mut self, process: usize, message: &Message) -> bool {
         let Some(Return { victim, binds, .. }) = &mut self.returns else { return false };
         let is_bound =
@@ -273,7 +273,8 @@ impl Lab {
         is_it
     }
 
-    /// Whether the standby is back with this, and hears nothing of what follows from it.
+    /// True if this input is the return of the standby, at which the process dies. Its answers to
+    /// the standby are lost.
     pub(super) fn is_last_heard(&mut self, process: usize, input: &Input) -> bool {
         let Input::Message(peer, Message::Follow(_)) = input else { return false };
         let dies = self.returns.take_if(|it| it.binds && it.victim == Some(process)).is_some();
@@ -289,7 +290,7 @@ impl Lab {
         matches!(&*self.processes[process].node, Machine::Replica { paired: true, .. })
     }
 
-    /// What is under way between those that are cut off is lost.
+    /// Loses everything under way between processes that are cut off from each other.
     fn break_off(&mut self, long: Duration) {
         for link in 0..self.links.len() {
             let Link { caller, callee, .. } = self.links[link];
@@ -310,7 +311,7 @@ impl Lab {
         self.after(long, Happening::Heal);
     }
 
-    /// A process that was stopped goes on.
+    /// Lets a stopped process continue.
     pub(super) fn go_on(&mut self, process: usize) {
         if let Some((_, held)) = self.processes[process].stopped.take() {
             self.input(process, Input::Overslept);

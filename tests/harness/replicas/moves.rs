@@ -1,14 +1,14 @@
-//! Servers that come and go while each may have a standby.
+//! Servers that join and leave while each may have a standby.
 
 use pstrain_roles::node::Input;
 
 use super::{Happening, Lab, SERVERS};
 
-/// Servers that there are in a lab, one after the other.
+/// Most servers of a lab over the whole run.
 const MOST_SERVERS: u32 = 6;
 
 impl Lab {
-    /// From now on servers come and go.
+    /// From now on servers join and leave.
     pub(super) fn begin_moves(&mut self) {
         let lease = self.job().membership.lease;
         for happening in [Happening::Join, Happening::Leave] {
@@ -17,13 +17,13 @@ impl Lab {
         }
     }
 
-    /// Where the one that coordinates is now, or was in the beginning.
+    /// The address of the coordinator's leader, or of its first process.
     pub(super) fn coordinator(&self) -> String {
         let leader = self.replicas_of(0).find(|&it| self.leads(it));
         format!("{SERVERS}{}", leader.unwrap_or_default())
     }
 
-    /// One more server starts.
+    /// Starts one more server.
     pub(super) fn join(&mut self) {
         if !self.goes_on_moving(Happening::Join) || self.servers == MOST_SERVERS {
             return;
@@ -33,7 +33,7 @@ impl Lab {
         self.spawn_server(server, String::new());
     }
 
-    /// Somebody tells a server to go that has keys, once.
+    /// Tells a server that holds keys to leave, once.
     pub(super) fn leave(&mut self) {
         if !self.goes_on_moving(Happening::Leave) || self.holders.is_empty() {
             return;

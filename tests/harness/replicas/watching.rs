@@ -1,4 +1,4 @@
-//! What is said and reported in a lab, and how processes end.
+//! Observation of a lab: checks and counts messages, events and the ends of processes.
 
 use pstrain_roles::node::{Departure, Event, NodeError};
 use pstrain_wire::worker::EndReason;
@@ -7,7 +7,7 @@ use pstrain_wire::{Message, Refusal};
 use super::{Lab, Machine, Replaced};
 
 impl Lab {
-    /// What a worker is told must be what everybody is told.
+    /// Checks that every worker receives the same parameters and the same decisions.
     pub(super) fn look_at(&mut self, process: usize, message: &Message) {
         let Machine::Worker(worker) = &*self.processes[process].node else { return };
         let decided = match message {
@@ -42,7 +42,7 @@ impl Lab {
                     *paired = true;
                 }
                 if self.leads(process) {
-                    // Whoever has not heard of it yet could not find it.
+                    // A worker that has not heard of the standby yet could not find it.
                     self.settles_until = self.settles_until.max(self.now + self.delay * 2);
                 }
             }
@@ -79,7 +79,7 @@ impl Lab {
         }
     }
 
-    /// Another leads in the place of a server that something befell.
+    /// Records that another replica leads in place of a server that a fault hit.
     fn note_replaced(&mut self, process: usize) {
         let Machine::Replica { server, .. } = &*self.processes[process].node else { return };
         let Some(fallen) = &mut self.fallen else { return };
@@ -94,8 +94,8 @@ impl Lab {
         let seed = self.seed;
         match (&*self.processes[process].node, result) {
             (Machine::Replica { node, .. }, Ok(reason)) => {
-                // Once both have the end either may finish alone, and the other then finds no
-                // servers.
+                // Once both replicas have the end either may finish alone, and the other then finds
+                // no servers.
                 let is_over = self.result.reason.is_some_and(|reason| reason.is_success());
                 if let Some(server) = node.server()
                     && (node.leads() && !is_over || self.result.reason.is_none())
@@ -108,7 +108,7 @@ impl Lab {
             }
             (Machine::Replica { .. }, Err(NodeError::Deposed { .. })) => self.result.deposed += 1,
             (Machine::Replica { .. }, Err(NodeError::Unreachable { .. })) if self.disturbed => {}
-            // It came too late, or stands by for one that had no keys then.
+            // It came too late, or stands by for a server that had no keys then.
             (
                 Machine::Replica { server, address, .. },
                 Err(NodeError::Refused(Refusal::Server { .. })),

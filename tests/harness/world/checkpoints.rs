@@ -1,4 +1,5 @@
-//! Servers that keep checkpoints and nothing else: all of them, taken and gone back to together.
+//! Servers with checkpoints but no log: all of them take checkpoints together, and go back
+//! together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,20 +13,20 @@ use super::links::End;
 use super::{Entry, World, checker_of};
 use crate::checkers::Checker;
 
-/// The first run of a world, of which all others come.
+/// The first run of a world; all others derive from it.
 const ORIGIN: u64 = 1;
 
-/// What the disk of the server that coordinates has, and what is about to be there.
+/// The coordinator's disk: the last whole checkpoint, and the one that is taken or being written.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
-    /// Runs that went back.
+    /// Number of times that the coordinator went back.
     lives: u64,
     taken: Option<Seen>,
     whole: Option<Seen>,
     is_writing: bool,
 }
 
-/// A checkpoint, and what had been seen of the server by then.
+/// A checkpoint, with the checker and the number of events at that time.
 #[derive(Debug)]
 struct Seen {
     number: u64,
@@ -34,7 +35,7 @@ struct Seen {
     events: usize,
 }
 
-/// What the disk of another has.
+/// The disk of a shard.
 #[derive(Debug, Default)]
 pub(super) struct ShardDisk {
     lives: u64,
@@ -44,7 +45,7 @@ pub(super) struct ShardDisk {
 }
 
 impl ShardDisk {
-    /// Which life of the process this is.
+    /// The generation of the process.
     pub(super) const fn life(&self) -> u64 {
         self.lives
     }
@@ -68,18 +69,18 @@ impl World<'_> {
         self.server.run()
     }
 
-    /// Whether what a worker does in `run` is part of what has happened.
+    /// True if work for `run` counts, since `run` is the server's.
     pub(super) fn is_of_this_lineage(&self, run: u64) -> bool {
         run == self.run()
     }
 
-    /// Whether the server may hear what is said to it on a connection by a worker of `run`.
+    /// True if the server may receive messages on a connection from a worker of `run`.
     pub(super) fn is_heard(&self, peer: PeerId, run: u64) -> bool {
         let is_open = || !self.links[peer.0 as usize].is_closed(End::Server);
         !self.settings.forgets || self.is_of_this_lineage(run) && is_open()
     }
 
-    /// Now and then a checkpoint is due.
+    /// Orders a checkpoint now and then.
     pub(super) fn order_checkpoint(&mut self) {
         if self.disk.taken.is_some() || self.reason.is_some() || !self.is_time_to_save() {
             return;
@@ -88,7 +89,7 @@ impl World<'_> {
         self.server_input(Input::Checkpoint(number), None);
     }
 
-    /// The server has taken one.
+    /// The server has taken a checkpoint.
     pub(super) fn take_checkpoint(&mut self, checkpoint: Checkpoint) {
         let Checkpoint { number, saved, origin, run, .. } = checkpoint;
         assert_eq!((origin, run), (ORIGIN, self.run()));
@@ -97,7 +98,7 @@ impl World<'_> {
         self.kept.saves += 1;
     }
 
-    /// The server wants it written: that takes a while.
+    /// The server wants its checkpoint written, which takes a while.
     pub(super) fn write_checkpoint(&mut self) {
         assert!(self.disk.taken.is_some(), "it writes what it has not taken");
         self.disk.is_writing = true;
@@ -105,7 +106,7 @@ impl World<'_> {
         self.after(span, Entry::Written(self.disk.lives));
     }
 
-    /// It is written, unless the server has crashed since.
+    /// The checkpoint is written, unless the server has crashed since.
     pub(super) fn written(&mut self, life: u64) {
         if life == self.disk.lives
             && let Some(number) = self.finish_writing()
@@ -122,7 +123,7 @@ impl World<'_> {
         self.disk.whole.as_ref().map(|whole| whole.number)
     }
 
-    /// The server crashes. What it was writing is there, or not.
+    /// Crashes the server. The checkpoint that it was writing is on the disk or not.
     pub(super) fn server_loses_all(&mut self) {
         if self.percent(50) {
             self.finish_writing();
@@ -131,15 +132,14 @@ impl World<'_> {
         self.go_back();
     }
 
-    /// The server goes back by itself: what it was writing is there.
+    /// The server goes back by itself: the checkpoint that it was writing is on the disk.
     pub(super) fn server_goes_back(&mut self) {
         self.finish_writing();
         self.go_back();
     }
 
-    /// Puts one in the place of the server that is as that was at the last checkpoint, and another
-    /// run. What anybody has seen since has not happened; what the others know since must do no
-    /// harm.
+    /// Replaces the server by its state at the last checkpoint, as another run. Everything that was
+    /// observed since is undone; what the other processes know from that time must do no harm.
     fn go_back(&mut self) {
         (self.disk.taken, self.disk.is_writing) = (None, false);
         self.disk.lives += 1;
@@ -192,12 +192,12 @@ impl World<'_> {
         self.after(Duration::ZERO, Entry::WakeServer);
     }
 
-    /// A new shard, which takes checkpoints if all do.
+    /// Lets a new shard take checkpoints, if all servers do.
     pub(super) fn with_checkpoints(&self, shard: Shard) -> Shard {
         if self.settings.forgets { shard.with_checkpoints(OnDisk::default()) } else { shard }
     }
 
-    /// A shard has taken one.
+    /// A shard has taken a checkpoint.
     pub(super) fn take_shard_checkpoint(&mut self, shard: usize, checkpoint: Checkpoint) {
         let Checkpoint { number, run, origin, oldest, saved } = checkpoint;
         assert_eq!(origin, ORIGIN);
@@ -222,7 +222,7 @@ impl World<'_> {
         }
     }
 
-    /// The shard crashes. What it was writing is there, or not.
+    /// Crashes a shard. The checkpoint that it was writing is on the disk or not.
     pub(super) fn shard_loses_all(&mut self, shard: usize) {
         if self.shards[shard].disk.is_writing && self.percent(50) {
             self.shards[shard].disk.write();
@@ -231,7 +231,7 @@ impl World<'_> {
         self.begin_shard_life(shard, None);
     }
 
-    /// The coordinator sends the shard back.
+    /// The coordinator sends a shard back to a checkpoint.
     pub(super) fn shard_goes_back(&mut self, shard: usize, to: CheckpointId) {
         if self.shards[shard].disk.is_writing {
             self.shards[shard].disk.write();

@@ -1,5 +1,4 @@
-//! A server that crashes and begins anew with what was kept: its state at some time, and its inputs
-//! since.
+//! Servers with a log: after a crash a server resumes from its saved state and its inputs since.
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::saved::Saved;
@@ -8,17 +7,17 @@ use pstrain_roles::node::{Input, Node, Outbox, Server, decode_input, encode_inpu
 use super::World;
 use super::links::End;
 
-/// What is kept of a server.
+/// The durable state of a server.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     saved: Option<Saved>,
     inputs: Vec<Vec<u8>>,
-    /// How often it was saved.
+    /// Number of times that a server was saved.
     pub(super) saves: u64,
 }
 
 impl World<'_> {
-    /// Keeps an input that the server is about to be handed, if it may crash.
+    /// Logs an input before the server handles it, if the server may crash.
     pub(super) fn keep(&mut self, input: &Input) {
         if self.settings.crashes == 0 || self.settings.forgets {
             return;
@@ -29,7 +28,7 @@ impl World<'_> {
         self.kept.inputs.push(record);
     }
 
-    /// Now and then, saves the server and puts the one restored in its place.
+    /// Saves the server now and then, and replaces it by the restored one.
     pub(super) fn save(&mut self) {
         if self.settings.forgets || !self.is_time_to_save() {
             return;
@@ -46,18 +45,17 @@ impl World<'_> {
         self.kept.inputs.clear();
     }
 
-    /// Whether whoever has just been handed an input is saved.
+    /// True if the node that has just handled an input is to be saved.
     pub(super) fn is_time_to_save(&mut self) -> bool {
         self.settings.saves > 0 && self.rng.below(1000) < self.settings.saves
     }
 
-    /// Whether the server crashes now.
+    /// True if a server crashes now.
     pub(super) fn crashes(&mut self) -> bool {
         !self.calm && self.settings.crashes > 0 && self.rng.below(1000) < self.settings.crashes
     }
 
-    /// Puts one in the place of the server that was handed the same inputs, and closes all
-    /// connections.
+    /// Replaces the server by one that handled the same inputs, and closes all connections.
     pub(super) fn restart_cohort(&mut self) {
         if self.settings.forgets {
             return self.server_loses_all();
@@ -79,7 +77,7 @@ impl World<'_> {
         self.server = server;
         self.crashed += 1;
         self.checker.began_anew(self.now);
-        // All are gone at once: what it says of one is not heard on another.
+        // Close all of them first: what the server sends about one is not received on another.
         let is_open = |link: &usize| !self.links[*link].is_closed(End::Server);
         let open: Vec<usize> = (0..self.links.len()).filter(is_open).collect();
         open.iter().for_each(|link| self.close(*link, End::Server));
@@ -96,7 +94,8 @@ impl World<'_> {
         self.server_input(Input::Overslept, None);
     }
 
-    /// Whoever restores a server has nothing but its word for which connections it had.
+    /// Checks that the restored server lists all open connections: a driver that restores a server
+    /// has no other source.
     fn check_peers(&self, server: &Server) {
         let told = server.peers();
         for (number, link) in (0..).zip(&self.links) {

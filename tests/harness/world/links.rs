@@ -1,4 +1,4 @@
-//! Connections of a world: two pipes, each in order, each with a cut that nobody need notice.
+//! Connections of a world: two pipes, each in order, each of which can be cut without notice.
 
 use std::collections::VecDeque;
 
@@ -23,50 +23,50 @@ impl End {
     }
 }
 
-/// What arrives at an end.
+/// An item that arrives at an end.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// The connection itself.
     Open,
     Message(Message),
-    /// The other end has closed it.
+    /// The other end has closed the connection.
     Hangup,
 }
 
-/// The way to one end.
+/// The pipe to one end.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     items: VecDeque<Item>,
     /// When the last item arrives: the next one cannot overtake it.
     last: Time,
-    /// Whether the connection has broken in this direction.
+    /// True if the connection has broken in this direction.
     cut: bool,
-    /// Whether the end has heard of the connection.
+    /// True if the end knows of the connection.
     opened: bool,
-    /// Whether the end has closed it, or knows that it is gone, and since when.
+    /// When the end closed the connection, or learned that it is gone.
     closed: Option<Time>,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The process that dialled; none if it is a stranger.
+    /// The worker process that dialled, if it was one.
     pub(crate) process: Option<usize>,
     /// The shard that dialled, if it was one.
     pub(crate) shard: Option<usize>,
-    /// The shard that was dialled; none if it was the coordinator.
+    /// The shard that was dialled; `None` if it was the coordinator.
     pub(crate) callee: Option<usize>,
     pub(super) pipes: [Pipe; 2],
 }
 
 impl Link {
-    /// From a worker's process to the coordinator.
+    /// A connection to the coordinator, from a worker process or an unauthenticated client.
     pub(crate) fn new(process: Option<usize>) -> Self {
         Self { process, shard: None, callee: None, pipes: Default::default() }
     }
 
-    /// Sends an item towards `to`, to arrive at `at` or as soon as those before it have arrived.
-    /// Returns when that is, or nothing if it never does.
+    /// Sends an item towards `to`, to arrive at `at`, or with those before it if they are later.
+    /// Returns the time of arrival, or `None` if it never arrives.
     pub(crate) fn send(&mut self, to: End, item: Item, at: Time) -> Option<Time> {
         if self.pipes[to.other() as usize].closed.is_some() && !matches!(item, Item::Hangup) {
             return None;
@@ -80,9 +80,9 @@ impl Link {
         Some(pipe.last)
     }
 
-    /// What arrives at `end` now. A driver that took several inputs at once hands in those behind
-    /// the one that made the node close the connection, so what comes in that very moment does
-    /// arrive.
+    /// Takes the item that arrives at `end` now. After a close, items still arrive in the same
+    /// instant: a driver that took several inputs at once also hands in those behind the one that
+    /// made the node close the connection.
     pub(crate) fn arrive(&mut self, end: End, now: Time) -> Option<Item> {
         let pipe = &mut self.pipes[end as usize];
         let item = pipe.items.pop_front()?;
@@ -90,7 +90,7 @@ impl Link {
         pipe.closed.is_none_or(|at| at == now).then_some(item)
     }
 
-    /// Closes `end`; false if it was.
+    /// Closes `end`. Returns false if it was closed before.
     pub(crate) fn close(&mut self, end: End, now: Time) -> bool {
         let pipe = &mut self.pipes[end as usize];
         let first = pipe.closed.is_none();
@@ -98,17 +98,17 @@ impl Link {
         first
     }
 
-    /// Whether `end` has closed it, or knows that it is gone.
+    /// True if `end` has closed the connection, or knows that it is gone.
     pub(crate) fn is_closed(&self, end: End) -> bool {
         self.pipes[end as usize].closed.is_some()
     }
 
-    /// Whether `end` has heard of the connection.
+    /// True if `end` knows of the connection.
     pub(crate) fn is_known(&self, end: End) -> bool {
         self.pipes[end as usize].opened
     }
 
-    /// Breaks the way to `end`: what is under way is lost, and so is all that follows.
+    /// Breaks the pipe to `end`: everything under way is lost, and so is everything later.
     pub(crate) fn cut(&mut self, end: End) {
         let pipe = &mut self.pipes[end as usize];
         pipe.cut = true;

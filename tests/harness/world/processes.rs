@@ -1,4 +1,4 @@
-//! The worker processes of a world, and what befalls them.
+//! Worker processes of a world, and the faults that hit them.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl World<'_> {
         self.worker_input(number, Input::Start);
     }
 
-    /// Hands an input to a worker and obeys what follows.
+    /// Hands an input to a worker and carries out its effects.
     pub(super) fn worker_input(&mut self, process: usize, input: Input) {
         if !self.processes[process].runs {
             return;
@@ -82,10 +82,10 @@ impl World<'_> {
         self.plan_wake(process);
     }
 
-    /// Nobody breaks the protocol, and nobody is turned away who did nothing wrong.
+    /// Checks that no worker breaks the protocol, and that none is refused without cause.
     fn check_result(&self, result: &Result<EndReason, NodeError>) {
         match result {
-            // It may have heard of an end that was lost with the server.
+            // The worker may know of an end that was lost with the server.
             Ok(reason) => assert!(
                 *reason == EndReason::Stopped
                     || self.settings.forgets
@@ -110,7 +110,7 @@ impl World<'_> {
         })
     }
 
-    /// The process is gone: its connections are closed by its system.
+    /// Ends a process; its system closes its connections.
     fn stop(&mut self, process: usize) {
         self.processes[process].runs = false;
         for link in 0..self.links.len() {
@@ -139,8 +139,8 @@ impl World<'_> {
         }
     }
 
-    /// When something that the process was asked for is done: after what it was asked before, and
-    /// not at the same time, for then the answers might change places.
+    /// Returns the time until a new order of the process is done: after its earlier orders, and
+    /// never in the same instant, since their answers might change places.
     fn takes(&mut self, process: usize, span: Duration) -> Duration {
         let begin = self.processes[process].busy_until.max(self.now) + Duration::from_nanos(1);
         self.processes[process].begins = begin;
@@ -178,7 +178,7 @@ impl World<'_> {
         let rows = partition_of(&settings.train, settings.job.parts(), part).len();
         let size = u64::from(settings.job.batch_size);
         let place = order.task.batch.0 % (rows as u64).div_ceil(size) * size;
-        // Small whole numbers that depend on everything they may depend on.
+        // Small integers that depend on each parameter, the part and the mini-batch.
         let mut gradient: Vec<f32> = (0..order.parameters.len())
             .map(|key| {
                 let value = u64::from(order.parameters[key].to_bits());
@@ -188,7 +188,7 @@ impl World<'_> {
             .collect();
         let mut first = Some(0);
         if let Some(keys) = working_sets(&settings.job, &settings.train).get(worker.0 as usize) {
-            // Keys that are there only so that every server has one are of no example.
+            // Keys that the list has only so that every server has one belong to no example.
             let parts = settings.job.parts();
             let touched = partition_of(&settings.train, parts, part).touched();
             let own = |(key, _): &(&u32, &mut f32)| touched.binary_search(key).is_err();
@@ -214,7 +214,7 @@ impl World<'_> {
         }
         let span = self.processes[process].speed.mul_f64(0.5 + self.rng.unit());
         let Process { begins, busy_until, .. } = &mut self.processes[process];
-        // What it has not begun when another order comes it never begins.
+        // An order that has not begun when another comes never begins.
         *busy_until = if *begins > self.now { *begins } else { *busy_until };
         let takes = self.takes(process, span);
         let computed = Computed {
@@ -227,7 +227,7 @@ impl World<'_> {
         self.after(takes, Entry::To(process, Input::Computed(computed)));
     }
 
-    /// The loss on the parameters of a version.
+    /// Returns the loss on the parameters of a version.
     fn loss(&self, version: Version) -> f32 {
         let step = |climbs: u64| version.0 % climbs * 8 / climbs;
         self.settings.climbs.map_or(1.0, |climbs| 1.0 + step(climbs) as f32)
@@ -304,7 +304,7 @@ impl World<'_> {
             Fault::Control => {
                 self.connect(None, None);
                 let link = self.links.len() - 1;
-                // Most clients say one thing and wait; one that goes on talking harms nobody.
+                // Most clients send one order and wait; another order meanwhile does no harm.
                 for _ in 0..=u64::from(self.percent(10)) {
                     let workers = self.settings.job.membership.workers;
                     let (key, value) = draw_control(&mut self.rng, workers);
@@ -334,7 +334,7 @@ impl World<'_> {
         }
     }
 
-    /// The server is to end the run, by a signal or by an order.
+    /// Tells the server to end the run, by a signal or by an order.
     fn drain_server(&mut self) {
         if self.links.len().is_multiple_of(2) {
             self.checker.drained();
@@ -345,7 +345,7 @@ impl World<'_> {
         }
     }
 
-    /// A client says what it wants.
+    /// Lets a client send an order.
     pub(super) fn order(&mut self, control: Control) {
         self.connect(None, None);
         let link = self.links.len() - 1;
@@ -366,8 +366,8 @@ impl World<'_> {
         self.any(self.processes.len(), |world, index| world.processes[index].runs)
     }
 
-    /// Breaks a connection in one direction or both. Each end learns of it at a time of its own,
-    /// or never.
+    /// Breaks a connection in one direction or both. Each end learns of it at a time of its own, or
+    /// never.
     fn break_link(&mut self, link: usize) {
         let both = self.percent(70);
         let one = End::BOTH[self.rng.below(2) as usize];
@@ -377,7 +377,7 @@ impl World<'_> {
             }
         }
         for end in End::BOTH {
-            // A dial that comes to nothing is always noticed: it has a time limit of its own.
+            // A failed dial is always noticed: it has a time limit of its own.
             let dialling = end == End::Worker && !self.links[link].is_known(end);
             if self.percent(self.settings.faults.learn) || dialling {
                 let span = self.span(self.settings.job.membership.lease);
@@ -386,7 +386,8 @@ impl World<'_> {
         }
     }
 
-    /// The process dies. Its connections close, or its machine is gone with it and nobody knows.
+    /// Kills a process. Its connections close, or its machine is gone with it and no peer is
+    /// notified.
     fn crash(&mut self, process: usize) {
         self.restart(process);
         let machine = self.percent(50);
@@ -408,7 +409,7 @@ impl World<'_> {
         }
     }
 
-    /// No more faults. In half of the worlds those who are missing are replaced.
+    /// Stops the faults. In half of the worlds missing workers are replaced.
     pub(super) fn calm_down(&mut self) {
         self.calm = true;
         if self.settings.faults.every.is_some() && self.percent(50) {

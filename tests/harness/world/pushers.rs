@@ -1,4 +1,4 @@
-//! Clients of a world that push values for a key range, most of them in order.
+//! Clients of a world that push values for a key range, most of them correctly.
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::params::KeyRange;
@@ -11,7 +11,7 @@ use super::World;
 use super::links::{End, Item};
 
 impl World<'_> {
-    /// A client comes with values for some keys, which may be none of the model's.
+    /// Starts a client that pushes values for some keys, which may exceed the model's.
     pub(super) fn push_some(&mut self) {
         let all = self.server.initial().len() as u64;
         let begin = self.rng.below(all + 1);
@@ -28,7 +28,7 @@ impl World<'_> {
         self.send(self.links.len() - 1, End::Server, Item::Message(Message::PushRange(push)));
     }
 
-    /// A client comes once the version has been made after which one shall.
+    /// Starts a client once the version after which one is to push has been made.
     pub(super) fn push_if_due(&mut self, events: &[Event]) {
         let Some((after, how)) = self.settings.push else { return };
         let is_due =
@@ -38,13 +38,13 @@ impl World<'_> {
         }
     }
 
-    /// A client hears what the server says to it.
+    /// Lets a client handle a message of the server.
     pub(super) fn client_heard(&mut self, link: usize, item: Item) {
         let Item::Message(Message::PartDue(due)) = item else { return };
         let orderly = self.settings.push.is_some();
         match if orderly { 99 } else { self.rng.below(100) } {
             0..5 => self.close(link, End::Worker),
-            // It says nothing more.
+            // The client falls silent.
             5..10 => {}
             chance => {
                 let part = self.part(due, chance);
@@ -53,7 +53,7 @@ impl World<'_> {
         }
     }
 
-    /// The values of a part, few of which are wrong.
+    /// Returns the values of a part; a few are invalid.
     fn part(&self, due: PartDue, chance: u64) -> RangePart {
         let PartDue { part, .. } = due;
         let mut rng = Stream::new(self.settings.network).fork("pushed", chance).rng();
@@ -71,7 +71,7 @@ impl World<'_> {
         RangePart::new(part, &values)
     }
 
-    /// Takes note of what a client that pushes says to the server.
+    /// Tells the checker what clients that push send to the server.
     pub(super) fn note_pushes(&mut self, input: &Input) {
         match input {
             Input::Message(peer, Message::PushRange(_)) => self.checker.pushes(self.now, *peer),
@@ -80,7 +80,7 @@ impl World<'_> {
         }
     }
 
-    /// Holds what clients were told of their values against what happened in the same step.
+    /// Checks the results that clients received against the events of the same step.
     pub(super) fn check_pushed(&mut self, events: &[Event], told: &[(PeerId, Message)]) {
         for (peer, message) in told {
             if let Message::RangePushed(result) = message {

@@ -1,6 +1,6 @@
-//! What a world is like, all of it drawn from one seed: the job, the network, the machines, the
-//! faults. Different seeds differ in kind, not only in detail, so that each combination of
-//! settings comes up sooner or later.
+//! Settings of a world, all drawn from one seed: the job, the network, the machines, the faults.
+//! Seeds differ in kind, not only in detail, so that each combination of settings comes up sooner
+//! or later.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use pstrain_wire::range::PushRule;
 use crate::policies::{draw_next, draw_policy, draw_rules, most_gradients};
 use crate::toy::sparse_rows;
 
-/// Everything that decides how a world goes.
+/// Everything that determines how a world goes.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The job.
@@ -33,95 +33,95 @@ pub struct Settings {
     pub train: Examples,
     /// The seed of delays, compute times and faults.
     pub network: u64,
-    /// Every span is a multiple of this, so that things happen at the same time now and then.
+    /// Every span is a multiple of this, so that events coincide now and then.
     pub grain: Duration,
     /// The longest ordinary delay of a message.
     pub delay: Duration,
-    /// How many messages of a thousand are much later than that, before the calm.
+    /// Messages per thousand that are much later than that, before the calm.
     pub spikes: u64,
-    /// By how much a wake-up can be late.
+    /// Longest delay of a wake-up.
     pub late: Duration,
-    /// Mean time for one gradient, for each process in turn.
+    /// Mean time of one gradient, by process in turn.
     pub compute: Vec<Duration>,
-    /// The longest time to get data ready.
+    /// Longest time to prepare data.
     pub prepare: Duration,
     /// Workers start at a random time before this.
     pub starts: Duration,
-    /// Whether workers ask for a worker id of their own.
+    /// True if workers ask for a worker id of their own.
     pub wishes: bool,
-    /// Updates in which the loss climbs, before it is low again; none if it never does.
+    /// Updates over which the loss climbs before it is low again; `None` if it never climbs.
     pub climbs: Option<u64>,
-    /// After how many inputs of a thousand the server crashes and begins anew, before the calm.
+    /// Inputs per thousand after which a server crashes and restarts, before the calm.
     pub crashes: u64,
-    /// After how many inputs of a thousand its state is saved, so that it begins anew from there,
-    /// and the state restored takes its place at once.
+    /// Inputs per thousand after which a server's state is saved. A restart begins from there, and
+    /// the restored state replaces the server at once.
     pub saves: u64,
-    /// Whether a server that crashes has its state only, not the inputs since, and all begin from
-    /// there.
+    /// True if a server that crashes has its checkpoints only, not the inputs since, and all
+    /// servers go back to them.
     pub forgets: bool,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
     /// When the faults stop.
     pub calm_at: Duration,
-    /// After which version a client pushes values for all keys, and what becomes of the parameters;
-    /// none does if there is none.
+    /// The version after which a client pushes values for all keys, and how; `None` for no such
+    /// client.
     pub push: Option<(Version, PushRule)>,
 }
 
-/// How often what goes wrong, until the calm.
+/// Frequencies of the faults, until the calm.
 #[derive(Clone, Debug)]
 pub struct Faults {
-    /// Mean time between two of them; none if there are none.
+    /// Mean time between two faults; `None` for no faults.
     pub every: Option<Duration>,
-    /// How likely each of [`Fault::ALL`] is.
+    /// Relative frequency of each of [`Fault::ALL`].
     pub weights: [u64; 13],
-    /// How many of them there are at most.
+    /// Most faults in a world.
     pub most: u64,
-    /// How many ends of a hundred ever learn that their connection broke.
+    /// Percentage of ends that ever learn that their connection broke.
     pub learn: u64,
-    /// How many dials of a hundred fail.
+    /// Percentage of dials that fail.
     pub dial_fails: u64,
-    /// How many workers of a hundred that went are started again.
+    /// Percentage of workers that went and are started again.
     pub restarts: u64,
-    /// How many preparations of a hundred fail, or give other data than the job's.
+    /// Percentage of preparations that fail, or give other data than the job's.
     pub bad_data: u64,
-    /// How many gradients of a hundred are not finite.
+    /// Percentage of gradients that are not finite.
     pub bad_gradients: u64,
 }
 
-/// What can go wrong.
+/// A fault, or another event that the server must withstand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A connection breaks; what is under way on it is lost.
     Break,
     /// A worker process dies.
     Crash,
-    /// Somebody stops a worker in order.
+    /// A worker is told to finish in order.
     DrainWorker,
     /// One more worker process starts.
     Newcomer,
-    /// Somebody stops the server in order.
+    /// The server is told to stop in order.
     DrainServer,
-    /// Somebody connects to the server and says nothing.
+    /// A client connects to the server and sends nothing.
     Stranger,
-    /// Somebody asks how the job is doing.
+    /// A client asks for the status, or for the parameters of a key range.
     Status,
-    /// A node is woken for nothing.
+    /// A node is woken without need.
     Wake,
-    /// Bytes that are no message reach the server.
+    /// Invalid bytes reach the server.
     Garbage,
-    /// Somebody orders another mode, or one that makes no sense.
+    /// A client orders another mode, or one that is invalid.
     Control,
-    /// One more server starts, and wants keys.
+    /// One more server starts and asks for keys.
     ServerJoins,
-    /// Somebody wants a server that does not coordinate to go.
+    /// A server other than the coordinator is told to leave.
     ServerLeaves,
-    /// Somebody pushes values for a key range, or something that makes no sense.
+    /// A client pushes values for a key range, or invalid ones.
     Push,
 }
 
 impl Fault {
-    /// All of them, in the order of [`Faults::weights`].
+    /// All faults, in the order of [`Faults::weights`].
     pub const ALL: [Self; 13] = [
         Self::Break,
         Self::Crash,
@@ -140,7 +140,7 @@ impl Fault {
 }
 
 impl Settings {
-    /// The settings of a seed.
+    /// Draws the settings of a seed.
     #[must_use]
     pub fn draw(seed: u64) -> Self {
         let mut rng = Stream::new(seed).fork("settings", 0).rng();
@@ -184,7 +184,7 @@ impl Settings {
         }
     }
 
-    /// The same without anything going wrong: everybody starts at once and stays.
+    /// Removes all faults: all workers start at once and stay.
     #[must_use]
     pub fn peaceful(mut self) -> Self {
         self.faults = Faults {
@@ -203,8 +203,7 @@ impl Settings {
         self
     }
 
-    /// The same with nothing going wrong but connections that break: every so often, and both
-    /// ends notice.
+    /// Leaves one kind of fault: every so often a connection breaks, and both ends notice.
     #[must_use]
     pub fn flaky(mut self, every: Duration) -> Self {
         self = self.peaceful();
@@ -213,7 +212,7 @@ impl Settings {
         self
     }
 
-    /// The same with nothing going wrong but one machine that dies, and nobody is told.
+    /// Leaves one fault: a machine dies without notice to its peers.
     #[must_use]
     pub fn with_one_death(mut self) -> Self {
         self = self.peaceful();
@@ -224,7 +223,7 @@ impl Settings {
         self
     }
 
-    /// The same with so many servers, as far as the job allows them.
+    /// Uses so many servers if the job allows them, else one.
     #[must_use]
     pub fn with_servers(mut self, servers: u32) -> Self {
         self.job.servers = servers;
@@ -234,7 +233,7 @@ impl Settings {
         self
     }
 
-    /// The same with servers that come and go.
+    /// Adds servers that join and leave.
     #[must_use]
     pub fn with_moves(mut self) -> Self {
         let mut rng = Stream::new(self.network).fork("moves", 0).rng();
@@ -247,7 +246,7 @@ impl Settings {
         self
     }
 
-    /// The same with clients that push values.
+    /// Adds clients that push values.
     #[must_use]
     pub fn with_pushes(mut self) -> Self {
         let mut rng = Stream::new(self.network).fork("pushes", 0).rng();
@@ -258,7 +257,7 @@ impl Settings {
         self
     }
 
-    /// The same with a sparse model, as far as what was drawn goes with one.
+    /// Uses a sparse model, and replaces drawn settings that do not go with one.
     #[must_use]
     pub fn sparse(mut self) -> Self {
         let rows = self.job.data.train.rows as usize;
@@ -276,13 +275,12 @@ impl Settings {
         self
     }
 
-    /// Columns of the data.
+    /// Number of columns of the data.
     pub(super) fn columns(&self) -> u64 {
         self.job.data.shape.inputs.into()
     }
 
-    /// The same with a sparse model whose updates are of blocks of its keys, under a consistency
-    /// that has such updates.
+    /// Uses a sparse model with block updates, under a consistency that has such updates.
     #[must_use]
     pub fn with_blocks(mut self) -> Self {
         self = self.sparse();
@@ -308,7 +306,7 @@ impl Settings {
         self
     }
 
-    /// The same with modes that change: some as the job foresees it, some when somebody says so.
+    /// Adds changes of mode: some planned by the job, some ordered by clients.
     #[must_use]
     pub fn switching(mut self) -> Self {
         self = self.switching_as_foreseen();
@@ -322,7 +320,7 @@ impl Settings {
         self
     }
 
-    /// The same with a mode that the server chooses itself, and losses that give it cause to.
+    /// Lets the server choose its mode (`auto`), with losses that give it cause to.
     #[must_use]
     pub fn choosing(mut self) -> Self {
         let mut rng = Stream::new(self.network).fork("choices", 0).rng();
@@ -331,7 +329,7 @@ impl Settings {
         self
     }
 
-    /// The same with an optimiser of any kind.
+    /// Uses an optimiser of any kind.
     #[must_use]
     pub const fn with_any_optimizer(mut self) -> Self {
         self.job.update.optimizer = match self.network % 5 {
@@ -344,7 +342,7 @@ impl Settings {
         self
     }
 
-    /// The same with updates that go by norms, or by distances where the mode has such rounds.
+    /// Uses updates that depend on norms, or on distances where the mode has such rounds.
     #[must_use]
     pub fn measuring(mut self) -> Self {
         let mut rng = Stream::new(self.network).fork("measuring", 0).rng();
@@ -365,7 +363,7 @@ impl Settings {
         self
     }
 
-    /// The same with modes that change as the job foresees it.
+    /// Adds changes of mode that the job plans.
     #[must_use]
     pub fn switching_as_foreseen(mut self) -> Self {
         let mut rng = Stream::new(self.network).fork("switches", 0).rng();
@@ -386,8 +384,8 @@ impl Settings {
         self
     }
 
-    /// The same with all data for everybody, cut into shards that are dealt out; under another
-    /// consistency where the drawn one does not go with that.
+    /// Gives all data to every worker, cut into shards that a scheduler assigns. Uses another
+    /// consistency if the drawn one does not go with that.
     #[must_use]
     pub fn with_shards(mut self) -> Self {
         let mut rng = Stream::new(self.network).fork("shards", 0).rng();
@@ -407,8 +405,8 @@ impl Settings {
         self
     }
 
-    /// The same with lost workers whose share the others do; under another consistency where the
-    /// drawn one does not go with that.
+    /// Lets other workers do the share of lost ones. Uses another consistency if the drawn one does
+    /// not go with that.
     #[must_use]
     pub fn with_reassignment(mut self) -> Self {
         self = self.with_shards();
@@ -416,32 +414,32 @@ impl Settings {
         self
     }
 
-    /// The same without the examples, to be printed.
+    /// Drops the examples, so that the settings can be printed.
     #[must_use]
     pub fn without_rows(mut self) -> Self {
         self.train = Examples::new(self.job.data.shape);
         self
     }
 
-    /// Whether bytes that are no message may come.
+    /// True if invalid bytes may come.
     pub(super) const fn garbage(&self) -> bool {
         self.faults.weights[Fault::Garbage as usize] > 0
     }
 
-    /// The most gradients that one worker alone may have to give before there is an update.
+    /// Most gradients that a single worker may have to give before there is an update.
     #[must_use]
     pub fn most_gradients(&self) -> u32 {
         most_gradients(self.job.mode.consistency)
     }
 
-    /// The longest time for one gradient.
+    /// Longest time of one gradient.
     #[must_use]
     pub fn longest_compute(&self) -> Duration {
         self.compute.iter().max().copied().unwrap_or_default() * 3 / 2
     }
 }
 
-/// Whether a consistency is about data that only one worker has.
+/// True if a consistency is about data that only one worker has.
 const fn weighs_workers(consistency: ConsistencySpec) -> bool {
     matches!(consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
 }
@@ -451,11 +449,11 @@ fn draw_weights(rng: &mut Random) -> [u64; 13] {
     for (weight, most) in weights.iter_mut().zip([20, 8, 3, 3, 1, 2, 2, 6, 2]) {
         *weight = if rng.below(3) == 0 { 0 } else { rng.below(most + 1) };
     }
-    weights[0] += 1; // so that there is always something to choose
+    weights[0] += 1; // so that there is always something to draw
     weights
 }
 
-/// Filters for one world in three: from a stream of their own.
+/// Draws filters for one world in three, from a stream of their own.
 fn draw_filters(seed: u64) -> Filters {
     const CHAINS: [&str; 12] = [
         "zero-skip",

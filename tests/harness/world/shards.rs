@@ -1,4 +1,5 @@
-//! The servers that do not coordinate: driven like the others, and crashed like the one that does.
+//! Servers of a world that do not coordinate: driven like the workers, and crashed like the
+//! coordinator.
 
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::rng::Stream;
@@ -17,7 +18,7 @@ use super::checkpoints::ShardDisk;
 use super::links::{End, Item, Link};
 use super::{Entry, World};
 
-/// Servers that there are in a world, one after the other, but the coordinator.
+/// Most servers in a world over its whole run, without the coordinator.
 const MOST_SHARDS: usize = 8;
 
 /// A server that does not coordinate.
@@ -25,12 +26,12 @@ const MOST_SHARDS: usize = 8;
 pub(super) struct ShardProcess {
     pub(super) node: Shard,
     wake: Option<Time>,
-    /// Its state when it was saved last, and its inputs since, if it crashes.
+    /// Its last saved state and its inputs since, if a crash loses the memory only.
     saved: Option<Saved>,
     log: Vec<Vec<u8>>,
-    /// What is on its disk, if that is all that is kept.
+    /// Its disk, if only checkpoints are kept.
     pub(super) disk: ShardDisk,
-    /// Whether it was told to finish.
+    /// True if it was told to finish.
     told: bool,
     ended: Option<Result<EndReason, NodeError>>,
 }
@@ -56,7 +57,7 @@ impl World<'_> {
         }
     }
 
-    /// One more server starts, unless there have been many.
+    /// Starts one more server, unless there have been many.
     pub(super) fn one_more_shard(&mut self) {
         self.checker.moves();
         if self.shards.len() < MOST_SHARDS {
@@ -79,13 +80,13 @@ impl World<'_> {
         self.shard_input(shard, Input::Start);
     }
 
-    /// Somebody tells a server to finish, or the coordinator that one shall go.
+    /// Tells a server to finish, or the coordinator to let one leave.
     pub(super) fn one_shard_less(&mut self) {
         self.checker.moves();
         if self.percent(50) {
             let shard =
                 self.any(self.shards.len(), |world, shard| world.shards[shard].ended.is_none());
-            // Whoever tells it twice does not want to wait for its keys to be elsewhere.
+            // A server that is told twice does not wait until its keys are elsewhere.
             if let Some(shard) = shard.filter(|shard| !self.shards[*shard].told) {
                 self.shards[shard].told = true;
                 self.shard_input(shard, Input::Drain);
@@ -97,7 +98,7 @@ impl World<'_> {
         self.order(Control { protocol_max: 1, key, value });
     }
 
-    /// Which shard an address is of; none for the coordinator.
+    /// The shard at an address; `None` for the coordinator.
     pub(super) fn shard_of(target: &Target) -> Option<usize> {
         match target {
             Target::Server => None,
@@ -107,7 +108,7 @@ impl World<'_> {
         }
     }
 
-    /// The shard at the end of a link.
+    /// The shard at this end of a link, if there is one.
     pub(super) fn shard_at(&self, link: usize, end: End) -> Option<usize> {
         match end {
             End::Server => self.links[link].callee,
@@ -138,7 +139,7 @@ impl World<'_> {
         self.send(link, End::Worker, Item::Open);
     }
 
-    /// Hands an input to a shard and obeys what follows.
+    /// Hands an input to a shard and carries out its effects.
     pub(super) fn shard_input(&mut self, shard: usize, input: Input) {
         if self.shards[shard].ended.is_some() {
             return;
@@ -207,7 +208,7 @@ impl World<'_> {
         self.plan_shard_wake(shard);
     }
 
-    /// Now and then, saves the shard and puts the one restored in its place.
+    /// Saves the shard now and then, and replaces it by the restored one.
     fn save_shard(&mut self, shard: usize) {
         if self.settings.forgets || !self.is_time_to_save() {
             return;
@@ -225,8 +226,7 @@ impl World<'_> {
         self.kept.saves += 1;
     }
 
-    /// Puts one in the place of the shard that was handed the same inputs, and closes all its
-    /// connections.
+    /// Replaces the shard by one that handled the same inputs, and closes all its connections.
     fn begin_shard_anew(&mut self, shard: usize) {
         if self.settings.forgets {
             return self.shard_loses_all(shard);

@@ -1,7 +1,7 @@
-//! Server and worker ask for no memory once they have warmed up.
+//! Server and worker allocate no memory once they have warmed up.
 //!
-//! The allocator counts for the whole process. The usual harness would be counted, too: its own
-//! thread may still be busy with the beginning of a test, so there is none.
+//! The allocator counts for the whole process. The usual test harness would be counted, too, since
+//! its own thread may still be busy when a test begins; so this test has none.
 
 mod server;
 mod worker;

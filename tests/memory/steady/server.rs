@@ -1,5 +1,5 @@
-//! A server asks for no memory once it has warmed up: from the bytes of a push that came to those
-//! of the answer.
+//! A server allocates no memory for a push once it has warmed up: from the bytes of the push to the
+//! bytes of the answer.
 
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_tests::Driven;

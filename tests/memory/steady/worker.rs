@@ -1,4 +1,4 @@
-//! A worker's step asks for no memory once it has warmed up: mini-batch, gradient, frame.
+//! A worker allocates no memory for a step once it has warmed up: mini-batch, gradient, frame.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -16,7 +16,7 @@ pub(crate) fn allocates_nothing_for_a_step() {
     let source = Source::Synthetic { rows: 2_000, seed: 1 };
     let data = Prepared::load(&source, &Settings::default()).unwrap();
     let rows = data.partition(PartId(0)).len() as u32;
-    // With a short mini-batch at the end of each pass.
+    // So the last mini-batch of each pass is short.
     assert_ne!(rows % BATCH, 0);
     let batches = rows.div_ceil(BATCH);
     let mlp = ModelSpec::Mlp { hidden: vec![21], activation: Activation::Relu };

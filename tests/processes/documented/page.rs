@@ -1,24 +1,24 @@
-//! A page of the documentation, and the commands on it.
+//! Parser of a documentation page: extracts the commands of its blocks and prose.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A page: its name, and what is on it.
+/// A page: its name and its text.
 pub(super) struct Page {
     pub(super) name: String,
     text: String,
 }
 
-/// A fenced block: its language, the line where it begins, and its own lines.
+/// A fenced block: its language, its first line's number, and its lines.
 struct Block<'a> {
     language: &'a str,
     line: usize,
     lines: Vec<&'a str>,
 }
 
-/// The commands of one block, in their order.
+/// The commands of one block, in order.
 pub(super) struct Commands {
-    /// Where the block is, for messages.
+    /// Place of the block, for messages.
     pub(super) place: String,
     pub(super) commands: Vec<String>,
 }
@@ -33,12 +33,12 @@ impl Page {
         Self { name: name.to_owned(), text }
     }
 
-    /// README.md.
+    /// Reads README.md.
     pub(super) fn readme() -> Self {
         Self::read("README.md")
     }
 
-    /// All others whose commands people type.
+    /// Reads all other pages with commands for users.
     pub(super) fn others() -> Vec<Self> {
         let entries = fs::read_dir(root().join("docs")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -50,7 +50,7 @@ impl Page {
         pages
     }
 
-    /// README.md and all others.
+    /// Reads README.md and all other pages.
     pub(super) fn all() -> Vec<Self> {
         let mut pages = Self::others();
         pages.push(Self::readme());
@@ -74,7 +74,7 @@ impl Page {
         blocks
     }
 
-    /// The commands of its blocks. What is no command is in a block that says its language.
+    /// Returns the commands of its blocks; blocks in another language than a shell's have none.
     pub(super) fn commands(&self) -> Vec<Commands> {
         let of = |block: Block<'_>| {
             let place = format!("{}:{}", self.name, block.line);
@@ -92,7 +92,7 @@ impl Page {
         self.blocks().into_iter().map(of).filter(|block| !block.commands.is_empty()).collect()
     }
 
-    /// The first block of TOML that begins with this line.
+    /// Returns the first TOML block that begins with the line `first`.
     pub(super) fn toml(&self, first: &str) -> String {
         let blocks = self.blocks();
         let mut fitting =
@@ -101,7 +101,7 @@ impl Page {
         block.lines.join("\n")
     }
 
-    /// The commands of `pstrain` that its running text names, each with its place.
+    /// Returns the `pstrain` commands that the prose names, each with its place.
     pub(super) fn named(&self) -> Vec<(String, String)> {
         let mut is_text = true;
         let mut paragraphs = vec![(1, String::new())];
@@ -128,7 +128,7 @@ impl Page {
     }
 }
 
-/// Commands as they are typed: without comments, several lines joined, the body of a loop once.
+/// Returns commands as typed: comments removed, continued lines joined, a loop's body once.
 fn typed(lines: &[&str]) -> Vec<String> {
     let (mut commands, mut whole) = (Vec::new(), String::new());
     for line in lines {
@@ -158,7 +158,7 @@ fn without_comment(line: &str) -> &str {
     }
 }
 
-/// The words of a command, as a shell makes them.
+/// Splits a command into words as a shell does.
 pub(super) fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for letter in command.chars() {

@@ -1,4 +1,4 @@
-//! A folder with all that the documentation takes for granted, where its commands are played.
+//! Harness: a folder with everything that the documentation presupposes, in which its commands run.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,16 +12,17 @@ use super::page::{Page, words};
 use crate::cluster::{number, path};
 use crate::process::{Process, eventually};
 
-/// Machines of the documentation. All are this one: their addresses are Unix sockets.
+/// Host names in the documentation. All stand for this machine: their addresses become Unix
+/// sockets.
 const HOSTS: [&str; 6] = ["gw", "edge-gw", "127.0.0.1", "node2", "node3", "node4"];
 
-/// Rows of the data set's copy: more than 500 updates in ten epochs of mini-batches of 64.
+/// Rows of the data set's stand-in: more than 500 updates in ten epochs of mini-batches of 64.
 const ROWS: &str = "6000";
 
-/// Settings that keep a run going until it is told to end, at a pace that leaves the machine idle.
+/// Settings that keep a run going until it is stopped, at a pace that leaves the machine idle.
 const ENDLESS: [(&str, &str); 2] = [("--epochs", "1000000"), ("--compute", "5ms")];
 
-/// Flags of commands that would take long or much memory, by how the command begins.
+/// Replacement flags, by prefix, for commands that take long or much memory.
 const SHORTENED: &[(&str, &[(&str, &str)])] = &[
     ("pstrain data synth ", &[("--rows", "2000")]),
     ("pstrain experiment run ", &[("--reps", "1"), ("--set", "epochs=1")]),
@@ -34,11 +35,11 @@ const SHORTENED: &[(&str, &[(&str, &str)])] = &[
     ("pstrain validate job.toml", &[("--set", "epochs=1")]),
 ];
 
-/// Placeholders, and values for them.
+/// Placeholders and their values.
 const PLACEHOLDERS: [(&str, &str); 3] =
     [("$seed", "2"), ("FILTERS", "top-k:0.1,fp16"), ("SETTINGS", "--proximal=l1:0.001")];
 
-/// A process that goes on while other commands are run.
+/// A process that runs while later commands are run.
 struct Running {
     process: Process,
     words: Vec<String>,
@@ -49,20 +50,20 @@ impl Running {
         self.words[1] == command
     }
 
-    /// Whether the others of its run come to it.
+    /// True if this is the coordinator, to which the other processes of its run connect.
     fn leads(&self) -> bool {
         let follows = |flag: &str| self.words.iter().any(|word| word == flag);
         self.is("server") && !["--shard", "--join", "--standby-of"].into_iter().any(follows)
     }
 }
 
-/// The value of a flag.
+/// Returns the value of a flag.
 fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| word == flag)?;
     words.get(at + 1).map(String::as_str)
 }
 
-/// Gives a flag another value, or gives the command the flag; `--set` may be repeated.
+/// Replaces the value of a flag, or appends the flag; `--set` may be repeated.
 fn set(words: &mut Vec<String>, flag: &str, value: &str) {
     match words.iter().position(|word| word == flag && flag != "--set") {
         Some(at) => words[at + 1] = value.to_owned(),
@@ -70,16 +71,16 @@ fn set(words: &mut Vec<String>, flag: &str, value: &str) {
     }
 }
 
-/// The folder, and the processes of the block that is played.
+/// The folder, and the running processes of the current block.
 pub(super) struct Stage {
     folder: TempDir,
     running: Vec<Running>,
-    /// Updates that the run had when it was last looked at.
+    /// Updates of the run when last queried.
     updates: u64,
 }
 
 impl Stage {
-    /// A folder with copies of the data, the job of the README and certificates of all nodes.
+    /// Creates the folder with copies of the data, the README's job and certificates of all nodes.
     pub(super) fn new() -> Self {
         let stage = Self { folder: TempDir::new().unwrap(), running: Vec::new(), updates: 0 };
         let folder = stage.folder.path();
@@ -109,10 +110,10 @@ impl Stage {
         stage
     }
 
-    /// Plays the commands of one block, and ends what they have started.
+    /// Runs the commands of one block, then ends the processes that they started.
     pub(super) fn play(&mut self, commands: &[String]) {
         let mut all: Vec<Vec<String>> = commands.iter().map(|it| self.adapted(it)).collect();
-        // It makes what is here already.
+        // The block creates what the folder already holds, so it runs in another folder.
         if commands.iter().any(|command| command.starts_with("pstrain cert ca ")) {
             let elsewhere = TempDir::new().unwrap();
             all.iter().for_each(|words| Self::run_in(elsewhere.path(), words));
@@ -132,7 +133,7 @@ impl Stage {
         self.end(&all);
     }
 
-    /// The words of a command, with what differs here.
+    /// Returns the words of a command, adapted to this machine.
     fn adapted(&self, command: &str) -> Vec<String> {
         let mut words = words(command);
         for word in &mut words {
@@ -153,7 +154,7 @@ impl Stage {
                 Some(_) => {}
             }
         }
-        // Each machine has a disk of its own.
+        // Each documented machine has its own disk, so the folder's name gets the node's name.
         if let Some(node) = value(&words, "--tls").map(str::to_owned) {
             for flag in ["--state", "--resume"] {
                 if let Some(kept) = value(&words, flag).map(|kept| format!("{kept}-{node}")) {
@@ -171,7 +172,7 @@ impl Stage {
         words.into_iter().map(|word| self.address(word, &listens)).collect()
     }
 
-    /// A word; if it is an address, where that is here.
+    /// Returns a word, replaced by its local socket if it is an address.
     fn address(&self, word: String, listens: &str) -> String {
         let Some((host, port)) = word.split_once(':') else { return word };
         let is_port = port.len() == 4 && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -195,7 +196,7 @@ impl Stage {
         Process::start_in(folder, &args).wait().with_code(0);
     }
 
-    /// Starts the servers that a block asks, or whose run it joins, and does not start itself.
+    /// Starts the servers that a block queries or joins but does not start itself.
     fn prepare(&mut self, all: &[Vec<String>]) {
         let leads = |words: &Vec<String>| {
             words[1] == "server" && !words.iter().any(|word| word == "--join" || word == "--shard")
@@ -220,7 +221,7 @@ impl Stage {
         self.staff();
     }
 
-    /// Starts a server or a worker. One that goes on with what another has kept takes its place.
+    /// Starts a server or a worker. A resuming server replaces the one that wrote its state.
     fn start(&mut self, mut words: Vec<String>) {
         if let Some(kept) = value(&words, "--resume").map(str::to_owned) {
             self.staff();
@@ -240,14 +241,15 @@ impl Stage {
         if words[1] == "server" {
             process.wait_to_say("listening on ");
         }
-        // One that does not follow yet when its primary ends in order looks for it for ever.
+        // A standby that does not follow yet when its primary ends in order searches for it
+        // forever.
         if value(&words, "--standby-of").is_some() {
             process.wait_to_say("following the server");
         }
         self.running.push(Running { process, words });
     }
 
-    /// The server that is asked, with how it is dialled.
+    /// Returns the coordinator and the arguments to dial it.
     fn leader(&self) -> Option<(&Running, Vec<String>)> {
         let leader = self.running.iter().find(|it| it.leads())?;
         let mut access = vec![value(&leader.words, "--listen")?.to_owned()];
@@ -257,8 +259,8 @@ impl Stage {
         Some((leader, access))
     }
 
-    /// Starts the workers of the job that the block has left out, and waits until all have brought
-    /// it further.
+    /// Starts the job's workers that the block omits, and waits until the run has made 5 more
+    /// updates.
     fn staff(&mut self) {
         let Some((_, access)) = self.leader() else { return };
         for worker in 1..=2 {
@@ -288,7 +290,7 @@ impl Stage {
         });
     }
 
-    /// Ends the run that the block has started, and all of its processes.
+    /// Stops the run of the block and waits for all of its processes.
     fn end(&mut self, all: &[Vec<String>]) {
         let is_stopped = all.iter().any(|words| words.last().is_some_and(|word| word == "stop"));
         if !is_stopped {
@@ -299,7 +301,7 @@ impl Stage {
         }
         for Running { process, .. } in self.running.drain(..) {
             let ended = process.wait();
-            // 0: a server that has left before.
+            // Exit code 0 belongs to a server that left the run earlier.
             let code = if ended.code == Some(0) { 0 } else { 3 };
             ended.with_code(code);
         }
@@ -313,7 +315,7 @@ impl Stage {
     }
 }
 
-/// Rows in the format of LIBSVM, of features that tell their class.
+/// Returns rows in LIBSVM format whose features determine their class.
 fn sparse_rows() -> String {
     let mut text = String::new();
     for row in 0..300_u32 {

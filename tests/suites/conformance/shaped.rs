@@ -1,16 +1,16 @@
-//! What a transport that models a link promises beside what every transport does: messages take
-//! their time, and all else keeps its order with them.
+//! Additional guarantees of a transport that models a link: messages take their time, and closes,
+//! losses and wake-ups keep their order relative to them.
 
 use super::*;
 
-/// A server, and a worker with these links.
+/// A server, and a client with these modelled links.
 fn pair(kind: Kind, links: &str) -> (Net, Probe, PeerId, PeerId) {
     let (net, mut client, to_server, to_client) = Net::pair(kind);
     client.welcome(links);
     (net, client, to_server, to_client)
 }
 
-/// Runs `test` over either kind.
+/// Runs `test` over both shaped transports.
 fn over_both(test: fn(Kind)) {
     within(LIMIT, move || {
         for kind in [Kind::ShapedMemory, Kind::ShapedTcp] {
@@ -48,7 +48,7 @@ fn messages_arrive_in_order_and_not_before_their_time() {
 }
 
 #[test]
-fn a_large_message_takes_what_its_bytes_cost() {
+fn a_large_message_takes_the_transmission_time_of_its_bytes() {
     over_both(|kind| {
         let (mut net, mut client, to_server, _) = pair(kind, "rate=80mbit");
         let begin = client.transport.now();
@@ -60,7 +60,7 @@ fn a_large_message_takes_what_its_bytes_cost() {
 }
 
 #[test]
-fn what_was_sent_before_a_close_arrives_and_then_the_end() {
+fn messages_sent_before_a_close_arrive_before_the_disconnect() {
     over_both(|kind| {
         let (mut net, mut client, to_server, _) = pair(kind, "delay=10ms");
         for sent in 0..5 {
@@ -78,7 +78,7 @@ fn what_was_sent_before_a_close_arrives_and_then_the_end() {
 }
 
 #[test]
-fn what_came_before_the_end_is_heard_before_it() {
+fn messages_received_before_a_close_are_delivered_before_the_disconnect() {
     over_both(|kind| {
         let (mut net, mut client, to_server, to_client) = pair(kind, "down.delay=10ms");
         for sent in 0..5 {
@@ -95,7 +95,7 @@ fn what_came_before_the_end_is_heard_before_it() {
 }
 
 #[test]
-fn nothing_is_heard_of_a_peer_after_closing_it_although_it_was_on_its_way() {
+fn messages_in_flight_from_a_closed_peer_are_not_delivered() {
     over_both(|kind| {
         let (mut net, mut client, to_server, to_client) = pair(kind, "down.delay=20ms delay=5ms");
         net.server.transport.send(to_client, numbered(1));
@@ -111,7 +111,7 @@ fn nothing_is_heard_of_a_peer_after_closing_it_although_it_was_on_its_way() {
 }
 
 #[test]
-fn a_waker_ends_a_wait_although_messages_are_on_their_way() {
+fn a_waker_ends_a_wait_while_messages_are_in_flight() {
     over_both(|kind| {
         let (_net, mut client, to_server, _) = pair(kind, "delay=10s");
         client.transport.send(to_server, numbered(1));
@@ -133,7 +133,7 @@ fn a_waker_ends_a_wait_although_messages_are_on_their_way() {
 }
 
 #[test]
-fn last_words_are_flushed_even_if_their_time_has_not_come() {
+fn a_flush_sends_messages_before_their_modelled_time() {
     over_both(|kind| {
         let (mut net, mut client, to_server, _) = pair(kind, "delay=10s");
         client.transport.send(to_server, numbered(1));
@@ -146,7 +146,7 @@ fn last_words_are_flushed_even_if_their_time_has_not_come() {
 }
 
 #[test]
-fn more_than_a_link_carries_is_not_held_for_ever() {
+fn a_backlog_above_the_limit_disconnects_the_peer() {
     over_both(|kind| {
         let (mut net, mut client, to_server, _) = pair(kind, "rate=1mbit");
         let values = zeroes(MIB);

@@ -1,12 +1,14 @@
-//! Peers that do not read what they are sent.
+//! Peers that do not read their messages: bounded queues, back-pressure, and no effect on other
+//! peers.
 
 use super::*;
 
-/// What the system itself holds between two peers at most, with room to spare: the queues of the
-/// sockets are not the transport's.
+/// Upper bound of the bytes that the operating system buffers between two peers, with a margin: the
+/// socket queues do not belong to the transport.
 const SYSTEM_BYTES: usize = 48 * MIB;
 
-/// Sends to a peer that never waits; the queue for it ends at the limit, and with it the peer.
+/// Sends to a peer that never reads: its queue ends at the backlog limit, and the peer is
+/// disconnected.
 pub(crate) fn reader_that_never_reads(kind: Kind) {
     let (mut net, mut client, to_server, to_client) = Net::pair(kind);
     let values = zeroes(MIB);
@@ -22,7 +24,7 @@ pub(crate) fn reader_that_never_reads(kind: Kind) {
     };
     assert_eq!((peer, why.as_str()), (to_client, "it does not take its messages"));
     assert!(sent as usize * MIB > MAX_BACKLOG_BYTES, "ended after {sent} MiB already");
-    // The peer gets what was out, in order and whole, then the end.
+    // The peer receives the messages that were sent, in order and whole, then the disconnect.
     let mut read = 0;
     loop {
         match client.event_with(&mut net.server) {
@@ -37,7 +39,7 @@ pub(crate) fn reader_that_never_reads(kind: Kind) {
     assert!(read < sent);
 }
 
-/// What is sent while a message that is longer than the backlog is on its way arrives after it.
+/// Messages sent behind a message longer than the backlog arrive after it.
 pub(crate) fn after_a_long_message(kind: Kind) {
     let (mut net, mut client, to_server, to_client) = Net::pair(kind);
     let (long, short) = (zeroes(MAX_BACKLOG_BYTES + 16 * MIB), zeroes(1000));
@@ -55,8 +57,8 @@ pub(crate) fn after_a_long_message(kind: Kind) {
     }
 }
 
-/// A client that sends requests and takes no answers; how many of its requests are read does not
-/// depend on how many it sends. Once it takes its answers, it gets them all.
+/// A client sends requests and reads no answers: the number of requests that are read is bounded,
+/// however many it sends. Once it reads, it gets all answers.
 pub(crate) fn requester_that_never_reads(kind: Kind) {
     const REQUESTS: u64 = 900;
     let (mut net, mut client, to_server, to_client) = Net::pair(kind);
@@ -78,7 +80,7 @@ pub(crate) fn requester_that_never_reads(kind: Kind) {
     let held_back = answered;
     let bytes = held_back as usize * MIB / 16;
     assert!(bytes <= 2 * MIB + SYSTEM_BYTES / 2, "{bytes} bytes of requests were read");
-    // A while later it is still so: nothing is read from it.
+    // Some time later the server still reads nothing from this client.
     let until = net.server.transport.now() + Duration::from_millis(30);
     while net.server.transport.now() < until {
         net.server.work(Duration::from_millis(5));
@@ -95,8 +97,8 @@ pub(crate) fn requester_that_never_reads(kind: Kind) {
     assert_eq!(answered, REQUESTS);
 }
 
-/// Each side sends more than is held for a peer before it is slowed down: if both stopped reading
-/// until the other read, nothing would move again.
+/// Each side sends more than the threshold of back-pressure: if both stopped reading until the
+/// other read, they would deadlock.
 pub(crate) fn both_at_once(kind: Kind) {
     const EACH: u64 = 40;
     let (mut net, mut client, to_server, to_client) = Net::pair(kind);
@@ -118,7 +120,7 @@ pub(crate) fn both_at_once(kind: Kind) {
     }
 }
 
-/// One peer reads nothing; another gets its answers all the same.
+/// One peer reads nothing; another still gets its answers.
 pub(crate) fn slow_peer_among_others(kind: Kind) {
     let (mut net, slow, _, to_slow) = Net::pair(kind);
     let mut quick = net.dialer();

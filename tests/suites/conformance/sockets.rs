@@ -1,4 +1,4 @@
-//! What only sockets can do wrong: bytes that are no frames, and addresses.
+//! Guarantees specific to sockets: malformed bytes, partial frames, and addresses.
 
 use pstrain_roles::node::Target;
 use pstrain_tests::{RawPeer, Received};
@@ -9,7 +9,7 @@ use super::*;
 
 const SOCKETS: [Kind; 2] = [Kind::Unix, Kind::Tcp];
 
-/// A server, a client of bytes, and the client as the server sees it.
+/// Returns a server, a raw client, and the client's id at the server.
 fn raw_pair(kind: Kind) -> (Net, RawPeer, PeerId) {
     let mut net = Net::new(kind);
     let raw = RawPeer::connect(net.address.as_ref().unwrap());
@@ -18,7 +18,7 @@ fn raw_pair(kind: Kind) -> (Net, RawPeer, PeerId) {
     (net, raw, peer)
 }
 
-/// Writes `bytes` after a good message and returns what the server makes of them.
+/// Writes `bytes` after a valid message; returns the server's frame error.
 fn garbage(kind: Kind, limits: Limits, bytes: &[u8]) -> FrameError {
     let (mut net, mut raw, peer) = raw_pair(kind);
     net.server.transport.limit(peer, limits);
@@ -32,7 +32,8 @@ fn garbage(kind: Kind, limits: Limits, bytes: &[u8]) -> FrameError {
         }
         other => panic!("{other:?}"),
     };
-    // It is told, nothing more is heard of it, and then it is closed.
+    // The client gets the reason, no further message of it is delivered, and the connection is
+    // closed.
     raw.write(&frame(&numbered(8)));
     net.server.transport.send(peer, Message::Refused(error.into()));
     net.server.transport.close(peer);
@@ -45,7 +46,7 @@ fn garbage(kind: Kind, limits: Limits, bytes: &[u8]) -> FrameError {
     error
 }
 
-/// A good frame with one byte of its header changed.
+/// Returns a valid frame with one byte changed.
 fn changed(at: usize, to: u8) -> Vec<u8> {
     let mut bytes = frame(&numbered(9));
     bytes[at] = to;
@@ -53,7 +54,7 @@ fn changed(at: usize, to: u8) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_that_are_no_frame_are_garbage_with_a_reason() {
+fn malformed_frames_are_garbage_with_a_reason() {
     within(LIMIT, || {
         for kind in SOCKETS {
             let found = |bytes: &[u8]| garbage(kind, OPEN, bytes);
@@ -73,7 +74,7 @@ fn bytes_that_are_no_frame_are_garbage_with_a_reason() {
 }
 
 #[test]
-fn lengths_over_the_limit_are_refused_before_their_bytes_have_come() {
+fn lengths_over_the_limit_are_refused_before_their_bytes_arrive() {
     within(LIMIT, || {
         for kind in SOCKETS {
             let header = |control: u32, payload: u32| {
@@ -94,7 +95,7 @@ fn lengths_over_the_limit_are_refused_before_their_bytes_have_come() {
 }
 
 #[test]
-fn a_frame_cut_off_by_a_close_is_named_as_such() {
+fn a_frame_truncated_by_a_close_is_reported_as_such() {
     within(LIMIT, || {
         for kind in SOCKETS {
             let whole = frame(&push(1, &zeroes(4000)));
@@ -111,9 +112,9 @@ fn a_frame_cut_off_by_a_close_is_named_as_such() {
     });
 }
 
-/// A server that was stopped lets in, once it goes on, who dialled meanwhile and has gone again.
+/// A stopped server accepts, once it continues, connections that were dialled and closed meanwhile.
 #[test]
-fn what_a_dialler_said_before_it_was_let_in_is_heard_although_it_has_closed() {
+fn messages_sent_before_the_accept_are_delivered_although_the_dialler_has_closed() {
     within(LIMIT, || {
         for kind in SOCKETS {
             let mut net = Net::new(kind);
@@ -135,7 +136,7 @@ fn what_a_dialler_said_before_it_was_let_in_is_heard_although_it_has_closed() {
 }
 
 #[test]
-fn a_frame_may_come_byte_by_byte() {
+fn a_frame_may_arrive_byte_by_byte() {
     within(LIMIT, || {
         for kind in SOCKETS {
             let (mut net, mut raw, peer) = raw_pair(kind);
@@ -153,7 +154,7 @@ fn a_frame_may_come_byte_by_byte() {
 }
 
 #[test]
-fn a_push_may_come_in_pieces_that_cut_its_values() {
+fn a_push_may_arrive_in_pieces_that_split_its_values() {
     within(LIMIT, || {
         for kind in SOCKETS {
             let (mut net, mut raw, peer) = raw_pair(kind);
@@ -169,8 +170,8 @@ fn a_push_may_come_in_pieces_that_cut_its_values() {
 }
 
 #[test]
-fn closed_peers_that_stay_are_let_go_of() {
-    // Two are closed at once and neither hangs up: each connection must end by itself.
+fn closed_connections_end_although_the_peer_does_not_hang_up() {
+    // Two connections are closed at once and neither client hangs up: each must end by itself.
     within(LIMIT, || {
         for kind in SOCKETS {
             let (mut net, mut first, to_first) = raw_pair(kind);
@@ -184,7 +185,7 @@ fn closed_peers_that_stay_are_let_go_of() {
             }
             for raw in [&mut first, &mut second] {
                 assert_eq!(raw.receive(), Received::End);
-                // Nobody is at the other end any more: what is written comes back as an error.
+                // The server's side is gone: further writes return an error.
                 assert!(raw.is_reset(), "{kind:?}: a connection was kept");
             }
         }
@@ -197,7 +198,7 @@ fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let address = Address::Unix(path.clone());
-        // The listener is gone, its file is still there: what a killed server leaves.
+        // The listener is gone and its socket file remains, as after a killed server.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let live = SocketTransport::listen(&address).unwrap();
@@ -205,13 +206,13 @@ fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() {
         assert!(matches!(&error, TransportError::Listen { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.contains("cannot listen on unix:") && text.contains("another program has"));
-        // The live one has not been harmed by the attempt.
+        // The failed attempt has not harmed the live listener.
         let mut client = Probe::new(SocketTransport::dialer(address.clone()).unwrap());
         client.transport.dial(&Target::Server);
         client.dialled();
         drop(live);
         assert!(!path.exists(), "a server removes its own socket");
-        // What is no socket is nobody's to remove.
+        // A file that is not a socket is never removed.
         std::fs::write(&path, "mine").unwrap();
         let error = SocketTransport::listen(&address).unwrap_err();
         assert!(error.to_string().contains("cannot listen on unix:"), "{error}");
@@ -220,7 +221,7 @@ fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() {
 }
 
 #[test]
-fn a_tcp_address_in_use_is_named_with_a_hint() {
+fn a_tcp_address_in_use_is_reported_with_a_hint() {
     let any = "127.0.0.1:0".parse().unwrap();
     let first = SocketTransport::listen(&any).unwrap();
     let taken = first.local_address().unwrap();
@@ -240,9 +241,9 @@ fn a_path_too_long_for_a_socket_is_a_permanent_failure() {
 }
 
 #[test]
-fn a_dial_that_nobody_answers_ends() {
+fn an_unanswered_dial_times_out() {
     within(LIMIT, || {
-        // The queue of this listener is full and stays so: further dials get no answer at all.
+        // The listener's queue is full and stays full: further dials get no answer.
         let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let listener = listener.unwrap();
         let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -259,7 +260,7 @@ fn a_dial_that_nobody_answers_ends() {
 }
 
 #[test]
-fn a_server_that_ends_leaves_the_socket_of_its_successor() {
+fn a_closed_listener_does_not_remove_its_successors_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let address = Address::Unix(path.clone());

@@ -1,4 +1,4 @@
-//! Workers that are wrong, and clients that are no workers.
+//! Faulty workers, and clients that are not workers, are refused with the reason.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use pstrain_wire::{Message, Refusal};
 
 use super::*;
 
-/// A worker by hand that has been welcomed.
+/// Connects a hand-driven worker; returns it with its welcome.
 fn join(server: &ServerThread, hello: Hello) -> (RawPeer, Welcome) {
     let mut raw = RawPeer::connect(&server.address);
     raw.send(&Message::Hello(hello));
@@ -24,7 +24,7 @@ fn join(server: &ServerThread, hello: Hello) -> (RawPeer, Welcome) {
     }
 }
 
-/// Its answer to the welcome: it has the right data.
+/// Returns the worker's answer to the welcome: it has the right data.
 fn ready(toy: &Toy, welcome: &Welcome) -> Message {
     let partition = partition_of(&toy.train, toy.job.membership.workers, welcome.worker);
     let train = Some(welcome.job.data.train.clone());
@@ -44,7 +44,7 @@ fn parameters(raw: &mut RawPeer) -> Parameters {
     }
 }
 
-/// A push that is in order: for the parameters given, with every value `value`.
+/// Returns a valid push: for the given parameters, with every value `value`.
 fn push(welcome: &Welcome, given: &Parameters, value: f32) -> Push {
     let header = PushHeader {
         samples: 4,
@@ -55,10 +55,10 @@ fn push(welcome: &Welcome, given: &Parameters, value: f32) -> Push {
     Push::new(header, Arc::new(vec![value; given.values.len()]))
 }
 
-/// Makes a push wrong.
+/// Makes a push invalid.
 type Change = fn(&mut Push);
 
-/// What the server says last; the connection is closed after it.
+/// Returns the server's refusal and checks that the connection is then closed.
 fn refusal(raw: &mut RawPeer) -> Refusal {
     loop {
         match raw.message() {
@@ -73,7 +73,7 @@ fn refusal(raw: &mut RawPeer) -> Refusal {
 }
 
 #[test]
-fn a_worker_with_other_data_is_told_the_difference_and_the_others_finish() {
+fn a_worker_with_other_data_is_refused_with_the_difference_and_the_others_finish() {
     within(LIMIT, || {
         for on_loss in [OnLoss::Continue, OnLoss::Wait, OnLoss::Stop] {
             let mut toy = toy(3, 400);
@@ -101,7 +101,7 @@ fn a_worker_with_other_data_is_told_the_difference_and_the_others_finish() {
 }
 
 #[test]
-fn a_worker_that_pushes_nan_is_told_the_key_and_the_others_finish() {
+fn a_worker_that_pushes_nan_is_refused_with_the_key_and_the_others_finish() {
     within(LIMIT, || {
         let mut toy = toy(3, 500);
         toy.job.budget.epochs = 100;
@@ -130,7 +130,7 @@ fn a_worker_that_pushes_nan_is_told_the_key_and_the_others_finish() {
 }
 
 #[test]
-fn pushes_that_do_not_fit_are_refused_with_the_reason() {
+fn invalid_pushes_are_refused_with_the_reason() {
     within(LIMIT, || {
         let toy = endless(1, 2000);
         let server = ServerThread::start(&toy);
@@ -161,7 +161,7 @@ fn pushes_that_do_not_fit_are_refused_with_the_reason() {
 }
 
 #[test]
-fn more_rows_than_the_job_has_are_refused() {
+fn wrong_row_counts_are_refused() {
     within(LIMIT, || {
         let mut toy = endless(1, 2000);
         toy.job.budget.kind = BudgetKind::Partition;
@@ -179,7 +179,7 @@ fn more_rows_than_the_job_has_are_refused() {
 }
 
 #[test]
-fn a_second_worker_with_a_taken_id_is_told_whose_it_is() {
+fn a_second_worker_with_a_taken_id_is_refused_with_the_owners_name() {
     within(LIMIT, || {
         let toy = endless(2, 1000);
         let server = ServerThread::start(&toy);
@@ -191,7 +191,8 @@ fn a_second_worker_with_a_taken_id_is_told_whose_it_is() {
         let owner = String::from("test-1");
         assert_eq!(why, Refusal::WorkerTaken { worker: WorkerId(1), owner });
         assert!(!why.is_permanent(), "the place may become free");
-        // Without a wish there is no place either; with one that does not exist there never is.
+        // A worker without a requested id finds no free slot either; an id that does not exist is
+        // refused for good.
         let mut raw = RawPeer::connect(&server.address);
         raw.send(&Message::Hello(hello("third", None)));
         assert_eq!(refusal(&mut raw), Refusal::Full { workers: 2 });
@@ -206,13 +207,13 @@ fn a_second_worker_with_a_taken_id_is_told_whose_it_is() {
 }
 
 #[test]
-fn strangers_that_say_nothing_are_closed_after_a_lease() {
+fn connections_without_a_hello_are_closed_after_a_lease() {
     within(LIMIT, || {
         let toy = endless(1, 300);
         let server = ServerThread::start(&toy);
         let worker = WorkerThread::start(&toy, 0, &server.address);
         server.wait_for_version(5);
-        // Two at once, and one that has begun to say something.
+        // Silent connections, and one that has sent part of a frame.
         let mut strangers: Vec<_> = (0..3).map(|_| RawPeer::connect(&server.address)).collect();
         strangers[1].write(b"PST");
         let refused = |event: &Event| match event {
@@ -232,9 +233,9 @@ fn strangers_that_say_nothing_are_closed_after_a_lease() {
 }
 
 #[test]
-fn a_worker_that_comes_back_is_sent_nothing_before_it_asks() {
-    // It comes back before the server has noticed that it was gone: until it has heard that it is
-    // welcome, it accepts nothing as large as parameters.
+fn a_reconnected_worker_is_sent_no_parameters_before_it_asks() {
+    // The worker reconnects before the server has detected its loss. Until it has received its
+    // welcome, it accepts no message as large as parameters.
     within(LIMIT, || {
         let toy = endless(2, 5000);
         let server = ServerThread::start(&toy);
@@ -250,7 +251,7 @@ fn a_worker_that_comes_back_is_sent_nothing_before_it_asks() {
         server.wait_for("the push", |events| {
             events.iter().any(|event| matches!(event, Event::Pushed { worker: WorkerId(0), .. }))
         });
-        // Now it waits for the other; and is cut off without anybody noticing.
+        // The fast worker now waits for the slow one, and loses its connection undetected.
         let resume = Some(Resume {
             worker: welcome.worker,
             incarnation: welcome.incarnation,

@@ -1,10 +1,10 @@
-//! Workers that die, are missing or come late.
+//! Workers that die, are missing or join late, under each `on_worker_loss` policy.
 
 use pstrain_policy::job::OnLoss;
 
 use super::*;
 
-/// Three workers under BSP, of which one is killed after some updates.
+/// Starts three workers under BSP and kills one of them after some updates.
 fn lose_one(toy: &Toy) -> (ServerThread, Vec<WorkerThread>) {
     let server = ServerThread::start(toy);
     let mut workers = start_workers(toy, &server);
@@ -20,14 +20,14 @@ fn lost_one(events: &[Event]) -> bool {
     events.iter().any(lost)
 }
 
-/// Updates that followed the loss of worker 1.
+/// Returns the number of updates after the loss of worker 1.
 fn updates_since_loss(events: &[Event]) -> usize {
     let at = events.iter().position(|event| lost_one(std::slice::from_ref(event)));
     at.map_or(0, |at| count(&events[at..], |event| matches!(event, Event::Updated { .. })))
 }
 
 #[test]
-fn on_worker_loss_continue_goes_on_with_the_others_after_a_lease() {
+fn on_worker_loss_continue_proceeds_without_the_lost_worker_after_a_lease() {
     within(LIMIT, || {
         let toy = endless(3, 300);
         let (server, workers) = lose_one(&toy);
@@ -44,14 +44,14 @@ fn on_worker_loss_continue_goes_on_with_the_others_after_a_lease() {
                     | Event::Granted { worker: WorkerId(1), .. }
             )
         };
-        // What it had pushed may be part of the round that its loss completes.
+        // A gradient that it had pushed may be part of the round that its loss completes.
         let after = count(&end.events[at.unwrap()..], of_the_lost);
         assert!(after <= 1, "{after} pushes of a worker that is lost");
     });
 }
 
 #[test]
-fn on_worker_loss_wait_keeps_its_place_until_another_takes_it() {
+fn on_worker_loss_wait_keeps_the_slot_until_another_worker_takes_it() {
     within(LIMIT, || {
         let mut toy = toy(3, 400);
         toy.job.membership.on_loss = OnLoss::Wait;
@@ -65,7 +65,7 @@ fn on_worker_loss_wait_keeps_its_place_until_another_takes_it() {
         });
         workers.push(WorkerThread::start(&toy, 1, &server.address));
         all_end_with(EndReason::BudgetReached, workers);
-        // The place was kept, with everything that had been accepted: not one bit is other.
+        // The server kept the worker slot and every accepted gradient, so no bit differs.
         check_unharmed(&toy, &server.join());
     });
 }
@@ -100,12 +100,12 @@ fn on_worker_loss_stop_ends_the_run_after_a_lease() {
 }
 
 #[test]
-fn with_too_few_workers_a_run_pauses_and_goes_on_when_one_comes() {
+fn with_too_few_workers_a_run_pauses_and_continues_when_one_joins() {
     within(LIMIT, || {
         let mut toy = endless(3, 300);
         toy.job.membership.min_workers = Some(2);
         let server = ServerThread::start(&toy);
-        // It starts with two; the third comes late and counts from then on.
+        // The run starts with two workers; the third joins late and takes part from then on.
         let first = WorkerThread::start(&toy, 0, &server.address);
         let second = WorkerThread::start(&toy, 1, &server.address);
         server.wait_for_version(10);
@@ -158,7 +158,7 @@ fn with_too_few_workers_for_too_long_a_run_ends() {
 }
 
 #[test]
-fn a_worker_that_leaves_in_order_is_not_waited_for() {
+fn the_others_do_not_wait_for_a_worker_that_left_in_order() {
     within(LIMIT, || {
         let toy = endless(3, 5000);
         let server = ServerThread::start(&toy);
@@ -167,7 +167,7 @@ fn a_worker_that_leaves_in_order_is_not_waited_for() {
         let leaver = workers.remove(1);
         leaver.drain();
         assert_eq!(leaver.join(), Ok(EndReason::Stopped));
-        // Sooner than its lease is over.
+        // The others continue before its lease is over.
         server.wait_for("updates without it", |events| {
             let left = |event: &Event| {
                 matches!(event, Event::Departed { worker: WorkerId(1), how: Departure::Left, .. })

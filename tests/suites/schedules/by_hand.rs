@@ -1,4 +1,4 @@
-//! What no random schedule brings about, or too rarely: single nodes, driven by hand.
+//! Single nodes driven by hand through situations that random schedules never or rarely reach.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -29,13 +29,13 @@ use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_di
 
 pub(super) const RUN: u64 = 1;
 
-/// A worker's first incarnation, before it was allowed anything.
+/// Resume data of a worker's first incarnation that was not allowed any push yet.
 pub(super) fn resume(worker: WorkerId) -> Resume {
     let (incarnation, nothing) = (Incarnation(1), Sequence(0));
     Resume { worker, incarnation, run: RUN, allowed: nothing, decided: nothing }
 }
 
-/// Hands inputs to a node, a millisecond apart.
+/// Hands inputs to a node, one millisecond apart.
 pub(super) struct Hand<N> {
     pub(super) node: N,
     pub(super) now: Time,
@@ -61,7 +61,7 @@ impl<N: Node> Hand<N> {
 }
 
 impl Hand<Server> {
-    /// Takes a worker in over a new connection.
+    /// Admits a worker over a new connection.
     pub(super) fn greet(&mut self, peer: PeerId, resume: Option<Resume>) -> Outbox {
         self.give(Input::Connected(peer, Identity::Anyone));
         self.tell(
@@ -70,7 +70,7 @@ impl Hand<Server> {
         )
     }
 
-    /// The same, up to the first parameters. Returns what the worker may push.
+    /// Admits a worker up to its first parameters; returns the push that answers them.
     pub(super) fn take_in(&mut self, peer: PeerId) -> Push {
         self.greet(peer, None);
         self.tell(peer, Message::Ready(Ready { rows: [(PartId(0), 8)].into(), train: None }));
@@ -115,20 +115,20 @@ fn a_push_of_another_incarnation_is_refused() {
 }
 
 #[test]
-fn a_worker_that_knows_more_than_what_was_kept_shows_it_and_is_another_incarnation() {
+fn a_worker_ahead_of_the_restored_state_proves_it_and_becomes_a_new_incarnation() {
     let known = |incarnation, allowed, decided| {
         let (incarnation, run) = (Incarnation(incarnation), RUN);
         let (allowed, decided) = (Sequence(allowed), Sequence(decided));
         Resume { worker: WorkerId(0), incarnation, run, allowed, decided }
     };
-    // The state that was kept lets the worker make its first push, and knows no more.
+    // The restored state allowed the worker its first push and knows nothing later.
     for (was, is, shows) in [
         (known(1, 0, 0), 1, false),
         (known(1, 1, 0), 1, false),
         (known(1, 1, 1), 2, true),
         (known(1, 2, 0), 2, true),
         (known(3, 0, 0), 4, true),
-        // No worker has been so many: that is no reason to run out of numbers.
+        // An implausible incarnation number is ignored, so that the numbers do not run out.
         (known(u64::MAX, 0, 0), 2, false),
     ] {
         let mut server = server();
@@ -146,12 +146,12 @@ fn a_worker_that_knows_more_than_what_was_kept_shows_it_and_is_another_incarnati
 }
 
 #[test]
-fn a_worker_that_floods_the_server_is_turned_away() {
+fn a_worker_that_floods_the_server_is_refused() {
     let mut server = server();
     let push = server.take_in(PeerId(1));
     let beat = || Message::Heartbeat(Heartbeat { incarnation: Some(Incarnation(1)) });
     let lease = Toy::new(1, 8).job.membership.lease;
-    // As many as an honest one sends, for long.
+    // An honest worker's heartbeats, for a long time.
     for _ in 0..1000 {
         server.now = server.now + lease / 10;
         assert!(!sent(&server.tell(PeerId(1), beat())).contains(&&refusal()));
@@ -168,7 +168,7 @@ fn a_worker_that_floods_the_server_is_turned_away() {
 }
 
 #[test]
-fn a_worker_that_floods_a_server_that_does_not_coordinate_is_turned_away() {
+fn a_worker_that_floods_a_non_coordinating_server_is_refused() {
     let mut job = Toy::new(1, 8).job;
     job.servers = 2;
     let (server, servers, lease) = (ServerId(1), 2, job.membership.lease);
@@ -206,7 +206,7 @@ fn a_worker_that_floods_a_server_that_does_not_coordinate_is_turned_away() {
 }
 
 #[test]
-fn values_sent_anew_from_before_keys_moved_are_not_those_that_are_due() {
+fn resent_values_from_before_a_rebalance_do_not_answer_a_pull() {
     let mut job = Toy::new(1, 8).job;
     job.servers = 2;
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
@@ -231,7 +231,7 @@ fn values_sent_anew_from_before_keys_moved_are_not_those_that_are_due() {
         let header = SliceHeader { version: Version(0), keys };
         Message::Slice(Slice { header, values: Arc::new(vec![1.0; keys.len() as usize]) })
     };
-    // It had one key more, or one less, when it sent them first.
+    // The server had one key more, or one less, when it first sent the values.
     for begin in [its.begin() - 1, its.begin() + 1] {
         let out = server.tell(other, slice(KeyRange::new(begin, its.end()).unwrap()));
         assert!(out.is_empty(), "{out:?}");
@@ -251,7 +251,7 @@ fn refusal() -> Message {
 }
 
 #[test]
-fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
+fn identities_limit_the_worker_slots_and_survive_the_log() {
     let hello = |worker, resume| {
         Message::Hello(Hello { resume, wants_examples: true, ..Hello::new("by hand", worker) })
     };
@@ -261,7 +261,7 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
     let mut try_as = |server: &mut Hand<Server>, identity, worker, resume| {
         next += 1;
         let peer = PeerId(next);
-        // What a log keeps is what happened.
+        // The identity passes through the log's encoding.
         let (mut bytes, input) = (Vec::new(), Input::Connected(peer, identity));
         encode_input(Time::ZERO, &input, &mut bytes).unwrap();
         let (_, again) = decode_input(&bytes).unwrap();
@@ -283,13 +283,13 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
     assert_eq!(try_as(&mut server, Identity::Client, None, None), denied(Identity::Client, None));
     assert_eq!(try_as(&mut server, own(second), None, None), Ok(second));
     assert_eq!(try_as(&mut server, Identity::Worker(None), Some(first), None), Ok(first));
-    // Nor can one take up what another was in the middle of.
+    // A worker cannot resume another worker's incarnation either.
     let was = resume(first);
     let other = try_as(&mut server, own(second), None, Some(was));
     assert_eq!(other, denied(own(second), Some(first)));
     assert_eq!(try_as(&mut server, own(first), Some(first), Some(was)), Ok(first));
-    // One that can be anybody makes room, until the run begins, for one that can be nobody else;
-    // not if it was asked for there.
+    // Until the run begins, a worker that may be any worker yields its slot to a worker whose
+    // certificate permits only that slot; but not if it requested this slot itself.
     let mut server = Hand::new(Server::new(Toy::new(2, 8).job, RUN).unwrap());
     let any = Identity::Worker(None);
     assert_eq!(try_as(&mut server, any, None, None), Ok(first));
@@ -305,7 +305,7 @@ fn identities_decide_who_may_be_whom_and_are_kept_in_the_log() {
 }
 
 #[test]
-fn whoever_asks_while_auto_is_being_left_is_told_of_the_fence_and_for_whom_it_waits() {
+fn status_reports_the_quiesce_and_the_awaited_workers_while_auto_is_left() {
     let mut job = Toy::new(1, 8).job;
     job.mode = Mode::of(ConsistencySpec::Auto);
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
@@ -327,7 +327,7 @@ fn whoever_asks_while_auto_is_being_left_is_told_of_the_fence_and_for_whom_it_wa
 }
 
 #[test]
-fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
+fn a_worker_cut_off_at_the_end_reconnects_and_receives_it() {
     let mut server = server();
     let push = server.take_in(PeerId(1));
     server.give(Input::Drain);
@@ -335,7 +335,7 @@ fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
     let ended = Event::Ended { reason: EndReason::Stopped };
     assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == ended)));
     answer_evaluations(&mut server);
-    // The connection breaks with the news on it; it is not over before the worker knows.
+    // The connection breaks with the end in flight; the server is not done before the worker knows.
     let why = String::from("cut");
     let out = server.give(Input::Disconnected { peer: PeerId(1), why });
     assert!(!out.iter().any(|effect| matches!(effect, Effect::Done(_))), "{out:?}");
@@ -352,7 +352,7 @@ fn whoever_is_cut_off_at_the_end_comes_back_to_hear_it() {
     assert!(matches!(out.last(), Some(Effect::Done(Ok(EndReason::Stopped)))), "{out:?}");
 }
 
-/// Answers all evaluations that the server has asked for.
+/// Answers all evaluations that the server has requested.
 fn answer_evaluations(server: &mut Hand<Server>) {
     for effect in server.node.unanswered() {
         if let Effect::Evaluate(order) = effect {
@@ -362,7 +362,7 @@ fn answer_evaluations(server: &mut Hand<Server>) {
     }
 }
 
-/// What the worker was asked to compute, after it was welcomed and given parameters.
+/// Welcomes a worker and grants it parameters; returns the computation that it orders.
 fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome) -> Compute {
     worker.give(Input::Dialled(peer, Identity::Anyone));
     let out = worker.tell(peer, Message::Welcome(Box::new(welcome.clone())));
@@ -388,7 +388,7 @@ fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome)
 }
 
 #[test]
-fn a_gradient_for_a_server_that_is_gone_is_not_pushed_to_its_successor() {
+fn a_gradient_for_a_lost_server_is_not_pushed_to_its_successor() {
     let toy = Toy::new(1, 8);
     let mut welcome = server()
         .greet(PeerId(1), None)
@@ -408,7 +408,7 @@ fn a_gradient_for_a_server_that_is_gone_is_not_pushed_to_its_successor() {
     }));
     let first = welcome_and_grant(&mut worker, PeerId(1), &welcome);
     worker.give(Input::Disconnected { peer: PeerId(1), why: String::from("killed") });
-    // The new server counts incarnations and pushes from the beginning, as the old one did.
+    // The new server counts incarnations and pushes from the beginning, like the old one.
     welcome.run += 1;
     let second = welcome_and_grant(&mut worker, PeerId(2), &welcome);
     let numbers = |order: &Compute| (order.ticket.incarnation, order.ticket.sequence);

@@ -1,4 +1,4 @@
-//! A gradient on its way when a new version calls it off, by hand.
+//! A gradient in flight that a new version calls off, driven by hand.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -19,7 +19,7 @@ use super::by_hand::{Hand, RUN};
 const FIRST: PeerId = PeerId(1);
 const SECOND: PeerId = PeerId(2);
 
-/// The headers of the parameters that were sent to `peer`.
+/// Returns the headers of the parameters that were sent to a peer.
 fn given(out: &Outbox, to: PeerId) -> Vec<ParametersHeader> {
     let all = out.iter().filter_map(|effect| match effect {
         Effect::Send(peer, Message::Parameters(given)) if *peer == to => Some(given.header),
@@ -34,8 +34,9 @@ fn push(header: &ParametersHeader) -> Push {
     Push::new(PushHeader { samples: 4, loss: 1.0, ..answering }, Arc::new(values))
 }
 
-/// A server under k-batch-sync with one gradient to an update, after the first worker's. The second
-/// is still computing on version 0. Returns its push for that, and what it is to do now.
+/// A server under k-batch-sync with one gradient per update, after the first worker's update, while
+/// the second worker still computes on version 0. Returns the server, the second worker's late
+/// push, and the header of the parameters that call it off.
 fn after_an_update() -> (Hand<Server>, Push, ParametersHeader) {
     let mut job = Toy::new(2, 8).job;
     job.mode = Mode::of(ConsistencySpec::KBatchSync { gradients: 1 });
@@ -65,7 +66,7 @@ fn drops(out: &Outbox) -> usize {
 }
 
 #[test]
-fn a_new_version_calls_off_a_push_which_counts_once_when_it_comes_and_its_substitute_is_taken() {
+fn a_called_off_push_counts_once_when_it_arrives_and_its_substitute_is_applied() {
     let (mut server, late, again) = after_an_update();
     assert_eq!((late.header.sequence, again.sequence), (Sequence(1), Sequence(2)));
     assert_eq!((again.version, again.task), (Version(1), late.header.task));
@@ -73,7 +74,7 @@ fn a_new_version_calls_off_a_push_which_counts_once_when_it_comes_and_its_substi
     let before = server.node.ledger();
     let out = server.tell(SECOND, Message::Push(late.clone()));
     assert_eq!(drops(&out), 1, "{out:?}");
-    // A repetition changes nothing.
+    // A repeated push changes nothing.
     assert_eq!(drops(&server.tell(SECOND, Message::Push(late))), 0);
     let after = server.node.ledger();
     assert_eq!(after.assigned, before.assigned + 1, "{after:?}");
@@ -84,7 +85,7 @@ fn a_new_version_calls_off_a_push_which_counts_once_when_it_comes_and_its_substi
 }
 
 #[test]
-fn a_push_that_was_called_off_must_be_one_that_could_have_been_made() {
+fn a_called_off_push_is_still_validated() {
     type Change = fn(&mut PushHeader);
     let changes: [(Change, &str); 3] = [
         (|header| header.samples = 0, "push 1 counts 0 examples, but it can have 1 to "),

@@ -1,5 +1,5 @@
-//! Servers that take checkpoints and nothing else, driven by hand: who is let go on, sent back or
-//! turned away, and when a checkpoint is whole.
+//! Groups of servers with checkpoints only, driven by hand: which server is admitted, sent back or
+//! refused, and when a checkpoint is complete.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -21,14 +21,14 @@ use super::by_hand::{Hand, RUN, resume, sent};
 
 const OTHER: ServerId = ServerId(1);
 
-/// A server of two that takes checkpoints.
+/// Coordinator of two servers that take checkpoints.
 fn coordinator() -> Hand<Server> {
     let mut job = Toy::new(1, 8).job;
     job.servers = 2;
     Hand::new(Server::new(job, RUN).unwrap().with_checkpoints())
 }
 
-/// The other comes, with this on its disk.
+/// The other server connects, with these contents of its disk.
 fn comes(
     server: &mut Hand<Server>,
     peer: u64,
@@ -51,7 +51,8 @@ fn new() -> Option<OnDisk> {
     Some(OnDisk::default())
 }
 
-/// What one has that wrote these of this run, and whether it is where the last was taken.
+/// Disk contents of a server that wrote these checkpoints of this run; `is_there`: its state is the
+/// last of them.
 fn with(numbers: &[u64], is_there: bool) -> Option<OnDisk> {
     let id = |&number: &u64| CheckpointId { run: RUN, number };
     let checkpoints: Vec<_> = numbers.iter().map(id).collect();
@@ -59,7 +60,7 @@ fn with(numbers: &[u64], is_there: bool) -> Option<OnDisk> {
     Some(OnDisk { origin: Some(RUN), checkpoints, at })
 }
 
-/// The number of a checkpoint that is taken.
+/// Returns the number of the checkpoint that is taken.
 fn taken(out: &Outbox) -> Option<u64> {
     out.iter().find_map(|effect| match effect {
         Effect::Checkpoint(checkpoint) => Some(checkpoint.number),
@@ -71,7 +72,7 @@ fn writes(out: &Outbox) -> bool {
     out.iter().any(|effect| matches!(effect, Effect::Write))
 }
 
-/// Where the server goes back to, as its last word.
+/// Returns the checkpoint to which the server goes back, if that is its last effect.
 fn goes_back(out: &Outbox) -> Option<u64> {
     match out.last() {
         Some(Effect::Done(Err(NodeError::GoesBack(to)))) => Some(to.number),
@@ -101,7 +102,7 @@ fn words(out: &Outbox) -> String {
     refusal(out).map(|why| why.to_string()).unwrap_or_default()
 }
 
-/// One whose other has come, and with whom it has made these checkpoints.
+/// Coordinator with an admitted server and so many completed checkpoints.
 fn after(checkpoints: u64) -> Hand<Server> {
     let mut server = coordinator();
     assert!(takes_in(&comes(&mut server, 1, None, new())));
@@ -114,7 +115,7 @@ fn after(checkpoints: u64) -> Hand<Server> {
 }
 
 #[test]
-fn a_checkpoint_is_written_last_by_the_one_that_coordinates_and_one_at_a_time() {
+fn checkpoints_are_taken_one_at_a_time_and_the_coordinator_writes_last() {
     let mut server = after(1);
     let out = server.give(Input::Checkpoint(2));
     assert_eq!((taken(&out), writes(&out)), (Some(2), false), "the other has not written its own");
@@ -139,7 +140,7 @@ fn a_checkpoint_is_written_last_by_the_one_that_coordinates_and_one_at_a_time() 
 }
 
 #[test]
-fn one_that_lost_what_it_had_takes_all_back_unless_it_is_there_still() {
+fn a_server_that_lost_its_state_sends_all_back_unless_its_old_connection_lives() {
     for (checkpoints, has) in [(0, new()), (2, with(&[1, 2], false))] {
         let mut server = after(checkpoints);
         let out = comes(&mut server, 2, None, has.clone());
@@ -150,11 +151,11 @@ fn one_that_lost_what_it_had_takes_all_back_unless_it_is_there_still() {
         assert_eq!(goes_back(&out), Some(checkpoints), "{out:?}");
         assert_eq!(server.node.deadline(), None, "it wants nothing more");
     }
-    // One that was cut off has lost nothing.
+    // A server that was cut off has lost nothing.
     let mut server = after(2);
     goes(&mut server, 1);
     assert!(takes_in(&comes(&mut server, 2, Some((RUN, 2)), with(&[1, 2], false))));
-    // Nor has one that was not told that it is in.
+    // A server that did not receive its admission has lost nothing either.
     let mut server = after(2);
     server.node.begin_lineage(RUN + 1, RUN, 2);
     goes(&mut server, 1);
@@ -165,11 +166,11 @@ fn one_that_lost_what_it_had_takes_all_back_unless_it_is_there_still() {
 }
 
 #[test]
-fn whoever_knows_what_came_after_the_checkpoint_is_sent_back_first() {
+fn a_server_past_the_checkpoint_is_sent_back_before_its_admission() {
     let mut server = after(2);
     server.node.begin_lineage(RUN + 1, RUN, 2);
     goes(&mut server, 1);
-    // One that goes on from what came after, and one that was begun anew.
+    // One server has progressed past the checkpoint; the other was restarted without loading it.
     for (peer, followed) in [(2, Some((RUN, 7))), (3, None)] {
         let out = comes(&mut server, peer, followed, with(&[1, 2], false));
         assert_eq!(sends_back(&out), Some(2), "{out:?}");
@@ -183,7 +184,7 @@ fn whoever_knows_what_came_after_the_checkpoint_is_sent_back_first() {
 }
 
 #[test]
-fn one_without_the_checkpoint_or_of_another_run_is_turned_away_and_harms_nobody() {
+fn a_server_without_the_checkpoint_or_of_another_run_is_refused_harmlessly() {
     let mut server = after(2);
     goes(&mut server, 1);
     let of_another = OnDisk { origin: Some(RUN + 9), ..OnDisk::default() };
@@ -219,7 +220,7 @@ fn says_end(out: &Outbox) -> bool {
 }
 
 #[test]
-fn the_end_is_on_the_disk_before_anybody_hears_of_it_if_the_disk_has_room() {
+fn the_end_is_on_disk_before_workers_are_notified_if_the_disk_has_space() {
     let ended = || {
         let mut server =
             Hand::new(Server::new(Toy::new(1, 8).job, RUN).unwrap().with_checkpoints());
@@ -231,7 +232,7 @@ fn the_end_is_on_the_disk_before_anybody_hears_of_it_if_the_disk_has_room() {
     let (mut server, number) = ended();
     assert!(!says_end(&server.give(Input::Wake)));
     assert!(says_end(&server.give(Input::Written(number))));
-    // One that begins anew with that has nothing to do but to say so.
+    // A server restored from this checkpoint only has to announce the end.
     let saved = server.node.save();
     let mut again = Hand::new(Server::restore(Toy::new(1, 8).job, &saved).unwrap());
     again.node.begin_lineage(RUN + 1, RUN, number);
@@ -252,11 +253,11 @@ fn the_end_is_on_the_disk_before_anybody_hears_of_it_if_the_disk_has_room() {
 }
 
 #[test]
-fn one_that_goes_back_while_the_run_ends_keeps_nothing_of_that() {
+fn a_server_that_goes_back_while_the_run_ends_forgets_the_end() {
     let mut server = after(2);
     server.give(Input::Checkpoint(3));
     goes(&mut server, 1);
-    // Parameters are wanted of the other, which is not there.
+    // A client requests parameters of the other server, which is absent.
     server.give(Input::Connected(PeerId(5), Identity::Anyone));
     let pull = PullRange { protocol_max: PROTOCOL_VERSION, keys: None, values: true };
     server.tell(PeerId(5), Message::PullRange(pull));
@@ -267,7 +268,7 @@ fn one_that_goes_back_while_the_run_ends_keeps_nothing_of_that() {
 }
 
 #[test]
-fn a_run_that_never_began_blames_the_server_that_is_away_and_may_go_on_with_it() {
+fn a_run_that_never_began_reports_the_missing_server_and_may_resume_with_it() {
     let patience = Toy::new(1, 8).job.membership.start_patience();
     for (is_away, reason) in [
         (true, EndReason::ServerLost(OTHER)),
@@ -291,7 +292,7 @@ fn a_run_that_never_began_blames_the_server_that_is_away_and_may_go_on_with_it()
         assert_eq!(ended(&server.give(Input::Wake)), None, "it was not patient");
         let out = server.give(Input::Wake);
         assert_eq!(ended(&out), Some(reason));
-        // An end that is kept is final.
+        // A stored end is final, so it is not stored while a server is missing.
         assert_eq!(taken(&out).is_some(), !is_away, "{out:?}");
     }
 }

@@ -1,5 +1,6 @@
-//! Servers that come and go while keys move, under random schedules. The checkers hold the
-//! parameters that a worker is given against a sequential reckoning, whoever has which keys.
+//! Servers that join and leave while keys are rebalanced, under random schedules. The checkers
+//! compare the parameters that each worker receives with a sequential computation, whichever
+//! servers own the keys.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use pstrain_wire::worker::EndReason;
 use super::{LARGEST, bits, for_seeds, of_all_kinds};
 
 #[test]
-fn servers_come_and_go_and_nothing_is_lost_or_repeated() {
+fn servers_join_and_leave_and_nothing_is_lost_or_repeated() {
     let (moves, seen) = (Cell::new(0), RefCell::new(BTreeSet::new()));
     let ran = for_seeds(LARGEST / 2, |seed| {
         let mut settings = of_all_kinds(seed).with_servers(1 + (seed % 4) as u32).with_moves();
@@ -42,14 +43,14 @@ fn servers_come_and_go_and_nothing_is_lost_or_repeated() {
     ran.expect_each(words, |word| seen.borrow().contains(word));
 }
 
-/// How often keys have moved.
+/// Returns how often keys were rebalanced.
 fn moves(aftermath: &Aftermath) -> u64 {
     let moved = |(_, event): &&(_, Event)| matches!(event, Event::KeysMoved { .. });
     aftermath.events.iter().filter(moved).count() as u64
 }
 
 #[test]
-fn whoever_has_which_keys_bsp_computes_the_same() {
+fn rebalanced_keys_do_not_change_what_bsp_computes() {
     let (moved, crashes) = (Cell::new(0), Cell::new(0));
     let ran = for_seeds(1500, |seed| {
         let mut one = Settings::draw(seed).with_any_optimizer().peaceful();
@@ -60,7 +61,7 @@ fn whoever_has_which_keys_bsp_computes_the_same() {
         let mut several = one.clone().with_servers(1 + (seed % 4) as u32).with_moves();
         several.network = !seed;
         several.compute.reverse();
-        // What is sent again after a crash is the same, and nobody is given up for it.
+        // Messages that are resent after a crash are identical, and no worker is lost for it.
         several.crashes = if seed % 2 == 0 { 0 } else { 2 };
         let (one, several) = (let_happen(&one), let_happen(&several));
         moved.set(moved.get() + moves(&several));

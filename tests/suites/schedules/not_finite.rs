@@ -1,4 +1,4 @@
-//! Gradients that are not finite, by hand: the fault of one worker, or of the parameters.
+//! Non-finite gradients, driven by hand: the fault of one worker, or of diverged parameters.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -17,20 +17,20 @@ use pstrain_wire::{Message, Refusal};
 
 use super::by_hand::{Hand, RUN};
 
-/// The values of a worker's gradient, for its number and the parameters it is computed on.
+/// Value of a worker's gradient, given its number and the parameters.
 type Gradient = fn(u32, &[f32]) -> f32;
 
-/// Values of a worker that computes with what it is given: there is no finite gradient far out.
+/// An honest worker: its gradient is finite unless the parameters are far out.
 const HONEST: Gradient = |_, parameters| {
     if parameters.iter().any(|value| value.abs() > 1e20) { f32::NAN } else { 0.01 }
 };
-/// A worker that sends a huge gradient until one counts.
+/// A worker that sends huge gradients until one is applied.
 const POISONS: Gradient = |number, _| if number >= 5 { 1e30 } else { 0.01 };
 /// A worker with bad data.
 const BROKEN: Gradient =
     |number, parameters| if number >= 5 { f32::NAN } else { HONEST(number, parameters) };
 
-/// Policies under which workers wait for one another in different ways.
+/// Policies with different rules of which worker waits for which.
 const POLICIES: [ConsistencySpec; 6] = [
     ConsistencySpec::Bsp,
     ConsistencySpec::Asp,
@@ -40,14 +40,14 @@ const POLICIES: [ConsistencySpec; 6] = [
     ConsistencySpec::RoundRobin,
 ];
 
-/// A server and its workers, each with the pushes it may make.
+/// A server and its workers, each with the push that it may make.
 struct Crew {
     server: Hand<Server>,
     gradients: Vec<Gradient>,
     allowed: Vec<Option<Parameters>>,
-    /// Gradients of each worker so far.
+    /// Number of gradients of each worker.
     answers: Vec<u32>,
-    /// The last push with a huge gradient.
+    /// Sequence number of the last push with a huge gradient.
     huge: Option<Sequence>,
     events: Vec<Event>,
 }
@@ -90,7 +90,7 @@ impl Crew {
             match effect {
                 Effect::Send(peer, Message::Parameters(given)) => {
                     assert_eq!(given.header.ahead, 0, "{given:?}");
-                    // A newer version takes the place of what was allowed.
+                    // A newer version supersedes the allowed push.
                     self.allowed[peer.0 as usize] = Some(given);
                 }
                 Effect::Close(peer) => self.allowed[peer.0 as usize] = None,
@@ -100,7 +100,7 @@ impl Crew {
         }
     }
 
-    /// Lets a worker answer, if it may.
+    /// Lets a worker push, if it may.
     fn answer(&mut self, worker: usize) {
         let Some(given) = self.allowed[worker].take() else { return };
         let header = PushHeader::answering(&given.header, Incarnation(1));
@@ -111,7 +111,7 @@ impl Crew {
         } else if value > 1e20 {
             self.huge = Some(header.sequence);
         }
-        // It computes all the time, so that no larger window would help it.
+        // The worker reports that it computes all the time: a larger window would not help it.
         let push = Push::new(
             PushHeader { samples: 4, loss: 1.0, compute_ns: u64::MAX, ..header },
             Arc::new(vec![value; given.values.len()]),
@@ -119,8 +119,8 @@ impl Crew {
         self.tell(PeerId(worker as u64), Message::Push(push));
     }
 
-    /// Lets the last worker answer `pace` times as often as the others, for so many turns or to the
-    /// end.
+    /// Runs `turns` turns, or to the end of the run; the last worker pushes `pace` times a turn,
+    /// the others once.
     fn go(&mut self, turns: usize, pace: usize) {
         for _ in 0..turns {
             if self.end().is_some() {
@@ -129,7 +129,7 @@ impl Crew {
             let last = self.gradients.len() - 1;
             (0..pace).for_each(|_| self.answer(last));
             (0..last).for_each(|worker| self.answer(worker));
-            // Round-robin has slots.
+            // Round-robin grants its slots by the clock.
             self.give(Input::Wake);
         }
     }
@@ -149,7 +149,7 @@ impl Crew {
         all.collect()
     }
 
-    /// The version that the huge gradient became part of.
+    /// Returns the version that includes the huge gradient.
     fn poisoned(&self) -> Option<Version> {
         let it = (WorkerId(self.gradients.len() as u32 - 1), self.huge?);
         let is_it = |event: &Event| match event {
@@ -163,7 +163,7 @@ impl Crew {
         })
     }
 
-    /// The versions on which gradients were not finite.
+    /// Returns the versions on which gradients were not finite.
     fn in_doubt(&self) -> Vec<Version> {
         let pairs = self.events.windows(2).filter_map(|pair| match pair {
             [Event::Pushed { base, .. }, Event::Dropped { reason: DropReason::NotFinite, .. }] => {
@@ -176,7 +176,7 @@ impl Crew {
 }
 
 #[test]
-fn after_one_huge_gradient_the_run_ends_at_that_version_and_no_honest_worker_is_refused() {
+fn after_one_huge_gradient_the_run_diverges_and_no_honest_worker_is_refused() {
     for policy in POLICIES {
         for (workers, pace) in [(3, 1), (3, 10), (4, 3), (7, 1)] {
             let mut gradients = vec![HONEST; workers - 1];
@@ -192,8 +192,8 @@ fn after_one_huge_gradient_the_run_ends_at_that_version_and_no_honest_worker_is_
             if policy == ConsistencySpec::Bsp {
                 assert_eq!(Some(version), crew.poisoned(), "{what}");
             }
-            // Under policies that wait for the suspects there may be nothing else to go by at
-            // first.
+            // Policies that wait for suspected workers may lack other evidence at first, so one
+            // honest worker may be refused.
             let most = usize::from(matches!(
                 policy,
                 ConsistencySpec::Ssp { .. } | ConsistencySpec::RoundRobin
@@ -204,7 +204,7 @@ fn after_one_huge_gradient_the_run_ends_at_that_version_and_no_honest_worker_is_
 }
 
 #[test]
-fn a_worker_whose_gradients_alone_are_not_finite_is_refused_and_the_others_go_on() {
+fn a_worker_with_non_finite_gradients_of_its_own_is_refused_and_the_others_continue() {
     for policy in POLICIES {
         for workers in [2, 3, 5] {
             for on_loss in [OnLoss::Continue, OnLoss::Wait, OnLoss::Stop] {
@@ -224,7 +224,7 @@ fn a_worker_whose_gradients_alone_are_not_finite_is_refused_and_the_others_go_on
 }
 
 #[test]
-fn a_worker_alone_whose_gradients_are_not_finite_has_diverged() {
+fn a_single_worker_with_non_finite_gradients_has_diverged() {
     let mut crew = Crew::new(ConsistencySpec::Asp, OnLoss::Continue, &[BROKEN]);
     crew.go(50, 1);
     assert_eq!(crew.end(), Some(EndReason::Diverged(Version(4))));
@@ -232,12 +232,12 @@ fn a_worker_alone_whose_gradients_are_not_finite_has_diverged() {
 }
 
 #[test]
-fn a_worker_in_doubt_is_given_no_parameters_before_the_verdict() {
+fn a_suspected_worker_gets_no_parameters_before_the_verdict() {
     let mut crew = Crew::new(ConsistencySpec::Asp, OnLoss::Continue, &[HONEST, HONEST, BROKEN]);
     crew.go(4, 1);
     crew.answer(2);
     assert_eq!(crew.in_doubt().len(), 1, "{:?}", crew.events);
-    // The parameters that the first holds are older.
+    // The first worker's parameters are older than the suspected version.
     crew.answer(0);
     assert!(crew.allowed[2].is_none() && crew.refused().is_empty());
     crew.answer(0);
@@ -248,7 +248,7 @@ fn a_worker_in_doubt_is_given_no_parameters_before_the_verdict() {
 }
 
 #[test]
-fn auto_goes_back_where_another_policy_ends_when_a_version_has_diverged() {
+fn auto_restores_an_earlier_version_where_another_policy_ends_as_diverged() {
     for policy in [ConsistencySpec::Auto, ConsistencySpec::Asp] {
         let bad: Gradient = |number, _| if number == 2 { f32::NAN } else { 0.01 };
         let mut crew = Crew::new(policy, OnLoss::Continue, &[bad]);
@@ -257,7 +257,7 @@ fn auto_goes_back_where_another_policy_ends_when_a_version_has_diverged() {
         let goes_back = |event: &Event| matches!(event, Event::Restored { from: Version(0), .. });
         assert_eq!(crew.events.iter().any(goes_back), is_auto, "{:?}", crew.events);
         assert_eq!(crew.end().is_none(), is_auto, "{:?}", crew.end());
-        // It computes on what was restored, and its gradient counts.
+        // The worker computes on the restored parameters, and its gradient counts.
         crew.answer(0);
         let ledger = crew.server.node.ledger();
         assert_eq!((ledger.applied, ledger.discarded), (1 + u64::from(is_auto), 1));
@@ -265,7 +265,7 @@ fn auto_goes_back_where_another_policy_ends_when_a_version_has_diverged() {
 }
 
 #[test]
-fn auto_ends_too_when_it_has_gone_back_to_no_avail() {
+fn auto_ends_as_diverged_after_repeated_restores() {
     let bad: Gradient = |number, _| if number > 1 { f32::NAN } else { 0.01 };
     let mut crew = Crew::new(ConsistencySpec::Auto, OnLoss::Continue, &[bad; 3]);
     crew.go(100, 1);

@@ -1,5 +1,5 @@
-//! Values that clients push, under random schedules. The checkers do to the parameters what was
-//! said to be pushed, and hold what every worker is given against that.
+//! Values pushed by clients, under random schedules. The checkers apply each reported push to their
+//! own parameters and compare what every worker receives with them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use pstrain_wire::worker::EndReason;
 
 use super::{LARGEST, bits, for_seeds, of_all_kinds};
 
-/// The versions that were made of what was pushed.
+/// Returns the versions made by client pushes.
 fn pushed(aftermath: &Aftermath) -> Vec<Version> {
     let version = |(_, event): &(_, Event)| match event {
         Event::RangePushed { point, .. } => Some(point.version),
@@ -30,7 +30,7 @@ fn pushed(aftermath: &Aftermath) -> Vec<Version> {
 }
 
 #[test]
-fn what_is_pushed_is_one_version_on_all_servers_whatever_happens() {
+fn under_random_faults_a_push_is_one_version_on_all_servers() {
     let (count, crashes, seen) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
     let ran = for_seeds(LARGEST, |seed| {
         let mut settings = of_all_kinds(seed).with_pushes();
@@ -79,13 +79,13 @@ fn what_is_pushed_is_one_version_on_all_servers_whatever_happens() {
 }
 
 #[test]
-fn bsp_with_values_pushed_in_the_middle_is_the_same_on_however_many_servers() {
+fn bsp_with_a_push_midway_is_the_same_on_any_number_of_servers() {
     let (compared, changed) = (Cell::new(0), Cell::new(0));
     let ran = for_seeds(600, |seed| {
         let mut settings = Settings::draw(seed).with_any_optimizer().peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
         settings.job.exchange = Exchange::Combined;
-        // Whoever pushes is done before the round is.
+        // The client completes its push before the round ends.
         settings.compute = vec![settings.job.membership.lease / 2];
         (settings.delay, settings.prepare) = (settings.grain, settings.grain);
         settings.late = settings.grain;
@@ -99,7 +99,7 @@ fn bsp_with_values_pushed_in_the_middle_is_the_same_on_however_many_servers() {
         assert_eq!(one.reason, EndReason::BudgetReached);
         let versions = pushed(&one);
         if versions.is_empty() {
-            return; // it was over before
+            return; // the run ended before the push
         }
         assert_eq!(versions, [Version(3)], "no round is left half done");
         assert_eq!(one.ledger, without.ledger, "a gradient was lost, or came twice");
@@ -109,7 +109,8 @@ fn bsp_with_values_pushed_in_the_middle_is_the_same_on_however_many_servers() {
         for servers in [2, 4] {
             let several = settings.clone().with_servers(servers);
             let several = let_happen(&several);
-            // What all servers are asked for may make room for it before a round begins.
+            // A two-phase update measures on all servers, which may let the push in before a round
+            // begins.
             let is_same = pushed(&several) == versions;
             assert!(is_same || measures, "{servers} servers");
             assert!(!is_same || bits(&several) == bits(&one), "{servers} servers");
@@ -121,14 +122,14 @@ fn bsp_with_values_pushed_in_the_middle_is_the_same_on_however_many_servers() {
 }
 
 #[test]
-fn keys_move_after_a_push_to_some_of_them() {
+fn keys_are_rebalanced_after_a_push_to_some_of_them() {
     let mut job = Settings::draw(0).job;
     job.mode.staleness = StalenessSpec::Delay { lambda: 0.5 };
     let model = Model::new(&job.model, job.data.shape).unwrap();
     let range = |begin, end| KeyRange::new(begin, end).unwrap();
     let all = range(0, model.parameters() as u64);
     let halves = [range(0, all.len() / 2), range(all.len() / 2, all.len())];
-    // The first half is pushed to, and a worker computes on what it had before.
+    // Only the first half receives a push, while a worker computes on the version before it.
     let pushed = RangePart::new(range(0, 1), &[1.0]);
     let after = |keys| {
         let mut store = Store::new(&job, &model, keys).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that push values, driven by hand: what they may send, and when.
+//! Clients that push values, driven by hand: which messages the server accepts, and when.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -24,7 +24,7 @@ fn push_range(keys: Option<KeyRange>, how: PushRule) -> Message {
     Message::PushRange(PushRange { protocol_max: PROTOCOL_VERSION, keys, how })
 }
 
-/// A client connects and asks; what the server says to that.
+/// Connects a client that sends `message`; returns the server's effects.
 fn ask(server: &mut Hand<Server>, peer: PeerId, identity: Identity, message: Message) -> Outbox {
     server.give(Input::Connected(peer, identity));
     server.tell(peer, message)
@@ -34,7 +34,7 @@ fn part(keys: KeyRange, value: f32) -> Message {
     Message::RangePart(RangePart::new(keys, &vec![value; keys.len() as usize]))
 }
 
-/// What a server says last, which must be why something was not done.
+/// Returns the reason in the server's last message, which must be a refusal.
 fn why(out: &Outbox) -> String {
     match sent(out).last() {
         Some(Message::Refused(why)) => why.to_string(),
@@ -48,14 +48,15 @@ fn all(server: &Hand<Server>) -> KeyRange {
 }
 
 #[test]
-fn nobody_may_send_values_who_was_not_asked_for_them() {
+fn only_clients_that_were_asked_may_send_values() {
     let mut server = server();
     let keys = all(&server);
-    // Nobody has asked to: then a part is no first message, and its values would be over the limit.
+    // Without a request, a part is not a valid first message, and its values would exceed the
+    // limit.
     assert_eq!(Limits::UNAUTHENTICATED.payload, 0);
     let out = ask(&mut server, PeerId(1), Identity::Anyone, part(keys, 1.0));
     assert!(why(&out).contains("RangePart message came where a hello"), "{out:?}");
-    // Nor may a worker.
+    // A worker may not push either.
     let out = ask(&mut server, PeerId(2), Identity::Worker(None), push_range(None, PushRule::Add));
     assert!(matches!(sent(&out)[..], [Message::Refused(Refusal::Identity { .. })]), "{out:?}");
     let raised = |out: &Outbox| {
@@ -66,7 +67,7 @@ fn nobody_may_send_values_who_was_not_asked_for_them() {
     let out = ask(&mut server, CLIENT, Identity::Client, push_range(None, PushRule::Add));
     assert_eq!(sent(&out), [&Message::PartDue(PartDue { part: keys, keys })]);
     assert!(raised(&out), "{out:?}");
-    // As many may as there is room for.
+    // The number of concurrent pushes is limited.
     for peer in 10..13 {
         let out = ask(&mut server, PeerId(peer), Identity::Client, push_range(None, PushRule::Add));
         assert!(raised(&out), "{out:?}");
@@ -79,7 +80,7 @@ fn nobody_may_send_values_who_was_not_asked_for_them() {
 }
 
 #[test]
-fn values_that_are_wrong_change_nothing() {
+fn invalid_values_change_nothing() {
     let mut server = server();
     let keys = all(&server);
     let before = server.node.parameters().to_vec();
@@ -102,7 +103,7 @@ fn values_that_are_wrong_change_nothing() {
     let beyond = KeyRange::new(1, keys.end() + 1).unwrap();
     let out = ask(&mut server, CLIENT, Identity::Client, push_range(Some(beyond), PushRule::Set));
     assert!(why(&out).contains("there are no keys"), "{out:?}");
-    // One that says nothing more is not waited for.
+    // The server does not wait for a client that sends nothing more.
     let silent = PeerId(30);
     ask(&mut server, silent, Identity::Client, push_range(None, PushRule::Set));
     server.now = server.now + Toy::new(1, 8).job.membership.lease;
@@ -112,7 +113,7 @@ fn values_that_are_wrong_change_nothing() {
 }
 
 #[test]
-fn what_is_pushed_waits_for_what_is_under_way_and_nobody_goes_on_before() {
+fn a_push_waits_for_gradients_in_flight_and_workers_wait_for_the_push() {
     let mut server = server();
     let push = server.take_in(PeerId(1));
     let keys = all(&server);
@@ -121,7 +122,8 @@ fn what_is_pushed_waits_for_what_is_under_way_and_nobody_goes_on_before() {
     assert!(sent(&out).is_empty(), "answered before the fence: {out:?}");
     let wait = server.node.status(server.now).wait.expect("somebody to wait for");
     assert_eq!((wait.reason, wait.workers.len()), (WaitReason::Push, 1));
-    // The gradient counts on what it was computed on, and then the parameters are others.
+    // The gradient is applied to the version that it was computed on; then the pushed values
+    // follow.
     let out = server.tell(PeerId(1), Message::Push(push));
     let [Message::RangePushed(Ok(Version(2))), Message::Parameters(given)] = sent(&out)[..] else {
         panic!("{out:?}")
@@ -130,7 +132,7 @@ fn what_is_pushed_waits_for_what_is_under_way_and_nobody_goes_on_before() {
     assert!(given.values.iter().all(|value| value.to_bits() == 0.25_f32.to_bits()));
     let pushed = |effect: &Effect| matches!(effect, Effect::Report(Event::RangePushed { .. }));
     assert_eq!(out.iter().filter(|effect| pushed(effect)).count(), 1);
-    // Once the run is over, whoever waits is told so; and so is who comes then.
+    // Once the run has ended, waiting clients and new ones get the reason.
     ask(&mut server, PeerId(8), Identity::Client, push_range(None, PushRule::Add));
     server.tell(PeerId(8), part(keys, 1.0));
     ask(&mut server, PeerId(9), Identity::Client, push_range(None, PushRule::Add));
@@ -148,7 +150,7 @@ fn what_is_pushed_waits_for_what_is_under_way_and_nobody_goes_on_before() {
 }
 
 #[test]
-fn ftrl_takes_values_before_training_only() {
+fn ftrl_accepts_values_before_training_only() {
     let mut job = Toy::new(1, 8).job;
     job.update.optimizer = OptimizerSpec::FTRL;
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
@@ -162,7 +164,7 @@ fn ftrl_takes_values_before_training_only() {
 }
 
 #[test]
-fn ten_million_keys_are_pushed_in_messages_that_servers_take() {
+fn ten_million_keys_are_pushed_in_messages_within_the_limits() {
     const KEYS: u64 = 10_000_000;
     let mut job = Toy::sparse(1, 8).job;
     job.servers = 2;
@@ -195,7 +197,7 @@ fn ten_million_keys_are_pushed_in_messages_that_servers_take() {
     }
     assert_eq!(parts, keys.len().div_ceil(MOST_PART_KEYS));
     assert!(sent(&out).contains(&&Message::RangePushed(Ok(Version(1)))));
-    // At once, and once more to one that was cut off before it heard of all.
+    // The decisions go out at once, and again to a server that was cut off before it received all.
     let last = |out: &Outbox| check_decisions(out, parts);
     let first = last(&out);
     server.give(Input::Disconnected { peer: other, why: "gone".into() });
@@ -206,8 +208,8 @@ fn ten_million_keys_are_pushed_in_messages_that_servers_take() {
     assert!(own.iter().all(|value| value.to_bits() == 0.5_f32.to_bits()));
 }
 
-/// Checks that all parts are in messages that another server takes; the number of the first
-/// decision.
+/// Checks that all parts are in messages that another server accepts; returns the number of the
+/// first decision.
 fn check_decisions(out: &Outbox, parts: u64) -> u64 {
     let mut first = None;
     let (mut next, mut pushed) = (0, 0);

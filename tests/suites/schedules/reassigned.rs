@@ -1,5 +1,5 @@
-//! Lost workers whose share the others do, under random schedules. The checkers' deck holds every
-//! grant, loss and update against "each mini-batch of each epoch exactly once".
+//! Lost workers whose mini-batches are reassigned, under random schedules. The checkers verify that
+//! each mini-batch of each epoch is applied exactly once, at every grant, loss and update.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use pstrain_wire::worker::EndReason;
 use super::shards::applied;
 use super::{LARGEST, bits, for_seeds};
 
-/// Whether a worker's mini-batch was ever applied by another.
+/// True if a worker's mini-batch was ever applied by another worker.
 fn changed_hands(aftermath: &Aftermath) -> bool {
     let by_another = |(_, event): &(_, Event)| match event {
         Event::Applied { worker, part, .. } => part.0 != worker.0,
@@ -26,7 +26,7 @@ fn changed_hands(aftermath: &Aftermath) -> bool {
 }
 
 #[test]
-fn whoever_comes_and_goes_each_mini_batch_counts_once_an_epoch() {
+fn with_workers_that_join_and_leave_each_mini_batch_counts_once_an_epoch() {
     let seen = RefCell::new(BTreeSet::new());
     let ran = for_seeds(LARGEST / 3, |seed| {
         let mut settings = match seed % 3 {
@@ -59,7 +59,7 @@ fn whoever_comes_and_goes_each_mini_batch_counts_once_an_epoch() {
 }
 
 #[test]
-fn what_a_dead_worker_leaves_is_done_by_the_others() {
+fn a_dead_workers_mini_batches_are_done_by_the_others() {
     let done = Cell::new(0);
     let ran = for_seeds(600, |seed| {
         let mut settings = Settings::draw(seed).with_one_death();
@@ -78,12 +78,12 @@ fn what_a_dead_worker_leaves_is_done_by_the_others() {
 }
 
 #[test]
-fn while_nobody_is_lost_it_is_the_run_of_continue_bit_for_bit() {
+fn without_losses_reassign_equals_continue_bit_for_bit() {
     for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
         settings.job.budget.kind = BudgetKind::Global;
-        // All partitions of one size, so that all are done at once.
+        // Partitions of equal size, so that all are finished at once.
         let workers = settings.job.membership.workers;
         let rows = settings.train.len() as u32 / workers * workers;
         settings.train = settings.train.select(&(0..rows).collect::<Vec<_>>());

@@ -1,5 +1,5 @@
-//! The shard queue under random schedules. The checkers' deck holds every grant, loss and update
-//! against "each mini-batch of each epoch exactly once".
+//! The shard queue under random schedules. The checkers verify that each mini-batch of each epoch
+//! is applied exactly once, at every grant, loss and update.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use pstrain_wire::worker::EndReason;
 
 use super::{LARGEST, bits, for_seeds};
 
-/// How often each mini-batch of each part became part of an update.
+/// Returns how often each mini-batch of each part was applied.
 pub(super) fn applied(aftermath: &Aftermath) -> BTreeMap<(u32, u64), u32> {
     let mut counts = BTreeMap::new();
     for (_, event) in &aftermath.events {
@@ -27,7 +27,7 @@ pub(super) fn applied(aftermath: &Aftermath) -> BTreeMap<(u32, u64), u32> {
 }
 
 #[test]
-fn whatever_happens_each_mini_batch_counts_once_an_epoch() {
+fn under_random_faults_each_mini_batch_of_a_shard_counts_once_an_epoch() {
     let seen = RefCell::new(BTreeSet::new());
     let ran = for_seeds(LARGEST / 3, |seed| {
         let settings = match seed % 3 {
@@ -59,7 +59,7 @@ fn whatever_happens_each_mini_batch_counts_once_an_epoch() {
 }
 
 #[test]
-fn whoever_dies_the_others_do_its_work() {
+fn a_dead_workers_shards_are_done_by_the_others() {
     for_seeds(600, |seed| {
         let mut settings = Settings::draw(seed).with_one_death().with_shards();
         settings.job.membership.workers = settings.job.membership.workers.max(2);
@@ -76,7 +76,7 @@ fn whoever_dies_the_others_do_its_work() {
 }
 
 #[test]
-fn one_worker_with_one_shard_is_one_worker_bit_for_bit() {
+fn one_worker_with_one_shard_equals_one_worker_bit_for_bit() {
     for_seeds(300, |seed| {
         let mut shards = Settings::draw(seed).peaceful().with_shards();
         shards.job.membership.workers = 1;
@@ -93,15 +93,15 @@ fn one_worker_with_one_shard_is_one_worker_bit_for_bit() {
 }
 
 #[test]
-fn as_many_shards_as_workers_in_step_are_partitions_bit_for_bit() {
+fn under_bsp_one_shard_per_worker_equals_partitions_bit_for_bit() {
     for_seeds(300, |seed| {
         let mut shards = Settings::draw(seed).peaceful();
         shards.job.mode = Mode::of(ConsistencySpec::Bsp);
         shards.job.budget.kind = BudgetKind::Global;
-        // These go by who computes what, and that is not the same.
+        // Filters depend on which worker computes which mini-batch, which differs here.
         shards.job.filters = Filters::default();
         let workers = shards.job.membership.workers;
-        // All parts of one size, so that all are done at once.
+        // Parts of equal size, so that all are finished at once.
         let rows = shards.train.len() as u32 / workers * workers;
         shards.train = shards.train.select(&(0..rows).collect::<Vec<_>>());
         shards.job.data.train = pstrain_compute::fingerprint::Fingerprint::of(&shards.train);

@@ -1,5 +1,5 @@
-//! Sparse models under random schedules: the checkers do every update again on all keys, with what
-//! each worker computed at those of its working set.
+//! Sparse models under random schedules: the checkers repeat every update on all keys, with each
+//! worker's gradient at the keys of its working set.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use pstrain_tests::world::{Settings, let_happen};
 
 use super::{LARGEST, bits, for_seeds};
 
-/// What must come up if anything is to be shown.
+/// Counts of situations that must occur for the test to mean anything.
 #[derive(Default)]
 struct Came {
     crashes: Cell<u64>,
@@ -30,7 +30,7 @@ impl Came {
         self.resumed.set(self.resumed.get() + again);
     }
 
-    /// Each came up more than `least` times.
+    /// Checks that each situation occurred more than `least` times.
     #[track_caller]
     fn check(&self, ran: Ran, least: u64) {
         ran.expect_above(least, self.crashes.get(), "crashes");
@@ -40,7 +40,7 @@ impl Came {
 }
 
 #[test]
-fn working_sets_change_nothing_but_which_values_travel() {
+fn working_sets_change_only_which_values_are_sent() {
     let came = Came::default();
     let ran = for_seeds(LARGEST / 2, |seed| {
         let mut settings = Settings::draw(seed);
@@ -75,7 +75,7 @@ fn working_sets_change_nothing_but_which_values_travel() {
 }
 
 #[test]
-fn a_server_that_is_restored_knows_the_working_sets_it_knew() {
+fn a_restored_server_knows_its_working_sets() {
     for_seeds(LARGEST / 4, |seed| {
         let mut settings = Settings::draw(seed).with_any_optimizer();
         if seed % 8 == 0 {
@@ -93,14 +93,14 @@ fn a_server_that_is_restored_knows_the_working_sets_it_knew() {
 }
 
 #[test]
-fn so_many_servers_are_one_server_bit_for_bit() {
+fn several_servers_equal_one_bit_for_bit_with_sparse_models() {
     for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).sparse().peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);
         if seed % 2 == 0 {
             settings = settings.measuring();
         }
-        // What is random about these goes by the place of a key.
+        // The random choices of lossy filters depend on a key's position.
         settings.job.filters.chain.retain(|filter| filter.is_lossless());
         let alone = bits(&let_happen(&settings.clone().with_servers(1)));
         for servers in [2, 4] {
@@ -111,7 +111,7 @@ fn so_many_servers_are_one_server_bit_for_bit() {
 }
 
 #[test]
-fn each_update_is_of_one_block_whatever_happens() {
+fn under_random_faults_each_update_concerns_one_block() {
     let came = Came::default();
     let ran = for_seeds(LARGEST / 2, |seed| {
         let mut settings = Settings::draw(seed);
@@ -134,7 +134,7 @@ fn each_update_is_of_one_block_whatever_happens() {
 }
 
 #[test]
-fn blocks_on_so_many_servers_are_those_of_one_bit_for_bit() {
+fn blocks_on_several_servers_equal_those_on_one_bit_for_bit() {
     for_seeds(300, |seed| {
         let mut settings = Settings::draw(seed).with_blocks().peaceful();
         settings.job.mode = Mode::of(ConsistencySpec::Bsp);

@@ -1,7 +1,7 @@
-//! What can be worked out on paper, virtual time hits to the nanosecond.
+//! Virtual time equals closed forms to the nanosecond.
 //!
-//! Training time is that from the first parameters being given out to the last update, as the
-//! training curve has it.
+//! Training time lasts from the first grant of parameters to the last update, as in the training
+//! curve.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A job whose heartbeats are so rare that none comes in between.
+/// A job with a lease so long that no heartbeat interferes.
 pub(super) fn patient(workers: u32, rows: usize, consistency: ConsistencySpec) -> Toy {
     let mut toy = Toy::new(workers, rows);
     toy.job.membership.lease = Duration::from_secs(3600);
@@ -29,8 +29,8 @@ pub(super) fn patient(workers: u32, rows: usize, consistency: ConsistencySpec) -
 }
 
 #[test]
-fn before_the_run_begins_nobody_waits_for_parameters() {
-    // The second is there seconds after the first.
+fn waiting_before_the_run_begins_is_not_counted() {
+    // The second worker joins seconds after the first.
     let toy = patient(2, 203, ConsistencySpec::Bsp);
     let run = VirtualRun::new(&toy, "1.delay=1ms 2.delay=3s down.delay=1s", "4ms").run();
     let mut granted = run.events.iter().filter_map(|(.., event)| match event {
@@ -76,20 +76,20 @@ fn separate_push_and_pull_cost_a_second_round_trip() {
 }
 
 #[test]
-fn a_slow_machine_computes_longer_by_its_factor_and_in_its_window() {
+fn a_slow_machine_computes_longer_by_its_factor_and_within_its_window() {
     let toy = patient(2, 64, ConsistencySpec::Bsp);
     let run = VirtualRun::new(&toy, "delay=1ms down.delay=1ms", "3ms 2.factor=4").run();
     assert_eq!(run.point.time, ms(14) * run.point.version.0 as u32);
-    // Up to the first parameters it takes three times up and two down: 5 ms. Mini-batches then
-    // begin at 6 ms + k * 5 ms; that of 31 ms does a third of its work till 32 ms, and the rest
-    // twice as slowly.
+    // Until the first parameters arrive, three messages go up and two down: 5 ms. Mini-batches then
+    // begin at 6 ms + k * 5 ms. The one that begins at 31 ms does a third of its work until 32 ms,
+    // and the rest at half the speed.
     let run = VirtualRun::new(&toy, "delay=1ms down.delay=1ms", "3ms slow=2x@32ms+100s").run();
     let rounds = run.point.version.0 as u32;
     assert_eq!(run.point.time, ms(5) * 5 + ms(2 + 1 + 4) + ms(2 + 6) * (rounds - 6));
 }
 
 #[test]
-fn asp_throughput_is_the_sum_of_one_over_each_cycle() {
+fn asp_throughput_is_the_sum_of_the_inverse_cycles() {
     let mut toy = patient(3, 120, ConsistencySpec::Asp);
     toy.job.budget.epochs = 30;
     let link = "1.delay=1ms 2.delay=2ms 3.delay=500us 1.down.delay=1ms 2.down.delay=1ms";
@@ -101,7 +101,7 @@ fn asp_throughput_is_the_sum_of_one_over_each_cycle() {
         let applied = run.applied(worker);
         assert!(applied.iter().all(|(at, _)| Some(*at) == expected.next()), "worker {worker}");
     }
-    // In any 84 ms, which all cycles divide, there are 28 + 12 + 21 updates.
+    // Any 84 ms, a multiple of all cycles, contain 28 + 12 + 21 updates.
     let updates = run.updates();
     let (begin, end) = (updates[50], updates[updates.len() - 1]);
     let mut windows = 0;
@@ -135,15 +135,15 @@ fn two_workers_see_each_others_updates_in_the_ratio_of_their_cycles() {
         toy.job.budget.epochs = 20;
         let compute = format!("1.time={}ms 2.time={}ms", fast - 1, slow - 1);
         let run = VirtualRun::new(&toy, "delay=1ms", &compute).run();
-        // Over as many turns of each as take the same time.
+        // Compares numbers of turns that take the same time.
         let of = |worker: u32, turns: u64| -> u64 {
             let applied = run.applied(worker);
             applied[4..].iter().take(10 * turns as usize).map(|(_, staleness)| staleness).sum()
         };
-        // The mean staleness of the fast one is fast / slow, that of the slow one slow / fast.
+        // The mean staleness of the fast worker is fast / slow, the slow worker's is slow / fast.
         assert_eq!(of(0, slow), 10 * fast, "{fast} and {slow}");
         assert_eq!(of(1, fast), 10 * slow, "{fast} and {slow}");
-        // And so are the shares of the updates.
+        // The shares of the updates have the same ratio.
         let all = run.grants(0)[0]..run.grants(0)[0] + ms(fast * slow * 8);
         let share = |worker: u32| {
             run.applied(worker).iter().filter(|(at, _)| all.contains(at)).count() as u64
@@ -153,7 +153,7 @@ fn two_workers_see_each_others_updates_in_the_ratio_of_their_cycles() {
 }
 
 #[test]
-fn under_ssp_everybody_ends_up_as_fast_as_the_slowest() {
+fn under_ssp_all_workers_converge_to_the_slowest_pace() {
     for slack in [1, 3, 10] {
         let mut toy = patient(3, 240, ConsistencySpec::Ssp { slack });
         toy.job.budget.epochs = 10;
@@ -166,7 +166,7 @@ fn under_ssp_everybody_ends_up_as_fast_as_the_slowest() {
             let within = updates.iter().filter(|at| (from..from + ms(10)).contains(at)).count();
             assert_eq!(within, 3, "slack {slack}, turn {turn}");
         }
-        // The lead of the fastest reaches the slack, and never exceeds it.
+        // The lead of the fastest worker reaches the slack and never exceeds it.
         let mut most = 0;
         let (mut fast, mut slow) = (0_u64, 0_u64);
         for (_, _, event) in &run.events {
@@ -198,27 +198,27 @@ fn under_a_partition_budget_training_ends_with_the_slowest_worker() {
 }
 
 #[test]
-fn an_outage_costs_exactly_what_it_keeps_from_arriving() {
+fn an_outage_costs_exactly_the_delay_of_messages_in_flight() {
     let toy = patient(1, 64, ConsistencySpec::Bsp);
     let time = |link: &str| -> Duration {
         let run: Simulated = VirtualRun::new(&toy, link, "4ms").run();
         run.point.time
     };
-    // Parameters are given out at 3 * 5 ms + 2 * 2 ms; a cycle is 2 ms down, 4 ms, 5 ms up.
+    // Parameters are granted at 3 * 5 ms + 2 * 2 ms; a cycle is 2 ms down, 4 ms, 5 ms up.
     let given_out = |cycle: u64| 19 + 11 * cycle;
     let undisturbed = time("delay=5ms down.delay=2ms");
     let cycles = 24;
     assert_eq!(undisturbed, ms(11 * cycles));
     for (from, length, way, costs) in [
-        // The push is under way: it stands still.
+        // The push is in flight and is held up.
         (given_out(3) + 8, 50, "up", 50),
-        // It begins while the gradient is computed and ends before it is pushed.
+        // The outage begins during the computation and ends before the push.
         (given_out(3) + 3, 2, "up", 0),
-        // It begins then, and ends 7 ms after the push was sent.
+        // The outage begins during the computation and ends 7 ms after the push was sent.
         (given_out(3) + 3, 10, "up", 7),
-        // Parameters are under way.
+        // The parameters are in flight.
         (given_out(5) + 1, 30, "down", 30),
-        // The other way is busy.
+        // Messages are in flight in the other direction only.
         (given_out(5) + 1, 4, "up", 0),
     ] {
         let link = format!("delay=5ms down.delay=2ms {way}.outage={from}ms+{length}ms");
@@ -227,13 +227,13 @@ fn an_outage_costs_exactly_what_it_keeps_from_arriving() {
 }
 
 #[test]
-fn while_one_is_awaited_the_others_stop_after_a_pass() {
+fn while_a_worker_is_awaited_the_others_stop_after_a_pass() {
     use ConsistencySpec as C;
     let passes = 203_u64.div_ceil(2).div_ceil(8);
     for (consistency, most) in [
         (C::Malenia { gradients: 2 }, passes),
         (C::Malenia { gradients: 1000 }, passes),
-        // A turn, and then what is gathered for the next table.
+        // One pass, plus a gradient that is gathered for the next table.
         (C::Ringleader, passes + 1),
     ] {
         let mut toy = patient(2, 203, consistency);
@@ -249,12 +249,12 @@ fn while_one_is_awaited_the_others_stop_after_a_pass() {
 }
 
 #[test]
-fn without_a_bound_nobody_runs_further_ahead_than_the_budget() {
+fn with_unbounded_delay_no_worker_runs_ahead_of_the_budget() {
     let mut toy = patient(2, 203, ConsistencySpec::Delay { bound: None });
     toy.job.budget.epochs = 20;
     let run = VirtualRun::new(&toy, "delay=0s", "1ms 2.time=10s").run();
     let iterations = run.point.version.0;
-    // What is beyond the last iteration is what the short last mini-batches of passes make.
+    // Mini-batches beyond the last iteration come from the short last mini-batches of the passes.
     assert!(run.grants(0).len() as u64 <= iterations + 2 * 20, "{iterations} iterations");
     assert!(run.ledger.discarded <= 2 * 20, "{:?}", run.ledger);
 }

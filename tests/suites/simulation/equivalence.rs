@@ -1,4 +1,4 @@
-//! One job, one result: in virtual time over whatever links, over real transports, and without a
+//! One job gives one result: in virtual time over any links, over real transports, and without a
 //! server.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use pstrain_tests::{Kind, Simulated, Toy, VirtualRun, run_cluster, sequential_bs
 use pstrain_transports::simulation::SimulationError;
 use pstrain_wire::worker::EndReason;
 
-/// The parameters of a run of `toy` under the policy of this name, with their version.
+/// Runs `toy` under a policy; returns the bits of its parameters and their version.
 fn trained(toy: &Toy, policy: &str, (link, compute): (&str, &str)) -> (Vec<u32>, u64) {
     let mut toy = toy.clone();
     toy.job.mode.consistency = policy.parse().expect("a policy");
@@ -22,7 +22,7 @@ fn trained(toy: &Toy, policy: &str, (link, compute): (&str, &str)) -> (Vec<u32>,
 }
 
 #[test]
-fn policies_are_each_other_where_their_numbers_say_so() {
+fn policies_with_equivalent_parameters_give_equal_runs() {
     let mut toy = Toy::new(4, 203);
     for exchange in [Exchange::Combined, Exchange::Separate] {
         toy.job.exchange = exchange;
@@ -37,7 +37,8 @@ fn policies_are_each_other_where_their_numbers_say_so() {
                     ("k-batch-sync:5", &["rennala:5"]),
                     ("k-batch-sync:1", &["k-sync:1", "backup:3"]),
                 ] {
-                    // Once somebody has used up its share, others than K or B are as many.
+                    // Once a worker has used up its share, K workers and all but B workers are
+                    // different numbers.
                     let few = |other: &str| other == "backup:1" && budget == BudgetKind::Partition;
                     let expected = trained(&toy, policy, scenario);
                     for other in others.iter().filter(|other| !few(other)) {
@@ -50,7 +51,7 @@ fn policies_are_each_other_where_their_numbers_say_so() {
     }
 }
 
-/// Links and machines of all sorts.
+/// Scenarios with various links and machines.
 const SCENARIOS: [(&str, &str); 4] = [
     ("delay=0ms", "0ms"),
     ("1.delay=1ms 1.down.delay=1ms all.delay=40ms down.delay=60ms", "4.5ms 1.factor=7"),
@@ -70,7 +71,7 @@ fn bits(parameters: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn bsp_in_virtual_time_is_what_it_is_over_real_transports() {
+fn bsp_in_virtual_time_equals_bsp_over_real_transports() {
     for consistency in [ConsistencySpec::Bsp, ConsistencySpec::Ssp { slack: 0 }] {
         for workers in [1, 2, 4] {
             let mut toy = Toy::new(workers, 203);
@@ -122,7 +123,7 @@ fn the_same_seed_gives_the_same_trace_on_any_number_of_threads() {
 }
 
 #[test]
-fn whatever_is_changed_changes_the_trace() {
+fn any_change_of_the_input_changes_the_trace() {
     let trace = |run: &VirtualRun| -> [u8; 32] { run.run().trace };
     let as_it_was = trace(&asynchronous());
     let mut other = asynchronous();
@@ -143,7 +144,7 @@ fn whatever_is_changed_changes_the_trace() {
 }
 
 #[test]
-fn what_is_missing_is_an_error_and_never_zero() {
+fn a_missing_link_or_computing_time_is_an_error_and_never_zero() {
     let toy = Toy::new(2, 40);
     let error = |link: &str, compute: &str| -> Result<Simulated, SimulationError> {
         VirtualRun::new(&toy, link, compute).try_run()
@@ -162,7 +163,7 @@ fn what_is_missing_is_an_error_and_never_zero() {
     assert_eq!(run.run().point, said.run().point, "measured is what was measured");
 }
 
-/// How updates are made that look at all keys, and how many workers that takes.
+/// Jobs whose updates depend on all keys, with the number of workers that each needs.
 fn looking_at_all_keys() -> Vec<Toy> {
     let toys = [
         (3, "mean", Some(0.05), None),
@@ -181,12 +182,12 @@ fn looking_at_all_keys() -> Vec<Toy> {
 }
 
 #[test]
-fn what_looks_at_all_keys_comes_to_the_same_bits_over_any_number_of_servers() {
+fn updates_that_depend_on_all_keys_are_identical_over_any_number_of_servers() {
     for mut toy in looking_at_all_keys() {
         for policy in ["bsp", "k-sync:4", "delay:2", "asp"] {
             toy.job.mode.consistency = policy.parse().expect("a policy");
             if toy.job.validate().is_err() {
-                continue; // krum has rounds of all workers
+                continue; // krum needs rounds of all workers
             }
             let ends = [1, 2, 4].map(|servers| {
                 toy.job.servers = servers;
@@ -205,7 +206,7 @@ fn what_looks_at_all_keys_comes_to_the_same_bits_over_any_number_of_servers() {
 }
 
 #[test]
-fn auto_chooses_the_same_over_any_number_of_servers() {
+fn auto_makes_the_same_choices_over_any_number_of_servers() {
     for (scenario, rate) in [(SCENARIOS[1], 0.1), (("delay=30ms down.delay=30ms", "2ms"), 4.0)] {
         let mut toy = Toy::new(3, 1000);
         toy.job.mode.consistency = ConsistencySpec::Auto;
@@ -219,7 +220,7 @@ fn auto_chooses_the_same_over_any_number_of_servers() {
                 matches!(event, E::Switched { .. } | E::Adjusted { .. } | E::Restored { .. })
             };
             let chosen = run.events.iter().map(|(_, _, event)| event).filter(is_chosen);
-            // To find all servers takes a worker longer at the start; nothing else does.
+            // Connecting to all servers takes a worker longer at the start; nothing else does.
             (bits(&run.parameters), run.point, chosen.cloned().collect::<Vec<_>>())
         });
         assert!(one.2.len() > 1, "{:?}", one.2);

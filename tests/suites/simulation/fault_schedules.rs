@@ -1,32 +1,31 @@
 //! Thousands of random fault schedules: crash, restart, cut, heal, duplicate, slow machines,
 //! jitter, loss and outages, over every policy, budget and exchange.
 //!
-//! How many, and which: [`pstrain_tests::for_seeds`]. A seed that fails
-//! prints the `pstrain simulate` command that does the same without the checkers; that it really
-//! does the same, event by event, is a test of the binary.
+//! [`pstrain_tests::for_seeds`] says which seeds run, and how many. A failing seed prints the
+//! `pstrain simulate` command that repeats the run without the checkers; a test of the binary
+//! verifies that it is the same run, event by event.
 //!
-//! After each step of the server the harness's checkers, which keep books of their own, hold it to
-//! these invariants:
+//! After each step of the server, independent checkers of the harness verify these invariants:
 //!
-//! - I1, a push that was accepted is applied exactly once: `Books` trace every gradient from its
-//!   computation to its update, and do the training a second time, bit for bit.
-//! - I2, no gradient is staler than its policy allows, updates are made of what it says, and
-//!   nobody is further ahead: `Ranks` and `Promises`, from events alone.
+//! - I1, an accepted push is applied exactly once: `Books` trace every gradient from its
+//!   computation to its update, and repeat the training bit for bit.
+//! - I2, no gradient is staler than its policy allows, updates consist of the gradients that the
+//!   policy names, and no worker is further ahead: `Ranks` and `Promises`, from events alone.
 //! - I3, versions rise by one: `Books`.
-//! - I4, in a round all have read the same version: `Ranks`; that the order of arrival does not
-//!   matter: the bit-identical parameters of [`super::equivalence`], and the second training.
-//! - I5, no barrier waits for somebody who does not count: `Checker` (a round that is open is
-//!   owed something by a member) and the time limits of each loss.
-//! - I6, there is always something to wait for: the server has a deadline after each step, no
-//!   wake-up is missed, and every run comes to its end.
-//! - I7, an old incarnation never pushes: `Books` accept the pushes of the latest only.
+//! - I4, in a round all workers have read the same version: `Ranks`; the order of arrival does not
+//!   matter: the bit-identical parameters of [`super::equivalence`], and the repeated training.
+//! - I5, no barrier waits for a worker that does not count: `Checker` (some member owes
+//!   something to every open round) and the time limits of each loss.
+//! - I6, the server always waits for something: it has a deadline after each step, no wake-up is
+//!   missed, and every run ends.
+//! - I7, an old incarnation never pushes: `Books` accept pushes of the latest incarnation only.
+//! - I9, a switch of the policy loses and mixes nothing: `Ranks` and `Books` continue under the new
+//!   policy, with nothing in flight.
 //! - I10, `assigned = applied + discarded + lost + outstanding`: `Books`, against the server's
-//!   ledger. Queued bytes are bounded by real transports; see the conformance suite.
-//! - I9, a switch of the policy loses and mixes nothing: `Ranks` and `Books` go on under the new
-//!   one, with nothing under way.
+//!   ledger. Real transports bound the queued bytes; see the conformance suite.
 //!
-//! I8 (a server that crashes, and another takes its place) is about [`super::standby`]. And the
-//! links themselves are held to what TCP promises: see [`super::links`].
+//! I8 (a server that crashes is replaced) is tested in [`super::standby`], the guarantees of the
+//! links in [`super::links`].
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,7 +38,7 @@ use pstrain_transports::simulation::Origin;
 use pstrain_wire::Refusal;
 use pstrain_wire::worker::EndReason;
 
-/// Seeds of the largest test.
+/// Number of seeds of the largest test.
 const LARGEST: u64 = 10_000;
 
 /// Runs `check` on the trials of a test that has `whole` of them.
@@ -48,7 +47,7 @@ fn for_trials(whole: u64, mut check: impl FnMut(u64, &Trial)) -> Ran {
     for_seeds(whole, describe, |seed| check(seed, &trial_of(seed)))
 }
 
-/// What came up in a run, in words.
+/// Returns words for everything that occurred in a run.
 fn words(trial: &Trial, run: &Simulated) -> Vec<String> {
     let mut words = vec![
         format!("policy {}", kind_of_policy(trial.run.job.mode.consistency)),
@@ -85,7 +84,7 @@ fn words(trial: &Trial, run: &Simulated) -> Vec<String> {
     words
 }
 
-/// Every word that must have come up in the largest test, or nothing was checked.
+/// Words that must occur in the largest test; otherwise it would check nothing.
 const MUST_COME_UP: &[&str] = &[
     "CutOff",
     "Departed Left",
@@ -140,7 +139,7 @@ const MUST_COME_UP: &[&str] = &[
 ];
 
 #[test]
-fn whatever_befalls_them_the_invariants_hold_and_the_run_ends() {
+fn under_random_fault_schedules_the_invariants_hold_and_the_run_ends() {
     let seen: RefCell<BTreeMap<String, u64>> = RefCell::default();
     let ran = for_trials(LARGEST, |_, trial| {
         let run = trial.run.run();
@@ -155,7 +154,7 @@ fn whatever_befalls_them_the_invariants_hold_and_the_run_ends() {
     ran.expect_each(words, |word| seen.contains_key(word));
 }
 
-/// Nobody breaks the protocol, and nobody is told of another end than the run's.
+/// Checks that no worker failed by a protocol error or received another end than the run's.
 fn check_ends(run: &Simulated) {
     let ledger = run.ledger;
     assert_eq!(ledger.assigned, ledger.applied + ledger.discarded + ledger.lost, "{ledger:?}");
@@ -170,12 +169,12 @@ fn check_ends(run: &Simulated) {
 }
 
 #[test]
-fn a_trial_repeated_is_the_same_event_by_event() {
+fn a_repeated_trial_is_identical_event_by_event() {
     for_trials(500, |seed, trial| {
         let once = trial.run.run();
         let again = trial_of(seed).run.run();
         assert_eq!(again.trace, once.trace);
-        // Losses may be no numbers, which are not equal to themselves.
+        // Compared as text, since losses may be NaN.
         assert_eq!(format!("{again:?}"), format!("{once:?}"));
     });
 }
@@ -184,9 +183,9 @@ fn a_trial_repeated_is_the_same_event_by_event() {
 fn without_faults_every_trial_reaches_its_budget_and_every_worker_knows() {
     for_trials(1000, |_, trial| {
         let mut run = trial.run.clone().with_faults("none");
-        // Without outages, for a long one is as good as a cut, and nothing that is very late.
+        // Without outages (a long one equals a cut) and very late messages.
         let items = run.scenario.links.to_string();
-        // A link that takes more than a lease for the parameters delays the end as long.
+        // A link that needs more than a lease for the parameters delays the end as long.
         let calm = |item: &&str| !["outage", "loss", "rate"].iter().any(|bad| item.contains(bad));
         let items: Vec<&str> = items.split(' ').filter(calm).collect();
         run.scenario.links = items.join(" ").parse().expect("what was written");
@@ -195,7 +194,7 @@ fn without_faults_every_trial_reaches_its_budget_and_every_worker_knows() {
         assert_eq!(run.ledger.lost, 0);
         assert!(run.membership_was_fixed || trial.run.job.membership.min_workers.is_some());
         let told = |end: &&Option<_>| **end == Some(Ok(EndReason::BudgetReached));
-        // With a minimum below all, it may be over before the last has come.
+        // With a minimum below all workers, the run may end before the last has joined.
         let joined = |(.., event): &&(_, _, Event)| matches!(event, Event::Joined { .. });
         let joined = run.events.iter().filter(joined).count();
         assert_eq!(run.workers.iter().filter(told).count(), joined, "{:?}", run.workers);
@@ -203,7 +202,7 @@ fn without_faults_every_trial_reaches_its_budget_and_every_worker_knows() {
 }
 
 #[test]
-fn faults_that_nobody_dies_of_do_not_change_what_bsp_computes() {
+fn faults_without_lost_workers_do_not_change_what_bsp_computes() {
     let compared = RefCell::new(0);
     let ran = for_trials(2000, |_, trial| {
         let mut run = trial.run.clone();

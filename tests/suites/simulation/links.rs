@@ -1,10 +1,10 @@
-//! What links in virtual time promise, as connections over real transports do.
+//! Links in virtual time give the guarantees of connections over real transports.
 //!
-//! Real transports pass one suite ([conformance](../conformance.rs)); the simulation is a driver
-//! of its own, without a transport that could be handed to it. So its links are held to the same
-//! promises from outside: in every run of this package the harness compares what reaches the
-//! server with what the workers sent (whole messages, in order, all of them before the hang-up),
-//! and the tests here are about connections that come and go.
+//! Real transports share one suite ([conformance](../conformance.rs)); the simulation is a driver
+//! without a transport, so that suite cannot test it. Instead its links are checked from outside:
+//! in every run of this package, the harness compares the messages that reach the server with the
+//! messages that the workers sent (whole, in order, and all before the hang-up). The tests here
+//! cover connections that are opened and closed.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ fn ms(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
 }
 
-/// Two workers, 10 ms up, 10 ms down, 30 ms a mini-batch: parameters from 50 ms on, each 50 ms.
+/// Two workers with 10 ms up, 10 ms down and 30 ms a mini-batch: parameters come from 50 ms on,
+/// every 50 ms.
 fn two(faults: &str) -> VirtualRun {
     let mut toy = Toy::new(2, 400);
     toy.job.mode.consistency = ConsistencySpec::Asp;
@@ -32,7 +33,7 @@ fn two(faults: &str) -> VirtualRun {
     VirtualRun::new(&toy, "delay=10ms down.delay=10ms", "30ms").with_faults(faults)
 }
 
-/// When the first event was that `what` is true of.
+/// Returns the time of the first event that satisfies `what`.
 fn when(run: &Simulated, what: impl Fn(Origin, &Event) -> bool) -> Option<Time> {
     run.events.iter().find(|(_, from, event)| what(*from, event)).map(|(at, ..)| *at)
 }
@@ -50,7 +51,7 @@ fn is_lost(event: &Event, who: WorkerId) -> bool {
 }
 
 #[test]
-fn a_connection_is_there_after_a_round_trip() {
+fn a_connection_is_established_after_a_round_trip() {
     let run = two("none");
     let run = run.run();
     let joined = first(&run, 0, |event, _| matches!(event, Event::Joined { .. }));
@@ -61,10 +62,10 @@ fn a_connection_is_there_after_a_round_trip() {
 }
 
 #[test]
-fn the_server_hears_that_a_process_died_as_soon_as_the_link_carries_it() {
+fn the_server_learns_of_a_dead_process_after_the_link_delay() {
     let run = two("1.crash@200ms").run();
     assert_eq!(first(&run, 0, is_cut_off), Some(ms(210)));
-    // It counts until its lease is over, from when it was last heard: a push at 200 ms.
+    // The worker counts until its lease ends, measured from its last message: a push at 200 ms.
     let heard = ms(200);
     assert_eq!(first(&run, 0, is_lost), Some(heard + LEASE));
     assert_eq!(run.reason, EndReason::BudgetReached, "the other one does the rest");
@@ -73,7 +74,7 @@ fn the_server_hears_that_a_process_died_as_soon_as_the_link_carries_it() {
 }
 
 #[test]
-fn a_process_that_starts_again_takes_its_place() {
+fn a_restarted_process_takes_its_old_slot() {
     let run = two("1.crash@200ms 1.restart@300ms").run();
     let replaced = first(
         &run,
@@ -88,7 +89,7 @@ fn a_process_that_starts_again_takes_its_place() {
 }
 
 #[test]
-fn a_short_cut_delays_what_is_under_way_and_loses_nothing() {
+fn a_short_cut_delays_messages_in_flight_and_loses_nothing() {
     let run = two("1.cut@195ms 1.heal@600ms").run();
     let lost = |event: &Event| {
         matches!(event, Event::CutOff { .. } | Event::Repeated { .. } | Event::Redialling { .. })
@@ -97,16 +98,18 @@ fn a_short_cut_delays_what_is_under_way_and_loses_nothing() {
     let arrivals =
         |worker: u64| run.arrivals.iter().filter(move |push| push.is_push && push.peer.0 == worker);
     let late: Vec<Time> = arrivals(0).map(|push| push.at).take(5).collect();
-    // 100, 150, then the push of 190 ms; its parameters are there at 610 ms.
+    // The pushes of 100 and 150 ms are on time, the push of 190 ms is late; its parameters arrive
+    // at 610 ms.
     assert_eq!(late, [ms(100), ms(150), ms(600), ms(650), ms(700)]);
     assert!(arrivals(1).zip(2..).all(|(push, turn)| push.at == ms(50 * turn)), "the other's way");
     assert_eq!(run.ledger.lost, 0);
 }
 
 #[test]
-fn a_long_cut_ends_the_membership_and_the_worker_comes_back_by_itself() {
+fn a_long_cut_ends_the_membership_and_the_worker_rejoins_by_itself() {
     let run = two("1.cut@195ms 1.heal@5s").run();
-    // The server heard it last at 150 ms; it heard the server last at 160 ms.
+    // The server last heard from the worker at 150 ms; the worker last heard from the server at 160
+    // ms.
     assert_eq!(first(&run, 0, is_lost), Some(ms(150) + LEASE));
     let redials = when(&run, |from, event| {
         from == Origin::Worker(WorkerId(0)) && matches!(event, Event::Redialling { .. })
@@ -125,10 +128,10 @@ fn a_long_cut_ends_the_membership_and_the_worker_comes_back_by_itself() {
 }
 
 #[test]
-fn a_push_whose_answer_is_lost_comes_twice_and_counts_once() {
+fn a_push_with_a_lost_answer_arrives_twice_and_counts_once() {
     let run = two("1.duplicate@195ms").run();
-    // The push of 190 ms is there at 200 ms. The connection is reset in that moment, which its
-    // worker hears at 210 ms.
+    // The push of 190 ms arrives at 200 ms. At that moment the connection is reset, which its
+    // worker detects at 210 ms.
     assert_eq!(first(&run, 0, is_cut_off), Some(ms(200)));
     let redials = when(&run, |_, event| matches!(event, Event::Redialling { .. }));
     assert_eq!(redials, Some(ms(210)));
@@ -145,7 +148,7 @@ fn a_push_whose_answer_is_lost_comes_twice_and_counts_once() {
 }
 
 #[test]
-fn a_dial_into_a_cut_fails_after_its_time_and_is_tried_again() {
+fn a_dial_into_a_cut_times_out_and_is_retried() {
     let run = two("1.cut@0s 1.heal@7s");
     let run = run.run();
     let redials: Vec<Time> = run
@@ -182,7 +185,7 @@ fn large_messages_arrive_whole_for_many_workers_at_once() {
     toy.job.budget.epochs = 1;
     toy.job.batch_size = 500;
     toy.job.data.from = DataFrom::Server;
-    // Worker after worker finds that it has the examples it ought to have: else it is refused.
+    // Each worker verifies that it received its examples; otherwise it is refused.
     let link = "delay=1ms down.delay=1ms rate=100mbit down.rate=100mbit server.rate=1gbit \
                 slow-start=on down.slow-start=on";
     let run = VirtualRun::new(&toy, link, "1ms").run();
@@ -192,7 +195,7 @@ fn large_messages_arrive_whole_for_many_workers_at_once() {
 }
 
 #[test]
-fn nobody_is_left_and_the_run_still_ends() {
+fn a_run_without_any_worker_left_still_ends() {
     for on_loss in [OnLoss::Continue, OnLoss::Wait, OnLoss::Stop] {
         let mut run = two("all.crash@200ms");
         run.job.membership.on_loss = on_loss;
@@ -207,7 +210,7 @@ fn nobody_is_left_and_the_run_still_ends() {
 }
 
 #[test]
-fn a_cut_that_is_never_mended_leaves_nobody_waiting() {
+fn a_cut_that_never_heals_still_ends_the_run() {
     let run = two("all.cut@195ms").run();
     assert!(matches!(run.reason, EndReason::TooFewWorkers { .. }), "{}", run.reason);
 }

@@ -1,5 +1,5 @@
-//! Policies that drop what was computed on an earlier version: a run takes the time of the
-//! definition, in which every worker begins on a new version as soon as it has it.
+//! Policies that drop gradients of an earlier version: a run takes the time of the definition, in
+//! which every worker begins on a new version as soon as it has it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use pstrain_tests::{Simulated, VirtualRun};
 
 use super::closed_forms::patient;
 
-/// A worker of the definition.
+/// Link and computing times of a worker of the definition, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     up: u64,
@@ -22,26 +22,27 @@ struct Place {
 enum Happening {
     /// Parameters of this version reach a worker.
     Came(usize, u64),
-    /// A worker has computed what it began last, if that is its so many-th begin.
+    /// A worker finishes its computation with this number; obsolete if it has started another
+    /// since.
     Computed(usize, u64),
     /// A gradient on this version reaches the server.
     Pushed(usize, u64),
 }
 
-/// The definition (Dutta et al. 2018; Tyurin and Richtarik 2023), written out on its own: the
-/// server sends a new version to all, and the version that there is to a worker whose gradient it
-/// takes. A worker that is given a newer version starts over on it.
+/// An independent implementation of the definition (Dutta et al. 2018; Tyurin and Richtarik 2023):
+/// the server sends a new version to all workers, and the current version to a worker whose
+/// gradient it takes. A worker that receives a newer version starts over on it.
 #[derive(Debug)]
 struct Definition {
     policy: ConsistencySpec,
     places: Vec<Place>,
-    /// Happenings by time, and by number at the same time.
+    /// Happenings by time, and by number at equal times.
     agenda: BTreeMap<(u64, u64), Happening>,
     number: u64,
     version: u64,
-    /// Gradients of each worker in the open round.
+    /// Number of gradients of each worker in the open round.
     taken: Vec<u64>,
-    /// Of each worker the version that it computes on, and its begins so far.
+    /// For each worker, the version that it computes on, and its number of computations so far.
     computing: Vec<(Option<u64>, u64)>,
 }
 
@@ -87,7 +88,7 @@ impl Definition {
         }
     }
 
-    /// When the next update is made.
+    /// Advances to the next update; returns its time.
     fn update(&mut self) -> u64 {
         loop {
             let ((now, _), happening) = self.agenda.pop_first().expect("it goes on for ever");
@@ -144,7 +145,7 @@ fn simulated(policy: ConsistencySpec, places: &[Place]) -> Simulated {
 }
 
 #[test]
-fn a_gradient_on_its_way_keeps_no_worker_from_the_new_version() {
+fn a_gradient_in_flight_does_not_delay_a_workers_next_version() {
     let mut random = Stream::new(3).fork("restarts", 0).rng();
     let (mut late, mut exact) = (0, 0);
     for case in 0..60 {
@@ -172,8 +173,8 @@ fn a_gradient_on_its_way_keeps_no_worker_from_the_new_version() {
         late += run.events.iter().filter(|(.., event)| is_drop(event)).count();
     }
     assert!(late > 10_000, "only {late} gradients were on their way when a round closed");
-    // A worker is sent the next version once it has been heard, so a few schedules are not the
-    // same.
+    // The server sends a worker the next version only after it has heard from it, so a few
+    // schedules differ.
     assert!(
         exact >= 50,
         "only {exact} of 60 runs took the time of the definition, update by update"

@@ -1,4 +1,4 @@
-//! In turn: one exchange at a time at the server, evenly over the cycle.
+//! The round-robin policy: one exchange at a time at the server, spread evenly over the cycle.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::closed_forms::patient;
 const WORKERS: u32 = 8;
 const MS: Duration = Duration::from_millis(1);
 
-/// A job of messages of 10,000 bytes and computations of so long.
+/// Runs a timing job with messages of 10,000 bytes and these computing times.
 fn run(consistency: ConsistencySpec, link: &str, compute: &str) -> Simulated {
     let mut toy = patient(WORKERS, 1600, consistency);
     toy.job.model = ModelSpec::Timing { layers: vec![1] };
@@ -24,7 +24,8 @@ fn run(consistency: ConsistencySpec, link: &str, compute: &str) -> Simulated {
     run.run()
 }
 
-/// When a gradient was on its way to the server, or parameters from it: of one worker, in order.
+/// Returns the periods in which a gradient of the worker, or parameters for it, were in flight, in
+/// order.
 fn transfers(run: &Simulated, worker: WorkerId) -> Vec<(Time, Time)> {
     let (mut sent, mut granted, mut found) = (None, None, Vec::new());
     for (at, from, event) in &run.events {
@@ -43,9 +44,9 @@ fn transfers(run: &Simulated, worker: WorkerId) -> Vec<(Time, Time)> {
     found
 }
 
-/// Workers that exchange something with the server at the same time, at most, once every one of
-/// them has had three turns: in the first all begin at once, and what they wait for each other at
-/// the link counts as theirs until the third.
+/// Returns the maximum number of workers that exchange a message with the server at the same time,
+/// after three turns of each worker. In the first turn all begin at once, and their waiting at the
+/// link counts as theirs until the third.
 fn most_at_once(run: &Simulated) -> usize {
     // Down and up, three times.
     let all = (0..WORKERS).map(|worker| transfers(run, WorkerId(worker)).split_off(6));
@@ -53,7 +54,7 @@ fn most_at_once(run: &Simulated) -> usize {
     for (begin, end) in all.flatten().filter(|(begin, end)| begin < end) {
         ends.extend([(begin, true), (end, false)]);
     }
-    ends.sort_unstable(); // what ends is over before what begins at the same moment
+    ends.sort_unstable(); // an exchange that ends precedes one that begins at the same moment
     let (mut now, mut most) = (0_usize, 0);
     for (_, begins) in ends {
         now = if begins { now + 1 } else { now - 1 };
@@ -62,7 +63,7 @@ fn most_at_once(run: &Simulated) -> usize {
     most
 }
 
-/// Whose gradients were applied, with their staleness, and when.
+/// Returns worker, staleness and time of each applied gradient.
 fn applied(run: &Simulated) -> Vec<(WorkerId, u64, Time)> {
     let applied = |(at, _, event): &(Time, Origin, Event)| match event {
         Event::Applied { worker, staleness, .. } => Some((*worker, *staleness, *at)),
@@ -71,18 +72,18 @@ fn applied(run: &Simulated) -> Vec<(WorkerId, u64, Time)> {
     run.events.iter().filter_map(applied).collect()
 }
 
-/// Links on which a message takes 1 ms each way: one that all share, and each worker's own.
+/// Links on which a message takes 1 ms each way: one shared link, and one per worker.
 const LINKS: [&str; 2] = ["delay=0ms server.rate=80mbit", "delay=1ms down.delay=1ms"];
 
 #[test]
-fn one_exchange_at_a_time_is_under_way_where_others_have_all_of_them() {
+fn one_exchange_at_a_time_is_in_flight_unlike_under_bsp_and_asp() {
     for link in LINKS {
         let in_turn = run(ConsistencySpec::RoundRobin, link, "40ms");
         assert_eq!(most_at_once(&in_turn), 1, "{link}");
         assert_eq!(most_at_once(&run(ConsistencySpec::Bsp, link, "40ms")), 8, "{link}");
         let by_chance = most_at_once(&run(ConsistencySpec::Asp, link, "40ms"));
         assert!(by_chance > 1, "{link}: {by_chance} of async");
-        // Once spaced, each gradient is N - 1 stale; they come in the order of the ids.
+        // Once spaced, each gradient is N - 1 stale, and they arrive in the order of the ids.
         let applied = applied(&in_turn);
         assert!(applied.len() > 100, "{}", applied.len());
         for (place, (worker, staleness, _)) in applied.iter().enumerate() {
@@ -93,11 +94,11 @@ fn one_exchange_at_a_time_is_under_way_where_others_have_all_of_them() {
 }
 
 #[test]
-fn turns_are_evenly_over_the_cycle_and_cost_no_time_in_it() {
+fn turns_are_spread_evenly_and_do_not_lengthen_the_cycle() {
     let run = run(ConsistencySpec::RoundRobin, LINKS[1], "40ms");
     let applied = applied(&run);
     for (place, pair) in applied.windows(2).enumerate().skip(2 * 8) {
-        // 42 ms among eight.
+        // A cycle of 42 ms divided among eight workers.
         assert_eq!(pair[1].2 - pair[0].2, 42 * MS / 8, "{place}");
     }
     for pair in applied.windows(9).skip(2 * 8) {
@@ -106,7 +107,7 @@ fn turns_are_evenly_over_the_cycle_and_cost_no_time_in_it() {
 }
 
 #[test]
-fn who_is_slower_than_the_others_sets_the_pace_and_keeps_the_order() {
+fn a_slower_worker_sets_the_pace_and_keeps_the_order() {
     let run = run(ConsistencySpec::RoundRobin, LINKS[1], "40ms 3.factor=2");
     let applied = applied(&run);
     assert!(most_at_once(&run) <= 2, "{}", most_at_once(&run));
@@ -117,7 +118,7 @@ fn who_is_slower_than_the_others_sets_the_pace_and_keeps_the_order() {
 }
 
 #[test]
-fn unequal_mini_batches_keep_the_order_and_most_of_the_distance() {
+fn varying_computing_times_keep_the_order_and_most_of_the_spacing() {
     for compute in ["straggler:10ms,100ms,0.05,1", "normal:40ms,12ms", "exponential:40ms"] {
         for link in LINKS {
             let run = run(ConsistencySpec::RoundRobin, link, compute);
@@ -136,7 +137,7 @@ fn unequal_mini_batches_keep_the_order_and_most_of_the_distance() {
 }
 
 #[test]
-fn a_worker_that_is_gone_is_waited_for_until_its_lease_is_over() {
+fn a_lost_worker_is_waited_for_until_its_lease_ends() {
     let mut toy = patient(4, 3200, ConsistencySpec::RoundRobin);
     toy.job.membership.lease = Duration::from_secs(1);
     let faults = "2.crash@1s 2.restart@10s";

@@ -1,8 +1,8 @@
-//! A standby in virtual time: what it costs, what becomes of the run when either server dies or is
-//! cut off, and random schedules of that.
+//! A standby in virtual time: its cost, the outcome when either server dies or is cut off, and
+//! random schedules of such faults.
 //!
-//! What must hold whatever happens is checked in every run: workers see one history, of which the
-//! server at the end is the end ([`pstrain_tests::run_stood_by`]).
+//! Every run checks the invariant: workers see one history, and the server that is left at the end
+//! has the end of that history ([`pstrain_tests::run_stood_by`]).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -29,13 +29,14 @@ fn toy(workers: u32, consistency: ConsistencySpec) -> Toy {
     toy
 }
 
-/// The time from a failure to the first update after it.
+/// Returns the time from a failure to the first update after it.
 fn resumed(run: &StoodBy, failure: usize) -> Duration {
     let failover = run.failover.as_ref().expect("it has a standby");
     failover.failures[failure].resumed.expect("it goes on")
 }
 
-/// Checks that nothing was lost, and how often one of the two went on without the other.
+/// Checks that nothing was lost, and the numbers of takeovers and of continuations without a
+/// standby.
 #[track_caller]
 fn came_through(run: &StoodBy, takeovers: u64, alone: u64) {
     let failover = run.failover.as_ref().expect("it has a standby");
@@ -46,26 +47,26 @@ fn came_through(run: &StoodBy, takeovers: u64, alone: u64) {
 }
 
 #[test]
-fn an_update_takes_as_much_longer_as_the_way_to_the_standby_and_back() {
+fn a_standby_lengthens_each_update_by_its_round_trip() {
     let toy = toy(3, ConsistencySpec::Bsp);
     let [without, with] = [LINK, STANDBY].map(|link| run_stood_by(&toy, link, "5ms", "none"));
     came_through(&with, 0, 0);
     assert_eq!(without.failover, None);
     assert_eq!(with.parameters, without.parameters);
     for (run, round) in [(&without, 7), (&with, 14)] {
-        // Once the standby is there, which takes some updates, the rounds are all alike.
+        // Once the standby follows, which takes some updates, all rounds are alike.
         let updates = run.updates().split_off(20);
         let rounds = updates.windows(2).map(|pair| pair[1].since(pair[0]));
         assert!(rounds.clone().count() > 50);
         rounds.for_each(|took| assert_eq!(took, Duration::from_millis(round)));
     }
-    // Each push goes there once more, and more comes of it than goes back.
+    // Pushes are replicated to the standby, so more bytes go to it than come back.
     let failover = with.failover.unwrap();
     assert!(failover.down_bytes > failover.up_bytes && failover.up_bytes > 0, "{failover:?}");
 }
 
 #[test]
-fn without_a_standby_the_run_is_over_with_its_server() {
+fn without_a_standby_the_run_ends_with_its_server() {
     let toy = toy(2, ConsistencySpec::Bsp);
     let run = run_stood_by(&toy, LINK, "5ms", "server.crash@300ms");
     let failover = run.failover.unwrap();
@@ -77,16 +78,16 @@ fn without_a_standby_the_run_is_over_with_its_server() {
 }
 
 #[test]
-fn whichever_of_the_two_dies_or_is_cut_off_bsp_ends_at_the_same_parameters() {
+fn if_either_server_dies_or_is_cut_off_bsp_ends_at_the_same_parameters() {
     let toy = toy(3, ConsistencySpec::Bsp);
     let calm = run_stood_by(&toy, LINK, "5ms", "none");
     for (faults, takeovers, alone, least, most) in [
         ("server.crash@300ms", 1, 0, 0, 250),
         ("standby.crash@300ms", 0, 1, 0, 250),
-        // A worker must be without a sign of life for a lease, and the standby answers then.
+        // Workers must miss the server for a lease before they turn to the standby.
         ("server.cut@300ms", 1, 0, 400, 1000),
         ("standby.cut@300ms", 0, 1, 250, 500),
-        // Nobody notices: what was under way arrives.
+        // Undetected: the messages in flight arrive after the heal.
         ("server.cut@300ms server.heal@350ms", 0, 0, 50, 70),
     ] {
         let run = run_stood_by(&toy, STANDBY, "5ms", faults);
@@ -95,18 +96,18 @@ fn whichever_of_the_two_dies_or_is_cut_off_bsp_ends_at_the_same_parameters() {
         let took = resumed(&run, 0);
         let span = Duration::from_millis(least)..=Duration::from_millis(most);
         assert!(span.contains(&took), "{faults}: {took:?}");
-        // One seed, one trace.
+        // The same seed gives the same trace.
         assert_eq!(run, run_stood_by(&toy, STANDBY, "5ms", faults));
         assert_ne!(run.trace, calm.trace);
     }
 }
 
 #[test]
-fn a_server_that_comes_back_stands_by_for_the_other_and_leads_again() {
+fn a_restarted_server_stands_by_for_the_other_and_leads_again() {
     let mut toy = toy(3, ConsistencySpec::Bsp);
     toy.job.budget.epochs = 60;
     let calm = run_stood_by(&toy, LINK, "5ms", "none");
-    // The second time it is cut off, hears that the other leads, and is started anew.
+    // The second time, the server is cut off, learns that the other leads, and is restarted.
     let faults = "server.crash@200ms server.restart@700ms standby.crash@1s standby.restart@1500ms \
                   server.cut@2s server.heal@4s server.restart@4500ms";
     let run = run_stood_by(&toy, STANDBY, "5ms", faults);
@@ -119,7 +120,7 @@ fn a_server_that_comes_back_stands_by_for_the_other_and_leads_again() {
 }
 
 #[test]
-fn if_both_die_nobody_is_left() {
+fn if_both_servers_die_the_run_ends() {
     let toy = toy(2, ConsistencySpec::Asp);
     let run = run_stood_by(&toy, STANDBY, "5ms", "server.crash@300ms standby.crash@301ms");
     assert_eq!(run.reason, None);
@@ -127,8 +128,8 @@ fn if_both_die_nobody_is_left() {
     assert_eq!(failover.lost, failover.acknowledged);
 }
 
-/// Times at which something befalls one of the two servers, with a while between them in which
-/// they get over it; and what befalls the workers in such a while.
+/// Draws a schedule: faults of one server at a time, with time to recover in between, and worker
+/// faults during that time.
 fn faults(workers: u32, end: Duration, seed: u64) -> String {
     let mut random = Stream::new(seed).fork("failures", 0).rng();
     let mut part = |most: Duration| most.mul_f64(random.unit());
@@ -150,8 +151,8 @@ fn faults(workers: u32, end: Duration, seed: u64) -> String {
         if part(LEASE) < LEASE / 2 {
             say(&worker, "duplicate", at + part(LEASE));
         }
-        // One that has been deposed hears of it before that, and can start anew: a standby that was
-        // cut off may be the first that the workers hear of then.
+        // By then a deposed server has learnt of its deposition and can restart. A standby that was
+        // cut off may be the first server that the workers hear from at that time.
         let anew = mended + LEASE * 3;
         ["server", "standby"].iter().for_each(|server| say(server, "restart", anew));
         let calm = anew + LEASE;
@@ -172,7 +173,7 @@ fn faults(workers: u32, end: Duration, seed: u64) -> String {
 }
 
 #[test]
-fn whatever_befalls_them_at_random_the_history_is_one_and_bsp_is_the_same() {
+fn under_server_faults_at_random_there_is_one_history_and_bsp_is_unchanged() {
     let consistencies = [
         ConsistencySpec::Bsp,
         ConsistencySpec::Asp,
@@ -187,7 +188,7 @@ fn whatever_befalls_them_at_random_the_history_is_one_and_bsp_is_the_same() {
         let workers = 1 + (seed / 5 % 4) as u32;
         let mut toy = toy(workers, consistency);
         toy.job.seed = seed;
-        // Long enough for some of it: nothing befalls a run that is over.
+        // Long enough for some of the faults: a run that has ended has no faults.
         toy.job.budget.epochs = 12 * workers;
         let delay = ["50us", "1ms", "15ms"][(seed / 3 % 3) as usize];
         let link = format!("all.delay={delay} all.down.delay={delay} all.jitter=50us");

@@ -1,4 +1,4 @@
-//! Where the time goes, as the server counts it, against what is modelled.
+//! The server's accounting of computing, network and barrier time equals the modelled times.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The steps of a worker.
+/// Returns the time spent in each step of a worker.
 fn steps(run: &Simulated, of: u32) -> Vec<TimeSpent> {
     let spent = |event: &Event| match event {
         Event::Pushed { worker, spent, .. } if worker.0 == of => Some(*spent),
@@ -23,7 +23,7 @@ fn steps(run: &Simulated, of: u32) -> Vec<TimeSpent> {
 }
 
 #[test]
-fn a_step_is_the_modelled_computing_link_and_barrier() {
+fn a_step_consists_of_the_modelled_computing_link_and_barrier_times() {
     let toy = patient(3, 203, ConsistencySpec::Bsp);
     let link = "delay=1ms down.delay=1ms 3.delay=60ms 3.down.delay=40ms";
     let run = VirtualRun::new(&toy, link, "10ms 1.time=25ms").run();
@@ -36,14 +36,14 @@ fn a_step_is_the_modelled_computing_link_and_barrier() {
     for (worker, all) in [(0, of(25, 2, 83)), (1, of(10, 2, 98)), (2, of(10, 100, 0))] {
         let steps = steps(&run, worker);
         assert!(steps.len() > 20);
-        // Before the first gradient nobody was made to wait.
+        // Before the first gradient no worker had to wait.
         assert_eq!(steps[0], TimeSpent { barrier: ms(0), ..all }, "worker {worker}");
         assert!(steps[1..].iter().all(|step| *step == all), "worker {worker}: {:?}", steps[1]);
     }
 }
 
 #[test]
-fn whoever_waits_for_nobody_has_no_barrier() {
+fn under_asp_no_step_has_barrier_time() {
     let toy = patient(2, 203, ConsistencySpec::Asp);
     let run =
         VirtualRun::new(&toy, "delay=1ms down.delay=1ms 2.delay=100ms 2.down.delay=100ms", "10ms")
@@ -55,7 +55,7 @@ fn whoever_waits_for_nobody_has_no_barrier() {
 }
 
 #[test]
-fn with_more_under_way_the_link_is_hidden_behind_computing() {
+fn with_more_mini_batches_in_flight_the_link_is_hidden_behind_computing() {
     let mut toy = patient(1, 400, ConsistencySpec::Asp);
     toy.job.mode.in_flight = Some(4);
     let run = VirtualRun::new(&toy, "delay=10ms down.delay=10ms", "10ms").run();

@@ -1,4 +1,4 @@
-//! Bytes: what a message weighs is what it costs, alone on a link and among others.
+//! Messages take link time in proportion to their bytes, alone on a link and sharing it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn ns(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// What the parameters of round `round` weigh on the wire, without their values.
+/// Returns the bytes on the wire of the parameters of a round, without their values.
 fn parameters_without_values(round: u64, parameters: u64) -> u64 {
     let decided = (round > 0).then_some(Decided::after(None, Sequence(round), None));
     let header = ParametersHeader {
@@ -41,7 +41,7 @@ fn pushes(run: &Simulated) -> impl Iterator<Item = &Arrival> {
     run.arrivals.iter().filter(|arrival| arrival.is_push)
 }
 
-/// A job of messages and times only, with so many bytes of parameters.
+/// A timing job, in which only message sizes and times matter, with parameters of `bytes` bytes.
 fn timing(
     workers: u32,
     rows: usize,
@@ -58,9 +58,9 @@ fn timing(
 }
 
 #[test]
-fn a_bsp_round_takes_what_the_bytes_of_its_slowest_worker_take() {
+fn a_bsp_round_takes_the_transmission_time_of_its_slowest_worker() {
     let toy = patient(2, 203, ConsistencySpec::Bsp);
-    // 8 Mbit/s are a byte in 1000 ns, 80 Mbit/s one in 100 ns.
+    // 8 Mbit/s are one byte per 1000 ns, 80 Mbit/s one byte per 100 ns.
     let link = "1.delay=3ms 1.down.delay=2ms 2.delay=5ms 2.down.delay=1ms rate=8mbit \
                 down.rate=80mbit";
     let run = VirtualRun::new(&toy, link, "4ms 2.time=7ms").run();
@@ -83,7 +83,7 @@ fn a_bsp_round_takes_what_the_bytes_of_its_slowest_worker_take() {
 }
 
 #[test]
-fn a_job_of_times_takes_as_long_as_one_of_that_size() {
+fn a_timing_job_takes_as_long_as_a_real_one_of_that_size() {
     let link = "delay=3ms down.delay=2ms rate=8mbit down.rate=80mbit";
     let bytes = 40_000;
     let run = timing(1, 64, ConsistencySpec::Bsp, link, "4ms", bytes).run();
@@ -95,7 +95,7 @@ fn a_job_of_times_takes_as_long_as_one_of_that_size() {
     }
     assert_eq!(run.point.time, expected);
     assert_eq!(run.parameters, [0.0], "nothing was computed");
-    // Twice the model, twice the time for its bytes.
+    // Twice the model takes twice the time for its bytes.
     let twice = timing(1, 64, ConsistencySpec::Bsp, link, "4ms", 2 * bytes).run();
     let rounds = run.point.version.0 as u32;
     assert_eq!(twice.point.time - run.point.time, ns(bytes * 1100) * rounds);
@@ -103,7 +103,7 @@ fn a_job_of_times_takes_as_long_as_one_of_that_size() {
 
 #[test]
 fn messages_of_one_worker_queue_for_its_rate() {
-    // A worker says that it is ready and pulls in the same moment.
+    // A worker sends its ready message and its pull at the same moment.
     let run = timing(1, 16, ConsistencySpec::Bsp, "delay=10ms rate=8kbit", "1ms", 100).run();
     let [hello, ready, pull] = [run.arrivals[0], run.arrivals[1], run.arrivals[2]];
     assert!(!pull.is_push && ready.at > hello.at);
@@ -112,7 +112,7 @@ fn messages_of_one_worker_queue_for_its_rate() {
 
 #[test]
 fn a_busy_uplink_at_the_server_carries_exactly_its_rate() {
-    // 8 Gbit/s are a byte a nanosecond. Ten workers need 10 * 100 us for their pushes, and less
+    // 8 Gbit/s are one byte per nanosecond. Ten workers need 10 * 100 us for their pushes, and less
     // than that for everything else.
     let link = "delay=10us down.delay=10us server.up.rate=8gbit";
     let run = timing(10, 3000, ConsistencySpec::Asp, link, "50us", 100_000).run();
@@ -165,7 +165,7 @@ fn a_busy_downlink_at_the_server_carries_exactly_its_rate() {
 #[test]
 fn slow_start_takes_the_flights_that_the_window_needs() {
     // Ten segments of 1448 bytes, doubled each round trip; after two seconds of computation the
-    // window begins anew.
+    // window restarts.
     for (bytes, flights) in [(10_000, 1), (60_000, 3), (250_000, 5), (1_000_000, 7)] {
         let link = "delay=20ms down.delay=30ms slow-start=on";
         let run = timing(1, 40, ConsistencySpec::Bsp, link, "2s", bytes).run();
@@ -189,7 +189,7 @@ fn pushes_of(run: &Simulated) -> impl Iterator<Item = Time> + '_ {
 
 #[test]
 fn without_idle_time_the_window_stays_open() {
-    // A round trip is 50 ms and the timeout 250 ms, and between two pushes there are 60 ms.
+    // The round trip is 50 ms and the timeout 250 ms; two pushes are 60 ms apart.
     let link = "delay=20ms down.delay=30ms slow-start=on";
     let run = timing(1, 40, ConsistencySpec::Bsp, link, "10ms", 60_000).run();
     let updates = run.updates();
@@ -197,9 +197,9 @@ fn without_idle_time_the_window_stays_open() {
     assert!(late, "{updates:?}");
 }
 
-/// A message that takes four leases, each way, and again over a link that all share.
+/// A message takes four leases each way, on a link of its own or on a shared one.
 #[test]
-fn who_is_long_about_a_message_is_not_taken_for_dead() {
+fn a_worker_with_a_long_transmission_is_not_lost() {
     for (consistency, link) in [
         (ConsistencySpec::Bsp, "all.delay=1ms all.rate=100kbit all.down.rate=100kbit"),
         (ConsistencySpec::Asp, "all.delay=1ms all.rate=100kbit all.down.rate=100kbit"),

@@ -1,5 +1,5 @@
-//! Block proximal gradient: without delay it is the algorithm written down without servers, blocks
-//! or working sets, over every transport.
+//! Block proximal gradient: without delay, it equals the published algorithm written without
+//! servers, blocks or working sets, over every transport.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -32,7 +32,7 @@ fn toy(workers: u32, order: BlockOrder) -> Toy {
     toy
 }
 
-/// Li et al. (OSDI 2014), algorithm 3, in sequence: for each block in turn, `G` and `U` of all
+/// Li et al. (OSDI 2014), algorithm 3, sequentially: for each block in turn, `G` and `U` of all
 /// data, then `w = soft(w - rate G / U, rate lambda / U)` at its keys.
 fn by_hand(toy: &Toy) -> Vec<f32> {
     let (job, seed) = (&toy.job, Stream::new(toy.job.seed));
@@ -84,7 +84,7 @@ fn by_hand(toy: &Toy) -> Vec<f32> {
 }
 
 #[test]
-fn without_delay_it_is_the_algorithm_by_hand_over_every_transport() {
+fn without_delay_blocks_equal_the_sequential_algorithm_over_every_transport() {
     for (workers, order) in
         [(1, BlockOrder::Random), (1, BlockOrder::Sequence), (3, BlockOrder::Random)]
     {
@@ -96,14 +96,14 @@ fn without_delay_it_is_the_algorithm_by_hand_over_every_transport() {
             let toy = toy.clone();
             let outcome = within(LIMIT, move || run_cluster(kind, &toy));
             assert_eq!(outcome.version, 20);
-            // As numbers: a sum that begins with nothing has no -0.
+            // Compared as numbers, not bits: an empty sum has no -0.
             assert_eq!(outcome.parameters.as_slice(), reference.as_slice(), "{kind:?}");
         }
     }
 }
 
 #[test]
-fn a_worker_sends_the_values_of_a_block_and_gets_those_that_changed() {
+fn a_worker_sends_the_values_of_a_block_and_receives_the_changed_ones() {
     let toy = toy(1, BlockOrder::Random);
     let touched = toy.train.touched();
     let blocks = toy.job.blocks.unwrap();
@@ -126,14 +126,14 @@ fn a_worker_sends_the_values_of_a_block_and_gets_those_that_changed() {
     let wanted: Vec<u64> = (0..20).map(|update| 4 * of_block(update)).collect();
     assert_eq!(pushed, wanted);
     assert_eq!(given[0], 4 * touched.len() as u64);
-    // The values of the block before, and a key or a bit for each.
+    // The values of the previous block, and a key or a bit for each.
     for (update, bytes) in (0..).zip(&given[1..]) {
         assert!(*bytes <= 5 * of_block(update), "{bytes} bytes after update {update}");
     }
 }
 
 #[test]
-fn filters_see_the_block_alone_and_kkt_comes_to_each_block_in_turn() {
+fn filters_apply_to_the_current_block_only_and_kkt_visits_each_block() {
     let mut toy = toy(1, BlockOrder::Sequence);
     let reference = by_hand(&toy);
     for chain in ["zero-skip", "kkt:1:1000", "kkt:1:2"] {
@@ -145,12 +145,12 @@ fn filters_see_the_block_alone_and_kkt_comes_to_each_block_in_turn() {
 }
 
 #[test]
-fn any_consistency_in_whole_iterations_ends_and_moves_every_block() {
+fn any_bounded_delay_ends_and_updates_parameters() {
     for consistency in ["delay:1", "delay:4", "delay:inf"] {
         let mut toy = toy(3, BlockOrder::Random);
         toy.job.mode = Mode::of(consistency.parse().unwrap());
         toy.job.budget.epochs = 40;
-        // All of its data, which is one mini-batch, and all blocks.
+        // A pass takes all of the worker's data, which are one mini-batch, through all blocks.
         assert_eq!((toy.job.pass_over(50), toy.job.blocks.map(|it| it.count)), (7, Some(7)));
         let outcome = within(LIMIT, move || run_cluster(Kind::Memory, &toy));
         assert_eq!(outcome.version, 40, "{consistency}");
@@ -160,7 +160,7 @@ fn any_consistency_in_whole_iterations_ends_and_moves_every_block() {
 }
 
 #[test]
-fn what_blocks_do_not_go_with_is_refused_with_words() {
+fn settings_incompatible_with_blocks_are_refused_with_the_reason() {
     let refused = |change: &dyn Fn(&mut Toy), words: &str| {
         let mut toy = toy(2, BlockOrder::Random);
         change(&mut toy);

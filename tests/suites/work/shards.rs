@@ -1,4 +1,4 @@
-//! The shard queue in virtual time: nobody is idle, and the fast do more.
+//! The shard queue in virtual time: no worker is idle, and fast workers do more.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -14,7 +14,7 @@ use pstrain_roles::node::{Event, Server};
 use pstrain_tests::{Dealt, Toy, run_dealt};
 use pstrain_wire::worker::EndReason;
 
-/// A job with so many shards, under a consistency.
+/// A job with `count` shards under a consistency.
 fn toy((workers, rows): (u32, usize), batch_size: u32, count: u32, consistency: &str) -> Toy {
     let mut toy = Toy::new(workers, rows);
     (toy.job.work, toy.job.batch_size) = (WorkSpec::Shards { count }, batch_size);
@@ -22,18 +22,18 @@ fn toy((workers, rows): (u32, usize), batch_size: u32, count: u32, consistency: 
     toy
 }
 
-/// What became part of an update.
+/// Mini-batches of one epoch that were applied.
 #[derive(Debug, Default)]
 struct Epoch {
-    /// Mini-batches of each worker, counted from 1.
+    /// Number of mini-batches of each worker (counted from 1).
     by: BTreeMap<u64, u32>,
-    /// How often each mini-batch of each shard.
+    /// How often each mini-batch of each shard was applied.
     times: BTreeMap<(u32, u64), u32>,
-    /// When the last of them did, from the first grant on.
+    /// Time of the last of them since the first grant.
     end: Duration,
 }
 
-/// The epochs of a run with so many mini-batches in each shard.
+/// Returns the epochs of a run with `batches` mini-batches in each shard.
 fn epochs(result: &Dealt, batches: u64) -> Vec<Epoch> {
     let granted = |event: &Event| matches!(event, Event::Granted { .. });
     let begin = result.events.iter().find(|(_, event)| granted(event)).unwrap().0;
@@ -51,18 +51,18 @@ fn epochs(result: &Dealt, batches: u64) -> Vec<Epoch> {
 }
 
 #[test]
-fn an_epoch_takes_what_all_together_need() {
-    // 3,200 mini-batches of 4 ms, and 0.1 ms there and back; of worker 1 four times as long.
+fn an_epoch_takes_the_time_that_all_workers_together_need() {
+    // 3,200 mini-batches of 4 ms and 0.1 ms there and back; worker 1 computes four times as long.
     let compute = "4ms 1.factor=4";
     let each = |factor: f64| 1.0 / (0.004 * factor + 0.0001);
     let together = 3200.0 / (each(4.0) + 3.0 * each(1.0));
     for consistency in ["asp", "buffered:4", "ringmaster:40", "auto"] {
         let mut shards = toy((4, 25_600), 8, 32, consistency);
-        // Nothing that `auto` would have to fear.
+        // A learning rate so low that `auto` has no reason to restore earlier parameters.
         shards.job.update.learning_rate = 0.002;
         let result = run_dealt(&shards, "delay=50us down.delay=50us", compute, "none");
         assert_eq!((result.reason, result.point.samples), (EndReason::BudgetReached, 3 * 25_600));
-        // Not even `auto` weighs workers by data that are everybody's.
+        // All workers share the data, so not even `auto` weights workers by their data.
         let switched = |(_, event): &(_, Event)| matches!(event, Event::Switched { .. });
         assert!(!result.events.iter().any(switched), "{consistency}");
         let epochs = epochs(&result, 100);
@@ -73,7 +73,7 @@ fn an_epoch_takes_what_all_together_need() {
             let share = f64::from(epoch.by[&1]) / 3200.0;
             let wanted = each(4.0) / (each(4.0) + 3.0 * each(1.0));
             assert!((share / wanted - 1.0).abs() < 0.1, "{consistency}: {share}, not {wanted}");
-            // Over once the slow one has done the last mini-batches that it had.
+            // An epoch ends once the slow worker has done its last mini-batches.
             let late = epoch.end.as_secs_f64() - f64::from(number) * together;
             assert!(late.abs() < 0.06, "{consistency}: epoch {number} ended {late} s late");
         }
@@ -81,7 +81,7 @@ fn an_epoch_takes_what_all_together_need() {
 }
 
 #[test]
-fn who_waits_for_the_slow_gains_nothing_by_shards() {
+fn policies_that_wait_for_slow_workers_gain_nothing_by_shards() {
     let last = |toy: &Toy| {
         let result = run_dealt(toy, "delay=50us", "4ms 1.factor=4", "none");
         assert_eq!(result.reason, EndReason::BudgetReached);
@@ -94,8 +94,8 @@ fn who_waits_for_the_slow_gains_nothing_by_shards() {
         let ratio = last(&shards) / last(&equal);
         assert!((ratio - 1.0).abs() < 0.02, "{consistency}: {ratio}");
     }
-    // Equal partitions leave the slow one's behind where nobody waits; over all of them equally
-    // often takes as long as it needs.
+    // Without waiting, equal partitions leave the slow worker's data behind; a budget of equal
+    // passes over all partitions takes as long as the slow worker needs.
     let shards = toy((4, 3200), 8, 16, "asp");
     let mut partitions = shards.clone();
     (partitions.job.work, partitions.job.budget.kind) = (WorkSpec::Equal, BudgetKind::Partition);
@@ -104,8 +104,8 @@ fn who_waits_for_the_slow_gains_nothing_by_shards() {
 }
 
 #[test]
-fn what_a_dead_worker_held_is_done_before_the_next_epoch() {
-    // One dies in the middle of its shard, another comes back after a while.
+fn a_dead_workers_mini_batches_are_done_before_the_next_epoch() {
+    // One worker dies within its shard, another returns after a while.
     let faults = "1.crash@180ms 2.crash@300ms 2.restart@2500ms";
     for from in [DataFrom::Worker, DataFrom::Server] {
         for (consistency, in_flight) in [("asp", Some(3)), ("bsp", None), ("k-sync:2", None)] {
@@ -118,8 +118,8 @@ fn what_a_dead_worker_held_is_done_before_the_next_epoch() {
             assert_eq!(result.point.samples, 3 * 4800);
             let epochs = epochs(&result, 50);
             assert!(epochs.iter().all(|epoch| epoch.times.len() == 600));
-            // The leases of both have run out within the first epoch, and what they held was
-            // done before the second was far.
+            // Both leases end within the first epoch, and the mini-batches of the lost workers are
+            // done before the second epoch has gone far.
             let mut first = 0;
             let mut second = 0;
             for (_, event) in &result.events {
@@ -134,7 +134,7 @@ fn what_a_dead_worker_held_is_done_before_the_next_epoch() {
 }
 
 #[test]
-fn shards_are_refused_where_they_have_no_place() {
+fn shards_are_refused_with_incompatible_settings() {
     let told = |change: &dyn Fn(&mut Toy)| {
         let mut toy = toy((4, 200), 8, 10, "asp");
         change(&mut toy);
