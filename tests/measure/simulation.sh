@@ -22,11 +22,11 @@ perf report -i "$folder/perf.data" --no-children --sort sym 2>/dev/null | awk '
     if (/pulp::|kernels|Model::|model::loss|libm::/) what = "gradients: products, softmax, derivatives"
     # Almost nothing else is copied in pieces of known length.
     else if (/memmove|gather|Examples::row/) what = "rows of the mini-batches, collected from all over the data"
-    else if (/trainer::Part/) what = "the order of a pass"
-    else if (/core::evaluation/) what = "evaluations"
-    else if (/core::(node::server|node::replica|aggregate|store|optim|consistency|params)|memset/)
+    else if (/policy::trainer::Part/) what = "the order of a pass"
+    else if (/compute::evaluation/) what = "evaluations"
+    else if (/(roles::(node::(server|replica)|store)|policy::(aggregate|consistency)|compute::(optim|params))|memset/)
         what = "server: aggregation, update, consistency"
-    else if (/core::(node|protocol|trainer|work|filter)/) what = "workers, messages"
+    else if (/(roles::node|pstrain_wire|policy::(trainer|work)|compute::filter)/) what = "workers, messages"
     else if (/transports::|pstrain::simulate|binary_heap|btree/) what = "the simulation: agenda, links, paces"
     else if (/pstrain_data|lzma/) what = "reading the data"
     else if (/pstrain::|skia|miniz|sha2|serde|resvg|ttf|sort/) what = "records, statistics, pictures"

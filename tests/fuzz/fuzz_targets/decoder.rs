@@ -29,7 +29,7 @@ fn dressed(bytes: &[u8]) -> Option<Vec<u8>> {
     let (&[kind, share], body) = bytes.split_first_chunk()?;
     let control = body.len() * usize::from(share) / 255;
     let mut frame = b"PSTR".to_vec();
-    frame.extend([PROTOCOL_VERSION, kind % 16, 0, 0]);
+    frame.extend([PROTOCOL_VERSION, kind % 64, 0, 0]);
     frame.extend((control as u32).to_le_bytes());
     frame.extend(((body.len() - control) as u32).to_le_bytes());
     assert_eq!(frame.len(), HEADER_BYTES);

@@ -309,10 +309,9 @@ impl Standby {
                 let (entries, clock) = (header.entry, (now, header.at));
                 self.copy = Some(Copy { server, entries, clock });
                 self.paired = false;
-                // An election from the time when it was paired cannot be won with this state.
-                self.contest = None;
                 self.electorates.clear();
-                // Earlier candidacies are void: the entries that they were based on are gone.
+                // Earlier candidacies are void: the entries that they were based on are gone, and
+                // an election from the time when it was paired cannot be won with this state.
                 (self.term, self.latest, self.contest) = (header.term, header.term, None);
                 out.push(Effect::Report(Event::Following { version }));
                 self.keep(now, out);
