@@ -104,7 +104,7 @@ impl Server {
     pub fn begin_lineage(&mut self, run: u64, origin: u64, number: u64) {
         let from = CheckpointId { run: self.run, number };
         let mut checkpoints = Checkpoints::new(origin, from);
-        if self.end.is_some() {
+        if self.lifecycle.end().is_some() {
             checkpoints.end = End::Kept;
         }
         self.run = run;
@@ -125,8 +125,12 @@ impl Server {
     /// Makes all servers save their state as checkpoint `number`.
     pub(super) fn on_checkpoint(&mut self, number: u64, out: &mut Outbox) {
         let Some(checkpoints) = &mut self.checkpoints else { return };
-        let is_over = self.end.is_some(); // the end is saved on its own
-        if is_over || self.done || checkpoints.open.is_some() || number <= checkpoints.newest {
+        let is_over = self.lifecycle.end().is_some(); // the end is saved on its own
+        if is_over
+            || self.lifecycle.is_done()
+            || checkpoints.open.is_some()
+            || number <= checkpoints.newest
+        {
             return;
         }
         let oldest = checkpoints.before;
@@ -180,7 +184,7 @@ impl Server {
 
     /// True if the run has ended because a server was lost, which may yet be found.
     fn has_lost_a_server(&self) -> bool {
-        matches!(self.end, Some(EndReason::ServerLost(_)))
+        matches!(self.lifecycle.end(), Some(EndReason::ServerLost(_)))
     }
 
     /// True if the end of the run is on disk, so that no other server is needed any more.
@@ -211,7 +215,10 @@ impl Server {
     /// True if the run has ended and will not go back.
     pub(super) fn stays_over(&self) -> bool {
         let goes_back = self.checkpoints.as_ref().is_some_and(|it| it.goes_back);
-        self.done && self.end.is_some() && !goes_back && !self.has_lost_a_server()
+        self.lifecycle.is_done()
+            && self.lifecycle.end().is_some()
+            && !goes_back
+            && !self.has_lost_a_server()
     }
 
     /// Records that this server has written its state, as the last of all.
@@ -258,7 +265,7 @@ impl Server {
                 );
             }
         };
-        if self.end.is_some() && (self.has_kept_end() || self.evaluations_due() == 0) {
+        if self.lifecycle.end().is_some() && (self.has_kept_end() || self.evaluations_due() == 0) {
             return Ok(Standing::NotNeeded);
         }
         let Checkpoints { origin, whole, .. } = checkpoints;
@@ -302,12 +309,12 @@ impl Server {
         checkpoint: CheckpointId,
         out: &mut Outbox,
     ) {
-        self.done = true;
+        self.lifecycle.finish();
         self.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.goes_back = true);
         let why = alloc::format!("it has lost what it had since {checkpoint}");
         out.push(Effect::Report(Event::ServerCutOff { server, why }));
         let why = alloc::format!("the servers go back to {checkpoint}: order it again");
-        if let Some(ordered) = self.ordered.take() {
+        if let Some(ordered) = self.modes.ordered.take() {
             let askers = ordered.askers.into_iter();
             askers.for_each(|(asker, _)| mode_change::answer(asker, Err(why.clone()), out));
         }

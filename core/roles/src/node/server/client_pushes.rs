@@ -114,7 +114,7 @@ impl Server {
             let why = Refusal::Keys { given: keys, values: 0, wanted: self.keys };
             return self.refuse(now, peer, why, out);
         };
-        if self.pushes.coming.len() + self.pushes.whole.len() >= MOST_PUSHERS {
+        if self.clients.pushes.coming.len() + self.clients.pushes.whole.len() >= MOST_PUSHERS {
             let what = String::from("other clients are pushing values to it; try again");
             return self.refuse(now, peer, Refusal::Server { what }, out);
         }
@@ -123,7 +123,7 @@ impl Server {
             return answer(peer, Err(why), out);
         }
         let pushed = PushedRange { keys, how: push.how, parts: Vec::new() };
-        self.pushes.coming.push(Pusher { peer, due, heard: now, pushed });
+        self.clients.pushes.coming.push(Pusher { peer, due, heard: now, pushed });
         out.push(Effect::Limit(peer, Limits::PUSHER));
         out.push(Effect::Send(peer, Message::PartDue(due)));
     }
@@ -134,7 +134,7 @@ impl Server {
             return Err("the run is over, or about to be".into());
         }
         let is_made_anew = matches!(self.job.update.optimizer, OptimizerSpec::Ftrl { .. });
-        if is_made_anew && self.phase != Phase::Gathering {
+        if is_made_anew && self.lifecycle.phase() != Phase::Gathering {
             return Err(
                 "optimizer = ftrl makes each parameter of what it remembers, so that what is \
                         pushed would be gone with the next update; push before training begins"
@@ -152,9 +152,9 @@ impl Server {
         part: RangePart,
         out: &mut Outbox,
     ) {
-        let mut coming = self.pushes.coming.iter_mut();
+        let mut coming = self.clients.pushes.coming.iter_mut();
         let Some(place) = coming.position(|pusher| pusher.peer == peer) else { return };
-        let mut pusher = self.pushes.coming.swap_remove(place);
+        let mut pusher = self.clients.pushes.coming.swap_remove(place);
         if let Err(what) = check_part(&part, pusher.due) {
             return self.refuse(now, peer, Refusal::Unexpected { what }, out);
         }
@@ -163,11 +163,11 @@ impl Server {
         pusher.pushed.parts.push(part);
         if let Some(due) = next {
             (pusher.due, pusher.heard) = (due, now);
-            self.pushes.coming.push(pusher);
+            self.clients.pushes.coming.push(pusher);
             return out.push(Effect::Send(peer, Message::PartDue(due)));
         }
         let (round, pushed) = (self.version(), pusher.pushed);
-        self.pushes.whole.push_back(Whole { peer: Some(peer), since: now, round, pushed });
+        self.clients.pushes.whole.push_back(Whole { peer: Some(peer), since: now, round, pushed });
         self.settle(now, out);
     }
 
@@ -175,7 +175,9 @@ impl Server {
     pub(super) fn expire_pushers(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.job.membership.lease;
         let silent = |pusher: &&Pusher| now >= pusher.heard + lease;
-        while let Some(peer) = self.pushes.coming.iter().find(silent).map(|pusher| pusher.peer) {
+        while let Some(peer) =
+            self.clients.pushes.coming.iter().find(silent).map(|pusher| pusher.peer)
+        {
             let what = alloc::format!("no values came within {lease:?}");
             self.refuse(now, peer, Refusal::Unexpected { what }, out);
         }
@@ -185,10 +187,11 @@ impl Server {
     /// at its completion is finished first: until it has closed, its workers are given parameters.
     pub(super) fn awaits_push(&self) -> bool {
         let is_open = |whole: &Whole| {
-            let in_rounds = self.policy.in_rounds() || self.job.redundancy != Redundancy::None;
-            in_rounds && self.cohort.contributions() > 0 && whole.round == self.version()
+            let in_rounds =
+                self.rounds.policy.in_rounds() || self.job.redundancy != Redundancy::None;
+            in_rounds && self.rounds.cohort.contributions() > 0 && whole.round == self.version()
         };
-        self.pushes.whole.front().is_some_and(|whole| !is_open(whole))
+        self.clients.pushes.whole.front().is_some_and(|whole| !is_open(whole))
     }
 
     /// Applies the first complete push to the parameters, if the run has quiesced; returns whether
@@ -196,7 +199,7 @@ impl Server {
     pub(super) fn pass_push(&mut self, now: Time, out: &mut Outbox) -> bool {
         // One change at a time. All servers must be connected: one that is away would follow the
         // push later than the others.
-        let is_free = self.ordered.is_none()
+        let is_free = self.modes.ordered.is_none()
             && self.group.changes.cut().is_none()
             && self.group.first_away().is_none()
             && !self.is_measuring();
@@ -204,7 +207,9 @@ impl Server {
         if !may || !self.quiesce(now, out) {
             return false;
         }
-        let Some(Whole { peer, pushed, .. }) = self.pushes.whole.pop_front() else { return false };
+        let Some(Whole { peer, pushed, .. }) = self.clients.pushes.whole.pop_front() else {
+            return false;
+        };
         let checked = self.check_pushes();
         if checked.is_ok() {
             self.restart_cohort(now, out);
@@ -222,14 +227,14 @@ impl Server {
             self.group.tell(|| Decision::PushRange { how, part: part.clone() });
         }
         // One new version for the whole push, after its last part.
-        self.cohort.renew();
+        self.rounds.cohort.renew();
         let (point, keys) = (self.point(), pushed.keys);
         out.push(Effect::Report(Event::RangePushed { point, keys, how, pushed: Arc::new(pushed) }));
     }
 
     /// Drops all pushes and answers their clients with `why`.
     pub(super) fn stop_pushes(&mut self, why: &str, out: &mut Outbox) {
-        let pushes = core::mem::take(&mut self.pushes);
+        let pushes = core::mem::take(&mut self.clients.pushes);
         pushes.peers().for_each(|peer| answer(peer, Err(why.to_string()), out));
     }
 }

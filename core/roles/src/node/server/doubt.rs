@@ -144,11 +144,11 @@ impl Server {
 
     /// Acts on the answers about the version in doubt, if there is one.
     pub(super) fn settle_doubt(&mut self, now: Time, out: &mut Outbox) {
-        while self.end.is_none() && !self.is_going_back() && !self.is_measuring() {
-            let may_give_out = self.may_give_out() && self.next_turn.is_none();
+        while self.lifecycle.end().is_none() && !self.is_going_back() && !self.is_measuring() {
+            let may_give_out = self.may_give_out() && self.rounds.next_turn.is_none();
             let Some(doubt) = self.doubt.as_mut().filter(|doubt| !doubt.refuses) else { return };
-            doubt.keep_present(&self.roster);
-            let mut answers = doubt.answers(&self.roster);
+            doubt.keep_present(&self.members.roster);
+            let mut answers = doubt.answers(&self.members.roster);
             // Waiting workers will be given parameters later, and then answer.
             answers.is_open |= !may_give_out;
             let verdict = answers.verdict();
@@ -162,13 +162,13 @@ impl Server {
                 Verdict::Open => return,
                 Verdict::Diverged => {
                     self.diverge(now, out);
-                    if self.end.is_none() {
+                    if self.lifecycle.end().is_none() {
                         self.settle(now, out); // if nothing is under way, the run goes back now
                     }
                     return;
                 }
                 Verdict::Theirs | Verdict::Unclear => {
-                    let refusal = doubt.first_to_refuse(&self.roster);
+                    let refusal = doubt.first_to_refuse(&self.members.roster);
                     // A disconnected suspect is refused when it is back.
                     let Some((worker, peer, Suspect { sequence, key, .. })) = refusal else {
                         return;

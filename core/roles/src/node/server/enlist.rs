@@ -79,7 +79,7 @@ impl Server {
     pub(super) fn send_away(&mut self, peer: PeerId, out: &mut Outbox) {
         self.forget_stranger(peer);
         if self.tells_end() {
-            let reason = self.end.unwrap_or(EndReason::Stopped);
+            let reason = self.lifecycle.end().unwrap_or(EndReason::Stopped);
             out.push(Effect::Send(peer, Message::End(End { reason })));
         }
         out.push(Effect::Close(peer));
@@ -244,7 +244,8 @@ impl Server {
                 if let Some(whole) = self.group.take_slice(server, &slice, self.keys) {
                     self.answer_pullers(&whole, out);
                     if let Some(point) = whole.evaluates {
-                        self.request(Evaluate { point, parameters: whole.parameters }, out);
+                        self.evaluations
+                            .request(Evaluate { point, parameters: whole.parameters }, out);
                     } else {
                         self.settle(now, out); // a rebalance or the end may need it
                     }
@@ -318,8 +319,8 @@ impl Server {
         let lost = EndReason::ServerLost(lost);
         // Its slices and its shares of sums will not arrive.
         let never = core::mem::take(&mut self.group.shown).len();
-        if (self.stop_measuring() || never > 0) && self.end.is_some() {
-            self.end = Some(lost); // part of the result is missing
+        if (self.stop_measuring() || never > 0) && self.lifecycle.end().is_some() {
+            self.lifecycle.amend(lost); // part of the result is missing
         }
         if let Some(other) = self.group.others.get_mut(place) {
             other.away_since = Some(now); // reported once per patience
@@ -331,8 +332,8 @@ impl Server {
     /// no worker can become ready, so at the start they have as long as the workers.
     pub(super) fn due_back(&self, since: Time) -> Time {
         let membership = self.job.membership;
-        match self.phase {
-            Phase::Gathering => self.phase_since + membership.start_patience(),
+        match self.lifecycle.phase() {
+            Phase::Gathering => self.lifecycle.since + membership.start_patience(),
             Phase::Training | Phase::Draining | Phase::Ending => since + membership.patience(),
         }
     }

@@ -447,7 +447,7 @@ impl Server {
     }
 
     pub(super) fn tell_close(&mut self, closing: Closing, weights: Option<&[f32]>) {
-        let (oldest, version) = (self.cohort.oldest(), self.cohort.version());
+        let (oldest, version) = (self.rounds.cohort.oldest(), self.rounds.cohort.version());
         self.group.tell(|| Decision::Close {
             closing,
             oldest,
@@ -460,10 +460,10 @@ impl Server {
     pub(super) fn show(&mut self, point: Point, out: &mut Outbox) {
         let own = self.store.parameters();
         if self.group.is_alone() {
-            return self.request(Evaluate { point, parameters: own.clone() }, out);
+            return self.evaluations.request(Evaluate { point, parameters: own.clone() }, out);
         }
         if let Some(parameters) = self.group.whole(point.version).cloned() {
-            return self.request(Evaluate { point, parameters }, out);
+            return self.evaluations.request(Evaluate { point, parameters }, out);
         }
         self.collect(point, self.keys, true);
     }

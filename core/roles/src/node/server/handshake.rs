@@ -25,14 +25,14 @@ const MOST_LOST: u64 = 1 << 32;
 impl Server {
     /// Removes a connection from the unauthenticated ones: it has said who it is, or it is gone.
     pub(super) fn forget_stranger(&mut self, peer: PeerId) {
-        if self.identities.remove(&peer).is_some() {
-            self.unauthenticated.retain(|&(_, stranger)| stranger != peer);
+        if self.members.identities.remove(&peer).is_some() {
+            self.members.unauthenticated.retain(|&(_, stranger)| stranger != peer);
         }
     }
 
     /// Checks that `message`, a client's request, may come from this peer.
     pub(super) fn check_client(&self, peer: PeerId, message: &Message) -> Result<(), Refusal> {
-        match self.identities.get(&peer) {
+        match self.members.identities.get(&peer) {
             Some(identity) => Ok(identity.may_control()?),
             None => Err(unexpected("a worker's message", message)),
         }
@@ -40,7 +40,7 @@ impl Server {
 
     /// Checks that this peer may be a server.
     pub(super) fn check_server(&self, peer: PeerId) -> Result<(), Refusal> {
-        let is = self.identities.get(&peer).copied().unwrap_or_default();
+        let is = self.members.identities.get(&peer).copied().unwrap_or_default();
         if is.may_serve() {
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl Server {
         mut hello: Hello,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        if self.roster.worker_of(peer).is_some() {
+        if self.members.roster.worker_of(peer).is_some() {
             return Err(unexpected("a worker's message", &Message::Hello(hello)));
         }
         self.check_hello(&hello)?;
@@ -70,16 +70,16 @@ impl Server {
             return Err(Refusal::ServersMissing { server, servers: self.job.servers });
         }
         let resumed = hello.resume.and_then(|resume| self.resumable(resume));
-        let identity = self.identities.get(&peer).copied().unwrap_or_default();
+        let identity = self.members.identities.get(&peer).copied().unwrap_or_default();
         let claimed = identity.claim(resumed.or(hello.worker))?;
         if resumed.is_none() {
             hello.worker = claimed;
         }
-        if self.phase == Phase::Ending && resumed.is_none() {
+        if self.lifecycle.phase() == Phase::Ending && resumed.is_none() {
             return self.dismiss_after_end(now, peer, hello.resume, out);
         }
         let worker = resumed.map_or_else(|| self.choose(&hello, identity), Ok)?;
-        if let Some(slot) = self.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
+        if let Some(slot) = self.members.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
             slot.any_id = hello.worker.is_none();
         }
         self.welcome(now, peer, worker, hello, resumed.is_some(), out);
@@ -99,7 +99,7 @@ impl Server {
             return Err(Refusal::Over);
         };
         let is_its = |slot: &Slot| slot.peer.is_none() && was.incarnation >= slot.incarnation;
-        let slot = self.roster.slot(was.worker).filter(|slot| slot.presence.is_alive());
+        let slot = self.members.roster.slot(was.worker).filter(|slot| slot.presence.is_alive());
         if self.tells_end() && slot.is_some_and(is_its) {
             self.depart(now, was.worker, Departure::Left, out);
         }
@@ -139,7 +139,7 @@ impl Server {
 
     /// Returns the worker whose membership `resume` continues, if that is still possible.
     fn resumable(&self, resume: Resume) -> Option<WorkerId> {
-        let slot = self.roster.slot(resume.worker)?;
+        let slot = self.members.roster.slot(resume.worker)?;
         let alive = slot.presence.is_alive() && slot.incarnation == resume.incarnation;
         let goes_on = resume.run == self.run && alive && slot.seat.has_all_of(&resume);
         goes_on.then_some(resume.worker)
@@ -148,7 +148,7 @@ impl Server {
     /// True if a worker knows more about this run than this server. Workers learn only what has
     /// been logged, so this server has lost the end of its log.
     fn is_behind(&self, resume: &Resume) -> bool {
-        let slot = self.roster.slot(resume.worker).filter(|_| resume.run == self.run);
+        let slot = self.members.roster.slot(resume.worker).filter(|_| resume.run == self.run);
         slot.is_some_and(|slot| match resume.incarnation.cmp(&slot.incarnation) {
             Ordering::Less => false,
             Ordering::Equal => slot.presence.is_alive() && !slot.seat.has_all_of(resume),
@@ -166,16 +166,17 @@ impl Server {
             slot.peer.is_none() && hello.resume.is_some_and(|r| r.incarnation >= slot.incarnation)
         };
         let free = |worker: &WorkerId| {
-            let slot = self.roster.slot(*worker);
+            let slot = self.members.roster.slot(*worker);
             slot.is_some_and(|slot| !slot.presence.is_alive() || is_its(slot))
         };
         let Some(worker) = hello.worker.or_else(|| back.filter(free)) else {
-            return self.roster.vacancy().ok_or(Refusal::Full { workers });
+            return self.members.roster.vacancy().ok_or(Refusal::Full { workers });
         };
-        let slot = self.roster.slot(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
+        let slot =
+            self.members.roster.slot(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
         // Before the run begins, a worker whose identity allows only this slot displaces one that
         // can take any slot.
-        let yields = slot.any_id && self.phase == Phase::Gathering;
+        let yields = slot.any_id && self.lifecycle.phase() == Phase::Gathering;
         let may = yields && matches!(identity, Identity::Worker(Some(_)));
         if slot.presence.is_alive() && slot.peer.is_some() && !may {
             return Err(Refusal::WorkerTaken { worker, owner: slot.name.clone() });
@@ -197,21 +198,22 @@ impl Server {
             out.push(Effect::Report(Event::Behind { worker, incarnation }));
         }
         // Comes first, for the order of decisions: `Forget` for the old incarnation, then `Admit`.
-        if !resumed && self.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive()) {
+        if !resumed && self.members.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive())
+        {
             self.depart(now, worker, Departure::Replaced, out);
         }
         self.forget_stranger(peer);
-        if let Some(older) = self.roster.attach(worker, peer) {
+        if let Some(older) = self.members.roster.attach(worker, peer) {
             out.push(Effect::Close(older));
         }
         self.store.reconnected(worker);
         // The worker asks again on this connection. Until then it does not know the size of the
         // parameters, and would reject them as garbage.
-        self.waiting.remove(worker);
+        self.rounds.waiting.remove(worker);
         if !resumed {
-            self.roster.set_presence(worker, Presence::Preparing, now);
+            self.members.roster.set_presence(worker, Presence::Preparing, now);
         }
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         slot.heard = now;
         let before = slot.unreached.take().map(|(_, since)| since);
         slot.unreached = hello.unreached.map(|it| (it, before.unwrap_or(now)));
@@ -249,7 +251,7 @@ impl Server {
             standby: None,
         };
         out.push(Effect::Send(peer, Message::Welcome(Box::new(welcome))));
-        if let Some(reason) = self.end.filter(|_| self.tells_end()) {
+        if let Some(reason) = self.lifecycle.end().filter(|_| self.tells_end()) {
             // The worker was disconnected when the others were told.
             out.push(Effect::Send(peer, Message::End(End { reason })));
         }
@@ -265,7 +267,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let train = &self.job.data.train;
-        let own = self.roster.slot(worker).is_some_and(|slot| slot.has_own_data);
+        let own = self.members.roster.slot(worker).is_some_and(|slot| slot.has_own_data);
         let differs = match &ready.train {
             Some(theirs) => theirs.difference(train),
             None => own.then(|| String::from("they came without a fingerprint")),
@@ -285,21 +287,22 @@ impl Server {
             )),
             _ => None,
         });
-        let difference = differs.or_else(|| self.assigner.as_mut()?.set_rows(worker, &rows).err());
+        let difference =
+            differs.or_else(|| self.rounds.assigner.as_mut()?.set_rows(worker, &rows).err());
         if let Some(difference) = difference {
             return self.refuse(now, peer, Refusal::Data { difference }, out);
         }
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         if slot.presence != Presence::Preparing {
             return; // repeated after a reconnect
         }
         let rows = self.job.own_rows(&rows);
         slot.rows = rows;
         self.set_rows(worker, rows);
-        self.roster.set_presence(worker, Presence::Ready, now);
+        self.members.roster.set_presence(worker, Presence::Ready, now);
         out.push(Effect::Report(Event::Ready { worker, rows }));
-        self.awaited_back.retain(|&(_, awaited)| awaited != worker);
-        if self.phase != Phase::Gathering {
+        self.members.awaited_back.retain(|&(_, awaited)| awaited != worker);
+        if self.lifecycle.phase() != Phase::Gathering {
             self.enrol(worker);
         }
         self.settle(now, out);
@@ -307,13 +310,13 @@ impl Server {
 
     /// Adds a ready worker to the cohort, at once or with the next round.
     pub(super) fn enrol(&mut self, worker: WorkerId) {
-        let Some(slot) = self.roster.slot(worker) else { return };
-        if self.finished.contains(&worker) || self.cohort.contains(worker) {
+        let Some(slot) = self.members.roster.slot(worker) else { return };
+        if self.members.finished.contains(&worker) || self.rounds.cohort.contains(worker) {
             return; // it has finished its share, or its slot in the cohort was kept
         }
-        if self.policy.in_rounds() {
+        if self.rounds.policy.in_rounds() {
             // If no round is open, `settle` adds it at once.
-            self.joining.insert(worker);
+            self.members.joining.insert(worker);
         } else {
             let clock = self.entry().unwrap_or(slot.clock);
             self.count(worker, clock);
@@ -322,7 +325,7 @@ impl Server {
 
     pub(super) fn on_bye(&mut self, now: Time, peer: PeerId, worker: WorkerId, out: &mut Outbox) {
         out.push(Effect::Close(peer));
-        self.roster.detach(peer);
+        self.members.roster.detach(peer);
         self.depart(now, worker, Departure::Left, out);
         self.settle(now, out);
     }

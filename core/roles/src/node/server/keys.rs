@@ -54,7 +54,8 @@ impl Server {
     /// True if the worker's incarnation may declare its working set: until it has been given
     /// parameters.
     fn may_change_keys(&self, worker: WorkerId) -> bool {
-        self.roster
+        self.members
+            .roster
             .slot(worker)
             .is_some_and(|slot| slot.seat.decided.is_none() && slot.seat.grants.is_empty())
     }

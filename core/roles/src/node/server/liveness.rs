@@ -28,10 +28,10 @@ impl Server {
             self.lose_server(now, peer, why, out);
             return self.settle(now, out);
         }
-        if let Some(worker) = self.roster.detach(peer) {
+        if let Some(worker) = self.members.roster.detach(peer) {
             // The worker keeps its lease: it may come back, with nothing lost.
-            self.waiting.remove(worker);
-            if let Some(slot) = self.roster.slot_mut(worker) {
+            self.rounds.waiting.remove(worker);
+            if let Some(slot) = self.members.roster.slot_mut(worker) {
                 slot.since = now;
                 slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
             }
@@ -49,7 +49,8 @@ impl Server {
         error: FrameError,
         out: &mut Outbox,
     ) {
-        let is_member = self.roster.worker_of(peer).is_some() || self.group.of_peer(peer).is_some();
+        let is_member =
+            self.members.roster.worker_of(peer).is_some() || self.group.of_peer(peer).is_some();
         if !is_member {
             return self.refuse(now, peer, error.into(), out);
         }
@@ -64,10 +65,10 @@ impl Server {
     /// the server.
     pub(super) fn on_receiving(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         let heartbeat = self.job.membership.heartbeat();
-        if self.hear_server(now, peer) || self.pushes.hear(now, peer) {
+        if self.hear_server(now, peer) || self.clients.pushes.hear(now, peer) {
             return;
         }
-        let Some((_, slot)) = self.roster.of_peer(peer) else { return };
+        let Some((_, slot)) = self.members.roster.of_peer(peer) else { return };
         slot.heard = now;
         if now >= slot.told + heartbeat {
             slot.told = now;
@@ -78,45 +79,45 @@ impl Server {
     /// Removes `worker` from the run, without settling.
     pub(super) fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
         let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
-        self.roster.set_presence(worker, presence, now);
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        self.members.roster.set_presence(worker, presence, now);
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         slot.seat.arriving.clear();
         slot.seat.asked = None;
         slot.account.left();
-        self.released_by = Some(worker);
+        self.rounds.released_by = Some(worker);
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
-            match &mut self.assigner {
+            match &mut self.rounds.assigner {
                 None => slot.batches.put_back(grant.task.batch),
                 Some(assigner) => assigner.put_back(worker, grant.task),
             }
         }
-        if let Some(assigner) = &mut self.assigner {
+        if let Some(assigner) = &mut self.rounds.assigner {
             assigner.left(worker);
         }
-        self.busy -= lost;
-        self.ledger.outstanding -= lost;
-        if self.phase == Phase::Ending {
-            self.ledger.discarded += lost;
+        self.rounds.busy -= lost;
+        self.progress.ledger.outstanding -= lost;
+        if self.lifecycle.phase() == Phase::Ending {
+            self.progress.ledger.discarded += lost;
         } else {
-            self.ledger.lost += lost;
+            self.progress.ledger.lost += lost;
         }
-        self.waiting.remove(worker);
+        self.rounds.waiting.remove(worker);
         self.forget(worker);
         out.push(Effect::Report(Event::Departed { worker, how, lost }));
-        if matches!(self.phase, Phase::Gathering | Phase::Ending) {
+        if matches!(self.lifecycle.phase(), Phase::Gathering | Phase::Ending) {
             return;
         }
         // No other worker waits for one that is not in the cohort (any more, or yet), and a
         // draining run waits for no worker.
-        if !self.cohort.contains(worker) || self.phase == Phase::Draining {
+        if !self.rounds.cohort.contains(worker) || self.lifecycle.phase() == Phase::Draining {
             return self.retire(worker);
         }
         match self.job.membership.on_loss {
             // Its slot in the cohort is kept: a worker that must wait for it does.
             OnLoss::Wait if how == Departure::Replaced => {}
             OnLoss::Wait => {
-                self.awaited_back.insert((now, worker));
+                self.members.awaited_back.insert((now, worker));
             }
             OnLoss::Stop if how != Departure::Replaced => {
                 self.retire(worker);
@@ -129,23 +130,23 @@ impl Server {
     /// True if `worker`, with this message, has sent far more messages than it has use for.
     pub(super) fn is_flooding(&mut self, now: Time, worker: WorkerId, message: &Message) -> bool {
         let lease = self.job.membership.lease;
-        let Some(slot) = self.roster.slot_mut(worker) else { return false };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return false };
         slot.seat.idle.is_flood(now, lease, message)
     }
 
     /// Reports when too few workers are present, and when enough are present again.
     pub(super) fn watch_attendance(&mut self, now: Time, out: &mut Outbox) {
-        if self.phase != Phase::Training {
+        if self.lifecycle.phase() != Phase::Training {
             return;
         }
-        match (self.is_short(), self.short_since) {
+        match (self.is_short(), self.members.short_since) {
             (true, None) => {
-                self.short_since = Some(now);
-                let present = self.present();
+                self.members.short_since = Some(now);
+                let present = self.members.present();
                 out.push(Effect::Report(Event::Paused { present, needed: self.needed() }));
             }
             (false, Some(_)) => {
-                self.short_since = None;
+                self.members.short_since = None;
                 out.push(Effect::Report(Event::Unpaused));
             }
             _ => {}
@@ -154,11 +155,8 @@ impl Server {
 
     /// Drains the run: gives out no more parameters; outstanding gradients may still arrive.
     pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
-        match self.phase {
-            Phase::Training => {
-                self.phase = Phase::Draining;
-                self.phase_since = now;
-            }
+        match self.lifecycle.phase() {
+            Phase::Training => self.lifecycle.drain(now),
             Phase::Gathering => self.end(now, EndReason::Stopped, out),
             _ => {}
         }
@@ -168,7 +166,7 @@ impl Server {
     /// Ends the run and tells all members. It leaves settling to the caller and has no further
     /// consequences until then, so that it can be called in the middle of any step.
     pub(super) fn end(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
-        if self.end.is_some() {
+        if self.lifecycle.end().is_some() {
             return;
         }
         // The last update may have made the parameters NaN or infinite.
@@ -177,17 +175,15 @@ impl Server {
         } else {
             reason
         };
-        self.end = Some(reason);
-        self.phase = Phase::Ending;
-        self.phase_since = now;
+        self.lifecycle.end_with(reason, now);
         self.group.begin_phase(now);
         self.discard_round();
         self.cancel_auto_measurement();
-        self.waiting.clear();
-        self.newly_waiting.clear();
+        self.rounds.waiting.clear();
+        self.rounds.newly_waiting.clear();
         out.push(Effect::Report(Event::Ended { reason }));
         let why = alloc::format!("the run ended before: {reason}");
-        if let Some(ordered) = self.ordered.take() {
+        if let Some(ordered) = self.modes.ordered.take() {
             for (asker, _) in ordered.askers {
                 answer(asker, Err(why.clone()), out);
             }
@@ -196,7 +192,7 @@ impl Server {
         self.stop_pushes(&why, out);
         // The run has ended by now, so the limit on evaluations under way does not apply to this
         // one.
-        if self.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
+        if self.progress.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }
         // With checkpoints the end must be on disk first: a worker that is told leaves for good.
@@ -207,22 +203,22 @@ impl Server {
 
     /// Tells all connected workers that the run has ended.
     pub(super) fn tell_end(&self, out: &mut Outbox) {
-        let Some(reason) = self.end else { return };
-        let peers = self.roster.iter().filter_map(|(_, slot)| slot.peer);
+        let Some(reason) = self.lifecycle.end() else { return };
+        let peers = self.members.roster.iter().filter_map(|(_, slot)| slot.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::End(End { reason }))));
     }
 
     /// Finishes once all members have said goodbye, or the time for that is over.
     pub(super) fn finish_if_done(&mut self, now: Time, out: &mut Outbox) {
-        let Some(reason) = self.end else { return };
-        let late = now >= self.phase_since + self.job.membership.lease;
+        let Some(reason) = self.lifecycle.end() else { return };
+        let late = now >= self.lifecycle.since + self.job.membership.lease;
         // `keep_end` comes last: it saves the final state, which must contain all evaluations.
-        if self.done || self.evaluations_due() > 0 || !self.keep_end(late, out) {
+        if self.lifecycle.is_done() || self.evaluations_due() > 0 || !self.keep_end(late, out) {
             return;
         }
         // A worker that is disconnected at the moment comes back, and must be told that the run has
         // ended.
-        let owed = self.roster.iter().any(|(_, slot)| slot.presence.is_alive());
+        let owed = self.members.roster.iter().any(|(_, slot)| slot.presence.is_alive());
         let owed = owed || self.owes_a_server();
         if owed && !late {
             return;
@@ -230,8 +226,9 @@ impl Server {
         if !self.tells_end() {
             self.tell_end(out); // the end could not be written to disk
         }
-        self.done = true;
+        self.lifecycle.finish();
         let gone: Vec<WorkerId> = self
+            .members
             .roster
             .iter()
             .filter(|(_, slot)| slot.presence.is_alive())
@@ -248,27 +245,27 @@ impl Server {
         self.expire_strangers(now, out);
         self.expire_pushers(now, out);
         self.watch_servers(now, out);
-        if self.lease_check.is_some_and(|at| now >= at) {
+        if self.members.lease_check.is_some_and(|at| now >= at) {
             self.expire_leases(now, out);
         }
         let membership = self.job.membership;
         let overdue =
             |since: Option<Time>| since.is_some_and(|at| now >= at + membership.patience());
-        match self.phase {
-            Phase::Gathering if now >= self.phase_since + membership.start_patience() => {
+        match self.lifecycle.phase() {
+            Phase::Gathering if now >= self.lifecycle.since + membership.start_patience() => {
                 self.end_for_want_of_workers(now, membership.needed_to_start(), out);
             }
-            Phase::Training if overdue(self.short_since) => {
+            Phase::Training if overdue(self.members.short_since) => {
                 self.end_for_want_of_workers(now, self.needed(), out);
             }
             Phase::Training => {
-                if let Some(&(since, worker)) = self.awaited_back.first()
+                if let Some(&(since, worker)) = self.members.awaited_back.first()
                     && overdue(Some(since))
                 {
                     self.end(now, EndReason::WorkerLost(worker), out);
                 }
             }
-            Phase::Draining if now >= self.phase_since + membership.lease => {
+            Phase::Draining if now >= self.lifecycle.since + membership.lease => {
                 self.end(now, EndReason::Stopped, out);
             }
             _ => {}
@@ -277,14 +274,14 @@ impl Server {
     }
 
     fn end_for_want_of_workers(&mut self, now: Time, needed: u32, out: &mut Outbox) {
-        self.end(now, EndReason::TooFewWorkers { present: self.present(), needed }, out);
+        self.end(now, EndReason::TooFewWorkers { present: self.members.present(), needed }, out);
     }
 
     /// Closes connections that have not sent a Hello within a lease. They are closed without a
     /// refusal, since a worker whose Hello is only late would take that as final.
     fn expire_strangers(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.job.membership.lease;
-        while let Some(&(since, peer)) = self.unauthenticated.first()
+        while let Some(&(since, peer)) = self.members.unauthenticated.first()
             && now >= since + lease
         {
             self.forget_stranger(peer);
@@ -298,31 +295,32 @@ impl Server {
 
     /// Gives every member a fresh lease: this server was not running to hear them.
     pub(super) fn renew_leases(&mut self, now: Time) {
-        if self.phase == Phase::Ending {
-            self.phase_since = now; // the members had no time to say goodbye, either
+        if self.lifecycle.phase() == Phase::Ending {
+            self.lifecycle.since = now; // the members had no time to say goodbye, either
         }
-        self.roster.renew(now);
+        self.members.roster.renew(now);
         self.group.renew(now);
-        self.lease_check = None;
+        self.members.lease_check = None;
         self.schedule_lease_check(now);
     }
 
     fn expire_leases(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.job.membership.lease;
         let silent: Vec<WorkerId> = self
+            .members
             .roster
             .iter()
             .filter(|(_, slot)| slot.presence.is_alive() && now >= slot.heard + lease)
             .map(|(worker, _)| worker)
             .collect();
         for worker in silent {
-            if let Some(peer) = self.roster.slot(worker).and_then(|slot| slot.peer) {
+            if let Some(peer) = self.members.roster.slot(worker).and_then(|slot| slot.peer) {
                 out.push(Effect::Close(peer));
-                self.roster.detach(peer);
+                self.members.roster.detach(peer);
             }
             self.depart(now, worker, Departure::Lost, out);
         }
-        self.lease_check = None;
+        self.members.lease_check = None;
         self.schedule_lease_check(now);
     }
 
@@ -330,39 +328,45 @@ impl Server {
     /// check at that time finds every expiry exactly when it is due, and a message costs nothing.
     pub(super) fn schedule_lease_check(&mut self, now: Time) {
         let lease = self.job.membership.lease;
-        if self.lease_check.is_none() {
-            let alive = self.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
-            self.lease_check = alive.map(|(_, slot)| slot.heard.max(Time::ZERO) + lease).min();
-            debug_assert!(self.lease_check.is_none_or(|at| at > now));
+        if self.members.lease_check.is_none() {
+            let alive = self.members.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
+            self.members.lease_check =
+                alive.map(|(_, slot)| slot.heard.max(Time::ZERO) + lease).min();
+            debug_assert!(self.members.lease_check.is_none_or(|at| at > now));
         }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        if self.done {
+        if self.lifecycle.is_done() {
             return None;
         }
         let membership = self.job.membership;
-        let phase = match self.phase {
-            Phase::Gathering => Some(self.phase_since + membership.start_patience()),
-            Phase::Draining | Phase::Ending => Some(self.phase_since + membership.lease),
+        let phase = match self.lifecycle.phase() {
+            Phase::Gathering => Some(self.lifecycle.since + membership.start_patience()),
+            Phase::Draining | Phase::Ending => Some(self.lifecycle.since + membership.lease),
             _ => None,
         };
         // Once the goodbyes are overdue only evaluations are missing, and their results wake the
         // server.
-        let phase = phase.filter(|_| !(self.phase == Phase::Ending && self.evaluations_due() > 0));
+        let phase = phase
+            .filter(|_| !(self.lifecycle.phase() == Phase::Ending && self.evaluations_due() > 0));
         let patience = membership.patience();
         [
             phase,
-            self.lease_check,
+            self.members.lease_check,
             self.order_at(),
             self.group.deadline(membership.lease, |since| self.due_back(since)),
-            self.next_turn,
-            self.unauthenticated.first().map(|&(since, _)| since + membership.lease),
-            self.pushes.heard().map(|heard| heard + membership.lease),
-            self.short_since.filter(|_| self.phase == Phase::Training).map(|at| at + patience),
-            self.awaited_back
+            self.rounds.next_turn,
+            self.members.unauthenticated.first().map(|&(since, _)| since + membership.lease),
+            self.clients.pushes.heard().map(|heard| heard + membership.lease),
+            self.members
+                .short_since
+                .filter(|_| self.lifecycle.phase() == Phase::Training)
+                .map(|at| at + patience),
+            self.members
+                .awaited_back
                 .first()
-                .filter(|_| self.phase == Phase::Training)
+                .filter(|_| self.lifecycle.phase() == Phase::Training)
                 .map(|&(at, _)| at + patience),
         ]
         .into_iter()

@@ -4,45 +4,52 @@ mod account;
 mod arriving;
 mod checkpoints;
 mod client_pushes;
+mod clients;
 mod doubt;
 mod enlist;
+mod evaluations;
 mod group;
 mod handshake;
 mod keys;
+mod lifecycle;
 mod liveness;
 mod measuring;
+mod members;
 mod mode_change;
+mod modes;
+mod progress;
 mod push;
 mod ranges;
 mod rebalance;
 mod replicated;
 mod roster;
 mod round;
+mod rounds;
 mod saving;
 mod status;
 mod waiting;
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
 use checkpoints::Checkpoints;
-use client_pushes::Pushes;
+use clients::Clients;
 use doubt::Doubt;
+use evaluations::Evaluations;
 use group::Group;
+use lifecycle::Lifecycle;
 use measuring::Measuring;
-use mode_change::Ordered;
+use members::Members;
 pub use mode_change::{LEAVE_SERVER, STOP};
-use ranges::Pullers;
-use roster::Roster;
-use round::Round;
+use modes::Modes;
+pub use progress::Ledger;
+use progress::Progress;
+use rounds::Rounds;
 pub use saving::RestoreError;
-use waiting::Waiting;
 
-use super::{Effect, Evaluate, Event, Input, Node, Outbox, Point};
+use super::{Effect, Event, Input, Node, Outbox, Point};
 use crate::store::Store;
 use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
 use pstrain_compute::model::{Model, ModelError};
@@ -50,13 +57,9 @@ use pstrain_compute::optim::OptimError;
 use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::time::Time;
 use pstrain_policy::auto::Auto;
-use pstrain_policy::consistency::{Cohort, Consistency, ConsistencySpec};
+use pstrain_policy::consistency::{Consistency, ConsistencySpec};
 use pstrain_policy::job::{BudgetKind, Job, JobError, WorkError};
-use pstrain_policy::mode::Mode;
-use pstrain_policy::work::Assigner;
-use pstrain_wire::identity::Identity;
-use pstrain_wire::worker::EndReason;
-use pstrain_wire::{LatestEvaluation, Limits, Message, Phase, Refusal, Status, job_digest};
+use pstrain_wire::{Limits, Message, Refusal, Status, job_digest};
 
 /// The parameter server as a state machine.
 #[derive(Debug)]
@@ -69,89 +72,19 @@ pub struct Server {
     keys: KeyRange,
     /// The other servers, and the key map.
     group: Group,
-    mode: Mode,
-    /// Mini-batches of one worker that may be under way.
-    window: u32,
-    /// The controller that chooses the mode under `consistency = auto`.
-    auto: Option<Auto>,
-    /// The mode change that waits for the run to quiesce, if one was ordered.
-    ordered: Option<Ordered>,
-    /// Scheduled mode changes of the job that have been ordered so far.
-    switched: usize,
-    policy: Box<dyn Consistency>,
-    /// Assigns mini-batches, unless each worker goes through its own partition in turn.
-    assigner: Option<Box<dyn Assigner>>,
-    cohort: Cohort,
-    round: Round,
+    modes: Modes,
+    rounds: Rounds,
+    members: Members,
     /// Sums over all keys that the other servers have not all answered for yet.
     measuring: Measuring,
-    roster: Roster,
-    /// Connections before their first valid request (Hello, Enlist or a client's), with the time
-    /// they were accepted; the oldest first.
-    unauthenticated: BTreeSet<(Time, PeerId)>,
-    /// The authenticated identity of each connection in `unauthenticated`.
-    identities: BTreeMap<PeerId, Identity>,
-    /// Connected members that wait for parameters.
-    waiting: Waiting,
-    /// Workers that asked for parameters since `give_out` last ran.
-    newly_waiting: Vec<WorkerId>,
-    /// The cohort (joins, members) and the gates of policy and assigner at the last scan of all
-    /// waiting workers. While these stay the same, only `newly_waiting` needs to be looked at.
-    gate: Option<((u64, usize), u64, u64)>,
-    /// When the next waiting worker may be given parameters, if the policy spaces them in time.
-    next_turn: Option<Time>,
-    /// Members that join the cohort with the next round.
-    joining: BTreeSet<WorkerId>,
-    /// Members that have used up their share of a partition budget.
-    finished: BTreeSet<WorkerId>,
-    /// Mini-batches under way: granted, and not answered by a push.
-    busy: u64,
-    phase: Phase,
-    phase_since: Time,
-    /// Since when too few workers are present; none while there are enough.
-    short_since: Option<Time>,
-    /// Departed workers whose slot in the cohort is kept (`on-worker-loss = wait`), with the time
-    /// of their departure.
-    awaited_back: BTreeSet<(Time, WorkerId)>,
-    /// The earliest time at which a lease can expire.
-    lease_check: Option<Time>,
-    ledger: Ledger,
-    samples: u64,
-    training_since: Option<Time>,
-    last_update: Time,
-    last_evaluated: Option<Version>,
-    /// Evaluations that were requested and have not finished.
-    evaluating: Vec<Evaluate>,
-    /// The result of the last evaluation.
-    evaluated: Option<LatestEvaluation>,
-    /// Clients that wait for parameters from all servers.
-    pullers: Pullers,
-    /// Values that clients push into the parameters.
-    pushes: Pushes,
-    /// The worker whose event is being handled: a worker that is released in this step waited for
-    /// it.
-    released_by: Option<WorkerId>,
+    lifecycle: Lifecycle,
+    progress: Progress,
+    evaluations: Evaluations,
+    clients: Clients,
     /// The state of checkpoints, if they are the only durability.
     checkpoints: Option<Checkpoints>,
     /// The version that may admit no finite gradient, and the workers that say so.
     doubt: Option<Doubt>,
-    end: Option<EndReason>,
-    done: bool,
-}
-
-/// Where every mini-batch went. Invariant: `assigned = applied + discarded + lost + outstanding`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Ledger {
-    /// Mini-batches assigned; one that has to be computed again counts again.
-    pub assigned: u64,
-    /// Gradients that became part of an update.
-    pub applied: u64,
-    /// Gradients that arrived and were dropped, and mini-batches given up at the end of the run.
-    pub discarded: u64,
-    /// Mini-batches lost with their worker.
-    pub lost: u64,
-    /// Mini-batches under way, and gradients that are not part of an update yet.
-    pub outstanding: u64,
 }
 
 /// Why no server can be built for a job.
@@ -202,53 +135,28 @@ impl Server {
         };
         let own = map.keys_of(ServerId::COORDINATOR).unwrap_or(all);
         let store = Store::new(&job, &model, own).map_err(ServerError::Optim)?;
+        let assigner = job
+            .assigner()
+            .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?;
         Ok(Self {
             job_digest: job_digest(&job),
             run,
             store,
             keys: all,
             group: Group::new(map),
-            mode: job.at_start(job.mode),
-            window: job.window(),
-            auto: (job.mode.consistency == ConsistencySpec::Auto).then(|| Auto::new(keys)),
-            ordered: None,
-            switched: 0,
-            policy: job.policy(),
-            assigner: job
-                .assigner()
-                .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?,
-            cohort: Cohort::default(),
-            round: Round::default(),
+            modes: Modes::new(
+                job.at_start(job.mode),
+                (job.mode.consistency == ConsistencySpec::Auto).then(|| Auto::new(keys)),
+            ),
+            rounds: Rounds::new(job.policy(), assigner, job.window()),
+            members: Members::new(job.membership.workers),
             measuring: Measuring::default(),
-            roster: Roster::new(job.membership.workers),
-            unauthenticated: BTreeSet::new(),
-            identities: BTreeMap::new(),
-            waiting: Waiting::default(),
-            newly_waiting: Vec::new(),
-            gate: None,
-            next_turn: None,
-            joining: BTreeSet::new(),
-            finished: BTreeSet::new(),
-            busy: 0,
-            phase: Phase::Gathering,
-            phase_since: Time::ZERO,
-            short_since: None,
-            awaited_back: BTreeSet::new(),
-            lease_check: None,
-            ledger: Ledger::default(),
-            samples: 0,
-            training_since: None,
-            last_update: Time::ZERO,
-            last_evaluated: None,
-            evaluating: Vec::new(),
-            evaluated: None,
-            pullers: Pullers::default(),
-            pushes: Pushes::default(),
-            released_by: None,
+            lifecycle: Lifecycle::new(),
+            progress: Progress::default(),
+            evaluations: Evaluations::default(),
+            clients: Clients::default(),
             checkpoints: None,
             doubt: None,
-            end: None,
-            done: false,
             job,
         })
     }
@@ -282,26 +190,19 @@ impl Server {
     /// Returns the current version of the parameters.
     #[must_use]
     pub const fn version(&self) -> Version {
-        self.cohort.version()
+        self.rounds.cohort.version()
     }
 
     /// Returns the position of the current parameters on the training curve.
     #[must_use]
     pub fn point(&self) -> Point {
-        Point {
-            version: self.version(),
-            samples: self.samples,
-            epoch: self.samples as f64 / self.job.data.train.rows as f64,
-            time: self
-                .training_since
-                .map_or_else(Default::default, |at| self.last_update.since(at)),
-        }
+        self.progress.point(self.version(), self.job.data.train.rows)
     }
 
     /// Returns the ledger of all mini-batches so far.
     #[must_use]
     pub const fn ledger(&self) -> Ledger {
-        self.ledger
+        self.progress.ledger
     }
 
     /// Returns the number of examples that the budget asks for.
@@ -322,7 +223,7 @@ impl Server {
     }
 
     fn on_message(&mut self, now: Time, peer: PeerId, message: Message, out: &mut Outbox) {
-        if let Some((_, slot)) = self.roster.of_peer(peer) {
+        if let Some((_, slot)) = self.members.roster.of_peer(peer) {
             slot.heard = now;
             // Any message shows that the link carries data: the worker may be sent another version.
             slot.seat.is_superseding = false;
@@ -347,15 +248,15 @@ impl Server {
             }
             Message::PullRange(pull) => self.on_pull_range(now, peer, pull, out),
             Message::PushRange(push) => self.on_push_range(now, peer, push, out),
-            Message::RangePart(part) if self.pushes.is_awaited(peer) => {
+            Message::RangePart(part) if self.clients.pushes.is_awaited(peer) => {
                 self.on_range_part(now, peer, part, out);
             }
             Message::Control(control) => self.on_control(now, peer, control, out),
-            Message::VoteRequest(asked) if self.identities.contains_key(&peer) => {
+            Message::VoteRequest(asked) if self.members.identities.contains_key(&peer) => {
                 self.on_candidacy(now, peer, asked, out);
             }
             Message::Follow(_) => self.refuse(now, peer, no_standby(), out),
-            message => match self.roster.worker_of(peer) {
+            message => match self.members.roster.worker_of(peer) {
                 Some(worker) => self.on_member_message(now, peer, worker, message, out),
                 None => self.refuse(now, peer, unexpected("a hello", &message), out),
             },
@@ -373,11 +274,11 @@ impl Server {
         if self.is_flooding(now, worker, &message) {
             return self.refuse(now, peer, Refusal::Flooding, out);
         }
-        self.released_by = Some(worker);
+        self.rounds.released_by = Some(worker);
         // Any message but these shows that the worker is connected to all servers: it takes part in
         // the run only then.
         if !matches!(message, Message::Heartbeat(_) | Message::Bye(_))
-            && let Some(slot) = self.roster.slot_mut(worker)
+            && let Some(slot) = self.members.roster.slot_mut(worker)
         {
             slot.unreached = None;
         }
@@ -416,7 +317,7 @@ impl Server {
         why: Refusal,
         out: &mut Outbox,
     ) {
-        let worker = self.roster.worker_of(peer);
+        let worker = self.members.roster.worker_of(peer);
         let event = Event::Refused { peer, from: None, worker, who, why: why.clone() };
         out.push(Effect::Report(event));
         out.push(Effect::Send(peer, Message::Refused(why)));
@@ -425,7 +326,7 @@ impl Server {
         self.forget_asker(peer);
         let was_server = self.group.of_peer(peer).is_some();
         self.lose_server(now, peer, String::from("it was refused"), out);
-        let worker = self.roster.detach(peer);
+        let worker = self.members.roster.detach(peer);
         if let Some(worker) = worker {
             self.depart(now, worker, super::Departure::Refused, out);
         }
@@ -452,12 +353,11 @@ fn unexpected(wanted: &str, got: &Message) -> Refusal {
 
 impl Node for Server {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        self.released_by = None;
+        self.rounds.released_by = None;
         match input {
-            Input::Start => self.phase_since = now,
+            Input::Start => self.lifecycle.since = now,
             Input::Connected(peer, identity) => {
-                self.unauthenticated.insert((now, peer));
-                self.identities.insert(peer, identity);
+                self.members.connected(now, peer, identity);
                 out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
             }
             Input::Message(peer, message) => self.on_message(now, peer, message, out),
@@ -465,9 +365,7 @@ impl Node for Server {
             Input::Garbage(peer, error) => self.on_garbage(now, peer, error, out),
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
-                let version = evaluated.point.version;
-                self.evaluating.retain(|asked| asked.point.version != version);
-                self.note_evaluation(&evaluated);
+                self.evaluations.finish(&evaluated);
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);
             }

@@ -69,7 +69,7 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.forget_stranger(peer);
-        if let Some(reason) = self.end {
+        if let Some(reason) = self.lifecycle.end() {
             return answer(peer, Err(alloc::format!("the run has ended: {reason}")), out);
         }
         if control.key == STOP {
@@ -82,7 +82,8 @@ impl Server {
             return self.order_leave(now, peer, &control, out);
         }
         // The order builds on one that is still waiting, so that both changes take effect.
-        let base = self.ordered.as_ref().map_or_else(|| self.chosen_mode(), |ordered| ordered.mode);
+        let base =
+            self.modes.ordered.as_ref().map_or_else(|| self.chosen_mode(), |ordered| ordered.mode);
         let workers = self.job.membership.workers;
         let checked = base.set(&control.key, &control.value).and_then(|mode| {
             mode.consistency.check(workers).map_err(|error| error.to_string())?;
@@ -96,7 +97,7 @@ impl Server {
             Err(why) => answer(peer, Err(why), out),
             Ok(mode) => {
                 // It replaces an order that has not begun.
-                let before = self.ordered.take();
+                let before = self.modes.ordered.take();
                 let since = before.as_ref().map_or(now, |before| before.since);
                 // A pending return to earlier parameters stays: the current ones are of no use.
                 let restore = before.as_ref().and_then(|before| before.restore);
@@ -104,7 +105,7 @@ impl Server {
                 let mut askers = before.map_or_else(Vec::new, |before| before.askers);
                 askers.push((peer, control));
                 let cause = Cause::Ordered;
-                self.ordered = Some(Ordered { mode, cause, restore, since, anew, askers });
+                self.modes.ordered = Some(Ordered { mode, cause, restore, since, anew, askers });
                 self.settle(now, out);
             }
         }
@@ -124,35 +125,35 @@ impl Server {
 
     /// Orders the next scheduled mode change of the job, if it is due.
     pub(super) fn order_due(&mut self, now: Time) {
-        if self.ordered.is_some() || self.phase != Phase::Training {
+        if self.modes.ordered.is_some() || self.lifecycle.phase() != Phase::Training {
             return; // one change at a time
         }
-        let Some(switch) = self.job.switches.get(self.switched) else { return };
-        let Some(since) = self.training_since else { return };
+        let Some(switch) = self.job.switches.get(self.modes.switched) else { return };
+        let Some(since) = self.progress.training_since else { return };
         if switch.at.is_due(self.version(), now.since(since)) {
-            self.switched += 1;
+            self.modes.switched += 1;
             let (mode, cause) = (self.chosen_mode().with(switch.to), Cause::Scheduled);
-            self.ordered = Some(Ordered::new(mode, cause, now));
+            self.modes.ordered = Some(Ordered::new(mode, cause, now));
         }
     }
 
     /// When the next scheduled mode change is due by the clock, if it is.
     pub(super) fn order_at(&self) -> Option<Time> {
-        if self.ordered.is_some() || self.phase != Phase::Training {
+        if self.modes.ordered.is_some() || self.lifecycle.phase() != Phase::Training {
             return None;
         }
-        let switch = self.job.switches.get(self.switched)?;
-        Some(self.training_since? + switch.at.time()?)
+        let switch = self.job.switches.get(self.modes.switched)?;
+        Some(self.progress.training_since? + switch.at.time()?)
     }
 
     /// Returns the mode that the user chose: `auto` itself, not the mode that it has set.
     pub(super) fn chosen_mode(&self) -> Mode {
-        if self.auto.is_some() { Mode::of(ConsistencySpec::Auto) } else { self.mode }
+        if self.modes.auto.is_some() { Mode::of(ConsistencySpec::Auto) } else { self.modes.current }
     }
 
     /// The most mini-batches of `worker` that may be under way.
     pub(super) fn window(&self, worker: WorkerId) -> u32 {
-        self.auto.as_ref().map_or(self.window, |auto| auto.window(worker))
+        self.modes.auto.as_ref().map_or(self.rounds.window, |auto| auto.window(worker))
     }
 
     /// Lets `auto` observe a push, and follows its choice.
@@ -165,29 +166,32 @@ impl Server {
         loss: f32,
         out: &mut Outbox,
     ) {
-        let Some(auto) = &mut self.auto else { return };
-        if self.ordered.is_some() || self.phase != Phase::Training {
+        let Some(auto) = &mut self.modes.auto else { return };
+        if self.modes.ordered.is_some() || self.lifecycle.phase() != Phase::Training {
             return;
         }
-        let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
-        let version = self.cohort.version();
+        let rows = self.members.roster.slot(worker).map_or(0, |slot| slot.rows);
+        let version = self.rounds.cohort.version();
         let seen = Seen { worker, now, given, compute, loss, rows, version };
-        let choice = auto.pushed(&self.mode, seen);
+        let choice = auto.pushed(&self.modes.current, seen);
         self.follow_auto(now, choice, out);
     }
 
     /// Gives `auto` the measurements of the parameters that it asked for, summed over all keys.
     pub(super) fn looked(&mut self, now: Time, sums: &[ExactSum], out: &mut Outbox) {
-        let choice = self.auto.as_mut().and_then(|auto| auto.looked(&self.mode, sums));
+        let choice =
+            self.modes.auto.as_mut().and_then(|auto| auto.looked(&self.modes.current, sums));
         // During the measurement another mode may have been ordered, and with it another `auto`.
-        self.follow_auto(now, choice.filter(|_| self.ordered.is_none()), out);
+        self.follow_auto(now, choice.filter(|_| self.modes.ordered.is_none()), out);
     }
 
     /// Lets `auto` go back from `version`, which has diverged; returns whether the run continues.
     pub(super) fn try_go_back(&mut self, now: Time, version: Version, out: &mut Outbox) -> bool {
-        let may = self.phase == Phase::Training && self.ordered.is_none();
-        let Some(auto) = self.auto.as_mut().filter(|_| may) else { return self.is_going_back() };
-        let choice = auto.diverged(&self.mode, version);
+        let may = self.lifecycle.phase() == Phase::Training && self.modes.ordered.is_none();
+        let Some(auto) = self.modes.auto.as_mut().filter(|_| may) else {
+            return self.is_going_back();
+        };
+        let choice = auto.diverged(&self.modes.current, version);
         let goes_on = choice.is_some();
         self.follow_auto(now, choice, out);
         goes_on
@@ -195,7 +199,7 @@ impl Server {
 
     /// True if the parameters go back to an earlier version once nothing is under way.
     pub(super) fn is_going_back(&self) -> bool {
-        self.ordered.as_ref().is_some_and(|ordered| ordered.restore.is_some())
+        self.modes.ordered.as_ref().is_some_and(|ordered| ordered.restore.is_some())
     }
 
     fn follow_auto(&mut self, now: Time, choice: Option<Choice>, out: &mut Outbox) {
@@ -217,7 +221,7 @@ impl Server {
             }
             Some(Choice::Mode { mode, restore, why }) => {
                 let ordered = Ordered::new(mode, Cause::Chosen(why), now);
-                self.ordered = Some(Ordered { restore, ..ordered });
+                self.modes.ordered = Some(Ordered { restore, ..ordered });
             }
         }
     }
@@ -227,37 +231,37 @@ impl Server {
         // One change at a time: moving keys carry the state of the mode under which they were cut.
         let is_free = self.group.changes.cut().is_none() && !self.is_measuring();
         let may = self.may_change() && is_free;
-        let Some(ordered) = self.ordered.as_ref().filter(|_| may) else {
+        let Some(ordered) = self.modes.ordered.as_ref().filter(|_| may) else {
             return false;
         };
         // A mode under which gradients count the same begins at once.
-        let is_same = !ordered.anew && ordered.mode.counts_like(&self.mode);
+        let is_same = !ordered.anew && ordered.mode.counts_like(&self.modes.current);
         if !(is_same && ordered.restore.is_none() || self.quiesce(now, out)) {
             return false;
         }
-        let Some(ordered) = self.ordered.take() else { return false };
+        let Some(ordered) = self.modes.ordered.take() else { return false };
         self.begin_mode(ordered, out);
         true
     }
 
     /// True if mode, keys and parameters may still be changed from outside.
     pub(super) const fn may_change(&self) -> bool {
-        matches!(self.phase, Phase::Gathering | Phase::Training)
+        matches!(self.lifecycle.phase(), Phase::Gathering | Phase::Training)
     }
 
     /// Makes updates of the gathered gradients if nothing is under way; returns whether none are
     /// left.
     pub(super) fn quiesce(&mut self, now: Time, out: &mut Outbox) -> bool {
-        if self.busy > 0 {
+        if self.rounds.busy > 0 {
             return false;
         }
-        while self.cohort.contributions() > 0 {
-            if self.policy.in_rounds() && self.is_short() {
+        while self.rounds.cohort.contributions() > 0 {
+            if self.rounds.policy.in_rounds() && self.is_short() {
                 return false; // a round does not close while too few workers are present
             }
-            self.ordered.iter_mut().for_each(|ordered| ordered.anew = true);
-            self.close(now, self.policy.flushes(), out);
-            if self.end.is_some() || self.is_measuring() {
+            self.modes.ordered.iter_mut().for_each(|ordered| ordered.anew = true);
+            self.close(now, self.rounds.policy.flushes(), out);
+            if self.lifecycle.end().is_some() || self.is_measuring() {
                 return false;
             }
         }
@@ -267,27 +271,27 @@ impl Server {
     fn begin_mode(&mut self, ordered: Ordered, out: &mut Outbox) {
         let Ordered { mode, cause, restore, anew, askers, .. } = ordered;
         if !matches!(cause, Cause::Chosen(_)) {
-            self.auto =
+            self.modes.auto =
                 (mode.consistency == ConsistencySpec::Auto).then(|| Auto::new(self.keys.len()));
         }
         let keeps_looks = matches!(cause, Cause::Chosen(_));
         let (wished, mode) = (mode, self.job.at_start(mode));
-        let anew = anew || !mode.counts_like(&self.mode);
-        self.mode = mode;
+        let anew = anew || !mode.counts_like(&self.modes.current);
+        self.modes.current = mode;
         if self.job.redundancy == Redundancy::None {
-            self.window = mode.window();
+            self.rounds.window = mode.window();
         }
-        self.gate = None; // all waiting workers are scanned again
+        self.rounds.gate = None; // all waiting workers are scanned again
         self.store.set_mode(&mode);
         self.group.tell(|| Decision::Mode(Box::new(mode)));
         let version = self.version();
         out.push(Effect::Report(Event::Switched { version, mode: Box::new(mode), cause, anew }));
         if anew {
-            self.policy = match self.job.redundancy {
+            self.rounds.policy = match self.job.redundancy {
                 Redundancy::None => mode.consistency.build(),
                 _ => self.job.policy(),
             };
-            self.cohort.level();
+            self.rounds.cohort.level();
             self.admit_joining();
         }
         if let Some(from) = restore {
@@ -319,7 +323,7 @@ impl Server {
         self.store.go_back();
         self.doubt = None; // it was about the replaced parameters
         self.group.tell(|| Decision::GoBack);
-        self.cohort.renew();
+        self.rounds.cohort.renew();
         let point = self.point();
         out.push(Effect::Report(Event::Restored { point, from }));
     }
@@ -327,18 +331,18 @@ impl Server {
     /// True if `peer` is a client that waits for the answer to its request.
     pub(super) fn is_asker(&self, peer: PeerId) -> bool {
         let is_its = |ordered: &Ordered| ordered.askers.iter().any(|(asker, _)| *asker == peer);
-        self.ordered.as_ref().is_some_and(is_its)
-            || self.pushes.askers().any(|asker| asker == peer)
+        self.modes.ordered.as_ref().is_some_and(is_its)
+            || self.clients.pushes.askers().any(|asker| asker == peer)
             || self.group.changes.askers().any(|asker| asker == peer)
-            || self.pullers.peers().any(|puller| puller == peer)
+            || self.clients.pullers.peers().any(|puller| puller == peer)
     }
 
     /// Stops answering `peer`. Its order and its complete push remain in force.
     pub(super) fn forget_asker(&mut self, peer: PeerId) {
         self.group.changes.forget_asker(peer);
-        self.pullers.forget(peer);
-        self.pushes.forget(peer);
-        if let Some(ordered) = &mut self.ordered {
+        self.clients.pullers.forget(peer);
+        self.clients.pushes.forget(peer);
+        if let Some(ordered) = &mut self.modes.ordered {
             ordered.askers.retain(|(asker, _)| *asker != peer);
         }
     }

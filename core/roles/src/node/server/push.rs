@@ -27,7 +27,7 @@ impl Server {
         pull: Pull,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.roster.slot(worker) else { return };
+        let Some(slot) = self.members.roster.slot(worker) else { return };
         if pull.incarnation != slot.incarnation {
             let why = Refusal::Fenced { incarnation: pull.incarnation };
             return self.refuse(now, peer, why, out);
@@ -38,7 +38,11 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.repeat_lost_grants(now, peer, worker, pull.allowed, out);
-        if self.roster.slot(worker).is_some_and(|slot| slot.seat.under_way() < self.window(worker))
+        if self
+            .members
+            .roster
+            .slot(worker)
+            .is_some_and(|slot| slot.seat.under_way() < self.window(worker))
         {
             self.ask(now, worker);
         }
@@ -55,7 +59,7 @@ impl Server {
         known: Sequence,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         let is_unsure = core::mem::take(&mut slot.seat.grants_unconfirmed);
         if is_unsure && slot.seat.grants.back().is_some_and(|last| last.sequence > known) {
             self.grant_again(now, peer, worker, out);
@@ -64,13 +68,14 @@ impl Server {
 
     /// Records that `worker` wants parameters.
     pub(super) fn ask(&mut self, now: Time, worker: WorkerId) {
-        if let Some(slot) = self.roster.slot_mut(worker).filter(|slot| !slot.seat.remapping) {
+        if let Some(slot) = self.members.roster.slot_mut(worker).filter(|slot| !slot.seat.remapping)
+        {
             if slot.seat.asked.is_none() {
                 slot.seat.asked = Some(now);
                 slot.since = now;
             }
-            self.waiting.insert(worker);
-            self.newly_waiting.push(worker);
+            self.rounds.waiting.insert(worker);
+            self.rounds.newly_waiting.push(worker);
         }
     }
 
@@ -86,7 +91,7 @@ impl Server {
         if self.is_measuring() {
             return self.grant_later(peer, worker);
         }
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         let Some(first) = slot.seat.grants.front_mut() else { return };
         first.at = now;
         let sequence = first.sequence;
@@ -107,7 +112,7 @@ impl Server {
         // A worker that has not declared its working set is not among the waiting ones.
         let Some(answer) = self.store.answer(worker) else { return };
         let keys = answer.place;
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         let seat = &mut slot.seat;
         seat.given = version;
         let decided = seat.decided;
@@ -124,6 +129,7 @@ impl Server {
         let mut next = None;
         for grant in seat.grants.iter_mut().filter(|grant| grant.sequence >= first) {
             if let Some(task) = self
+                .rounds
                 .assigner
                 .as_mut()
                 .and_then(|assigner| assigner.renew(worker, grant.task, version))
@@ -157,7 +163,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
-        let Some(slot) = self.roster.slot(worker) else { return };
+        let Some(slot) = self.members.roster.slot(worker) else { return };
         if header.incarnation != slot.incarnation {
             let why = Refusal::Fenced { incarnation: header.incarnation };
             return self.refuse(now, peer, why, out);
@@ -216,7 +222,7 @@ impl Server {
                 if fault.is_some_and(|fault| fault.has_diverged) || self.has_diverged() {
                     self.diverge(now, out);
                 }
-                let is_over = self.phase == Phase::Ending;
+                let is_over = self.lifecycle.phase() == Phase::Ending;
                 let reason = if is_over { DropReason::Over } else { DropReason::NotFinite };
                 let dropped = Admission::Drop(reason);
                 self.take_push(now, peer, worker, push, (dropped, &elsewhere), out);
@@ -227,7 +233,7 @@ impl Server {
 
     /// Records that a gradient of `worker` is finite.
     fn note_finite(&mut self, worker: WorkerId, header: &PushHeader) {
-        if let Some(slot) = self.roster.slot_mut(worker) {
+        if let Some(slot) = self.members.roster.slot_mut(worker) {
             slot.seat.finite = slot.seat.finite.max(Some(header.base));
         }
     }
@@ -242,12 +248,12 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         let granted = slot.seat.came_late(header.sequence);
         slot.account.dropped += 1;
         self.note_push(now, worker, &header, (granted, push.bytes()), out);
-        self.ledger.assigned += 1;
-        self.ledger.discarded += 1;
+        self.progress.ledger.assigned += 1;
+        self.progress.ledger.discarded += 1;
         let reason = match push.first_not_finite() {
             Some(key) => {
                 self.suspect(worker, &header, key);
@@ -274,7 +280,7 @@ impl Server {
     ) -> Duration {
         let turnaround = now.since(granted);
         let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
-        let Some(slot) = self.roster.slot_mut(worker) else { return compute };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return compute };
         slot.since = now;
         let spent = slot.account.pushed(now, compute, header.loss);
         out.push(Effect::Report(Event::Pushed {
@@ -291,7 +297,7 @@ impl Server {
             compute,
             spent,
         }));
-        if let Some(assigner) = &mut self.assigner {
+        if let Some(assigner) = &mut self.rounds.assigner {
             let timed = Timed { granted, now, compute, samples: header.samples };
             assigner.timed(worker, header.task, timed);
         }
@@ -307,7 +313,7 @@ impl Server {
         header: PushHeader,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.roster.slot(worker) else { return };
+        let Some(slot) = self.members.roster.slot(worker) else { return };
         let decided = slot.seat.decided;
         if !header.pull {
             out.push(Effect::Report(Event::Repeated { worker, sequence: header.sequence }));
@@ -326,12 +332,12 @@ impl Server {
     /// True if a gradient for `task` on the current parameters is of use.
     fn wants(&self, worker: WorkerId, task: Task) -> bool {
         let version = self.version();
-        self.assigner.as_ref().is_none_or(|assigner| assigner.wants(worker, task, version))
+        self.rounds.assigner.as_ref().is_none_or(|assigner| assigner.wants(worker, task, version))
     }
 
     fn check_push(&self, worker: WorkerId, push: &Push) -> Result<(), Refusal> {
         let header = &push.header;
-        let seat = self.roster.slot(worker).map(|slot| &slot.seat);
+        let seat = self.members.roster.slot(worker).map(|slot| &slot.seat);
         let granted = seat.and_then(|seat| Some((seat.grants.front()?, seat.given)));
         let Some((grant, given)) = granted.filter(|(grant, _)| grant.sequence == header.sequence)
         else {
@@ -385,7 +391,8 @@ impl Server {
 
     /// Checks a push that was called off, as far as it is recorded.
     fn check_late(&self, worker: WorkerId, header: &PushHeader) -> Result<(), Refusal> {
-        let given = self.roster.slot(worker).map(|slot| slot.seat.given).unwrap_or_default();
+        let given =
+            self.members.roster.slot(worker).map(|slot| slot.seat.given).unwrap_or_default();
         if header.base >= given {
             let what = alloc::format!(
                 "push {} is for version {}, but was called off by version {given}",
@@ -405,15 +412,15 @@ impl Server {
     /// True if a gradient on version `base` has missed more updates than it may.
     fn is_too_stale(&self, base: Version) -> bool {
         let staleness = self.version().since(base);
-        self.mode.max_staleness.is_some_and(|most| staleness > most)
+        self.modes.current.max_staleness.is_some_and(|most| staleness > most)
     }
 
     /// Decides what happens to a valid push.
     fn admit(&self, worker: WorkerId, header: &PushHeader) -> Admission {
-        if self.phase == Phase::Ending {
+        if self.lifecycle.phase() == Phase::Ending {
             return Admission::Drop(DropReason::Over);
         }
-        match self.policy.admit(&self.cohort, worker, header.base) {
+        match self.rounds.policy.admit(&self.rounds.cohort, worker, header.base) {
             Admission::Contribute if self.is_too_stale(header.base) => {
                 Admission::Drop(DropReason::Stale)
             }
@@ -435,21 +442,21 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
-        self.released_by = Some(worker);
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        self.rounds.released_by = Some(worker);
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         let grant = slot.seat.grants.pop_front();
         slot.seat.came = header.sequence;
         let granted = grant.map_or(now, |grant| grant.at);
-        self.busy -= 1;
+        self.rounds.busy -= 1;
         let compute = self.note_push(now, worker, &header, (granted, push.bytes()), out);
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         let dropped = match admission {
             Admission::Contribute => {
                 slot.batches.accept();
                 None
             }
             Admission::Drop(reason) => {
-                match (&mut self.assigner, grant) {
+                match (&mut self.rounds.assigner, grant) {
                     (None, _) => slot.batches.put_back(header.task.batch),
                     // The task of the grant: it may have been renewed after the worker began.
                     (Some(assigner), Some(grant)) if reason != DropReason::Redundant => {
@@ -492,8 +499,8 @@ impl Server {
             self.ask(now, worker);
         } else {
             // The worker asks when it wants more; it may be about to leave.
-            self.waiting.remove(worker);
-            if let Some(slot) = self.roster.slot_mut(worker) {
+            self.rounds.waiting.remove(worker);
+            if let Some(slot) = self.members.roster.slot_mut(worker) {
                 slot.seat.asked = None;
             }
             out.push(Effect::Send(peer, Message::Ack(decided)));
@@ -517,8 +524,8 @@ impl Server {
         reason: DropReason,
         out: &mut Outbox,
     ) {
-        self.ledger.outstanding -= 1;
-        self.ledger.discarded += 1;
+        self.progress.ledger.outstanding -= 1;
+        self.progress.ledger.discarded += 1;
         self.group.tell(|| Decision::Drop { worker, sequence });
         out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
     }

@@ -249,7 +249,7 @@ impl Server {
             return;
         };
         // Only when nothing is under way, so that no push is cut by two key maps.
-        if self.busy > 0 || self.group.first_away().is_some() {
+        if self.rounds.busy > 0 || self.group.first_away().is_some() {
             return;
         }
         let map = match change {
@@ -290,7 +290,7 @@ impl Server {
             let decided = slot.seat.decided.map(|decided| decided.sequence);
             (slot.incarnation, decided.unwrap_or_default())
         };
-        let seats = self.roster.iter().map(seat).collect();
+        let seats = self.members.roster.iter().map(seat).collect();
         out.push(Effect::Send(peer, Message::Begin(Begin { followed, seats })));
     }
 
@@ -422,10 +422,11 @@ impl Server {
     /// Sends the key map to all connected workers. A worker is given no parameters until it has
     /// confirmed the map.
     fn tell_workers(&mut self, out: &mut Outbox) {
-        let there = self.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
+        let there =
+            self.members.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
         for (worker, peer) in there.collect::<Vec<_>>() {
-            self.waiting.remove(worker);
-            if let Some(slot) = self.roster.slot_mut(worker) {
+            self.rounds.waiting.remove(worker);
+            if let Some(slot) = self.members.roster.slot_mut(worker) {
                 slot.seat.remapping = true;
             }
             out.push(Effect::Send(peer, Message::Holders(self.group.table())));
@@ -435,7 +436,7 @@ impl Server {
     /// Dismisses the servers that have given their keys away, once all connected workers have
     /// confirmed the key map.
     pub(super) fn dismiss_gone(&mut self, out: &mut Outbox) {
-        if self.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.seat.remapping) {
+        if self.members.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.seat.remapping) {
             return;
         }
         while let Some((server, peer)) = self.group.first_gone() {
@@ -456,7 +457,7 @@ impl Server {
         mapped: Mapped,
         out: &mut Outbox,
     ) {
-        if let Some(slot) = self.roster.slot_mut(worker)
+        if let Some(slot) = self.members.roster.slot_mut(worker)
             && mapped.map == self.group.map.version()
         {
             slot.seat.remapping = false;

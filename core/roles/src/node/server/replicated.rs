@@ -39,6 +39,6 @@ impl Server {
 
     /// The worker behind a connection.
     pub(in crate::node) fn worker_of(&self, peer: PeerId) -> Option<WorkerId> {
-        self.roster.worker_of(peer)
+        self.members.roster.worker_of(peer)
     }
 }

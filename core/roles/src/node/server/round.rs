@@ -21,15 +21,6 @@ use pstrain_wire::worker::{EndReason, Push};
 /// curve are left out instead of queued; the last version is always evaluated.
 const MOST_EVALUATIONS: usize = 32;
 
-/// Buffers of the open round, kept between rounds so that a step does not allocate.
-#[derive(Debug, Default)]
-pub(super) struct Round {
-    /// Workers to give parameters to.
-    next: Vec<WorkerId>,
-    /// Contributions that become part of an update.
-    applied: Vec<Contribution>,
-}
-
 impl Server {
     /// Adds a gradient to the open round.
     pub(super) fn contribute(
@@ -40,30 +31,30 @@ impl Server {
         factor: Option<f32>,
     ) {
         let worker = contribution.worker;
-        contribution.clock = self.cohort.contribute(worker);
-        if let Some(assigner) = &mut self.assigner {
+        contribution.clock = self.rounds.cohort.contribute(worker);
+        if let Some(assigner) = &mut self.rounds.assigner {
             assigner.took(worker, contribution.task);
-            self.cohort.set_covered(assigner.is_covered());
+            self.rounds.cohort.set_covered(assigner.is_covered());
         }
         self.gather(contribution, push, factor);
-        self.policy.contributed(&self.cohort, worker, now);
-        let Some(slot) = self.roster.slot(worker) else { return };
+        self.rounds.policy.contributed(&self.rounds.cohort, worker, now);
+        let Some(slot) = self.members.roster.slot(worker) else { return };
         if slot.batches.accepted() >= self.quota(slot.rows) {
             // The worker has finished its share: no other may wait for it any more.
-            self.finished.insert(worker);
+            self.members.finished.insert(worker);
             self.retire(worker);
         }
     }
 
     /// Takes `worker` out of the cohort and keeps its clock.
     pub(super) fn retire(&mut self, worker: WorkerId) {
-        self.joining.remove(&worker);
-        if let Some(clock) = self.cohort.leave(worker)
-            && let Some(slot) = self.roster.slot_mut(worker)
+        self.members.joining.remove(&worker);
+        if let Some(clock) = self.rounds.cohort.leave(worker)
+            && let Some(slot) = self.members.roster.slot_mut(worker)
         {
             slot.clock = clock;
-            self.policy.left(&self.cohort, worker);
-            if let Some(auto) = &mut self.auto {
+            self.rounds.policy.left(&self.rounds.cohort, worker);
+            if let Some(auto) = &mut self.modes.auto {
                 auto.left(worker);
             }
         }
@@ -72,36 +63,26 @@ impl Server {
     /// True if too few workers are present to continue.
     pub(super) fn is_short(&self) -> bool {
         let needed = self.job.membership.needed_to_run();
-        self.roster.ready() < needed && self.present() < needed || self.is_stuck()
+        self.members.roster.ready() < needed && self.members.present() < needed || self.is_stuck()
     }
 
     /// True if the open round needs a worker that is not present.
     fn is_stuck(&self) -> bool {
-        let is_stuck = |assigner: &dyn Assigner| assigner.is_stuck(&self.cohort);
-        self.phase == Phase::Training && self.assigner.as_deref().is_some_and(is_stuck)
+        self.lifecycle.phase() == Phase::Training && self.rounds.is_stuck()
     }
 
     /// Returns the number of workers that must be present to continue.
     pub(super) fn needed(&self) -> u32 {
         let needed = self.job.membership.needed_to_run();
-        if self.is_stuck() { needed.max(self.present() + 1) } else { needed }
-    }
-
-    /// Returns the number of present workers with their data. A worker that has finished its share
-    /// and left counts, since no other could take its place.
-    pub(super) fn present(&self) -> u32 {
-        let gone = |worker: &&WorkerId| {
-            self.roster.slot(**worker).is_some_and(|slot| slot.presence != Presence::Ready)
-        };
-        self.roster.ready() + self.finished.iter().filter(gone).count() as u32
+        if self.is_stuck() { needed.max(self.members.present() + 1) } else { needed }
     }
 
     /// Takes every step that has become possible: starts, updates, gives out parameters, ends the
     /// run. An event handler that may have made one possible calls it last. The order of the steps
     /// is an invariant, for the reasons given at each.
     pub(super) fn settle(&mut self, now: Time, out: &mut Outbox) {
-        if self.phase == Phase::Gathering
-            && self.roster.ready() >= self.job.membership.needed_to_start()
+        if self.lifecycle.phase() == Phase::Gathering
+            && self.members.roster.ready() >= self.job.membership.needed_to_start()
         {
             self.begin(now, out);
         }
@@ -122,18 +103,21 @@ impl Server {
                 break;
             }
         }
-        self.next_turn = None;
+        self.rounds.next_turn = None;
         if self.may_give_out() {
             // Superseding comes first: `give_out` records the version that it sends, after which
             // the worker's earlier mini-batches would count as up to date.
-            if (made || self.version() > before) && self.policy.cancels() {
+            if (made || self.version() > before) && self.rounds.policy.cancels() {
                 self.supersede(now, out);
             }
             self.give_out(now, out);
         }
         // After `give_out`: a verdict for want of answers must know who still computes.
         self.settle_doubt(now, out);
-        if self.phase == Phase::Draining && self.busy == 0 && !self.is_measuring() {
+        if self.lifecycle.phase() == Phase::Draining
+            && self.rounds.busy == 0
+            && !self.is_measuring()
+        {
             self.end(now, EndReason::Stopped, out);
         }
         if !self.group.gone.is_empty() {
@@ -147,23 +131,23 @@ impl Server {
     /// True if waiting workers may be given parameters. Every pending change that needs the run to
     /// quiesce stops them, since only then does the work under way run out.
     pub(super) fn may_give_out(&self) -> bool {
-        let is_fenced = self.ordered.is_some() || self.is_fenced() || self.awaits_push();
+        let is_fenced = self.modes.ordered.is_some() || self.is_fenced() || self.awaits_push();
         let is_open = !is_fenced && !self.is_measuring();
-        self.phase == Phase::Training && !self.is_short() && is_open
+        self.lifecycle.phase() == Phase::Training && !self.is_short() && is_open
     }
 
     fn begin(&mut self, now: Time, out: &mut Outbox) {
-        self.phase = Phase::Training;
-        self.phase_since = now;
+        self.lifecycle.train(now);
         self.group.begin_phase(now);
         let ready: Vec<WorkerId> = self
+            .members
             .roster
             .iter()
             .filter(|(_, slot)| slot.presence == Presence::Ready)
             .map(|(worker, _)| worker)
             .collect();
         for &worker in &ready {
-            let Some(slot) = self.roster.slot_mut(worker) else { continue };
+            let Some(slot) = self.members.roster.slot_mut(worker) else { continue };
             // Until now the worker waited for the others to join, not for parameters.
             slot.seat.asked = slot.seat.asked.map(|_| now);
             let clock = slot.clock;
@@ -176,16 +160,18 @@ impl Server {
 
     /// Makes one change to the cohort or the version; false if there is none to make.
     fn step(&mut self, now: Time, out: &mut Outbox) -> bool {
-        if !matches!(self.phase, Phase::Training | Phase::Draining) || self.is_measuring() {
+        if !matches!(self.lifecycle.phase(), Phase::Training | Phase::Draining)
+            || self.is_measuring()
+        {
             return false;
         }
-        if self.cohort.contributions() > 0 {
-            let held = self.policy.in_rounds() && self.is_short();
+        if self.rounds.cohort.contributions() > 0 {
+            let held = self.rounds.policy.in_rounds() && self.is_short();
             // A round does not close while too few workers are present.
-            let closing = match self.policy.closes(&self.cohort) {
+            let closing = match self.rounds.policy.closes(&self.rounds.cohort) {
                 _ if held => Closing::NotYet,
                 // No other gradient can arrive.
-                Closing::NotYet if self.is_used_up() => self.policy.flushes(),
+                Closing::NotYet if self.rounds.is_used_up() => self.rounds.policy.flushes(),
                 closing => closing,
             };
             if closing == Closing::NotYet {
@@ -195,14 +181,14 @@ impl Server {
             self.close(now, closing, out);
             return true;
         }
-        if self.is_used_up() {
+        if self.rounds.is_used_up() {
             self.end(now, EndReason::BudgetReached, out);
             return false;
         }
-        if !self.cohort.is_empty() {
+        if !self.rounds.cohort.is_empty() {
             return false;
         }
-        if !self.joining.is_empty() {
+        if !self.members.joining.is_empty() {
             self.admit_joining(); // no round to wait for
             return true;
         }
@@ -215,7 +201,7 @@ impl Server {
     /// Merges the gradients that wait for the next update into as few vectors as possible.
     fn merge_waiting(&mut self) {
         // Where an update takes whole iterations, the waiting gradients belong to several of them.
-        if self.policy.flushes() == Closing::Everything && self.store.can_merge() {
+        if self.rounds.policy.flushes() == Closing::Everything && self.store.can_merge() {
             self.merge();
         }
     }
@@ -228,28 +214,24 @@ impl Server {
         self.store.vectors()
     }
 
-    /// True if every task of the budget has been assigned and has come back.
-    fn is_used_up(&self) -> bool {
-        self.busy == 0 && self.assigner.as_ref().is_some_and(|assigner| assigner.is_used_up())
-    }
-
     /// True if a partition budget is used up: every present worker has finished its share.
     fn all_finished(&self) -> bool {
         let done = |(worker, slot): (WorkerId, &Slot)| {
-            !slot.presence.is_alive() || self.finished.contains(&worker)
+            !slot.presence.is_alive() || self.members.finished.contains(&worker)
         };
-        !self.finished.is_empty() && self.roster.iter().all(done)
+        !self.members.finished.is_empty() && self.members.roster.iter().all(done)
     }
 
     /// Adds `worker` to the cohort, at `clock`.
     pub(super) fn count(&mut self, worker: WorkerId, clock: Clock) {
-        let rows = self.roster.slot(worker).map_or(0, |slot| slot.rows);
-        self.cohort.join(worker, clock, self.job.pass_over(rows));
+        let rows = self.members.roster.slot(worker).map_or(0, |slot| slot.rows);
+        self.rounds.cohort.join(worker, clock, self.job.pass_over(rows));
     }
 
     pub(super) fn admit_joining(&mut self) {
-        while let Some(worker) = self.joining.pop_first() {
-            let own = self.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
+        while let Some(worker) = self.members.joining.pop_first() {
+            let own =
+                self.members.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
             let clock = self.entry().unwrap_or(own);
             self.count(worker, clock);
         }
@@ -259,7 +241,11 @@ impl Server {
     /// member's, since behind it a newcomer would hold the others back; the fastest member's if the
     /// policy wants newcomers in front.
     pub(super) fn entry(&self) -> Option<Clock> {
-        if self.policy.joins_in_front() { self.cohort.fastest() } else { self.cohort.slowest() }
+        if self.rounds.policy.joins_in_front() {
+            self.rounds.cohort.fastest()
+        } else {
+            self.rounds.cohort.slowest()
+        }
     }
 
     /// Applies the contributions that `closing` selects as one update. If the update needs sums
@@ -269,15 +255,15 @@ impl Server {
         if closing == Closing::NotYet {
             return;
         }
-        let version = self.cohort.version();
-        let chosen = self.store.choose(closing, self.cohort.oldest(), version);
-        let weights = self.assigner.as_ref().and_then(|assigner| {
+        let version = self.rounds.cohort.version();
+        let chosen = self.store.choose(closing, self.rounds.cohort.oldest(), version);
+        let weights = self.rounds.assigner.as_ref().and_then(|assigner| {
             let share =
                 |c: &Contribution| Share { worker: c.worker, task: c.task, samples: c.samples };
             assigner.weights(&self.store.chosen(&chosen).map(share).collect::<Vec<_>>())
         });
         let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
-        let epochs = self.samples / self.job.data.train.rows;
+        let epochs = self.progress.samples / self.job.data.train.rows;
         // The number that this Close decision is about to get: the answers of the other servers
         // name it.
         let decision = self.group.next();
@@ -285,18 +271,18 @@ impl Server {
         // version and the oldest iteration of this moment.
         self.tell_close(closing, factors);
         // Copied first: `update` consumes the contributions.
-        let mut applied = core::mem::take(&mut self.round.applied);
+        let mut applied = core::mem::take(&mut self.rounds.buffers.applied);
         applied.extend(self.store.chosen(&chosen).copied());
         self.store.update(chosen, closing, version, factors);
         for contribution in applied.drain(..) {
             let Contribution { worker, incarnation, sequence, task, clock, base, samples, granted } =
                 contribution;
             if weights.is_none() {
-                self.samples += u64::from(samples);
+                self.progress.samples += u64::from(samples);
             }
-            self.ledger.applied += 1;
-            self.ledger.outstanding -= 1;
-            if let Some(slot) = self.roster.slot_mut(worker) {
+            self.progress.ledger.applied += 1;
+            self.progress.ledger.outstanding -= 1;
+            if let Some(slot) = self.members.roster.slot_mut(worker) {
                 slot.updates += 1;
                 slot.account.staleness = version.since(base);
             }
@@ -316,22 +302,22 @@ impl Server {
                 age,
             }));
         }
-        self.round.applied = applied;
+        self.rounds.buffers.applied = applied;
         out.extend(self.store.spares().map(Effect::Recycle));
-        self.samples += weights.map_or(0, |weights| weights.samples);
+        self.progress.samples += weights.map_or(0, |weights| weights.samples);
         // From here on the version is the new one, for policy, assigner and events alike.
-        self.cohort.close(closing);
-        if let Some(assigner) = &mut self.assigner {
-            assigner.updated(&self.cohort);
-            self.cohort.set_covered(false);
+        self.rounds.cohort.close(closing);
+        if let Some(assigner) = &mut self.rounds.assigner {
+            assigner.updated(&self.rounds.cohort);
+            self.rounds.cohort.set_covered(false);
         }
-        self.policy.closed(&self.cohort, closing);
-        self.last_update = now;
+        self.rounds.policy.closed(&self.rounds.cohort, closing);
+        self.progress.last_update = now;
         let point = self.point();
         out.push(Effect::Report(Event::Updated { point, closing }));
         // Newcomers join once the round has closed: they count from the next one on.
         self.admit_joining();
-        let evaluates = self.samples / self.job.data.train.rows > epochs;
+        let evaluates = self.progress.samples / self.job.data.train.rows > epochs;
         // Without sums over all keys the parameters are complete now. Otherwise they stay those of
         // the version before until `finish_measurements` has all sums, so evaluation and budget
         // wait for it, too.
@@ -357,8 +343,8 @@ impl Server {
         if self.job.budget.kind != BudgetKind::Global {
             return;
         }
-        let samples = self.samples_wanted().saturating_sub(self.samples);
-        self.cohort.set_wanted(samples.div_ceil(self.job.whole_batch()));
+        let samples = self.samples_wanted().saturating_sub(self.progress.samples);
+        self.rounds.cohort.set_wanted(samples.div_ceil(self.job.whole_batch()));
         if samples == 0 {
             self.end(now, EndReason::BudgetReached, out);
         }
@@ -369,53 +355,57 @@ impl Server {
         if self.evaluates_later() {
             return;
         }
-        let behind = self.evaluations_due() >= MOST_EVALUATIONS && self.end.is_none();
-        if behind || self.last_evaluated == Some(self.version()) {
+        let behind = self.evaluations_due() >= MOST_EVALUATIONS && self.lifecycle.end().is_none();
+        if behind || self.evaluations.last == Some(self.version()) {
             return;
         }
-        self.last_evaluated = Some(self.version());
+        self.evaluations.last = Some(self.version());
         let point = self.point();
         self.show(point, out);
     }
 
     /// Gives parameters to every waiting member that the policy lets start.
     fn give_out(&mut self, now: Time, out: &mut Outbox) {
-        let mut next = core::mem::take(&mut self.round.next);
+        let mut next = core::mem::take(&mut self.rounds.buffers.next);
         // A scan of all waiting workers happens only if one of them may be able to start now, so
         // that the cost of a push does not grow with their number.
-        let members = (self.cohort.joins(), self.cohort.len());
-        let of_dealer = self.assigner.as_ref().map_or(0, |assigner| assigner.gate());
-        let gate = Some((members, self.policy.gate(&self.cohort), of_dealer));
-        if gate == self.gate {
-            self.newly_waiting.sort_unstable();
-            self.newly_waiting.dedup();
+        let members = (self.rounds.cohort.joins(), self.rounds.cohort.len());
+        let of_dealer = self.rounds.assigner.as_ref().map_or(0, |assigner| assigner.gate());
+        let gate = Some((members, self.rounds.policy.gate(&self.rounds.cohort), of_dealer));
+        if gate == self.rounds.gate {
+            self.rounds.newly_waiting.sort_unstable();
+            self.rounds.newly_waiting.dedup();
             next.extend(
-                self.newly_waiting.drain(..).filter(|worker| self.waiting.contains(*worker)),
+                self.rounds
+                    .newly_waiting
+                    .drain(..)
+                    .filter(|worker| self.rounds.waiting.contains(*worker)),
             );
         } else {
-            self.gate = gate;
-            self.newly_waiting.clear();
-            next.extend(self.waiting.iter());
+            self.rounds.gate = gate;
+            self.rounds.newly_waiting.clear();
+            next.extend(self.rounds.waiting.iter());
         }
-        if self.policy.next_turn(&self.cohort).is_some() {
-            next.sort_unstable_by_key(|&worker| (self.cohort.clock(worker), worker));
+        if self.rounds.policy.next_turn(&self.rounds.cohort).is_some() {
+            next.sort_unstable_by_key(|&worker| (self.rounds.cohort.clock(worker), worker));
         }
         for worker in next.drain(..) {
-            self.next_turn = self.policy.next_turn(&self.cohort).filter(|&turn| now < turn);
-            if self.next_turn.is_some() {
-                self.gate = None; // at that time all waiting workers are scanned again
+            self.rounds.next_turn =
+                self.rounds.policy.next_turn(&self.rounds.cohort).filter(|&turn| now < turn);
+            if self.rounds.next_turn.is_some() {
+                self.rounds.gate = None; // at that time all waiting workers are scanned again
                 break;
             }
             self.grant(now, worker, out);
         }
-        self.round.next = next;
+        self.rounds.buffers.next = next;
     }
 
     /// Gives `worker` as many mini-batches as policy, window and budget allow, if any.
     fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let (version, window) = (self.version(), self.window(worker));
-        let Some(slot) = self.roster.slot(worker) else { return };
-        let (Some(peer), true) = (slot.peer, self.cohort.contains(worker)) else { return };
+        let Some(slot) = self.members.roster.slot(worker) else { return };
+        let (Some(peer), true) = (slot.peer, self.rounds.cohort.contains(worker)) else { return };
         if self.is_suspect(worker) {
             return;
         }
@@ -424,22 +414,22 @@ impl Server {
         let asked = slot.seat.asked;
         let was_idle = slot.seat.grants.is_empty();
         loop {
-            let Some(slot) = self.roster.slot_mut(worker) else { return };
+            let Some(slot) = self.members.roster.slot_mut(worker) else { return };
             let under_way = slot.seat.under_way();
-            let has_more = match &self.assigner {
+            let has_more = match &self.rounds.assigner {
                 None => slot.batches.has_more(quota),
                 Some(_) => slot.batches.accepted() + u64::from(under_way) < quota,
             };
             let may_start = under_way < window
                 && has_more
-                && self.policy.may_start(&self.cohort, worker, under_way);
+                && self.rounds.policy.may_start(&self.rounds.cohort, worker, under_way);
             if !may_start {
                 break;
             }
-            let task = match &mut self.assigner {
+            let task = match &mut self.rounds.assigner {
                 None => slot.batches.take(quota).map(|batch| Task::own(worker, batch)),
                 Some(assigner) => {
-                    let ahead = self.cohort.lead(worker) + u64::from(under_way);
+                    let ahead = self.rounds.cohort.lead(worker) + u64::from(under_way);
                     assigner.due(Version(version.0 + ahead));
                     assigner.assign(worker, version)
                 }
@@ -452,10 +442,10 @@ impl Server {
             // The worker waited only for the first of them.
             let waited = asked.filter(|_| sequence == first);
             let waited = waited.map_or_else(Default::default, |at| now.since(at));
-            self.busy += 1;
-            self.ledger.assigned += 1;
-            self.ledger.outstanding += 1;
-            self.training_since.get_or_insert(now);
+            self.rounds.busy += 1;
+            self.progress.ledger.assigned += 1;
+            self.progress.ledger.outstanding += 1;
+            self.progress.training_since.get_or_insert(now);
             let Task { part, batch, .. } = task;
             out.push(Effect::Report(Event::Granted {
                 worker,
@@ -466,18 +456,18 @@ impl Server {
                 waited,
             }));
         }
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         if slot.seat.next_sequence() == first {
             return;
         }
         if was_idle {
-            slot.account.granted(now, asked.unwrap_or(now), self.released_by);
+            slot.account.granted(now, asked.unwrap_or(now), self.rounds.released_by);
         }
-        self.policy.started(worker, now);
+        self.rounds.policy.started(worker, now);
         slot.seat.asked = Some(now);
         if slot.seat.under_way() == window {
             slot.seat.asked = None;
-            self.waiting.remove(worker);
+            self.rounds.waiting.remove(worker);
         }
         self.send_parameters(peer, worker, first, out);
     }
@@ -486,7 +476,7 @@ impl Server {
     fn supersede(&mut self, now: Time, out: &mut Outbox) {
         let version = self.version();
         let is_behind = |slot: &Slot| slot.seat.under_way() > 0 && slot.seat.given < version;
-        let all = self.roster.iter().filter(|(_, slot)| is_behind(slot));
+        let all = self.members.roster.iter().filter(|(_, slot)| is_behind(slot));
         let behind: Vec<WorkerId> = all.map(|(worker, _)| worker).collect();
         for worker in behind {
             self.supersede_for(now, worker, out);
@@ -499,10 +489,13 @@ impl Server {
     /// slow link versions would pile up.
     pub(super) fn supersede_for(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let version = self.version();
-        if self.phase != Phase::Training || !self.policy.cancels() || self.is_measuring() {
+        if self.lifecycle.phase() != Phase::Training
+            || !self.rounds.policy.cancels()
+            || self.is_measuring()
+        {
             return;
         }
-        let Some(slot) = self.roster.slot_mut(worker) else { return };
+        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         let Some(peer) = slot.peer.filter(|_| !slot.seat.grants.is_empty()) else { return };
         if slot.seat.grants_unconfirmed && !self.group.is_alone() {
             return; // it may not have reached all servers yet
@@ -525,7 +518,7 @@ impl Server {
     pub(super) fn discard_round(&mut self) {
         let discarded = self.store.gathered() as u64;
         self.discard();
-        self.ledger.discarded += discarded;
-        self.ledger.outstanding -= discarded;
+        self.progress.ledger.discarded += discarded;
+        self.progress.ledger.outstanding -= discarded;
     }
 }

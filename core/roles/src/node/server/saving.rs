@@ -1,17 +1,15 @@
 //! The whole state of a server: saves it, restores it, and lists the effects that are still due.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Server, ServerError};
-use crate::node::{Durable, Effect, Evaluate, ExactPoint, Outbox, Point};
+use crate::node::{Durable, Effect};
 use crate::store::Store;
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::saved::{Archive, Saved, SavedError};
-use pstrain_policy::auto::Auto;
 use pstrain_policy::job::{Job, Redundancy};
 use pstrain_wire::identity::Identity;
-use pstrain_wire::replica::{Elector, Electorate};
+use pstrain_wire::replica::Electorate;
 
 /// Why a server cannot be restored.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,31 +68,32 @@ impl Server {
     /// Returns the connections that are open, as far as the server knows.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerId> {
-        let unauthenticated = self.unauthenticated.iter().map(|&(_, peer)| peer);
-        let askers = self.ordered.iter().flat_map(|ordered| &ordered.askers);
+        let unauthenticated = self.members.unauthenticated.iter().map(|&(_, peer)| peer);
+        let askers = self.modes.ordered.iter().flat_map(|ordered| &ordered.askers);
         let askers = askers.map(|(peer, _)| *peer).chain(self.group.changes.askers());
-        let askers = askers.chain(self.pullers.peers()).chain(self.pushes.peers());
-        self.roster.peers().chain(self.group.peers()).chain(unauthenticated).chain(askers).collect()
+        let askers = askers.chain(self.clients.pullers.peers()).chain(self.clients.pushes.peers());
+        self.members
+            .roster
+            .peers()
+            .chain(self.group.peers())
+            .chain(unauthenticated)
+            .chain(askers)
+            .collect()
     }
 
     /// The members, whose votes elect the leader if there is a standby.
     pub(in crate::node) fn electorate(&self) -> Electorate {
-        self.members().collect()
+        self.members.electors().collect()
     }
 
     /// True if the members are exactly `electorate`.
     pub(in crate::node) fn has_electorate(&self, electorate: &Electorate) -> bool {
-        self.members().eq(electorate.iter().copied())
-    }
-
-    fn members(&self) -> impl Iterator<Item = Elector> {
-        let alive = self.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
-        alive.map(|(worker, slot)| Elector::Worker(worker, slot.incarnation))
+        self.members.electors().eq(electorate.iter().copied())
     }
 
     /// The connections of the members.
     pub(in crate::node) fn worker_peers(&self) -> impl Iterator<Item = PeerId> {
-        self.roster.peers()
+        self.members.roster.peers()
     }
 
     /// The connections of the other servers.
@@ -104,12 +103,12 @@ impl Server {
 
     /// The identity of a connection that has not sent its first valid request.
     pub(in crate::node) fn stranger(&self, peer: PeerId) -> Option<Identity> {
-        self.identities.get(&peer).copied()
+        self.members.identities.get(&peer).copied()
     }
 
     /// True if the run has ended and only the goodbyes are left.
     pub(in crate::node) const fn has_ended(&self) -> bool {
-        self.end.is_some()
+        self.lifecycle.end().is_some()
     }
 
     /// Returns the number that tells this run from others at the same address.
@@ -118,29 +117,29 @@ impl Server {
         self.run
     }
 
-    /// Requests an evaluation from the driver.
-    pub(super) fn request(&mut self, evaluate: Evaluate, out: &mut Outbox) {
-        self.evaluating.push(evaluate.clone());
-        out.push(Effect::Evaluate(evaluate));
-    }
-
     /// Returns the number of evaluations that have not finished, with the one of an update in
     /// progress.
     pub(super) fn evaluations_due(&self) -> usize {
-        self.evaluating.len() + self.group.shown() + usize::from(self.measuring.is_open())
+        self.evaluations.requested.len()
+            + self.group.shown()
+            + usize::from(self.measuring.is_open())
     }
 
     /// Returns the requests to the driver that have not been answered.
     #[must_use]
     pub fn unanswered(&self) -> Vec<Effect> {
-        let done = self.end.filter(|_| self.done).map(|reason| Effect::Done(Ok(reason)));
-        self.evaluating.iter().cloned().map(Effect::Evaluate).chain(done).collect()
+        let done = self
+            .lifecycle
+            .end()
+            .filter(|_| self.lifecycle.is_done())
+            .map(|reason| Effect::Done(Ok(reason)));
+        self.evaluations.requested.iter().cloned().map(Effect::Evaluate).chain(done).collect()
     }
 
     /// True if the run has ended and the server has nothing left to do.
     #[must_use]
     pub const fn is_done(&self) -> bool {
-        self.done
+        self.lifecycle.is_done()
     }
 
     pub(in crate::node) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
@@ -150,11 +149,21 @@ impl Server {
             return Err(SavedError::OtherJob);
         }
         archive.small(&mut self.run)?;
-        self.group.archive(archive, self.keys.len() as usize)?;
+        let keys = self.keys.len();
+        self.group.archive(archive, keys as usize)?;
         self.archive_store(archive)?;
-        self.archive_mode(archive)?;
-        self.archive_members(archive)?;
-        self.archive_course(archive)
+        self.modes.archive(archive, keys)?;
+        if archive.restores() && self.job.redundancy == Redundancy::None {
+            self.rounds.policy = self.modes.current.consistency.build();
+        }
+        self.rounds.archive(archive)?;
+        self.members.archive(archive)?;
+        archive.small(&mut self.measuring)?;
+        archive.small(&mut self.lifecycle)?;
+        archive.small(&mut self.progress)?;
+        archive.small(&mut self.clients)?;
+        archive.small(&mut self.doubt)?;
+        self.evaluations.archive(archive, keys as usize)
     }
 
     /// Saves or restores the parameters; the key range may differ from the initial one.
@@ -165,78 +174,6 @@ impl Server {
         }
         archive.set_keys(keys.len() as usize);
         self.store.archive(archive)
-    }
-
-    /// Saves or restores the mode and the state that depends on it.
-    fn archive_mode(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        archive.small(&mut self.mode)?;
-        archive.small(&mut self.window)?;
-        archive.small(&mut self.switched)?;
-        if archive.restores() && self.job.redundancy == Redundancy::None {
-            self.policy = self.mode.consistency.build();
-        }
-        self.policy.archive(archive)?;
-        if let Some(assigner) = &mut self.assigner {
-            assigner.archive(archive)?;
-        }
-        let mut has_auto = self.auto.is_some();
-        archive.small(&mut has_auto)?;
-        if archive.restores() {
-            self.auto = has_auto.then(|| Auto::new(self.keys.len()));
-        }
-        if let Some(auto) = &mut self.auto {
-            auto.archive(archive)?;
-        }
-        archive.small(&mut self.ordered)
-    }
-
-    /// Saves or restores the members and their state.
-    fn archive_members(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        archive.small(&mut self.cohort)?;
-        archive.small(&mut self.measuring)?;
-        self.roster.archive(archive)?;
-        archive.small(&mut self.unauthenticated)?;
-        archive.small(&mut self.identities)?;
-        archive.small(&mut self.waiting)?;
-        archive.small(&mut self.newly_waiting)?;
-        archive.small(&mut self.gate)?;
-        archive.small(&mut self.next_turn)?;
-        archive.small(&mut self.joining)?;
-        archive.small(&mut self.finished)?;
-        archive.small(&mut self.busy)?;
-        archive.small(&mut self.short_since)?;
-        archive.small(&mut self.awaited_back)?;
-        archive.small(&mut self.lease_check)
-    }
-
-    /// Saves or restores the progress of the run.
-    fn archive_course(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        archive.small(&mut self.phase)?;
-        archive.small(&mut self.phase_since)?;
-        archive.small(&mut self.ledger)?;
-        archive.small(&mut self.samples)?;
-        archive.small(&mut self.training_since)?;
-        archive.small(&mut self.last_update)?;
-        archive.small(&mut self.last_evaluated)?;
-        archive.small(&mut self.evaluated)?;
-        archive.small(&mut self.pullers)?;
-        archive.small(&mut self.pushes)?;
-        archive.small(&mut self.released_by)?;
-        archive.small(&mut self.doubt)?;
-        archive.small(&mut self.end)?;
-        archive.small(&mut self.done)?;
-        let mut asked: Vec<ExactPoint> =
-            self.evaluating.iter().map(|asked| asked.point.into()).collect();
-        archive.small(&mut asked)?;
-        if archive.restores() {
-            let empty = |point| Evaluate { point: Point::from(point), parameters: Arc::default() };
-            self.evaluating = asked.into_iter().map(empty).collect();
-        }
-        let keys = self.keys.len() as usize;
-        for asked in &mut self.evaluating {
-            archive.shared_of("evaluated", &mut asked.parameters, keys)?;
-        }
-        Ok(())
     }
 }
 

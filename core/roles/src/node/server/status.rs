@@ -8,24 +8,24 @@ use core::time::Duration;
 use super::Server;
 use super::account::Account;
 use super::roster::{Presence, Slot};
-use crate::node::{Effect, Evaluated};
+use crate::node::Effect;
 use pstrain_compute::id::PeerId;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_policy::mode::Mode;
-use pstrain_wire::{LatestEvaluation, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+use pstrain_wire::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 
 impl Server {
     /// Returns the status of the job.
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
-        let members = self.roster.iter().map(|(worker, slot)| MemberStatus {
+        let members = self.members.roster.iter().map(|(worker, slot)| MemberStatus {
             worker,
             name: slot.name.clone(),
             state: self.state_of(worker, slot),
             since: now.since(slot.since),
             silent: now.since(slot.heard),
-            clock: self.cohort.clock(worker).unwrap_or(slot.clock),
+            clock: self.rounds.cohort.clock(worker).unwrap_or(slot.clock),
             batch: slot
                 .seat
                 .grants
@@ -42,24 +42,28 @@ impl Server {
                 .as_ref()
                 .filter(|_| slot.presence.is_alive())
                 .map(|(unreached, since)| (unreached.clone(), now.since(*since))),
-            reassigned: self.assigner.as_ref().map_or(0, |assigner| assigner.reassigned(worker)),
+            reassigned: self
+                .rounds
+                .assigner
+                .as_ref()
+                .map_or(0, |assigner| assigner.reassigned(worker)),
         });
         Status {
             job: self.job.name.clone(),
             consistency: self.mode_in_words(),
-            rule: self.mode.consistency.rule().into(),
+            rule: self.modes.current.consistency.rule().into(),
             lease: self.job.membership.lease,
             data_from: self.job.data.from,
             recipe: self.job.data.recipe.clone(),
-            ordered: self.ordered.as_ref().map(|ordered| ordered.mode.to_string()),
-            phase: self.phase,
+            ordered: self.modes.ordered.as_ref().map(|ordered| ordered.mode.to_string()),
+            phase: self.lifecycle.phase(),
             uptime: now.since(Time::ZERO),
             version: self.version(),
-            samples: self.samples,
+            samples: self.progress.samples,
             samples_wanted: self.samples_wanted(),
             epoch: self.point().epoch,
-            loss: Account::loss_of(self.roster.iter().map(|(_, slot)| &slot.account)),
-            evaluated: self.evaluated,
+            loss: Account::loss_of(self.members.roster.iter().map(|(_, slot)| &slot.account)),
+            evaluated: self.evaluations.latest,
             wait: self.wait(now),
             standby: None,
             leader: None,
@@ -71,27 +75,16 @@ impl Server {
 
     /// Returns the answer to a client's status request.
     pub(super) fn answer_status(&self, now: Time, peer: PeerId) -> Effect {
-        let links = self.roster.iter().map(|(_, slot)| slot.peer).collect();
+        let links = self.members.roster.iter().map(|(_, slot)| slot.peer).collect();
         Effect::SendStatus { peer, status: Box::new(self.status(now)), links }
-    }
-
-    /// Keeps the result of an evaluation for the status.
-    pub(super) fn note_evaluation(&mut self, Evaluated { point, evaluation }: &Evaluated) {
-        if evaluation.examples > 0 {
-            self.evaluated = Some(LatestEvaluation {
-                version: point.version,
-                accuracy: evaluation.accuracy(),
-                loss: evaluation.loss,
-            });
-        }
     }
 
     /// Describes the mode, with a prefix if `auto` has chosen it.
     pub(super) fn mode_in_words(&self) -> String {
-        let Some(auto) = &self.auto else { return self.mode.to_string() };
-        let windows = self.cohort.workers().map(|worker| auto.window(worker));
+        let Some(auto) = &self.modes.auto else { return self.modes.current.to_string() };
+        let windows = self.rounds.cohort.workers().map(|worker| auto.window(worker));
         let widest = windows.max().unwrap_or(1);
-        let mode = Mode { in_flight: Some(widest), ..self.mode };
+        let mode = Mode { in_flight: Some(widest), ..self.modes.current };
         alloc::format!("auto: {mode}")
     }
 
@@ -103,7 +96,7 @@ impl Server {
             _ if slot.peer.is_none() => MemberState::CutOff,
             Presence::Preparing => MemberState::Preparing,
             Presence::Ready if !slot.seat.grants.is_empty() => MemberState::Computing,
-            Presence::Ready if self.finished.contains(&worker) => MemberState::Finished,
+            Presence::Ready if self.members.finished.contains(&worker) => MemberState::Finished,
             Presence::Ready => MemberState::Waiting,
         }
     }
@@ -111,8 +104,8 @@ impl Server {
     /// Returns the first change that waits until no gradient is under way, and since when.
     fn pending_change(&self) -> Option<(WaitReason, Time)> {
         let changes = [
-            (WaitReason::Fence, self.ordered.as_ref().map(|ordered| ordered.since)),
-            (WaitReason::Push, self.pushes.since()),
+            (WaitReason::Fence, self.modes.ordered.as_ref().map(|ordered| ordered.since)),
+            (WaitReason::Push, self.clients.pushes.since()),
             (WaitReason::Keys, self.group.changes.since()),
         ];
         changes.into_iter().find_map(|(reason, since)| Some((reason, since?)))
@@ -123,7 +116,7 @@ impl Server {
     fn wait(&self, now: Time) -> Option<Wait> {
         let membership = self.job.membership;
         let which = |wanted: &dyn Fn(WorkerId, &Slot) -> bool| -> Vec<WorkerId> {
-            let all = self.roster.iter().filter(|(worker, slot)| wanted(*worker, slot));
+            let all = self.members.roster.iter().filter(|(worker, slot)| wanted(*worker, slot));
             all.map(|(worker, _)| worker).collect()
         };
         let wait = |reason, workers, since: Time, limit: Option<Duration>| Wait {
@@ -133,7 +126,7 @@ impl Server {
             left: limit.map(|limit| (since + limit).since(now)),
         };
         let absent = |worker: WorkerId, slot: &Slot| {
-            slot.presence != Presence::Ready && !self.finished.contains(&worker)
+            slot.presence != Presence::Ready && !self.members.finished.contains(&worker)
         };
         if let Some((server, since)) = self.group.first_away() {
             let limit = Some(self.due_back(since).since(since));
@@ -142,8 +135,8 @@ impl Server {
         if let Some((server, since)) = self.first_to_answer() {
             return Some(wait(WaitReason::Part(server), Vec::new(), since, None));
         }
-        if let Some((unreached, since)) = self.roster.first_unreached()
-            && self.phase != Phase::Ending
+        if let Some((unreached, since)) = self.members.roster.first_unreached()
+            && self.lifecycle.phase() != Phase::Ending
         {
             let server = unreached.server;
             let those = which(&|_, slot| {
@@ -152,17 +145,17 @@ impl Server {
             });
             return Some(wait(WaitReason::Unreached(server), those, since, None));
         }
-        match self.phase {
+        match self.lifecycle.phase() {
             Phase::Gathering => {
                 let limit = Some(membership.start_patience());
-                Some(wait(WaitReason::Workers, which(&absent), self.phase_since, limit))
+                Some(wait(WaitReason::Workers, which(&absent), self.lifecycle.since, limit))
             }
             Phase::Ending => {
                 let here = which(&|_, slot| slot.presence.is_alive());
-                Some(wait(WaitReason::Goodbyes, here, self.phase_since, Some(membership.lease)))
+                Some(wait(WaitReason::Goodbyes, here, self.lifecycle.since, Some(membership.lease)))
             }
             _ => {
-                if let Some(since) = self.short_since {
+                if let Some(since) = self.members.short_since {
                     let limit = Some(membership.patience());
                     return Some(wait(WaitReason::Workers, which(&absent), since, limit));
                 }
@@ -170,7 +163,7 @@ impl Server {
                     let busy = which(&|_, slot| !slot.seat.grants.is_empty());
                     return Some(wait(reason, busy, since, None));
                 }
-                if self.waiting.is_empty() && self.awaited_back.is_empty() {
+                if self.rounds.waiting.is_empty() && self.members.awaited_back.is_empty() {
                     return None;
                 }
                 // Workers that hold the others back: they owe a gradient and are not waiting
@@ -178,16 +171,20 @@ impl Server {
                 let members_owing = which(&|worker, slot| {
                     let is_gone = slot.presence != Presence::Ready;
                     // If no worker waits, the run waits only for departed workers to come back.
-                    let is_awaited = self.policy.awaits(&self.cohort, worker)
-                        && !self.waiting.is_empty()
+                    let is_awaited = self.rounds.policy.awaits(&self.rounds.cohort, worker)
+                        && !self.rounds.waiting.is_empty()
                         && !slot.seat.grants.is_empty();
-                    self.cohort.contains(worker)
-                        && !self.waiting.contains(worker)
+                    self.rounds.cohort.contains(worker)
+                        && !self.rounds.waiting.contains(worker)
                         && (is_gone || is_awaited)
                 });
-                let asked = self.waiting.iter().filter_map(|worker| self.roster.slot(worker));
+                let asked = self
+                    .rounds
+                    .waiting
+                    .iter()
+                    .filter_map(|worker| self.members.roster.slot(worker));
                 let since = asked.filter_map(|slot| slot.seat.asked).min();
-                let gone = self.awaited_back.first().map(|&(since, _)| since);
+                let gone = self.members.awaited_back.first().map(|&(since, _)| since);
                 let limit = gone.map(|_| membership.patience());
                 Some(wait(
                     WaitReason::Gradients,

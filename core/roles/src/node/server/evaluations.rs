@@ -1,0 +1,63 @@
+//! Evaluations of the parameters: requested from the driver, and the latest result.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use pstrain_compute::id::Version;
+use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_wire::LatestEvaluation;
+
+use crate::node::{Effect, Evaluate, Evaluated, ExactPoint, Outbox, Point};
+
+/// The evaluations of a run.
+#[derive(Debug, Default)]
+pub(super) struct Evaluations {
+    /// The latest version whose evaluation was requested or is being prepared.
+    pub(super) last: Option<Version>,
+    /// Evaluations that were requested and have not finished.
+    pub(super) requested: Vec<Evaluate>,
+    /// The latest result.
+    pub(super) latest: Option<LatestEvaluation>,
+}
+
+impl Evaluations {
+    /// Requests an evaluation from the driver.
+    pub(super) fn request(&mut self, evaluate: Evaluate, out: &mut Outbox) {
+        self.requested.push(evaluate.clone());
+        out.push(Effect::Evaluate(evaluate));
+    }
+
+    /// An evaluation has finished.
+    pub(super) fn finish(&mut self, evaluated: &Evaluated) {
+        let Evaluated { point, evaluation } = evaluated;
+        self.requested.retain(|requested| requested.point.version != point.version);
+        if evaluation.examples > 0 {
+            self.latest = Some(LatestEvaluation {
+                version: point.version,
+                accuracy: evaluation.accuracy(),
+                loss: evaluation.loss,
+            });
+        }
+    }
+
+    /// Saves or restores the state, for parameters of `keys` keys.
+    pub(super) fn archive(
+        &mut self,
+        archive: &mut Archive<'_>,
+        keys: usize,
+    ) -> Result<(), SavedError> {
+        archive.small(&mut self.last)?;
+        archive.small(&mut self.latest)?;
+        let mut points: Vec<ExactPoint> =
+            self.requested.iter().map(|requested| requested.point.into()).collect();
+        archive.small(&mut points)?;
+        if archive.restores() {
+            let empty = |point| Evaluate { point: Point::from(point), parameters: Arc::default() };
+            self.requested = points.into_iter().map(empty).collect();
+        }
+        for requested in &mut self.requested {
+            archive.shared_of("evaluated", &mut requested.parameters, keys)?;
+        }
+        Ok(())
+    }
+}

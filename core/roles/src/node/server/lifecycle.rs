@@ -1,0 +1,76 @@
+//! The phases of a run, from gathering workers to the last goodbye.
+
+use serde::{Deserialize, Serialize};
+
+use pstrain_compute::time::Time;
+use pstrain_wire::Phase;
+use pstrain_wire::worker::EndReason;
+
+/// The phase of a run, and its end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Lifecycle {
+    stage: Stage,
+    /// When the phase began; if the driver overslept in the last phase, when it woke up.
+    pub(super) since: Time,
+    /// The node has finished: it has told its driver so.
+    done: bool,
+}
+
+/// A phase, with the reason if it is the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    Gathering,
+    Training,
+    Draining,
+    Ending(EndReason),
+}
+
+impl Lifecycle {
+    /// A run that gathers its workers.
+    pub(super) const fn new() -> Self {
+        Self { stage: Stage::Gathering, since: Time::ZERO, done: false }
+    }
+
+    pub(super) const fn phase(&self) -> Phase {
+        match self.stage {
+            Stage::Gathering => Phase::Gathering,
+            Stage::Training => Phase::Training,
+            Stage::Draining => Phase::Draining,
+            Stage::Ending(_) => Phase::Ending,
+        }
+    }
+
+    /// Why the run has ended, if it has.
+    pub(super) const fn end(&self) -> Option<EndReason> {
+        match self.stage {
+            Stage::Ending(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn is_done(&self) -> bool {
+        self.done
+    }
+
+    pub(super) const fn train(&mut self, now: Time) {
+        (self.stage, self.since) = (Stage::Training, now);
+    }
+
+    pub(super) const fn drain(&mut self, now: Time) {
+        (self.stage, self.since) = (Stage::Draining, now);
+    }
+
+    pub(super) const fn end_with(&mut self, reason: EndReason, now: Time) {
+        (self.stage, self.since) = (Stage::Ending(reason), now);
+    }
+
+    /// Gives a run that has ended another reason: part of its result is missing.
+    pub(super) const fn amend(&mut self, reason: EndReason) {
+        debug_assert!(self.end().is_some(), "only a run that has ended has a reason to amend");
+        self.stage = Stage::Ending(reason);
+    }
+
+    pub(super) const fn finish(&mut self) {
+        self.done = true;
+    }
+}
