@@ -9,7 +9,7 @@ mod contributions;
 mod lists;
 mod rebalance;
 mod relay;
-mod two_phase;
+mod update;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -21,7 +21,7 @@ use contributions::{Contributions, HeldGradient};
 use lists::Lists;
 pub use rebalance::{IncomingKeys, Part, PartError};
 use relay::Relay;
-use two_phase::PendingUpdate;
+use update::PendingUpdate;
 
 use pstrain_compute::filter::{Encoded, PullFilter};
 use pstrain_compute::id::{Clock, Version, WorkerId};

@@ -14,20 +14,17 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Server;
 use super::rebalance::Changes;
 use crate::node::vote::Ballot;
-use crate::node::{Effect, Evaluate, ExactPoint, Outbox, Point};
-use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
+use crate::node::{Effect, ExactPoint, Outbox, Point};
+use pstrain_compute::id::{PeerId, ServerId, Version};
 use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::auto::Kept;
-use pstrain_policy::rules::Closing;
-use pstrain_wire::decision::{Contribution, Decision};
+use pstrain_wire::decision::Decision;
 use pstrain_wire::group::{Decisions, MOST_DECISION_BYTES, MOST_DECISIONS, Slice};
 use pstrain_wire::holders::Holders;
-use pstrain_wire::worker::Push;
 use pstrain_wire::{Message, ServerStatus, Successor};
 
 /// The other servers, and the decisions that they have to follow.
@@ -76,14 +73,14 @@ pub(super) struct Other {
 /// Parameters that the servers are sending, for an evaluation or for a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shown {
-    point: ExactPoint,
+    pub(super) point: ExactPoint,
     /// True if they are for an evaluation; otherwise a client wants them.
-    evaluates: bool,
+    pub(super) evaluates: bool,
     /// Their keys: all keys for an evaluation.
-    keys: KeyRange,
+    pub(super) keys: KeyRange,
     #[serde(skip)]
-    values: Vec<f32>,
-    came: BTreeSet<ServerId>,
+    pub(super) values: Vec<f32>,
+    pub(super) came: BTreeSet<ServerId>,
 }
 
 /// Parameters that have arrived from all servers.
@@ -414,86 +411,5 @@ impl Group {
         for other in self.others.iter_mut().filter(|other| other.peer.is_some()) {
             other.heard = now;
         }
-    }
-}
-
-/// Operations on the parameters: each is applied to this server's store and recorded as a decision
-/// for the other servers, so that all stores go through the same sequence.
-impl Server {
-    pub(super) fn forget(&mut self, worker: WorkerId) {
-        self.store.forget(worker);
-        self.group.tell(|| Decision::Forget { worker });
-    }
-
-    pub(super) fn set_rows(&mut self, worker: WorkerId, rows: u64) {
-        self.store.set_rows(worker, rows);
-        self.group.tell(|| Decision::Rows { worker, rows });
-    }
-
-    pub(super) fn gather(&mut self, contribution: Contribution, push: Push, factor: Option<f32>) {
-        self.store.gather(contribution, push, factor);
-        self.group.tell(|| Decision::Gather { contribution, factor });
-    }
-
-    pub(super) fn merge(&mut self) {
-        let version = self.version();
-        self.store.merge(version);
-        self.group.tell(|| Decision::Merge { version });
-    }
-
-    pub(super) fn discard(&mut self) {
-        self.store.discard();
-        self.group.tell(|| Decision::Discard);
-    }
-
-    pub(super) fn tell_close(&mut self, closing: Closing, weights: Option<&[f32]>) {
-        let (oldest, version) = (self.rounds.cohort.oldest(), self.rounds.cohort.version());
-        self.group.tell(|| Decision::Close {
-            closing,
-            oldest,
-            version,
-            weights: weights.map(<[f32]>::to_vec),
-        });
-    }
-
-    /// Requests an evaluation of the current parameters, once they have arrived from all servers.
-    pub(super) fn show(&mut self, point: Point, out: &mut Outbox) {
-        let own = self.store.parameters();
-        if self.group.is_alone() {
-            return self.evaluations.request(Evaluate { point, parameters: own.clone() }, out);
-        }
-        if let Some(parameters) = self.group.whole(point.version).cloned() {
-            return self.evaluations.request(Evaluate { point, parameters }, out);
-        }
-        self.collect(point, self.keys, true);
-    }
-
-    /// Collects the current parameters of `keys` from all servers that hold some of them: all keys
-    /// for an evaluation, any range for a client.
-    pub(super) fn collect(&mut self, point: Point, keys: KeyRange, evaluates: bool) {
-        let version = point.version;
-        let (mut keys, mut evaluates) = (keys, evaluates);
-        if let Some(shown) = self.group.shown.get_mut(&version) {
-            shown.evaluates |= evaluates;
-            if shown.keys.contains(keys) {
-                return;
-            }
-            // The whole range is requested again, at the same version: the version is still
-            // current.
-            (keys, evaluates) = (keys.hull(shown.keys), shown.evaluates);
-        }
-        let mut values = alloc::vec![0.0; keys.len() as usize];
-        // A snapshot of this server's part: the decision asks the others for the same version.
-        let own = self.store.keys();
-        if let Some(part) = own.overlap(keys)
-            && let Some((to, from)) = part.within(keys).zip(part.within(own))
-            && let Some((to, from)) = values.get_mut(to).zip(self.store.parameters().get(from))
-        {
-            to.copy_from_slice(from);
-        }
-        let came = BTreeSet::new();
-        let shown = Shown { point: point.into(), evaluates, keys, values, came };
-        self.group.shown.insert(version, shown);
-        self.group.tell(|| Decision::Show { version, keys });
     }
 }

@@ -1,11 +1,9 @@
 //! Pulls and pushes: checked, decided exactly once, answered.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Server;
 use super::arriving::Elsewhere;
-use super::roster::Grant;
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::decided::{Decided, DropReason};
 use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
@@ -15,7 +13,7 @@ use pstrain_policy::consistency::Admission;
 use pstrain_policy::work::Timed;
 use pstrain_wire::decision::{Contribution, Decision};
 use pstrain_wire::group::Fault;
-use pstrain_wire::worker::{ParametersHeader, Pull, Push, PushHeader};
+use pstrain_wire::worker::{Pull, Push, PushHeader};
 use pstrain_wire::{Message, Phase, Refusal};
 
 impl Server {
@@ -64,94 +62,6 @@ impl Server {
         if is_unsure && slot.seat.grants.back().is_some_and(|last| last.sequence > known) {
             self.grant_again(now, peer, worker, out);
         }
-    }
-
-    /// Records that `worker` wants parameters.
-    pub(super) fn ask(&mut self, now: Time, worker: WorkerId) {
-        if let Some(slot) = self.members.roster.slot_mut(worker).filter(|slot| !slot.seat.remapping)
-        {
-            if slot.seat.asked.is_none() {
-                slot.seat.asked = Some(now);
-                slot.since = now;
-            }
-            self.rounds.waiting.insert(worker);
-            self.rounds.newly_waiting.push(worker);
-        }
-    }
-
-    /// Answers a worker that did not receive the answer: the same grants, with the current
-    /// parameters.
-    pub(super) fn grant_again(
-        &mut self,
-        now: Time,
-        peer: PeerId,
-        worker: WorkerId,
-        out: &mut Outbox,
-    ) {
-        if self.is_measuring() {
-            return self.grant_later(peer, worker);
-        }
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
-        let Some(first) = slot.seat.grants.front_mut() else { return };
-        first.at = now;
-        let sequence = first.sequence;
-        out.push(Effect::Report(Event::Repeated { worker, sequence }));
-        self.send_parameters(peer, worker, sequence, out);
-    }
-
-    /// Sends the current parameters with the grants of `worker` from `first` on.
-    pub(super) fn send_parameters(
-        &mut self,
-        peer: PeerId,
-        worker: WorkerId,
-        first: Sequence,
-        out: &mut Outbox,
-    ) {
-        let version = self.version();
-        self.store.gave(worker, version);
-        // A worker that has not declared its working set is not among the waiting ones.
-        let Some(answer) = self.store.answer(worker) else { return };
-        let keys = answer.place;
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
-        let seat = &mut slot.seat;
-        seat.given = version;
-        let decided = seat.decided;
-        let mut run: Option<ParametersHeader> = None;
-        let (tells, mut headers) = (!self.group.is_alone(), Vec::new());
-        let mut send = |header| {
-            if tells {
-                headers.push(header);
-            }
-            let parameters = answer.message(header);
-            out.push(Effect::Report(Event::Given { worker, bytes: parameters.bytes() }));
-            out.push(Effect::Send(peer, Message::Parameters(parameters)));
-        };
-        let mut next = None;
-        for grant in seat.grants.iter_mut().filter(|grant| grant.sequence >= first) {
-            if let Some(task) = self
-                .rounds
-                .assigner
-                .as_mut()
-                .and_then(|assigner| assigner.renew(worker, grant.task, version))
-            {
-                grant.task = task;
-                grant.renewed = true;
-            }
-            let Grant { sequence, task, .. } = *grant;
-            match &mut run {
-                // One message grants a run of consecutive tasks.
-                Some(run) if next == Some(task) => run.ahead += 1,
-                _ => {
-                    let header =
-                        ParametersHeader { version, keys, sequence, task, ahead: 0, decided };
-                    run.replace(header).into_iter().for_each(&mut send);
-                }
-            }
-            next = Some(self.job.following(task));
-        }
-        run.into_iter().for_each(send);
-        // In one stream with the updates, so that every server sends its part of this version.
-        self.group.tell(|| Decision::Give { worker, headers });
     }
 
     pub(super) fn on_push(

@@ -1,4 +1,4 @@
-//! Two-phase update: measure sums over all keys (norms, distances), then apply.
+//! Updates: in one phase, or in two if sums over all keys (norms, distances) must be measured first.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
