@@ -1,4 +1,4 @@
-//! Updates: in one phase, or in two if sums over all keys (norms, distances) must be measured first.
+//! Updates: in one phase, or in two if sums over all keys (norms, distances) are measured first.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

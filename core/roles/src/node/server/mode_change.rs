@@ -297,8 +297,6 @@ impl Server {
         if let Some(from) = restore {
             self.go_back(from, out);
         }
-        // A restore has made a new version.
-        let version = self.version();
         // After `go_back`, which takes the earlier parameters from the measurements.
         if !keeps_looks {
             self.store.forget_looks();
