@@ -42,7 +42,7 @@ pub use raw::{RawPeer, Received, hello};
 pub use real_data::real_data;
 pub use reference::sequential_bsp;
 pub use replicas::{
-    Disturbances, PushOutcome, Rank, Replaced, Replicated, run_moving, run_replicated,
+    Disturbances, Rank, Replaced, ReplicaFault, Replicated, run_moving, run_replicated,
 };
 pub use seeds::{Ran, for_seeds};
 pub use simulated::{Arrival, Simulated, VirtualRun};

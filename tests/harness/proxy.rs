@@ -54,11 +54,11 @@ pub enum Disturbance {
 }
 
 /// The pending disturbance of a connection, and the bytes until then, both ways together.
-type PushOutcome = Arc<Mutex<Option<(u64, Disturbance)>>>;
+type PendingDisturbance = Arc<Mutex<Option<(u64, Disturbance)>>>;
 
 /// Disturbs the bytes of a connection if it is time to. Returns true if the connection must be cut
 /// after them.
-fn befall(fate: &PushOutcome, bytes: &mut Vec<u8>, shared: &Shared) -> bool {
+fn befall(fate: &PendingDisturbance, bytes: &mut Vec<u8>, shared: &Shared) -> bool {
     let mut fate = fate.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((after, how)) = &mut *fate else { return false };
     let here = bytes.len() as u64;
@@ -220,7 +220,7 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: &str) {
 }
 
 /// Carries bytes in one direction until the end, or until the connection is cut.
-fn pump(shared: &Shared, fate: &PushOutcome, mut from: TcpStream, mut to: TcpStream) {
+fn pump(shared: &Shared, fate: &PendingDisturbance, mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         shared.pass();

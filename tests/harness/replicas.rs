@@ -92,6 +92,8 @@ pub struct Replicated {
     pub bare: u64,
     /// Gradients that a standby was sent, combined or as they came.
     pub replicated: u64,
+    /// Version and gradients applied when a standby joined the coordinator last.
+    pub joined_at: (u64, u64),
     /// Primaries that died when workers were bound to them and the standby was back.
     pub returns: u64,
     /// Joins and leaves of servers, as the leader reported.
@@ -104,7 +106,7 @@ pub struct Replicated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
     /// The fault.
-    pub fate: PushOutcome,
+    pub fate: ReplicaFault,
     /// True if it was the coordinator.
     pub coordinated: bool,
     /// Time from the fault until another replica led.
@@ -117,7 +119,7 @@ pub struct Replaced {
 
 /// The fault that hits a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PushOutcome {
+pub enum ReplicaFault {
     /// Its process is killed.
     Killed,
     /// Its process is stopped.
@@ -234,7 +236,7 @@ struct Lab {
 #[derive(Clone, Copy, Debug)]
 struct Fallen {
     server: u32,
-    fate: PushOutcome,
+    fate: ReplicaFault,
     at: Time,
     /// True if another replica leads.
     replaced: bool,
@@ -309,6 +311,7 @@ impl Lab {
                 replicate,
                 bare: 0,
                 replicated: 0,
+                joined_at: (0, 0),
                 returns: 0,
                 moves: 0,
                 replaced: Vec::new(),
@@ -411,9 +414,12 @@ impl Lab {
         self.spawn(Machine::Worker(Worker::new(config)));
     }
 
-    /// Starts a standby for each server that has a leader but no standby.
+    /// Starts a standby for each server that has a leader but no standby. One that restarts at once
+    /// is not replaced.
     fn new_standby(&mut self) {
-        for server in 0..self.servers {
+        let restarts = |it: &Happening| matches!(it, Happening::Resume(_));
+        let waits = self.blinks && self.happenings.values().any(restarts);
+        for server in (0..self.servers).filter(|_| !waits) {
             let running: Vec<usize> = self.replicas_of(server).collect();
             if let &[leader] = &running[..]
                 && self.leads(leader)

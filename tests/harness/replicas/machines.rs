@@ -10,7 +10,7 @@ use pstrain_wire::Message;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::replica::{EntryKind, Stage, Vote};
 
-use super::{Fallen, Happening, Lab, Machine, Process, PushOutcome, Rank, SERVERS};
+use super::{Fallen, Happening, Lab, Machine, Process, Rank, ReplicaFault, SERVERS};
 
 /// An item that travels on a connection.
 #[derive(Debug)]
@@ -180,12 +180,12 @@ impl Lab {
         self.settles_until = self.now + long + lease * (2 * self.servers);
         let what = self.rng.below(5);
         let fate = [
-            Some(PushOutcome::Killed),
-            Some(PushOutcome::Killed),
-            Some(PushOutcome::Stopped),
+            Some(ReplicaFault::Killed),
+            Some(ReplicaFault::Killed),
+            Some(ReplicaFault::Stopped),
             None,
         ];
-        let fate = fate.get(what as usize).copied().unwrap_or(Some(PushOutcome::CutOff));
+        let fate = fate.get(what as usize).copied().unwrap_or(Some(ReplicaFault::CutOff));
         let (at, replaced) = (self.now, false);
         let fate = fate.filter(|_| self.leads(victim));
         self.fallen = fate.map(|fate| Fallen { server, fate, at, replaced });

@@ -38,8 +38,11 @@ impl Lab {
     pub(super) fn report(&mut self, process: usize, event: &Event) {
         match event {
             Event::StandbyJoined { .. } => {
-                if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {
+                if let Machine::Replica { node, paired, .. } = &mut *self.processes[process].node {
                     *paired = true;
+                    if let Some(server) = node.server() {
+                        self.result.joined_at = (server.version().0, server.ledger().applied);
+                    }
                 }
                 if self.leads(process) {
                     // A worker that has not heard of the standby yet could not find it.

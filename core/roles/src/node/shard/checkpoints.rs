@@ -3,13 +3,14 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::{Following, Shard};
 use crate::node::{Checkpoint, Effect, NodeError, Outbox};
 use pstrain_compute::id::CheckpointId;
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
-use pstrain_wire::checkpoint::{GoBack, OnDisk, Written};
+use pstrain_wire::checkpoint::{GoBack, MOST_CHECKPOINTS, OnDisk, Written};
 
 impl Shard {
     /// Enables checkpoints; `on_disk` lists those of an earlier process, none if the shard is new.
@@ -42,6 +43,10 @@ impl Shard {
         let Some(Following { run, .. }) = self.following else { return };
         let Some(on_disk) = &mut self.on_disk else { return };
         let Some(origin) = on_disk.origin else { return };
+        // A coordinator that goes back after each checkpoint never says that an older one can go.
+        let mut numbers: Vec<u64> = on_disk.checkpoints.iter().map(|it| it.number).collect();
+        numbers.sort_unstable_by(|one, other| other.cmp(one));
+        let oldest = numbers.get(MOST_CHECKPOINTS - 2).map_or(oldest, |last| oldest.max(*last));
         on_disk.checkpoints.retain(|it| it.number >= oldest);
         let (oldest, saved) = (Some(oldest), self.save());
         let checkpoint = Checkpoint { number, run, origin, oldest, saved };
