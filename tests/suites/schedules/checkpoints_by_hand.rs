@@ -6,16 +6,19 @@
 use std::time::Duration;
 
 use pstrain_compute::id::{CheckpointId, Incarnation, PeerId, ServerId, WorkerId};
+use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Durable as _, Effect, Event, Input, Node, NodeError, Outbox, Server};
+use pstrain_roles::node::{
+    Durable as _, Effect, Event, Input, Node, NodeError, Outbox, Server, Shard, ShardConfig,
+};
 use pstrain_tests::Toy;
-use pstrain_wire::checkpoint::{OnDisk, Written};
+use pstrain_wire::checkpoint::{MOST_CHECKPOINTS, OnDisk, Written};
 use pstrain_wire::decision::Decision;
-use pstrain_wire::group::{Enlist, Place};
+use pstrain_wire::group::{Decisions, Enlist, Enlisted, Place};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::range::PullRange;
 use pstrain_wire::worker::{EndReason, Heartbeat};
-use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal};
+use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal, job_digest};
 
 use super::by_hand::{Hand, RUN, resume, sent};
 
@@ -294,5 +297,38 @@ fn a_run_that_never_began_reports_the_missing_server_and_may_resume_with_it() {
         assert_eq!(ended(&out), Some(reason));
         // A stored end is final, so it is not stored while a server is missing.
         assert_eq!(taken(&out).is_some(), !is_away, "{out:?}");
+    }
+}
+
+#[test]
+fn a_shard_whose_coordinator_never_drops_a_checkpoint_keeps_as_many_as_it_may_announce() {
+    let mut job = Toy::new(1, 8).job;
+    job.servers = 2;
+    let config = ShardConfig {
+        place: Place::First { server: OTHER, servers: 2 },
+        address: "here".into(),
+        lease: job.membership.lease,
+        stream: Stream::new(1),
+    };
+    let mut shard = Hand::new(Shard::new(config).with_checkpoints(OnDisk::default()));
+    let coordinator = PeerId(1);
+    shard.give(Input::Dialled(coordinator, Identity::Anyone));
+    let (digest, origin) = (job_digest(&job), Some(RUN));
+    let enlisted = Enlisted { run: RUN, server: OTHER, job, digest, standby: None, origin };
+    shard.tell(coordinator, Message::Enlisted(Box::new(enlisted)));
+    for number in 1..=40 {
+        let decisions = vec![Decision::Checkpoint { number, oldest: 0 }];
+        let decisions = Decisions { first: number - 1, decisions };
+        let out = shard.tell(coordinator, Message::Decisions(decisions));
+        let oldest = out.iter().find_map(|effect| match effect {
+            Effect::Checkpoint(checkpoint) => checkpoint.oldest,
+            _ => None,
+        });
+        // The files of dropped checkpoints go, too.
+        assert_eq!(oldest, Some((number + 1).saturating_sub(MOST_CHECKPOINTS as u64)));
+        shard.give(Input::Written(number));
+        let kept = &shard.node.on_disk().unwrap().checkpoints;
+        assert_eq!(kept.len() as u64, number.min(MOST_CHECKPOINTS as u64));
+        assert_eq!(kept.last().unwrap().number, number);
     }
 }
