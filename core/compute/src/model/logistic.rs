@@ -4,14 +4,83 @@
 //! loss is `ln(1 + exp(-margin))`. Sums run in the order of entries and of rows; `exp` and `ln`
 //! come from `libm`.
 
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::examples::{Examples, Row};
+use super::{MOST_PARAMETERS, ModelError, Objective, SparseObjective, Workspace};
+use crate::examples::{Examples, Row, Shape};
+use crate::params::Layout;
+
+/// Logistic regression. Its only tensor is the weight of a PyTorch `Linear` without bias.
+#[derive(Debug)]
+pub(super) struct Logistic {
+    layout: Layout,
+}
+
+impl Logistic {
+    pub(super) fn new(shape: Shape) -> Result<Self, ModelError> {
+        if !shape.is_sparse() || shape.classes != 2 {
+            return Err(ModelError::NotSparse { classes: shape.classes });
+        }
+        let parameters = u64::from(shape.inputs);
+        if parameters > MOST_PARAMETERS {
+            return Err(ModelError::TooManyParameters { layer: 0, parameters });
+        }
+        let mut layout = Layout::new();
+        layout.push("0.weight".into(), vec![shape.inputs as usize, 1]);
+        Ok(Self { layout })
+    }
+}
+
+impl Objective for Logistic {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn add_gradient(
+        &self,
+        keys: Range<usize>,
+        params: &[f32],
+        (examples, rows): (&Examples, &[u32]),
+        gradient: &mut [f32],
+        _: &mut Workspace,
+    ) -> f64 {
+        self::gradient(params, examples, rows, &keys, gradient)
+    }
+
+    fn log_probabilities(
+        &self,
+        params: &[f32],
+        (examples, rows): (&Examples, Range<usize>),
+        out: &mut [f32],
+        _: &mut Workspace,
+    ) {
+        log_probabilities(params, examples, rows, out);
+    }
+
+    fn sparse(&self) -> Option<&dyn SparseObjective> {
+        Some(self)
+    }
+}
+
+impl SparseObjective for Logistic {
+    fn over(&self, shape: Shape) -> Result<Arc<dyn Objective>, ModelError> {
+        Ok(Arc::new(Self::new(shape)?))
+    }
+
+    fn loss(&self, params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32) {
+        loss(params, row, scale)
+    }
+
+    fn curvature(&self, parts: &[Examples]) -> Vec<f32> {
+        curvature(parts, self.layout.len())
+    }
+}
 
 /// Adds the mean gradient over `rows` at `keys` to `gradient`, and returns the sum of the losses.
-pub(super) fn gradient(
+fn gradient(
     params: &[f32],
     examples: &Examples,
     rows: &[u32],
@@ -39,9 +108,8 @@ pub(super) fn gradient(
     loss
 }
 
-/// Returns the loss of a row, and its derivative with respect to the row's product with the
-/// parameters, times `scale`.
-pub(super) fn loss(params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32) {
+/// See [`SparseObjective::loss`].
+fn loss(params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32) {
     let sign = sign(row);
     let margin = sign * product(params, row);
     // One exponential for both: -y / (1 + exp(margin)) is -y exp(-margin) / (1 + exp(-margin)).
@@ -53,7 +121,7 @@ pub(super) fn loss(params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32) {
 /// Returns for each key an upper bound of the second derivative of the mean loss over all
 /// `examples`: a quarter of the mean squared entry, since the second derivative with respect to the
 /// margin is at most 1/4.
-pub(super) fn curvature(examples: &[Examples], keys: usize) -> Vec<f32> {
+fn curvature(examples: &[Examples], keys: usize) -> Vec<f32> {
     let mut sums = vec![0.0_f64; keys];
     for row in examples.iter().flat_map(|part| (0..part.len()).map(|row| part.row(row))) {
         for (&column, &value) in row.columns.iter().zip(row.values) {
@@ -65,12 +133,7 @@ pub(super) fn curvature(examples: &[Examples], keys: usize) -> Vec<f32> {
 }
 
 /// Writes the log-probabilities of both classes.
-pub(super) fn log_probabilities(
-    params: &[f32],
-    examples: &Examples,
-    rows: Range<usize>,
-    out: &mut [f32],
-) {
+fn log_probabilities(params: &[f32], examples: &Examples, rows: Range<usize>, out: &mut [f32]) {
     for (row, out) in rows.zip(out.as_chunks_mut::<2>().0) {
         let product = product(params, examples.row(row));
         let small = libm::exp(-libm::fabs(product));
@@ -101,8 +164,7 @@ mod tests {
     use alloc::string::ToString;
 
     use super::*;
-    use crate::examples::Shape;
-    use crate::model::{Model, ModelSpec, Workspace};
+    use crate::model::{Model, ModelSpec};
 
     fn examples() -> Examples {
         let mut examples = Examples::new(Shape::sparse(6, 2));

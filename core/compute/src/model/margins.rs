@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Model, logistic};
+use super::SparseObjective;
 use crate::examples::Examples;
 
 /// The entries of sparse rows by column, and the cached loss and slope of each row at the last
@@ -13,7 +13,7 @@ use crate::examples::Examples;
 ///
 /// The cost of a gradient at some keys is proportional to the entries of these keys and to the rows
 /// that have an entry at a changed parameter, plus one comparison per parameter and one addition
-/// per row. A cached value equals a freshly computed one, so gradients match [`Model::gradient_at`]
+/// per row. A cached value equals a freshly computed one, so gradients match [`Model::gradient_at`](super::Model::gradient_at)
 /// bit for bit, regardless of earlier calls.
 #[derive(Clone, Debug)]
 pub struct Margins {
@@ -96,42 +96,35 @@ impl Margins {
     }
 }
 
-impl Model {
-    /// Computes [`Self::gradient_at`] for all rows of `examples`, in their order. `margins` must
-    /// belong to these examples.
-    ///
-    /// # Panics
-    /// As [`Self::gradient_at`] does, and if the model is not a logistic regression or `margins`
-    /// belong to other examples.
-    pub fn gradient_by_margins(
-        &self,
+impl Margins {
+    /// Writes the gradient of the mean loss over all rows of `examples` at `keys` into `gradient`,
+    /// and returns the mean loss.
+    pub(super) fn gradient(
+        &mut self,
+        objective: &dyn SparseObjective,
         keys: Range<usize>,
         params: &[f32],
-        (examples, margins): (&Examples, &mut Margins),
+        examples: &Examples,
         gradient: &mut [f32],
     ) -> f32 {
-        self.check(params, examples);
-        assert!(self.is_logistic, "margins are of logistic regression");
-        assert_eq!(gradient.len(), self.parameters(), "length of the gradient");
-        assert_eq!(margins.params.len(), self.parameters(), "columns of the margins");
-        assert_eq!(margins.losses.len(), examples.len(), "rows of the margins");
-        margins.go_to(params);
+        assert_eq!(self.params.len(), params.len(), "columns of the margins");
+        assert_eq!(self.losses.len(), examples.len(), "rows of the margins");
+        self.go_to(params);
         let scale = 1.0 / examples.len() as f64;
         let mut loss = 0.0;
         for row in 0..examples.len() {
-            if core::mem::take(&mut margins.stale[row]) {
-                let (of_row, slope) = logistic::loss(params, examples.row(row), scale);
-                (margins.losses[row], margins.slopes[row]) = (of_row, slope);
+            if core::mem::take(&mut self.stale[row]) {
+                let (of_row, slope) = objective.loss(params, examples.row(row), scale);
+                (self.losses[row], self.slopes[row]) = (of_row, slope);
             }
-            loss += margins.losses[row];
+            loss += self.losses[row];
         }
-        gradient.fill(0.0);
-        // The rows of a column ascend, as in `gradient_at`, so that sums have the same bits.
+        // The rows of a column ascend, as in `Model::gradient_at`, so that sums have the same bits.
         for key in keys {
-            let entries = margins.column(key);
-            let entries = margins.rows[entries.clone()].iter().zip(&margins.values[entries]);
+            let entries = self.column(key);
+            let entries = self.rows[entries.clone()].iter().zip(&self.values[entries]);
             gradient[key] =
-                entries.fold(0.0, |sum, (row, value)| sum + margins.slopes[*row as usize] * value);
+                entries.fold(0.0, |sum, (row, value)| sum + self.slopes[*row as usize] * value);
         }
         if examples.is_empty() { 0.0 } else { (loss / examples.len() as f64) as f32 }
     }
@@ -143,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::examples::Shape;
-    use crate::model::{ModelSpec, Workspace};
+    use crate::model::{Model, ModelSpec, Workspace};
 
     const COLUMNS: u32 = 12;
 

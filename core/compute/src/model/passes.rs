@@ -5,8 +5,9 @@ use core::ops::Range;
 use bytemuck::cast_slice;
 
 use super::kernels::{self, Memory, Weights};
+use super::network::{Linear, Network};
 use super::workspace::Workspace;
-use super::{Activation, Layer, Model, loss};
+use super::{Activation, loss};
 use crate::examples::Examples;
 use crate::simd::{Simd, Work};
 
@@ -17,7 +18,7 @@ const BLOCK: usize = 64;
 /// Adds the gradient of the mean loss over `rows` to `gradient`; the output is the sum of the
 /// losses.
 pub(super) struct Gradient<'a> {
-    pub(super) model: &'a Model,
+    pub(super) network: &'a Network,
     pub(super) params: &'a [f32],
     pub(super) examples: &'a Examples,
     pub(super) rows: &'a [u32],
@@ -30,13 +31,13 @@ impl Work for Gradient<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> f64 {
-        let Self { model, params, examples, rows, gradient, workspace } = self;
+        let Self { network, params, examples, rows, gradient, workspace } = self;
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;
         for block in rows.chunks(BLOCK) {
             workspace.gather(examples, block.iter().map(|&row| row as usize));
-            model.forward(simd, params, workspace);
-            loss += model.backward(simd, params, scale, gradient, workspace);
+            network.forward(simd, params, workspace);
+            loss += network.backward(simd, params, scale, gradient, workspace);
         }
         loss
     }
@@ -44,7 +45,7 @@ impl Work for Gradient<'_> {
 
 /// Writes the log-probabilities of the classes for `rows` to `out`.
 pub(super) struct Evaluate<'a> {
-    pub(super) model: &'a Model,
+    pub(super) network: &'a Network,
     pub(super) params: &'a [f32],
     pub(super) examples: &'a Examples,
     pub(super) rows: Range<usize>,
@@ -57,13 +58,13 @@ impl Work for Evaluate<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { model, params, examples, rows, out, workspace } = self;
-        let classes = model.shape.classes as usize;
+        let Self { network, params, examples, rows, out, workspace } = self;
+        let classes = network.shape.classes as usize;
         for (block, out) in out.chunks_mut(BLOCK * classes).enumerate() {
             let begin = rows.start + block * BLOCK;
             workspace.gather(examples, begin..begin + out.len() / classes);
-            model.forward(simd, params, workspace);
-            if let Some(logits) = workspace.outputs.get_mut(model.layers.len() - 1) {
+            network.forward(simd, params, workspace);
+            if let Some(logits) = workspace.outputs.get_mut(network.layers.len() - 1) {
                 let strips = classes.div_ceil(S::LANES);
                 let logits = logits.write(workspace.samples.len() * strips);
                 loss::log_softmax(simd, (logits, strips), classes, out);
@@ -72,7 +73,7 @@ impl Work for Evaluate<'_> {
     }
 }
 
-impl Model {
+impl Network {
     /// Runs the gathered block through all layers; the last output is the logits.
     #[inline(always)]
     fn forward<S: Simd>(&self, simd: S, params: &[f32], workspace: &mut Workspace) {
@@ -155,7 +156,7 @@ impl Model {
             kernels::outer(simd, weight, layer.outputs, rows, (delta, strips));
             let back: &mut [S::V] = next.write(samples * before);
             back.fill(simd.splat(0.0));
-            let Layer { inputs, outputs, .. } = *layer;
+            let Linear { inputs, outputs, .. } = *layer;
             let values = &params[layer.weight.start..];
             let weights = Weights { values, inputs, outputs, transposed: true };
             let delta = (cast_slice(delta), strips * S::LANES);

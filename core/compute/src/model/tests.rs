@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 
 use nalgebra::DMatrix;
 
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+use super::passes::Gradient;
 use super::*;
 use crate::rng::Random;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
@@ -374,18 +376,19 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
         (&[300], Shape { inputs: 600, dense: 0, hot: 3, classes: 2 }),
     ] {
         for activation in [Activation::Relu, Activation::Tanh] {
-            let model = Model::new(&mlp(hidden, activation), shape).unwrap();
-            let params = model.initial(Stream::new(5));
+            let network = Network::new(shape, hidden, activation).unwrap();
+            let params = network.initial(Stream::new(5));
             let examples = random_examples(shape, 150, 3);
             let rows: Vec<u32> = (0..150).collect();
             for count in [1, 7, 64, 150] {
                 let found: Vec<_> = simd::all()
                     .map(|registers| {
                         let workspace = &mut Workspace::new();
-                        let (model, examples, rows) = (&model, &examples, &rows[..count]);
-                        let mut out = vec![0.0; model.parameters()];
+                        let (network, examples, rows) = (&network, &examples, &rows[..count]);
+                        let mut out = vec![0.0; params.len()];
                         let (params, gradient) = (&params, &mut out);
-                        let step = Gradient { model, params, examples, rows, gradient, workspace };
+                        let step =
+                            Gradient { network, params, examples, rows, gradient, workspace };
                         let loss = registers.run(step);
                         (loss.to_bits(), out.into_iter().map(f32::to_bits).collect::<Vec<_>>())
                     })

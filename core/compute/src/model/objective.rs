@@ -1,0 +1,77 @@
+//! The seam for kinds of models.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+use super::{ModelError, Workspace};
+use crate::examples::{Examples, Row, Shape};
+use crate::params::Layout;
+use crate::rng::Stream;
+
+/// A differentiable loss of labelled examples under parameters.
+///
+/// Results must be a function of the arguments alone, bit for bit on every machine: replays,
+/// standbys and several servers rely on it.
+pub trait Objective: fmt::Debug + Send + Sync {
+    /// The tensors of the parameters and their keys.
+    fn layout(&self) -> &Layout;
+
+    /// Returns initial parameters, drawn from `stream` in key order. The default is zeros.
+    fn initial(&self, stream: Stream) -> Vec<f32> {
+        let _undrawn = stream;
+        vec![0.0; self.layout().len()]
+    }
+
+    /// Adds the gradient of the mean loss over the examples of `rows` at `params` to `gradient`,
+    /// which is zeros, and returns the sum of their losses. Values outside `keys` may be left out.
+    /// `rows` is not empty.
+    fn add_gradient(
+        &self,
+        keys: Range<usize>,
+        params: &[f32],
+        rows: (&Examples, &[u32]),
+        gradient: &mut [f32],
+        workspace: &mut Workspace,
+    ) -> f64;
+
+    /// Writes the log-probabilities of the classes for each example of `rows` to `out`, example by
+    /// example.
+    fn log_probabilities(
+        &self,
+        params: &[f32],
+        rows: (&Examples, Range<usize>),
+        out: &mut [f32],
+        workspace: &mut Workspace,
+    );
+
+    /// True if the objective has arithmetic, so that losses and evaluations are meaningful.
+    fn computes(&self) -> bool {
+        true
+    }
+
+    /// The objective as one whose parameters belong to columns of sparse rows, if they do.
+    fn sparse(&self) -> Option<&dyn SparseObjective> {
+        None
+    }
+}
+
+/// An objective with one parameter for each column of sparse rows: its loss depends on a row's
+/// product with the parameters.
+pub trait SparseObjective {
+    /// Returns the same objective for the columns of `shape`.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the objective does not fit examples of `shape`.
+    fn over(&self, shape: Shape) -> Result<Arc<dyn Objective>, ModelError>;
+
+    /// Returns the loss of a row, and its derivative with respect to the row's product with the
+    /// parameters, times `scale`.
+    fn loss(&self, params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32);
+
+    /// Returns for each parameter an upper bound of the second derivative of the mean loss over all
+    /// examples of `parts`, valid at any parameters.
+    fn curvature(&self, parts: &[Examples]) -> Vec<f32>;
+}
