@@ -15,12 +15,13 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
             &["coding", "fingerprint", "params", "reference", "saved", "task"],
             &["decided", "model", "optim"],
             &["evaluation", "filter"],
+            &["source"],
         ],
     ),
     (
         "core/policy",
         &[
-            &["rules"],
+            &["batches", "rules"],
             &["consistency"],
             &["mode"],
             &["aggregate", "auto"],

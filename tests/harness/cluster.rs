@@ -10,6 +10,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Event, Ledger, NodeError, Prepare, Server, Worker, WorkerConfig};
 use pstrain_transports::{
@@ -132,7 +133,7 @@ fn run<S: Transport, W: Transport + Send + 'static>(
     };
     let mut server = Server::new(toy.job.clone(), 1).unwrap();
     let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
-    let evaluator = Evaluator::new(model, toy.train.clone());
+    let evaluator = Evaluator::new(Local::new(model, [toy.train.clone()]));
     let (train, count) = (toy.train.clone(), toy.job.parts());
     let partition = move |part: PartId| Some(partition_of(&train, count, part));
     let mut services = ServerServices::new(evaluator, partition, report);

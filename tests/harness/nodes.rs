@@ -12,6 +12,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, PeerId, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
     Event, Input, Ledger, NodeError, Prepare, Server, Target, Worker, WorkerConfig,
@@ -159,7 +160,7 @@ impl ServerThread {
         let log = Log::default();
         let mut server = Server::new(toy.job.clone(), 1).unwrap();
         let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
-        let evaluator = Evaluator::new(model, toy.train.clone());
+        let evaluator = Evaluator::new(Local::new(model, [toy.train.clone()]));
         let (train, count) = (toy.train.clone(), toy.job.parts());
         let partition = move |part: PartId| Some(partition_of(&train, count, part));
         let report = log.clone();

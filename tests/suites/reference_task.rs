@@ -15,6 +15,7 @@ use pstrain_compute::id::{PartId, PeerId, WorkerId};
 use pstrain_compute::model::{Activation, Model, ModelSpec, Workspace};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{PartitionSpec, Prepared, Settings, Source};
@@ -97,7 +98,7 @@ fn train(job: Job, data: &Arc<Prepared>, liar: Option<WorkerId>) -> Arc<Vec<f32>
         .collect();
     let model = Model::new(&job.model, job.data.shape).unwrap();
     let mut server = Server::new(job, 1).unwrap();
-    let evaluator = Evaluator::new(model, data.evaluation.clone());
+    let evaluator = Evaluator::new(Local::new(model, [data.evaluation.clone()]));
     let source = Arc::clone(data);
     let mut services =
         ServerServices::new(evaluator, move |part: PartId| Some(source.partition(part)), |_, _| {});

@@ -1,12 +1,9 @@
 //! Evaluation of parameter snapshots on a separate thread, in parallel with training.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use pstrain_compute::evaluation::evaluate;
-use pstrain_compute::examples::Examples;
-use pstrain_compute::model::{Model, Workspace};
+use pstrain_compute::source::GradientSource;
 use pstrain_roles::node::{Evaluate, Evaluated, Input};
 
 use crate::driver::Handle;
@@ -19,16 +16,13 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Starts an evaluator with its thread. Takes an `Arc`, since small servers lack the memory for
-    /// two copies of the examples.
+    /// Starts an evaluator with its thread, which evaluates on the first part of `source`.
     #[must_use]
-    pub fn new(model: Model, examples: impl Into<Arc<Examples>>) -> Self {
-        let examples = examples.into();
+    pub fn new(mut source: impl GradientSource + 'static) -> Self {
         let (orders, inbox) = channel::<(Evaluate, Handle)>();
         let thread = std::thread::spawn(move || {
-            let mut workspace = Workspace::default();
             for (Evaluate { point, parameters }, handle) in inbox {
-                let evaluation = evaluate(&model, &parameters, &examples, &mut workspace);
+                let evaluation = source.evaluate(0, &parameters);
                 handle.post(Input::Evaluated(Evaluated { point, evaluation }));
             }
         });

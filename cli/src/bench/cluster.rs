@@ -10,6 +10,7 @@ use pstrain_compute::examples::Examples;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_data::Prepared;
 use pstrain_policy::job::Job;
@@ -92,7 +93,7 @@ pub(super) fn serve(
 ) -> anyhow::Result<f64> {
     let model = Model::new(&job.model, job.data.shape)?;
     let mut server = Server::new(job, 1)?;
-    let evaluator = Evaluator::new(model, evaluation);
+    let evaluator = Evaluator::new(Local::new(model, [evaluation]));
     let warm = Arc::new(OnceLock::new());
     let becomes_warm = Arc::clone(&warm);
     let report = move |now, event| {

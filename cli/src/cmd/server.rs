@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::PartId;
 use pstrain_compute::model::Model;
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{NodeError, Server};
@@ -382,7 +383,7 @@ impl Host {
 
     fn drive(&mut self, transport: &mut impl Transport) -> anyhow::Result<EndReason> {
         let model = Model::new(&self.job.model, self.job.data.shape)?;
-        let evaluator = Evaluator::new(model, self.data.outline.evaluation.clone());
+        let evaluator = Evaluator::new(Local::new(model, [self.data.outline.evaluation.clone()]));
         let data = Arc::clone(&self.data);
         let partition = move |part: PartId| data.partition(part);
         let recorder = self.recorder.clone();

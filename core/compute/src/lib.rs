@@ -27,6 +27,7 @@ pub mod reference;
 pub mod rng;
 pub mod saved;
 mod simd;
+pub mod source;
 pub mod sum;
 pub mod task;
 pub mod time;

@@ -14,6 +14,7 @@ extern crate std;
 
 pub mod aggregate;
 pub mod auto;
+mod batches;
 pub mod consistency;
 pub mod job;
 pub mod mode;

@@ -1,7 +1,8 @@
-//! A worker's training: selects the examples of a mini-batch, and computes their gradient.
+//! A worker's training: the gradient of a task.
 //!
-//! A driver calls it to carry out a node's request for a gradient. The module knows the model, the
-//! examples and the random streams; it knows neither nodes nor messages nor time.
+//! A driver calls it to carry out a node's request for a gradient. The module knows which rows a
+//! task has and under which job; a [`GradientSource`] computes. It knows neither nodes nor messages
+//! nor time.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -9,52 +10,32 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
+use crate::batches::Batches;
 use crate::job::Job;
 use crate::rules::Aggregation;
 use pstrain_compute::coding::Piece;
 use pstrain_compute::examples::{Examples, Shape};
 use pstrain_compute::id::{PartId, ServerId, WorkerId};
-use pstrain_compute::model::{Margins, Model, Workspace};
+use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::params::KeyList;
 use pstrain_compute::rng::Stream;
+use pstrain_compute::source::{GradientSource, Local, Rows};
 use pstrain_compute::task::Task;
 
-/// A model with one worker's examples.
-///
-/// The examples are those of one part of the data, or of several. The mini-batches of a part are
-/// numbered. A number names the same examples at any time, any number of times, and on any worker.
-/// A pass over the `n` examples of a part takes `ceil(n / batch size)` mini-batches, the last with
-/// the remainder. Each pass goes through all examples once in its own random order, or in storage
-/// order if one mini-batch is all of them. A mini-batch with a size of its own has the examples of
-/// that order from its number on.
+/// One worker's source of gradients, and the mini-batches of its parts of the data.
 ///
 /// With a sparse model the trainer knows only the keys that its examples touch: parameters and
 /// gradients have a value for each key of [`Trainer::keys`].
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Trainer {
-    model: Model,
+    source: Box<dyn GradientSource>,
+    batches: Batches,
     keys: Option<KeyList>,
-    parts: Vec<Part>,
     combination: Option<Combination>,
     /// The job and the number of parameters of its whole model, if gradients cover blocks of the
     /// keys.
     blocks: Option<(Box<Job>, u64)>,
-    batch_size: usize,
-    workspace: Workspace,
-}
-
-/// A part of the data.
-#[derive(Clone, Debug)]
-struct Part {
-    id: PartId,
-    examples: Examples,
-    shuffle: Stream,
-    /// The pass that `order` belongs to; `None` if `order` is the storage order.
-    pass: Option<u64>,
-    order: Vec<u32>,
-    /// State shared by full-part gradients of successive blocks.
-    margins: Option<Box<Margins>>,
 }
 
 /// Combination of the gradients of all parts under gradient coding.
@@ -148,7 +129,10 @@ impl Trainer {
         worker: WorkerId,
         batch_size: u32,
     ) -> Result<Self, TrainerError> {
-        Self::of_parts(model, vec![(PartId::from(worker), examples)], seed, batch_size)
+        let parts = vec![examples];
+        check_shapes(&model, &parts)?;
+        let source = Box::new(Local::new(model, parts));
+        Self::of_source(source, &[PartId::from(worker)], seed, batch_size)
     }
 
     /// Creates the trainer of `worker` in `job`, whose model is `model`. `parts` are the examples
@@ -176,8 +160,9 @@ impl Trainer {
             }
             false => (None, model, parts),
         };
-        let parts = ids.into_iter().zip(parts).collect();
-        let mut trainer = Self::of_parts(model, parts, Stream::new(job.seed), job.batch_size)?;
+        check_shapes(&model, &parts)?;
+        let source = Box::new(Local::new(model, parts));
+        let mut trainer = Self::of_source(source, &ids, Stream::new(job.seed), job.batch_size)?;
         let coefficient = |piece: Piece| piece.coefficient;
         trainer.keys = keys;
         trainer.blocks = blocks;
@@ -189,45 +174,35 @@ impl Trainer {
         Ok(trainer)
     }
 
-    fn of_parts(
-        model: Model,
-        parts: Vec<(PartId, Examples)>,
+    /// Creates a trainer whose gradients come from `source`, whose parts are `ids`, in mini-batches
+    /// of `batch_size` examples, or all if there are fewer. `seed` is the root stream of the run.
+    ///
+    /// # Errors
+    /// [`TrainerError`] if a part has no examples or more than 2^32 - 1, if `batch_size` is 0, or if
+    /// the source has more or fewer parts.
+    pub fn of_source(
+        source: Box<dyn GradientSource>,
+        ids: &[PartId],
         seed: Stream,
         batch_size: u32,
     ) -> Result<Self, TrainerError> {
         if batch_size == 0 {
             return Err(TrainerError::BatchSize);
         }
-        let part = |(id, examples): (PartId, Examples)| {
-            if examples.is_empty() || u32::try_from(examples.len()).is_err() {
-                return Err(TrainerError::Examples { part: id, examples: examples.len() });
-            }
-            if model.shape() != examples.shape() {
-                let (model, examples) = (model.shape(), examples.shape());
-                return Err(TrainerError::Shape { model, examples });
-            }
-            let shuffle = seed.fork("shuffle", id.0.into());
-            Ok(Part { id, examples, shuffle, pass: None, order: Vec::new(), margins: None })
-        };
-        let parts = parts.into_iter().map(part).collect::<Result<Vec<_>, _>>()?;
-        if parts.is_empty() {
-            return Err(TrainerError::Parts { given: 0, wanted: 1 });
+        if ids.is_empty() || ids.len() != source.parts() {
+            let wanted = ids.len().max(1);
+            return Err(TrainerError::Parts { given: source.parts(), wanted });
         }
-        Ok(Self {
-            keys: None,
-            parts,
-            combination: None,
-            blocks: None,
-            batch_size: batch_size as usize,
-            workspace: Workspace::new(),
-            model,
-        })
-    }
-
-    /// The model that is trained.
-    #[must_use]
-    pub const fn model(&self) -> &Model {
-        &self.model
+        let part = |(index, id): (usize, &PartId)| {
+            let examples = source.examples(index);
+            if examples == 0 || u32::try_from(examples).is_err() {
+                return Err(TrainerError::Examples { part: *id, examples });
+            }
+            Ok((*id, examples))
+        };
+        let parts = ids.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?;
+        let batches = Batches::new(&parts, seed, batch_size as usize);
+        Ok(Self { source, batches, keys: None, combination: None, blocks: None })
     }
 
     /// The keys that parameters and gradients have values for; `None` for all keys.
@@ -246,7 +221,7 @@ impl Trainer {
     /// Returns true if the worker has the part of `task`.
     #[must_use]
     pub fn has(&self, task: Task) -> bool {
-        find(&self.parts, task.part).is_some()
+        self.batches.find(task.part).is_some()
     }
 
     /// Computes the gradient of `task` at `params` into `gradient`, which is resized to the number
@@ -261,48 +236,56 @@ impl Trainer {
     /// If `params` does not have [`Model::parameters`] values, or if [`Self::has`] is false for
     /// `task`.
     pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
-        let block = self.block(task);
-        let Self { model, parts, combination, batch_size, workspace, .. } = self;
-        gradient.resize(model.parameters(), 0.0);
-        let Some(combination) = combination else {
-            #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
-            let part = find(parts, task.part).map(|place| &mut parts[place]).expect("a known part");
-            let rows = part.prepare(task, *batch_size);
-            let samples = rows.len() as u32;
-            let loss = match block {
-                Some(keys) if rows.len() == part.examples.len() => {
-                    let Part { examples, margins, .. } = part;
-                    let margins = margins.get_or_insert_with(|| Box::new(Margins::new(examples)));
-                    model.gradient_by_margins(keys, params, (examples, margins), gradient)
-                }
-                block => {
-                    let keys = block.unwrap_or_else(|| 0..model.parameters());
-                    let rows = (&part.examples, &part.order[rows]);
-                    model.gradient_at(keys, params, rows, gradient, workspace)
-                }
-            };
-            return Computed { loss, samples };
-        };
-        let sizes = parts.iter().map(|part| part.range(task, *batch_size).1.len());
-        let samples: usize = sizes.sum();
-        combination.gradient.resize(model.parameters(), 0.0);
+        let keys = self.block(task);
+        let Self { source, batches, combination, .. } = self;
+        gradient.resize(source.parameters(), 0.0);
+        if let Some(combination) = combination {
+            return combination.compute(&mut **source, batches, task, (params, gradient));
+        }
+        #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
+        let part = batches.find(task.part).expect("a known part");
+        let numbers = batches.rows(part, task);
+        let loss = source.gradient(Rows { part, numbers, keys }, params, gradient);
+        Computed { loss, samples: numbers.len() as u32 }
+    }
+}
+
+impl Combination {
+    /// Computes the gradients of all parts, and their combination.
+    fn compute(
+        &mut self,
+        source: &mut dyn GradientSource,
+        batches: &mut Batches,
+        task: Task,
+        (params, gradient): (&[f32], &mut [f32]),
+    ) -> Computed {
+        let Self { coefficients, aggregation, gradient: own } = self;
+        let samples: usize = (0..source.parts()).map(|part| batches.len(part, task)).sum();
+        own.resize(gradient.len(), 0.0);
         let mut loss = 0.0;
-        for (number, part) in parts.iter_mut().enumerate() {
-            let rows = part.prepare(task, *batch_size);
-            let share = rows.len() as f64 / samples as f64;
-            let (rows, target) = (&part.order[rows], &mut combination.gradient);
-            let mean = model.gradient(params, &part.examples, rows, target, workspace);
+        for (part, coefficient) in coefficients.iter().enumerate() {
+            let numbers = batches.rows(part, task);
+            let share = numbers.len() as f64 / samples as f64;
+            let mean = source.gradient(Rows { part, numbers, keys: None }, params, own);
             loss += f64::from(mean) * share;
-            let factor = match combination.aggregation {
-                Aggregation::Sum => combination.coefficients[number],
-                _ => combination.coefficients[number] * share,
+            let factor = match aggregation {
+                Aggregation::Sum => *coefficient,
+                _ => coefficient * share,
             } as f32;
-            for (sum, value) in gradient.iter_mut().zip(&combination.gradient) {
+            for (sum, value) in gradient.iter_mut().zip(&*own) {
                 let term = factor * value;
-                *sum = if number == 0 { term } else { *sum + term };
+                *sum = if part == 0 { term } else { *sum + term };
             }
         }
         Computed { loss: loss as f32, samples: samples as u32 }
+    }
+}
+
+/// Checks that all parts have the shape of the model.
+fn check_shapes(model: &Model, parts: &[Examples]) -> Result<(), TrainerError> {
+    match parts.iter().find(|part| part.shape() != model.shape()) {
+        Some(other) => Err(TrainerError::Shape { model: model.shape(), examples: other.shape() }),
+        None => Ok(()),
     }
 }
 
@@ -332,61 +315,13 @@ fn compact(
     model: &Model,
     parts: Vec<Examples>,
 ) -> Result<(KeyList, Model, Vec<Examples>), TrainerError> {
-    let shapes = |examples: &Examples| TrainerError::Shape {
-        model: model.shape(),
-        examples: examples.shape(),
-    };
-    if let Some(other) = parts.iter().find(|examples| examples.shape() != model.shape()) {
-        return Err(shapes(other));
-    }
+    check_shapes(model, &parts)?;
     let keys = working_set(job, model, &parts);
-    let over = model.over(keys.len());
-    let model = over.map_err(|_| shapes(&parts.first().cloned().unwrap_or_default()))?;
+    let examples = parts.first().map_or_else(Shape::default, Examples::shape);
+    let refused = |_| TrainerError::Shape { model: model.shape(), examples };
+    let model = model.over(keys.len()).map_err(refused)?;
     let parts = parts.into_iter().map(|part| part.over(keys.keys())).collect();
     Ok((keys, model, parts))
-}
-
-/// Returns the index of a part. A worker with all parts has each at its own index.
-fn find(parts: &[Part], id: PartId) -> Option<usize> {
-    let place = id.0 as usize;
-    let is_there = parts.get(place).is_some_and(|part| part.id == id);
-    if is_there { Some(place) } else { parts.iter().position(|part| part.id == id) }
-}
-
-impl Part {
-    /// Sets `order` to the order of the mini-batch's pass, and returns the range of the mini-batch
-    /// in it.
-    fn prepare(&mut self, task: Task, batch_size: usize) -> Range<usize> {
-        let (pass, rows) = self.range(task, batch_size);
-        // A sum over all examples needs no random order, and is fastest in storage order.
-        let pass = (rows.len() < self.examples.len()).then_some(pass);
-        if self.pass != pass || self.order.is_empty() {
-            self.order.clear();
-            self.order.extend(0..self.examples.len() as u32);
-            if let Some(pass) = pass {
-                self.shuffle.fork("pass", pass).rng().shuffle(&mut self.order);
-            }
-            self.pass = pass;
-        }
-        rows
-    }
-
-    /// Returns the pass of a mini-batch, and its range in the order of that pass.
-    const fn range(&self, task: Task, batch_size: usize) -> (u64, Range<usize>) {
-        let (batch, count) = (task.batch.0, self.examples.len());
-        let (pass, begin, size) = if task.examples > 0 {
-            (batch / count as u64, (batch % count as u64) as usize, task.examples as usize)
-        } else {
-            let batches = self.batches_per_pass(batch_size);
-            (batch / batches, (batch % batches) as usize * batch_size, batch_size)
-        };
-        (pass, begin..if size < count - begin { begin + size } else { count })
-    }
-
-    /// Number of mini-batches in a pass over the part.
-    const fn batches_per_pass(&self, batch_size: usize) -> u64 {
-        self.examples.len().div_ceil(batch_size) as u64
-    }
 }
 
 #[cfg(test)]
@@ -396,7 +331,7 @@ mod tests {
 
     use super::*;
     use pstrain_compute::id::BatchId;
-    use pstrain_compute::model::ModelSpec;
+    use pstrain_compute::model::{ModelSpec, Workspace};
 
     const SHAPE: Shape = Shape { inputs: 5, dense: 2, hot: 1, classes: 2 };
 
@@ -415,18 +350,11 @@ mod tests {
     }
 
     fn rows(trainer: &mut Trainer, batch: u64) -> Vec<u32> {
-        let part = &mut trainer.parts[0];
-        let task = Task::own(WorkerId(0), BatchId(batch));
-        let rows = part.prepare(task, trainer.batch_size);
-        part.order[rows].to_vec()
+        trainer.batches.rows(0, Task::own(WorkerId(0), BatchId(batch))).to_vec()
     }
 
-    fn batches_per_pass(trainer: &Trainer) -> u64 {
-        trainer.parts[0].batches_per_pass(trainer.batch_size)
-    }
-
-    fn pass(trainer: &mut Trainer, pass: u64) -> Vec<u32> {
-        let batches = batches_per_pass(trainer);
+    /// All rows of a pass of so many mini-batches.
+    fn pass(trainer: &mut Trainer, pass: u64, batches: u64) -> Vec<u32> {
         let numbers = pass * batches..(pass + 1) * batches;
         numbers.flat_map(|batch| rows(trainer, batch)).collect()
     }
@@ -435,9 +363,8 @@ mod tests {
     fn every_example_comes_exactly_once_a_pass() {
         for (count, batch_size, batches) in [(37, 8, 5), (32, 8, 4), (7, 1, 7), (5, 99, 1)] {
             let mut trainer = trainer(count, 0, batch_size).unwrap();
-            assert_eq!(batches_per_pass(&trainer), batches);
             for number in 0..3 {
-                let mut rows = pass(&mut trainer, number);
+                let mut rows = pass(&mut trainer, number, batches);
                 rows.sort_unstable();
                 assert_eq!(rows, (0..u32::from(count)).collect::<Vec<u32>>());
             }
@@ -454,13 +381,11 @@ mod tests {
     #[test]
     fn batches_with_sizes_of_their_own_go_through_the_same_order() {
         let mut trainer = trainer(37, 0, 8).unwrap();
-        let passes = [pass(&mut trainer, 0), pass(&mut trainer, 1)].concat();
+        let passes = [pass(&mut trainer, 0, 5), pass(&mut trainer, 1, 5)].concat();
         let mut found = Vec::new();
         for (batch, examples) in [(0, 8), (8, 20), (28, 100), (37, 5), (42, 32)] {
             let task = Task { part: PartId(0), batch: BatchId(batch), examples };
-            let part = &mut trainer.parts[0];
-            let rows = part.prepare(task, 8);
-            found.extend_from_slice(&part.order[rows]);
+            found.extend_from_slice(trainer.batches.rows(0, task));
         }
         assert_eq!(found, passes);
     }
@@ -479,14 +404,15 @@ mod tests {
     fn workers_and_passes_have_orders_of_their_own() {
         let mut first = trainer(37, 0, 8).unwrap();
         let mut second = trainer(37, 1, 8).unwrap();
-        assert_ne!(pass(&mut first, 0), pass(&mut second, 0));
-        assert_ne!(pass(&mut first, 0), pass(&mut first, 1));
+        assert_ne!(pass(&mut first, 0, 5), pass(&mut second, 0, 5));
+        assert_ne!(pass(&mut first, 0, 5), pass(&mut first, 1, 5));
     }
 
     #[test]
     fn the_gradient_is_that_of_the_batch() {
         let mut trainer = trainer(37, 2, 8).unwrap();
-        let params = trainer.model().initial(Stream::new(4));
+        let model = Model::new(&ModelSpec::Softmax, SHAPE).unwrap();
+        let params = model.initial(Stream::new(4));
         let mut gradient = vec![7.0; 3];
         let task = Task::own(WorkerId(2), BatchId(4));
         let computed = trainer.compute(task, &params, &mut gradient);
@@ -494,7 +420,6 @@ mod tests {
 
         let rows = rows(&mut trainer, 4);
         let mut expected = vec![0.0; params.len()];
-        let model = trainer.model();
         let loss =
             model.gradient(&params, &examples(37), &rows, &mut expected, &mut Workspace::new());
         assert_eq!((computed.loss, gradient), (loss, expected));

@@ -1,0 +1,118 @@
+//! Gradients and evaluations of a worker's examples, regardless of what computes them.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+use crate::evaluation::{Evaluation, evaluate};
+use crate::examples::Examples;
+use crate::model::{Margins, Model, Workspace};
+
+/// A model together with examples, in parts.
+///
+/// [`Local`] is any [`Model`] on [`Examples`] in memory. An implementation of its own may have its
+/// examples elsewhere. Gradients must be a function of rows and parameters alone.
+pub trait GradientSource: fmt::Debug + Send {
+    /// The number of parameters.
+    fn parameters(&self) -> usize;
+
+    /// The number of parts.
+    fn parts(&self) -> usize;
+
+    /// The number of examples of a part.
+    ///
+    /// # Panics
+    /// If there is no such part.
+    fn examples(&self, part: usize) -> usize;
+
+    /// Overwrites `gradient` with the gradient of the mean loss over `rows` at `params`, and
+    /// returns the mean loss.
+    ///
+    /// # Panics
+    /// If `params` or `gradient` has another length than [`Self::parameters`], or if a row is not
+    /// there.
+    fn gradient(&mut self, rows: Rows<'_>, params: &[f32], gradient: &mut [f32]) -> f32;
+
+    /// Evaluates `params` on all examples of a part.
+    ///
+    /// # Panics
+    /// If `params` has another length than [`Self::parameters`], or if there is no such part.
+    fn evaluate(&mut self, part: usize, params: &[f32]) -> Evaluation;
+}
+
+/// The examples of a gradient, and its keys.
+#[derive(Clone, Debug)]
+pub struct Rows<'a> {
+    /// The part.
+    pub part: usize,
+    /// The examples, by number; each counts as often as it occurs.
+    pub numbers: &'a [u32],
+    /// The keys whose values are needed, if not all; the others are 0.
+    pub keys: Option<Range<usize>>,
+}
+
+/// A model on examples in memory.
+#[derive(Debug)]
+pub struct Local {
+    model: Model,
+    parts: Vec<Part>,
+    workspace: Workspace,
+}
+
+#[derive(Debug)]
+struct Part {
+    examples: Arc<Examples>,
+    /// Cached losses and slopes, for gradients of successive blocks of keys over all examples.
+    margins: Option<Box<Margins>>,
+}
+
+impl Local {
+    /// A model on parts of examples of its shape.
+    pub fn new<E: Into<Arc<Examples>>>(model: Model, parts: impl IntoIterator<Item = E>) -> Self {
+        let part = |examples: E| Part { examples: examples.into(), margins: None };
+        let parts = parts.into_iter().map(part).collect();
+        Self { model, parts, workspace: Workspace::new() }
+    }
+
+    /// The model.
+    #[must_use]
+    pub const fn model(&self) -> &Model {
+        &self.model
+    }
+}
+
+impl GradientSource for Local {
+    fn parameters(&self) -> usize {
+        self.model.parameters()
+    }
+
+    fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn examples(&self, part: usize) -> usize {
+        self.parts[part].examples.len()
+    }
+
+    fn gradient(&mut self, rows: Rows<'_>, params: &[f32], gradient: &mut [f32]) -> f32 {
+        let Self { model, parts, workspace } = self;
+        let Rows { part, numbers, keys } = rows;
+        let Part { examples, margins } = &mut parts[part];
+        match keys {
+            Some(keys) if numbers.len() == examples.len() => {
+                let margins = margins.get_or_insert_with(|| Box::new(Margins::new(examples)));
+                model.gradient_by_margins(keys, params, (examples, margins), gradient)
+            }
+            keys => {
+                let keys = keys.unwrap_or_else(|| 0..model.parameters());
+                model.gradient_at(keys, params, (examples, numbers), gradient, workspace)
+            }
+        }
+    }
+
+    fn evaluate(&mut self, part: usize, params: &[f32]) -> Evaluation {
+        evaluate(&self.model, params, &self.parts[part].examples, &mut self.workspace)
+    }
+}
