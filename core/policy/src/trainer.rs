@@ -178,8 +178,8 @@ impl Trainer {
     /// of `batch_size` examples, or all if there are fewer. `seed` is the root stream of the run.
     ///
     /// # Errors
-    /// [`TrainerError`] if a part has no examples or more than 2^32 - 1, if `batch_size` is 0, or if
-    /// the source has more or fewer parts.
+    /// [`TrainerError`] if a part has no examples or more than 2^32 - 1, if `batch_size` is 0, or
+    /// if the source has more or fewer parts.
     pub fn of_source(
         source: Box<dyn GradientSource>,
         ids: &[PartId],

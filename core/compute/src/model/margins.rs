@@ -13,8 +13,8 @@ use crate::examples::Examples;
 ///
 /// The cost of a gradient at some keys is proportional to the entries of these keys and to the rows
 /// that have an entry at a changed parameter, plus one comparison per parameter and one addition
-/// per row. A cached value equals a freshly computed one, so gradients match [`Model::gradient_at`](super::Model::gradient_at)
-/// bit for bit, regardless of earlier calls.
+/// per row. A cached value equals a freshly computed one, so gradients match
+/// [`Model::gradient_at`](super::Model::gradient_at) bit for bit, regardless of earlier calls.
 #[derive(Clone, Debug)]
 pub struct Margins {
     /// End of each column's entries in `rows` and `values`.
