@@ -14,6 +14,10 @@ use crate::process::{Process, eventually, finish};
 /// A job whose updates take long enough for a test to disturb them.
 pub(crate) const SLOW: [&str; 4] = ["--data", "synthetic:4000", "--model", "mlp:512"];
 
+/// [`SLOW`] with a computing time that leaves a loaded machine time to ask how far the run is: 12
+/// epochs with 2 workers take 8 s.
+pub(crate) const LONG: [&str; 6] = [SLOW[0], SLOW[1], SLOW[2], SLOW[3], "--compute", "30ms"];
+
 /// [`SLOW`] with a fixed computing time on any machine: 4 epochs with 2 workers take a second.
 pub(crate) const PACED: [&str; 6] = [SLOW[0], SLOW[1], SLOW[2], SLOW[3], "--compute", "10ms"];
 

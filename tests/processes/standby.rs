@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::books::{called, check_alike, check_books, check_counts, events, missing, timeline};
-use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real, undisturbed};
+use crate::cluster::{ENDLESS, LONG, Left, SLOW, Server, number, path, real, undisturbed};
 use crate::process::{Ended, Process, finish};
 
 const JOB: [&str; 8] =
@@ -42,13 +42,13 @@ fn kill(server: Server) {
 
 #[test]
 fn bsp_with_successively_killed_servers_ends_at_the_parameters_of_an_undisturbed_run() {
-    let job: [&[&str]; 2] = [&SLOW, &JOB];
+    let job: [&[&str]; 2] = [&LONG, &JOB];
     let one = undisturbed(&job);
-    let mut server = Server::tcp(&[&SLOW, &JOB, &REPLICATE[1]]);
+    let mut server = Server::tcp(&[&LONG, &JOB, &REPLICATE[1]]);
     let workers = server.workers(2);
     // Each new standby chooses its own replication.
     for (updates, replicate) in [2, 20, 50].into_iter().zip(REPLICATE.iter().cycle()) {
-        let standby = known_standby_of(&server, &[&SLOW, &JOB, replicate]);
+        let standby = known_standby_of(&server, &[&LONG, &JOB, replicate]);
         server.wait_for_updates(updates);
         kill(server);
         server = standby;
@@ -60,7 +60,7 @@ fn bsp_with_successively_killed_servers_ends_at_the_parameters_of_an_undisturbed
 
 #[test]
 fn a_standby_from_the_start_has_complete_records() {
-    let job: [&[&str]; 3] = [&SLOW, &JOB, &["--consistency", "asp"]];
+    let job: [&[&str]; 3] = [&LONG, &JOB, &["--consistency", "asp"]];
     let server = Server::tcp(&job);
     let standby = standby_of(&server, &job);
     let workers = server.workers(2);
@@ -74,7 +74,7 @@ fn a_standby_from_the_start_has_complete_records() {
 
 #[test]
 fn a_server_continues_without_a_killed_or_stopped_standby() {
-    let job: [&[&str]; 2] = [&SLOW, &JOB];
+    let job: [&[&str]; 2] = [&LONG, &JOB];
     let one = undisturbed(&job);
     let server = Server::tcp(&job);
     let workers = server.workers(2);
@@ -132,7 +132,7 @@ fn a_late_standby_reports_the_updates_missing_from_its_records() {
 
 #[test]
 fn a_primary_stopped_past_its_lease_is_fenced() {
-    let job: [&[&str]; 2] = [&SLOW, &JOB];
+    let job: [&[&str]; 2] = [&LONG, &JOB];
     let one = undisturbed(&job);
     let server = Server::tcp(&job);
     let standby = standby_of(&server, &job);

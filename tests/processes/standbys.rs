@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::cluster::{ENDLESS, SLOW, Server, number, path};
+use crate::cluster::{ENDLESS, LONG, SLOW, Server, number, path};
 use crate::process::{Process, finish};
 
 const JOB: [&str; 10] = [
@@ -48,7 +48,7 @@ impl Shard {
     /// replicated.
     fn standby(&self) -> Self {
         let of = ["--standby-of", &self.address];
-        let standby = Self::start(&[&SLOW[..], &JOB, &SERVERS, &of].concat());
+        let standby = Self::start(&[&LONG[..], &JOB, &SERVERS, &of].concat());
         standby.process.wait_to_say("stands by: it has all that is acknowledged");
         standby
     }
@@ -56,19 +56,19 @@ impl Shard {
 
 fn standby_of(server: &Server) -> Server {
     let of = ["--standby-of", &server.address];
-    let standby = Server::tcp(&[&SLOW, &JOB, &SERVERS, &of]);
+    let standby = Server::tcp(&[&LONG, &JOB, &SERVERS, &of]);
     server.wait_for("standby", |status| status["standby"] == standby.address);
     standby
 }
 
 fn undisturbed() -> serde_json::Value {
-    finish(&[&["run", "--json"], &SLOW[..], &JOB].concat()).with_code(0).json()
+    finish(&[&["run", "--json"], &LONG[..], &JOB].concat()).with_code(0).json()
 }
 
 #[test]
 fn any_killed_server_is_replaced_and_bsp_ends_at_the_same_parameters() {
     let one = undisturbed();
-    let server = Server::tcp(&[&SLOW, &JOB, &SERVERS]);
+    let server = Server::tcp(&[&LONG, &JOB, &SERVERS]);
     let shard = Shard::of(&server);
     let workers = server.workers(2);
     server.wait_for_updates(2);
@@ -154,7 +154,7 @@ fn servers_that_return_as_standbys_redirect_connections_to_the_leaders() {
 #[test]
 fn a_non_coordinating_server_stopped_past_its_lease_is_fenced() {
     let one = undisturbed();
-    let server = Server::tcp(&[&SLOW, &JOB, &SERVERS]);
+    let server = Server::tcp(&[&LONG, &JOB, &SERVERS]);
     let shard = Shard::of(&server);
     let workers = server.workers(2);
     server.wait_for_updates(2);
@@ -178,9 +178,9 @@ fn a_server_and_its_standby_with_logs_resume_after_both_are_killed() {
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
     let log =
         |state| ["--durability", "log", "--state", path(state), "--checkpoint-every", "300ms"];
-    let server = Server::tcp(&[&SLOW, &JOB, &log(&first)]);
+    let server = Server::tcp(&[&LONG, &JOB, &log(&first)]);
     let of = ["--standby-of", &server.address];
-    let standby = Server::tcp(&[&SLOW, &JOB, &of, &log(&second)]);
+    let standby = Server::tcp(&[&LONG, &JOB, &of, &log(&second)]);
     server.wait_for("standby", |status| status["standby"] == standby.address);
     let workers = server.workers(2);
     server.wait_for_updates(6);
