@@ -91,7 +91,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
             &["progress"],
             &["record"],
             &["experiment", "table"],
-            &["bench", "validate"],
+            &["bench", "start", "validate"],
             &["cmd"],
             &["top"],
         ],

@@ -10,7 +10,6 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::time::Time;
 use pstrain_data::Outline;
 use pstrain_policy::job::Job;
-use pstrain_transports::Begin;
 use pstrain_transports::journal::{Files, Found, Log, StateFolder, ordinary};
 use pstrain_wire::group::Place;
 use pstrain_wire::job_digest;
@@ -72,16 +71,13 @@ pub(crate) struct StandbyOf {
     pub(crate) address: String,
 }
 
-/// A durable run that is about to start or to resume.
+/// The locked state folder of a server, and what its journal continues from.
 #[derive(Debug)]
-pub(crate) struct DurableRun {
+pub(crate) struct State {
     pub(crate) folder: StateFolder,
     pub(crate) checkpoint_every: Duration,
     pub(crate) found: Found,
-    /// The journal of inputs, with `--durability log`.
-    pub(crate) log: Option<Log>,
-    pub(crate) begin: Begin,
-    /// The time at which it starts or resumes.
+    /// Time of the last input that is kept.
     pub(crate) now: Time,
 }
 
@@ -110,22 +106,22 @@ impl DurableFolder {
         label::make_folder(path, &LABELS)
     }
 
-    /// Turns a claimed folder into a run's state folder; `job` is the text of its job file.
+    /// Turns a claimed folder into a run's state folder, with a log if the run keeps one; `job` is
+    /// the text of its job file.
     pub(crate) fn create(
         claimed: StateFolder,
-        identity: Identity,
+        identity: &Identity,
         job: &str,
-    ) -> anyhow::Result<DurableRun> {
-        let state = claimed.of_run(identity.run);
-        label::write(&state.path().join("job.toml"), job)?;
+    ) -> anyhow::Result<(State, Option<Log>)> {
+        let folder = claimed.of_run(identity.run);
+        label::write(&folder.path().join("job.toml"), job)?;
         let has_log = identity.durability == Durability::Log;
-        let log = has_log.then(|| state.begin_log(&Files, 0)).transpose()?;
+        let log = has_log.then(|| folder.begin_log(&Files, 0)).transpose()?;
         // Last: a labelled folder can be resumed, so it must be complete.
-        label::put(state.path(), IDENTITY, &identity)?;
-        let found = Found { checkpoint: None, logs: Vec::new(), newest: 0, damaged: Vec::new() };
+        label::put(folder.path(), IDENTITY, identity)?;
         let checkpoint_every = identity.checkpoint_every;
-        let (begin, now) = (Begin::start(), Time::ZERO);
-        Ok(DurableRun { folder: state, checkpoint_every, found, log, begin, now })
+        let state = State { folder, checkpoint_every, found: nothing_but(0), now: Time::ZERO };
+        Ok((state, log))
     }
 
     /// Opens and locks the folder of a run to resume; returns it with its job.
@@ -188,6 +184,13 @@ impl DurableFolder {
         find(&self.state, self.identity.durability == Durability::Log)
     }
 
+    /// Returns what the journal of the resumed run continues from, and whom it stands by for.
+    pub(crate) fn into_parts(self, found: Found, now: Time) -> (State, Option<StandbyOf>) {
+        let Self { state: folder, identity } = self;
+        let checkpoint_every = identity.checkpoint_every;
+        (State { folder, checkpoint_every, found, now }, identity.standby)
+    }
+
     /// Stores a changed folder of results.
     pub(crate) fn set_out(&mut self, out: &Path) -> anyhow::Result<()> {
         let out = std::path::absolute(out).context("cannot tell where --out is")?;
@@ -240,6 +243,11 @@ impl ShardFolder {
         ensure!(was.place == place, "{} is of {}; this is {}", path.display(), was.place, place);
         Ok((state.of_run(was.number), was))
     }
+}
+
+/// A folder of whose checkpoints none is restored; `newest` is the greatest number in it.
+pub(crate) const fn nothing_but(newest: u64) -> Found {
+    Found { checkpoint: None, logs: Vec::new(), newest, damaged: Vec::new() }
 }
 
 /// Finds the checkpoints and logs in a folder; warns of damaged ones.

@@ -30,6 +30,7 @@ mod security;
 mod served;
 mod signals;
 mod simulate;
+mod start;
 #[cfg(feature = "pictures")]
 mod statistics;
 mod table;

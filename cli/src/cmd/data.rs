@@ -10,10 +10,10 @@ use pstrain_data::info::Occurrence;
 use pstrain_data::write_csv;
 use pstrain_data::{Info, Prepared, Skew, info};
 
-use super::server::gather;
 use crate::args::{DataArgs, DataCommand};
 use crate::exit::Ending;
 use crate::job::source_of;
+use crate::start::gather;
 use crate::{messages, table};
 
 pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {

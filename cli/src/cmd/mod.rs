@@ -1,11 +1,9 @@
 //! The commands, one per file.
 
-mod advertise;
 pub(crate) mod bench;
 pub(crate) mod calibrate;
 #[cfg(feature = "cert")]
 pub(crate) mod cert;
-mod checkpointed_shard;
 mod client;
 pub(crate) mod control;
 pub(crate) mod data;
@@ -16,14 +14,11 @@ pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod range;
 pub(crate) mod replay;
-mod resume;
 pub(crate) mod run;
 pub(crate) mod server;
-pub(crate) mod shard;
 #[cfg(feature = "shell")]
 pub(crate) mod shell;
 pub(crate) mod simulate;
-mod standby;
 pub(crate) mod status;
 #[cfg(feature = "pictures")]
 pub(crate) mod validate;

@@ -108,13 +108,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         broke,
     };
     if let Some(path) = &args.out {
-        let about = ModelFile {
-            model: job.model.clone(),
-            shape: job.data.shape,
-            classes: classes.iter().map(|&class| class.to_owned()).collect(),
-            recipe: job.data.recipe.clone(),
-            training: serde_json::from_value(serde_json::to_value(&result)?)?,
-        };
+        let about = ModelFile::new(job, classes, &result)?;
         write_model(path, &about, replay.parameters())?;
     }
     if args.json {

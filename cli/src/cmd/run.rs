@@ -7,19 +7,19 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_compute::rng::Stream;
-use pstrain_roles::node::{Event, NodeError, Prepare, Server, Worker, WorkerConfig};
+use pstrain_roles::node::{Event, NodeError, Prepare, Shard, Worker, WorkerConfig};
 use pstrain_transports::{
-    Address, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, SocketTransport, WallClock,
-    WorkerServices, drive,
+    Address, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, ShardServices, SocketTransport,
+    WallClock, WorkerServices, drive,
 };
+use pstrain_wire::group::Place;
 use pstrain_wire::worker::EndReason;
 
-use super::server::{Host, fresh_run, gather};
-use super::shard;
 use crate::args::{GroupPosition, RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
 use crate::record::Recorder;
+use crate::start::{Training, gather, shard_config};
 
 /// Threads that an ordinary system gives one process by default.
 const MOST_WORKERS: u32 = 4096;
@@ -28,6 +28,9 @@ type Thread = JoinHandle<anyhow::Result<Worked>>;
 
 /// How a worker ended, and how well it kept the modelled times.
 type Worked = (Result<EndReason, NodeError>, Punctuality);
+
+/// Thread of a server that does not coordinate.
+type ShardThread = JoinHandle<anyhow::Result<Result<EndReason, NodeError>>>;
 
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
@@ -41,12 +44,11 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
              others with `pstrain server` and `pstrain worker`"
         );
     }
-    let lease = job.membership.lease;
-    let server = Server::new(job, fresh_run())?;
-    let served = Arc::new(Arc::clone(&data).into());
-    let mut host = Host::new(server, served, &layers.to_toml(), &args.output, false)?;
-    let recorder = host.recorder();
-    let gate = Gate::new(host.servers().saturating_sub(1));
+    let (servers, lease) = (job.servers, job.membership.lease);
+    let training = Training::in_process(&layers, job, Arc::clone(&data).into(), &args.output);
+    let mut server = training.alone()?;
+    let recorder = server.recorder();
+    let gate = Gate::new(servers.saturating_sub(1));
     let local = |worker: u32| Local {
         worker: WorkerId(worker),
         lease,
@@ -56,11 +58,11 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         recorder: recorder.clone(),
         is_shaped,
     };
-    let cluster = Cluster { servers: host.servers(), lease, clock, gate: gate.clone() };
+    let cluster = Cluster { servers, lease, clock, gate: gate.clone() };
     let (name, reason, threads, others) = match args.transport {
         Transport::Memory => {
             let hub = MemoryHub::new();
-            let server = hub.server().with_clock(clock);
+            let transport = hub.server().with_clock(clock);
             let others = cluster.others(|place| {
                 let address = Address::Unix(format!("memory-{}", place.server).into());
                 let transport = hub.other_server(&address.to_string()).with_clock(clock);
@@ -68,34 +70,34 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
             })?;
             let threads =
                 start(workers, |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock))))?;
-            ("memory", host.serve(server)?, threads, others)
+            ("memory", server.serve(transport)?, threads, others)
         }
         Transport::Unix => {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
             let path = |name: String| Address::Unix(folder.path().join(name));
             let address = path("pstrain.socket".into());
-            let server = SocketTransport::listen(&address)?.with_clock(clock);
+            let transport = SocketTransport::listen(&address)?.with_clock(clock);
             let others = cluster.others(|place| {
                 cluster.listen(place, &path(format!("pstrain-{}.socket", place.server)), &address)
             })?;
             let threads = start(workers, |worker| local(worker).dial(&address))?;
-            ("unix", host.serve(server)?, threads, others)
+            ("unix", server.serve(transport)?, threads, others)
         }
         Transport::Tcp => {
             let any = Address::Tcp("127.0.0.1:0".into());
-            let server = SocketTransport::listen(&any)?.with_clock(clock);
-            let address = server.local_address().context("the server listens nowhere")?;
+            let transport = SocketTransport::listen(&any)?.with_clock(clock);
+            let address = transport.local_address().context("the server listens nowhere")?;
             let others = cluster.others(|place| cluster.listen(place, &any, &address))?;
             let threads = start(workers, |worker| local(worker).dial(&address))?;
-            ("tcp", host.serve(server)?, threads, others)
+            ("tcp", server.serve(transport)?, threads, others)
         }
     };
     let (punctuality, ended) = join(threads);
-    host.note_punctuality(&punctuality);
-    host.finish(name, &args.output)?;
+    server.note_punctuality(&punctuality);
+    server.finish(name)?;
     if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
         ended?;
-        shard::join(others)?;
+        join_shards(others)?;
     }
     exit::of_reason(reason)
 }
@@ -141,8 +143,8 @@ impl Cluster {
     /// Starts the servers that do not coordinate.
     fn others(
         &self,
-        spawn: impl Fn(GroupPosition) -> anyhow::Result<shard::Thread>,
-    ) -> anyhow::Result<Vec<shard::Thread>> {
+        spawn: impl Fn(GroupPosition) -> anyhow::Result<ShardThread>,
+    ) -> anyhow::Result<Vec<ShardThread>> {
         let servers = self.servers;
         (1..servers)
             .map(|server| spawn(GroupPosition { server: ServerId(server), servers }))
@@ -155,7 +157,7 @@ impl Cluster {
         place: GroupPosition,
         address: &Address,
         coordinator: &Address,
-    ) -> anyhow::Result<shard::Thread> {
+    ) -> anyhow::Result<ShardThread> {
         let transport = SocketTransport::listen(address)?;
         let address = transport.local_address().context("a server listens nowhere")?;
         let transport = transport.with_target(coordinator.clone()).with_clock(self.clock);
@@ -168,14 +170,31 @@ impl Cluster {
         place: GroupPosition,
         address: &Address,
         transport: impl pstrain_transports::Transport + Send + 'static,
-    ) -> shard::Thread {
+    ) -> ShardThread {
         let mut awaited = Some(Awaited(self.gate.clone()));
-        shard::spawn(place.into(), address, self.lease, transport, move |event| {
+        spawn_shard(place.into(), address, self.lease, transport, move |event| {
             if let Event::Enlisted { .. } = event {
                 drop(awaited.take());
             }
         })
     }
+}
+
+/// Starts a server that does not coordinate on its own thread. Workers reach it at `address`; its
+/// events go to `report`.
+fn spawn_shard(
+    place: Place,
+    address: &Address,
+    lease: Duration,
+    mut transport: impl pstrain_transports::Transport + Send + 'static,
+    mut report: impl FnMut(Event) + Send + 'static,
+) -> ShardThread {
+    let mut node = Shard::new(shard_config(place, address, lease));
+    std::thread::spawn(move || {
+        let mailbox = Mailbox::new(&transport);
+        let mut services = ShardServices::new(move |_, event| report(event));
+        Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
+    })
 }
 
 fn start(
@@ -268,4 +287,19 @@ fn join(threads: Vec<Thread>) -> (Punctuality, anyhow::Result<()>) {
         }
     }
     (punctuality, first)
+}
+
+/// Waits for the servers; returns the error of the first that failed.
+fn join_shards(threads: Vec<ShardThread>) -> anyhow::Result<()> {
+    for (server, thread) in (1..).map(ServerId).zip(threads) {
+        let what = || format!("server {server}");
+        match thread.join() {
+            Ok(ended) => {
+                let ended = ended.with_context(what)?;
+                ended.map_err(|error| Failed(format!("{}: {error}", what())))?;
+            }
+            Err(_) => return Err(Failed(format!("{} broke down", what())).into()),
+        }
+    }
+    Ok(())
 }

@@ -8,21 +8,21 @@ use prometheus_client::metrics::histogram::Histogram;
 
 /// Wraps a journal; records the time of its commits in a histogram, if there is one.
 #[derive(Debug)]
-pub(crate) struct TimedJournal<J> {
-    inner: J,
+pub(crate) struct TimedJournal<'a, J> {
+    inner: &'a mut J,
     seconds: Option<Histogram>,
     clock: WallClock,
     /// True if inputs were appended since the last commit: empty commits are not timed.
     is_open: bool,
 }
 
-impl<J> TimedJournal<J> {
-    pub(crate) fn new(inner: J, seconds: Option<Histogram>) -> Self {
+impl<'a, J> TimedJournal<'a, J> {
+    pub(crate) fn new(inner: &'a mut J, seconds: Option<Histogram>) -> Self {
         Self { inner, seconds, clock: WallClock::start(), is_open: false }
     }
 }
 
-impl<N, J: Journal<N>> Journal<N> for TimedJournal<J> {
+impl<N, J: Journal<N>> Journal<N> for TimedJournal<'_, J> {
     const KEEPS: bool = J::KEEPS;
 
     fn append(&mut self, now: Time, input: &Input) {

@@ -11,6 +11,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use pstrain_compute::examples::Shape;
 use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_policy::job::Job;
 use pstrain_transports::journal::{UNSEALED, is_sealed, seal};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,23 @@ pub(crate) struct ModelFile {
     pub(crate) recipe: String,
     /// The report of the run that trained it.
     pub(crate) training: serde_json::Map<String, serde_json::Value>,
+}
+
+impl ModelFile {
+    /// Describes the model of a job with the report of its run.
+    pub(crate) fn new(
+        job: &Job,
+        classes: &[&str],
+        report: &impl Serialize,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            model: job.model.clone(),
+            shape: job.data.shape,
+            classes: classes.iter().map(|&class| class.to_owned()).collect(),
+            recipe: job.data.recipe.clone(),
+            training: serde_json::from_value(serde_json::to_value(report)?)?,
+        })
+    }
 }
 
 /// The metadata entry. The checksum must precede any text that users choose, since that text could

@@ -177,6 +177,11 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
         &self.folder
     }
 
+    /// Returns the folder and the period of the checkpoints.
+    pub(super) fn into_folder(self) -> (StateFolder, Duration) {
+        (self.folder, self.every)
+    }
+
     /// True if a checkpoint is being written.
     pub const fn is_writing(&self) -> bool {
         self.writing.is_some()

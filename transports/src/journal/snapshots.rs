@@ -2,12 +2,14 @@
 //! lost as a whole.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{self, Durable, Input};
 
 use super::checkpoints::{Checkpoints, Companion, PAUSE, Taken};
 use super::disk::Disk;
+use super::folder::StateFolder;
 use crate::driver::{Journal, JournalError};
 
 /// Keeps checkpoints of a server, but no inputs.
@@ -42,6 +44,12 @@ impl<B, D> Snapshots<B, D> {
 }
 
 impl<B: FnMut() -> Companion, D: Disk> Snapshots<B, D> {
+    /// Ends the journal; returns the folder and the period of its checkpoints.
+    #[must_use]
+    pub fn into_folder(self) -> (StateFolder, Duration) {
+        self.checkpoints.into_folder()
+    }
+
     /// Waits until the current write has ended. Returns the node's input about it, if any.
     fn settle(&mut self, now: Time) -> Option<Input> {
         match self.checkpoints.settle(now)? {

@@ -1,0 +1,213 @@
+//! The plan of a `pstrain server`: its arguments and settings, checked before anything is opened.
+//!
+//! Conflicts that clap can express are attributes of [`ServerArgs`]; all others are found here.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use pstrain_roles::node::Replicate;
+use pstrain_transports::Address;
+use pstrain_wire::group::Place;
+
+use crate::args::{Durability, Every, JobArgs, Output, SecurityArgs, ServerArgs};
+use crate::job::Layers;
+use crate::messages::{self, LogForm};
+
+/// Default period of the progress messages, where no progress is shown on a terminal.
+const SAYS_EVERY: Duration = Duration::from_secs(60);
+
+/// What a server is to be.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) role: Role,
+    pub(crate) reached: Reached,
+}
+
+/// How others reach this server.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) listen: Address,
+    pub(crate) security: SecurityArgs,
+    /// Address that another server announces to workers; by default the address it listens at.
+    pub(crate) advertise: Option<Address>,
+}
+
+/// The part of a server in its run.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// Has the job: the coordinator, or a standby.
+    Job(Box<JobPlan>),
+    /// Holds a key range of the job that the coordinator sends.
+    Shard { place: Place, coordinator: Address, begins: Begins<Keeps>, quiet: bool },
+}
+
+/// The plan of a server with the job.
+#[derive(Debug)]
+pub(crate) struct JobPlan {
+    pub(crate) begins: Begins<NewServer>,
+    /// Form in which gradients go to a standby.
+    pub(crate) replicate: Replicate,
+    /// What it records and prints.
+    pub(crate) output: Output,
+    /// Period of the progress messages, if there are any.
+    pub(crate) says_every: Option<Duration>,
+    /// Address of its metrics.
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics: Option<String>,
+}
+
+/// The state with which a server begins.
+#[derive(Debug)]
+pub(crate) enum Begins<N> {
+    New(N),
+    /// The state in this folder, which says what the server is.
+    Resumed(PathBuf),
+}
+
+/// A new server with the job.
+#[derive(Debug)]
+pub(crate) enum NewServer {
+    Coordinator {
+        job: Layers,
+        keeps: Keeps,
+    },
+    /// Stands by for the coordinator or shard at `primary`. It may keep a log, but not checkpoints
+    /// alone: what it has must not get lost.
+    Standby {
+        job: Layers,
+        primary: Address,
+        log: Option<NewState>,
+    },
+}
+
+/// The state that survives a crash of the server.
+#[derive(Debug)]
+pub(crate) enum Keeps {
+    Nothing,
+    Checkpoints(NewState),
+    Log(NewState),
+}
+
+/// A state folder to be made.
+#[derive(Debug)]
+pub(crate) struct NewState {
+    pub(crate) folder: PathBuf,
+    pub(crate) checkpoint_every: Duration,
+}
+
+impl Plan {
+    /// Makes the plan of a server; `None` if its settings were only to be printed.
+    pub(crate) fn of(args: &ServerArgs) -> anyhow::Result<Option<Self>> {
+        let joins = args.join.then_some(Place::Wanted);
+        let role = match args.shard.map(Place::from).or(joins) {
+            Some(place) => Role::shard(args, place)?,
+            None => match begins(args)? {
+                Some(begins) => Role::with_job(args, begins),
+                None => return Ok(None),
+            },
+        };
+        let (listen, security) = (args.listen.clone(), args.security.clone());
+        let reached = Reached { listen, security, advertise: args.advertise.clone() };
+        Ok(Some(Self { role, reached }))
+    }
+}
+
+impl Role {
+    fn with_job(args: &ServerArgs, begins: Begins<NewServer>) -> Self {
+        let is_shown = std::io::stderr().is_terminal() && args.log.form == LogForm::Text;
+        Self::Job(Box::new(JobPlan {
+            begins,
+            replicate: args.replicate.into(),
+            output: args.output.clone(),
+            says_every: match args.log_every {
+                Some(Every(every)) => every,
+                None => (!args.output.quiet && !is_shown).then_some(SAYS_EVERY),
+            },
+            #[cfg(feature = "metrics")]
+            metrics: args.metrics.clone(),
+        }))
+    }
+
+    fn shard(args: &ServerArgs, place: Place) -> anyhow::Result<Self> {
+        if let Some(flag) = args.job.flags.first() {
+            bail!("--{flag}: the job of --shard and --join comes from server 1; leave it out");
+        }
+        #[cfg(feature = "metrics")]
+        if args.metrics.is_some() {
+            bail!(
+                "--metrics: the run's numbers are with server 1, which coordinates; give it \
+                 --metrics there, and leave it out here"
+            );
+        }
+        let begins = match (&args.resume, Keeps::of(args)?) {
+            (Some(folder), _) => Begins::Resumed(folder.clone()),
+            (None, Keeps::Checkpoints(_)) if place == Place::Wanted => bail!(
+                "--durability checkpoint: no server can join a run whose servers take \
+                 checkpoints; leave it out, or use log"
+            ),
+            (None, keeps) => Begins::New(keeps),
+        };
+        let coordinator = args.coordinator.clone();
+        Ok(Self::Shard { place, coordinator, begins, quiet: args.output.quiet })
+    }
+}
+
+/// How a server with the job begins; `None` if its settings were only to be printed.
+fn begins(args: &ServerArgs) -> anyhow::Result<Option<Begins<NewServer>>> {
+    if let Some(folder) = &args.resume {
+        if let Some(flag) = args.job.flags.first() {
+            bail!("--{flag}: a run that is resumed goes on with the job it had; leave it out");
+        }
+        return Ok(Some(Begins::Resumed(folder.clone())));
+    }
+    let keeps = Keeps::of(args)?;
+    let Some(job) = gather(&args.job)? else { return Ok(None) };
+    // The run may be resumed in another working directory.
+    let job = if args.state.is_some() { job.with_absolute_data()? } else { job };
+    job.real_time()?;
+    Ok(Some(Begins::New(match (args.standby_of.clone(), keeps) {
+        (None, keeps) => NewServer::Coordinator { job, keeps },
+        (Some(primary), Keeps::Nothing) => NewServer::Standby { job, primary, log: None },
+        (Some(primary), Keeps::Log(state)) => NewServer::Standby { job, primary, log: Some(state) },
+        (Some(_), Keeps::Checkpoints(_)) => bail!(
+            "--durability checkpoint: what a standby has may not get lost; use log, or none where \
+             two servers are safe enough"
+        ),
+    })))
+}
+
+impl Keeps {
+    fn of(args: &ServerArgs) -> anyhow::Result<Self> {
+        // Clap sees to it that checkpoints and logs have a folder.
+        let Some(folder) = args.state.clone() else { return Ok(Self::Nothing) };
+        let state = NewState { folder, checkpoint_every: args.checkpoint_every.into() };
+        match args.durability {
+            Durability::None => {
+                bail!("--state: nothing is kept there without --durability checkpoint or log")
+            }
+            Durability::Checkpoint => Ok(Self::Checkpoints(state)),
+            Durability::Log => Ok(Self::Log(state)),
+        }
+    }
+
+    /// The state folder and what it is for, unless nothing is kept.
+    pub(super) const fn parts(&self) -> Option<(Durability, &NewState)> {
+        match self {
+            Self::Nothing => None,
+            Self::Checkpoints(state) => Some((Durability::Checkpoint, state)),
+            Self::Log(state) => Some((Durability::Log, state)),
+        }
+    }
+}
+
+/// Gathers the settings; `None` if they were only to be printed.
+pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
+    let layers = Layers::gather(args.job.as_deref(), &args.flags)?;
+    if args.print_job {
+        messages::result(&layers.to_toml())?;
+        return Ok(None);
+    }
+    Ok(Some(layers))
+}

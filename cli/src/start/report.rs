@@ -1,0 +1,139 @@
+//! The report of a run: its results as files and on stdout, and the exit code of the process.
+
+use pstrain_roles::node::NodeError;
+use pstrain_transports::{Address, Punctuality};
+use pstrain_wire::worker::EndReason;
+
+use super::journal::Machine;
+use super::open::{JobServer, Opening, ShardServer};
+use super::serve::Served;
+use crate::args::Output;
+use crate::durable::StandbyOf;
+use crate::exit::{self, Ending, Failed};
+use crate::record::{ModelFile, Report, Shaping, VersionRange, write_model};
+use crate::{messages, table};
+
+/// Writes the results of a server, and tells how it ended.
+pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
+    let Served { server, ended, listened } = served;
+    match server {
+        Opening::Shard(server) => report_shard(&server, ended),
+        Opening::Job(server) => {
+            let reason = ended.map_err(|error| failed(error, server.of.as_ref()))?;
+            let may_go_back = matches!(server.life.machine, Machine::Checkpointed(..));
+            let name = if matches!(listened, Some(Address::Unix(_))) { "unix" } else { "tcp" };
+            server.finish(name)?;
+            if let (EndReason::ServerLost(lost), true) = (reason, may_go_back) {
+                messages::say(&format!(
+                    "all servers go on from the last checkpoint with --resume, server {lost} with \
+                     them"
+                ));
+            }
+            exit::of_reason(reason)
+        }
+    }
+}
+
+fn report_shard(
+    server: &ShardServer,
+    ended: Result<EndReason, NodeError>,
+) -> anyhow::Result<Ending> {
+    let ShardServer { follower, life } = server;
+    let coordinator = &follower.coordinator;
+    let reason = ended.map_err(|error| match error {
+        NodeError::Refused(why) => Failed(format!("{coordinator}: it refused this server: {why}")),
+        error => Failed(format!("{coordinator}: {error}")),
+    })?;
+    let may_go_back = matches!(life.machine, Machine::Checkpointed(..));
+    if may_go_back && follower.drain.is_asked() && reason == EndReason::Stopped {
+        messages::say(
+            "the run waits for this server for 12 leases, unless it is over: go on with it with \
+             --resume",
+        );
+    }
+    if !follower.quiet {
+        messages::say(&format!("done: {reason}"));
+    }
+    exit::of_reason(reason)
+}
+
+/// The error of a server with the job that failed; `of` is set if it began as a standby.
+fn failed(error: NodeError, of: Option<&StandbyOf>) -> Failed {
+    Failed(match error {
+        NodeError::Refused(why) => format!("the server refused this standby: {why}"),
+        NodeError::Unreachable { why, .. } => {
+            let (there, here) =
+                of.map_or_else(Default::default, |StandbyOf { primary, address }| {
+                    (format!(", at {primary}"), format!(" at {address}"))
+                });
+            format!(
+                "cannot reach the server that it stands by for{there}: {why}; see that it runs and \
+                 can be reached from here. If it is gone for good, this one leads once half of the \
+                 workers have come to it{here}: see that they run and can reach it there \
+                 (--advertise)"
+            )
+        }
+        other => other.to_string(),
+    })
+}
+
+impl JobServer {
+    /// Adds measurements of how well the run kept the modelled times.
+    pub(crate) fn note_punctuality(&mut self, punctuality: &Punctuality) {
+        self.punctuality.merge(punctuality);
+    }
+
+    /// Writes the results, then prints them: a closed stdout must not cost the files.
+    pub(crate) fn finish(self, transport: &str) -> anyhow::Result<()> {
+        let Self { training, life, recorder, virtual_time, punctuality, .. } = self;
+        let (summary, folder) = recorder.finish();
+        // The state folder stays locked until the end: a process that resumes the run writes the
+        // results, too.
+        let server = life.machine.server();
+        // A standby that never reached its primary has no results.
+        let Some(server) = server else { return Ok(()) };
+        let mut report = summary.report(server, &training.data.outline, transport);
+        if let Some(virtual_time) = virtual_time {
+            report.was_virtual(virtual_time);
+        }
+        report.shaping = Shaping::of(&punctuality);
+        tell_missing(&report);
+        let Some(folder) = folder else { return print(&report, &training.output) };
+        report.full_files = folder.full_files();
+        let written = if report.params_sha256.is_some() {
+            let classes = training.data.outline.spec.classes();
+            let about = ModelFile::new(server.job(), classes, &report)?;
+            write_model(&folder.model(), &about, server.parameters())
+        } else {
+            messages::warn("no model is written: part of its parameters is lost");
+            Ok(())
+        };
+        // All are tried, whichever of them fails.
+        let finished = folder.finish(&report);
+        let printed = print(&report, &training.output);
+        finished.and(written).and(printed)
+    }
+}
+
+/// Warns of updates that the records lack.
+fn tell_missing(report: &Report) {
+    let stretches: Vec<String> =
+        report.missing_updates.iter().map(VersionRange::to_string).collect();
+    if !stretches.is_empty() {
+        messages::warn(&format!(
+            "the totals of workers and the records here are without updates {}, which this server \
+             did not see: the records of the one that led then have them",
+            stretches.join(", ")
+        ));
+    }
+}
+
+fn print(report: &Report, output: &Output) -> anyhow::Result<()> {
+    if output.json {
+        messages::result(&serde_json::to_string(report)?)
+    } else if output.quiet {
+        Ok(())
+    } else {
+        messages::result(&table::report(report))
+    }
+}

@@ -1,0 +1,313 @@
+//! Nodes and records that continue from a state folder: with `--resume`, and when the servers of a
+//! run go back to a checkpoint.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use pstrain_compute::id::CheckpointId;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{Replica, Server, Shard};
+use pstrain_transports::Begin;
+use pstrain_transports::journal::{
+    CheckpointError, Companion, Found, GroupCheckpoints, Recovered, Snapshots, StateFolder,
+    goes_on, recover,
+};
+use pstrain_wire::checkpoint::OnDisk;
+
+use super::fresh_run;
+use super::journal::{Life, Machine};
+use super::open::{Follower, JobServer, ShardServer, Training, companions, replica_config};
+use crate::args::{Durability, Output};
+use crate::durable::{DurableFolder, Identity, ShardFolder, State, find, nothing_but};
+use crate::messages;
+use crate::record::{Folder, Kept, Recorder, Summary};
+
+/// The error of a folder whose logs are gone.
+const NO_LOG: &str = "the state folder has no log";
+
+/// A node as a state folder has it.
+#[expect(clippy::large_enum_variant, reason = "there is one of them in a process")]
+enum Restored {
+    /// Of a folder of checkpoints.
+    Server(Server),
+    /// Of a folder with a log.
+    Replica(Replica),
+}
+
+impl Restored {
+    fn server(&self) -> Option<&Server> {
+        match self {
+            Self::Server(server) => Some(server),
+            Self::Replica(replica) => replica.server(),
+        }
+    }
+}
+
+impl Training {
+    /// The server that is kept in `folder`, restored to its last state.
+    pub(super) fn resume(self, mut folder: DurableFolder) -> anyhow::Result<JobServer> {
+        folder.check(&self.job, &self.data)?;
+        let found = folder.find()?;
+        let mut node = restore(&folder, &found, self.job.clone())?;
+        let blank = Server::new(self.job.clone(), 0)?;
+        let recorder = self.records(&mut folder, &found, node.server().unwrap_or(&blank))?;
+        let report = |now, event| recorder.replay_event(now, &event);
+        let recovered = match &mut node {
+            Restored::Server(server) => recover(folder.state(), &found, server, report)?,
+            Restored::Replica(replica) => recover(folder.state(), &found, replica, report)?,
+        };
+        say(folder.identity().durability, &found, &recovered, node.server());
+        let Recovered { log, begin, now, .. } = recovered;
+        let (state, of) = folder.into_parts(found, now);
+        let beside = companions(&recorder);
+        let machine = match node {
+            Restored::Server(server) => {
+                Machine::Checkpointed(server, Snapshots::new(state.checkpoints(beside)))
+            }
+            Restored::Replica(replica) => Machine::Logged(
+                replica,
+                state.log(log.context(NO_LOG)?, beside, self.drain.clone()),
+            ),
+        };
+        Ok(self.server(Life::resumed(machine, begin, now), recorder, of))
+    }
+
+    /// The totals and the results folder as they were at the checkpoint.
+    fn records(
+        &self,
+        folder: &mut DurableFolder,
+        found: &Found,
+        server: &Server,
+    ) -> anyhow::Result<Recorder> {
+        let Output { out, overwrite, out_limit, .. } = &self.output;
+        let (mut summary, most) = (Summary::new(server.job()), out_limit.0);
+        let before = folder.identity().out.clone();
+        let Some(out) = out.as_deref().or(before.as_deref()) else {
+            if let Some(checkpoint) = &found.checkpoint {
+                Kept::of_bytes(&checkpoint.beside)?.go_on(&mut summary, None, None)?;
+            }
+            return Ok(self.recorder_of(summary, None));
+        };
+        let records = match &found.checkpoint {
+            None => {
+                // The server reports everything since the start of the run again.
+                let own = before.as_deref().is_some_and(|before| is_same(before, out));
+                Some(Folder::create(out, own || *overwrite, &self.job_file, server, most)?)
+            }
+            Some(checkpoint) => {
+                let kept = Kept::of_bytes(&checkpoint.beside)?;
+                let Some(before) = &before else {
+                    bail!("--out: the run that is resumed keeps no records; leave it out");
+                };
+                // Continuing records truncates them to the checkpoint: never do that to another
+                // run's.
+                if before.exists() && !is_same(before, out) {
+                    bail!(
+                        "--out {}: the records of the run that is resumed are in {}; leave it \
+                         out, or move that folder first",
+                        out.display(),
+                        before.display()
+                    );
+                }
+                if !kept.has_folder() {
+                    messages::warn(
+                        "the records of this run broke off before; they are not gone on with",
+                    );
+                }
+                kept.go_on(&mut summary, Some(out), most)?
+            }
+        };
+        folder.set_out(out)?;
+        Ok(self.recorder_of(summary, records))
+    }
+}
+
+impl JobServer {
+    /// The server that continues from the last checkpoint in place of this one, as after a restart
+    /// of the process. The address and the metrics stay.
+    pub(super) fn again(self) -> anyhow::Result<Self> {
+        let Self { training, life, recorder, .. } = self;
+        let Machine::Checkpointed(server, journal) = life.machine else {
+            bail!("nothing is kept of the run");
+        };
+        // Frees the memory before the next server is read.
+        drop(server);
+        // The path alone, without the lock of the folder, which `open` takes again.
+        let path = journal.into_folder().0.path().to_owned();
+        #[cfg(feature = "metrics")]
+        let metrics = recorder.metrics().cloned();
+        drop(recorder);
+        let (folder, _) = DurableFolder::open(&path)?;
+        let mut server = training.resume(folder)?;
+        #[cfg(feature = "metrics")]
+        if let Some(metrics) = metrics {
+            server.recorder.set_metrics(metrics);
+        }
+        Ok(server)
+    }
+}
+
+impl ShardServer {
+    /// The server that continues from checkpoint `to` in place of this one.
+    pub(super) fn again(self, to: CheckpointId) -> anyhow::Result<Self> {
+        let Self { follower, life } = self;
+        let Machine::Checkpointed(shard, journal) = life.machine else {
+            bail!("nothing is kept of the server");
+        };
+        let mut on_disk = shard.on_disk().cloned().unwrap_or_default();
+        on_disk.at = Some(to).filter(|it| it.number > 0);
+        let (folder, every) = journal.into_folder();
+        let life = follower.at_checkpoint(folder, every, on_disk)?;
+        Ok(Self { follower, life })
+    }
+}
+
+impl Follower {
+    /// The server of a folder with a log, restored to its last state.
+    pub(super) fn at_log_end(
+        &self,
+        folder: StateFolder,
+        kept: &ShardFolder,
+        is_resumed: bool,
+    ) -> anyhow::Result<Life<Shard>> {
+        let found = find(&folder, true)?;
+        let config = replica_config(kept.number, None);
+        let mut node = match &found.checkpoint {
+            None => Replica::primary_shard(config, self.shard()),
+            Some(checkpoint) => {
+                let node = Replica::restore_shard(config, self.shard(), &checkpoint.saved);
+                let place = folder.checkpoint(found.number());
+                node.map_err(|why| CheckpointError::of_server(&place, why))?
+            }
+        };
+        let Recovered { log, begin, now, inputs, torn } =
+            recover(&folder, &found, &mut node, |_, _| ())?;
+        if is_resumed {
+            messages::say(&resumed(&found, inputs, torn));
+            if let Some((server, keys)) = node.holds() {
+                messages::say(&format!("server {server}: keys {keys}"));
+            }
+        }
+        let state = State { folder, checkpoint_every: kept.checkpoint_every, found, now };
+        // Only the coordinator keeps records.
+        let beside = Box::new(Companion::default);
+        let journal = state.log(log.context(NO_LOG)?, beside, self.drain.clone());
+        Ok(Life::resumed(Machine::Logged(node, journal), begin, now))
+    }
+
+    /// The server of a folder of checkpoints. It begins with none: the coordinator says which.
+    pub(super) fn at_rest(
+        &self,
+        folder: StateFolder,
+        checkpoint_every: Duration,
+    ) -> anyhow::Result<Life<Shard>> {
+        let GroupCheckpoints { on_disk, damaged } = folder.shelf()?;
+        for damaged in damaged {
+            messages::warn(&format!("{damaged}; it cannot be gone back to"));
+        }
+        self.at_checkpoint(folder, checkpoint_every, on_disk)
+    }
+
+    /// The server at the checkpoint `on_disk.at`; without one, at the beginning of the run.
+    fn at_checkpoint(
+        &self,
+        folder: StateFolder,
+        checkpoint_every: Duration,
+        on_disk: OnDisk,
+    ) -> anyhow::Result<Life<Shard>> {
+        let newest = on_disk.checkpoints.iter().map(|it| it.number).max().unwrap_or(0);
+        let at = on_disk.at;
+        let shard = self.shard().with_checkpoints(on_disk);
+        let (shard, begin, found, now) = match at {
+            None => (shard, Begin::start(), nothing_but(newest), Time::ZERO),
+            Some(CheckpointId { number, .. }) => {
+                let found = folder.find_checkpoint(number)?;
+                let checkpoint = found.checkpoint.as_ref().context("there is no checkpoint")?;
+                let place = folder.checkpoint(number);
+                let damaged = |why| CheckpointError::of_server(&place, why);
+                let shard = shard.restored(&checkpoint.saved).map_err(|why| damaged(why.into()))?;
+                let (begin, now) = (goes_on(&shard, None), checkpoint.now);
+                (shard, begin, found, now)
+            }
+        };
+        let state = State { folder, checkpoint_every, found, now };
+        let checkpoints = state.checkpoints(Box::new(Companion::default));
+        let machine = Machine::Checkpointed(shard, Snapshots::following(checkpoints));
+        Ok(Life::resumed(machine, begin, now))
+    }
+}
+
+/// The server of the checkpoint, or a new one if there is no checkpoint.
+fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Restored> {
+    let Identity { run, durability, standby: of, .. } = folder.identity();
+    let damaged = |number, error| {
+        anyhow::Error::from(CheckpointError::of_server(&folder.state().checkpoint(number), error))
+    };
+    match (&found.checkpoint, durability) {
+        (Some(checkpoint), Durability::Log) => {
+            let config = replica_config(*run, of.as_ref());
+            let replica = Replica::restore(config, job, &checkpoint.saved);
+            Ok(Restored::Replica(replica.map_err(|error| damaged(checkpoint.number, error))?))
+        }
+        (None, Durability::Log) => {
+            let config = replica_config(*run, of.as_ref());
+            Ok(Restored::Replica(match of {
+                Some(_) => Replica::standby(config, job)?,
+                None => Replica::primary(config, Server::new(job, *run)?),
+            }))
+        }
+        (Some(checkpoint), _) => {
+            let server = Server::restore(job, &checkpoint.saved);
+            let mut server = server.map_err(|error| damaged(checkpoint.number, error))?;
+            server.begin_lineage(fresh_run(), *run, checkpoint.number);
+            Ok(Restored::Server(server))
+        }
+        (None, _) => {
+            let mut server = Server::new(job, *run)?;
+            server.begin_lineage(fresh_run(), *run, 0);
+            Ok(Restored::Server(server))
+        }
+    }
+}
+
+/// True if both paths lead to the same folder.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let canonical = |path: &Path| path.canonicalize().context("no folder");
+    matches!((canonical(one), canonical(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+fn say(durability: Durability, found: &Found, recovered: &Recovered, server: Option<&Server>) {
+    let Recovered { inputs, torn, .. } = recovered;
+    let from = match (&found.checkpoint, durability) {
+        (None, Durability::Checkpoint) => {
+            "there is no checkpoint yet, the run begins anew".to_owned()
+        }
+        (Some(checkpoint), Durability::Checkpoint) => {
+            format!("resumed from checkpoint {}, all since is lost", checkpoint.number)
+        }
+        _ => resumed(found, *inputs, *torn),
+    };
+    let point = server.map(Server::point);
+    let point = point.map(|it| format!(": {} updates, epoch {:.2}", it.version, it.epoch));
+    messages::say(&format!("{from}{}", point.unwrap_or_default()));
+}
+
+/// Describes the state from which a server with a log continues.
+fn resumed(found: &Found, inputs: u64, torn: u64) -> String {
+    let from = match &found.checkpoint {
+        None => format!("resumed after {inputs} inputs"),
+        Some(checkpoint) => {
+            format!("resumed from checkpoint {} and {inputs} inputs since", checkpoint.number)
+        }
+    };
+    match torn {
+        0 => from,
+        torn => format!(
+            "{from}, without the last {torn} bytes of the log, which are no whole record: \
+             half-written when the server died, or damaged since; if workers were answered by \
+             then, they show it when they come back"
+        ),
+    }
+}
