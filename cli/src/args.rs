@@ -242,7 +242,7 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         value_name = "K/M",
-        group = "follows",
+        groups = ["follows", "announced"],
         conflicts_with_all = ["job", "print_job", "out", "json"]
     )]
     pub(crate) shard: Option<GroupPosition>,
@@ -250,7 +250,7 @@ pub(crate) struct ServerArgs {
     /// cut in half, and this server takes the upper half
     #[arg(
         long,
-        group = "follows",
+        groups = ["follows", "announced"],
         conflicts_with_all = ["job", "print_job", "out", "json"]
     )]
     pub(crate) join: bool,
@@ -264,22 +264,19 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         value_name = "ADDRESS",
+        group = "announced",
         conflicts_with_all = ["shard", "join", "resume"]
     )]
     pub(crate) standby_of: Option<Address>,
     /// Address at which workers reach this server, for --shard, --join and --standby-of [default:
     /// the address of --listen]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", requires = "announced")]
     pub(crate) advertise: Option<Address>,
     /// Form in which gradients go to a standby. updates: the combined gradient of each round, once
     /// the round closes, so that k pushes cost the traffic of one. pushes: each push, as it arrives
-    #[arg(
-        long,
-        value_name = "pushes|updates",
-        default_value = "updates",
-        conflicts_with_all = ["shard", "join"]
-    )]
-    pub(crate) replicate: Replicated,
+    /// [default: updates]
+    #[arg(long, value_name = "pushes|updates", conflicts_with_all = ["shard", "join"])]
+    pub(crate) replicate: Option<Replicated>,
     /// What survives a crash of the server or its machine. none: nothing. checkpoint: what was
     /// there at the last checkpoint; all that came since is lost, as a whole, and workers join
     /// anew; several servers take theirs together, when the first says so, and must all have this.

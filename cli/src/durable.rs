@@ -10,7 +10,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::time::Time;
 use pstrain_data::Outline;
 use pstrain_policy::job::Job;
-use pstrain_transports::journal::{Files, Found, Log, StateFolder, ordinary};
+use pstrain_transports::journal::{Files, Found, StateFolder, ordinary};
 use pstrain_wire::group::Place;
 use pstrain_wire::job_digest;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ use crate::served::ServerData;
 pub(crate) struct DurableFolder {
     state: StateFolder,
     identity: Identity,
+    /// Nothing is kept in it yet.
+    is_new: bool,
 }
 
 /// The identity of a run, as `run.json` stores it.
@@ -86,42 +88,36 @@ impl Identity {
     pub(crate) fn new(
         run: u64,
         (job, data): (&Job, &ServerData),
-        durability: Durability,
-        checkpoint_every: Duration,
+        (durability, checkpoint_every): (Durability, Duration),
         out: Option<&Path>,
+        standby: Option<StandbyOf>,
     ) -> anyhow::Result<Self> {
         let out = out.map(std::path::absolute).transpose().context("cannot tell where --out is")?;
         let job = JobLabel::of(job, data);
-        Ok(Self { run, job, durability, checkpoint_every, out, standby: None })
+        Ok(Self { run, job, durability, checkpoint_every, out, standby })
     }
 }
 
 impl DurableFolder {
-    /// Creates and locks the folder for a run.
+    /// Creates and locks the folder of a new run.
     ///
     /// # Errors
     ///
     /// If the folder is locked, or holds a run or other files of a server's state.
-    pub(crate) fn claim(path: &Path) -> anyhow::Result<StateFolder> {
-        label::make_folder(path, &LABELS)
+    pub(crate) fn claim(path: &Path, identity: Identity) -> anyhow::Result<Self> {
+        let state = label::make_folder(path, &LABELS)?.of_run(identity.run);
+        Ok(Self { state, identity, is_new: true })
     }
 
-    /// Turns a claimed folder into a run's state folder, with a log if the run keeps one; `job` is
+    /// Makes a claimed folder one that can be resumed, with a log if the run keeps one; `job` is
     /// the text of its job file.
-    pub(crate) fn create(
-        claimed: StateFolder,
-        identity: &Identity,
-        job: &str,
-    ) -> anyhow::Result<(State, Option<Log>)> {
-        let folder = claimed.of_run(identity.run);
-        label::write(&folder.path().join("job.toml"), job)?;
-        let has_log = identity.durability == Durability::Log;
-        let log = has_log.then(|| folder.begin_log(&Files, 0)).transpose()?;
+    pub(crate) fn begin(&self, job: &str) -> anyhow::Result<()> {
+        label::write(&self.state.path().join("job.toml"), job)?;
+        if self.identity.durability == Durability::Log {
+            self.state.begin_log(&Files, 0)?;
+        }
         // Last: a labelled folder can be resumed, so it must be complete.
-        label::put(folder.path(), IDENTITY, identity)?;
-        let checkpoint_every = identity.checkpoint_every;
-        let state = State { folder, checkpoint_every, found: nothing_but(0), now: Time::ZERO };
-        Ok((state, log))
+        label::put(self.state.path(), IDENTITY, &self.identity)
     }
 
     /// Opens and locks the folder of a run to resume; returns it with its job.
@@ -136,7 +132,13 @@ impl DurableFolder {
         let job = path.join("job.toml");
         ordinary(&job).with_context(|| format!("cannot read {}", job.display()))?;
         let layers = Layers::of_file(&job)?;
-        Ok((Self { state: state.of_run(identity.run), identity }, layers))
+        let state = state.of_run(identity.run);
+        Ok((Self { state, identity, is_new: false }, layers))
+    }
+
+    /// True if nothing is kept in the folder yet.
+    pub(crate) const fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Returns the identity of the run.
@@ -186,7 +188,7 @@ impl DurableFolder {
 
     /// Returns what the journal of the resumed run continues from, and whom it stands by for.
     pub(crate) fn into_parts(self, found: Found, now: Time) -> (State, Option<StandbyOf>) {
-        let Self { state: folder, identity } = self;
+        let Self { state: folder, identity, .. } = self;
         let checkpoint_every = identity.checkpoint_every;
         (State { folder, checkpoint_every, found, now }, identity.standby)
     }

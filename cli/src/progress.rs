@@ -118,6 +118,22 @@ impl Progress {
     }
 }
 
+/// Returns a report of the events that `user_message` describes, for a process without a bar.
+pub(crate) fn teller(
+    quiet: bool,
+    user_message: fn(&Event) -> Option<String>,
+) -> impl FnMut(Time, Event) {
+    let mut troubles = EventLimiter::new();
+    move |now, event| {
+        if !quiet
+            && let Some(words) = user_message(&event)
+            && let Some(message) = troubles.say(now, &event, words)
+        {
+            messages::tell(level(&event), &message, &event);
+        }
+    }
+}
+
 fn behind(worker: WorkerId) -> String {
     format!(
         "worker {worker} was answered what the log here does not have: the end of the log is lost \
@@ -131,7 +147,7 @@ fn from_update(version: Option<Version>) -> String {
 }
 
 /// Returns the severity of an event that [`user_message`] describes.
-pub(crate) const fn level(event: &Event) -> Level {
+const fn level(event: &Event) -> Level {
     match event {
         Event::CutOff { .. }
         | Event::Departed { .. }

@@ -12,7 +12,6 @@ use pstrain_transports::{
     Address, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, ShardServices, SocketTransport,
     WallClock, WorkerServices, drive,
 };
-use pstrain_wire::group::Place;
 use pstrain_wire::worker::EndReason;
 
 use crate::args::{GroupPosition, RunArgs, Transport};
@@ -45,7 +44,8 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         );
     }
     let (servers, lease) = (job.servers, job.membership.lease);
-    let training = Training::in_process(&layers, job, Arc::clone(&data).into(), &args.output);
+    let training =
+        Training::in_process(&layers, job, Arc::clone(&data).into(), args.output.clone());
     let mut server = training.alone()?;
     let recorder = server.recorder();
     let gate = Gate::new(servers.saturating_sub(1));
@@ -169,32 +169,20 @@ impl Cluster {
         &self,
         place: GroupPosition,
         address: &Address,
-        transport: impl pstrain_transports::Transport + Send + 'static,
+        mut transport: impl pstrain_transports::Transport + Send + 'static,
     ) -> ShardThread {
+        let mut node = Shard::new(shard_config(place.into(), address, self.lease));
         let mut awaited = Some(Awaited(self.gate.clone()));
-        spawn_shard(place.into(), address, self.lease, transport, move |event| {
+        let mut services = ShardServices::new(move |_, event| {
             if let Event::Enlisted { .. } = event {
                 drop(awaited.take());
             }
+        });
+        std::thread::spawn(move || {
+            let mailbox = Mailbox::new(&transport);
+            Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
         })
     }
-}
-
-/// Starts a server that does not coordinate on its own thread. Workers reach it at `address`; its
-/// events go to `report`.
-fn spawn_shard(
-    place: Place,
-    address: &Address,
-    lease: Duration,
-    mut transport: impl pstrain_transports::Transport + Send + 'static,
-    mut report: impl FnMut(Event) + Send + 'static,
-) -> ShardThread {
-    let mut node = Shard::new(shard_config(place, address, lease));
-    std::thread::spawn(move || {
-        let mailbox = Mailbox::new(&transport);
-        let mut services = ShardServices::new(move |_, event| report(event));
-        Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
-    })
 }
 
 fn start(

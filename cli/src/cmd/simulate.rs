@@ -12,7 +12,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
     let run = Virtual::resolve(&layers, &DataCache::default())?;
     let (job, data) = (run.job.clone(), Arc::clone(&run.data).into());
-    let training = Training::in_process(&layers, job, data, &args.output);
+    let training = Training::in_process(&layers, job, data, args.output.clone());
     let (server, reason) = training.simulate(&run)?;
     server.finish("virtual")?;
     let gone = || Failed(format!("the run ended early: {LEADERLESS}")).into();

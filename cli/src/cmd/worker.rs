@@ -7,89 +7,120 @@ use pstrain_compute::rng::Stream;
 use pstrain_data::{DataSpec, Source};
 use pstrain_policy::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
 use pstrain_roles::node::{Event, NodeError, Prepare, Worker, WorkerConfig};
-use pstrain_transports::{Mailbox, Punctuality, Shaped, SocketTransport, WorkerServices, drive};
+use pstrain_transports::{
+    Address, Mailbox, Punctuality, Shaped, SocketTransport, WorkerServices, drive,
+};
 use pstrain_wire::Refusal;
 use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
+use pstrain_wire::worker::EndReason;
 
-use crate::args::WorkerArgs;
+use crate::args::{SecurityArgs, WorkerArgs};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
-use crate::progress::level;
+use crate::progress::teller;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
 use crate::security::security;
-use crate::troubles::EventLimiter;
 use crate::{messages, signals};
+
+/// How a worker ended, and how well it kept the modelled times.
+type Worked = (Result<EndReason, NodeError>, Punctuality);
+
+/// What a worker is to be.
+struct Plan {
+    server: Address,
+    security: SecurityArgs,
+    /// Its own copy of the data, if it has one.
+    source: Option<Source>,
+    config: WorkerConfig,
+    rank: Option<Rank>,
+    quiet: bool,
+}
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     messages::log_as(args.log.form);
-    let source = match args.data.as_deref() {
-        // The number of synthetic rows comes with the job.
-        None | Some("server" | "synthetic") => None,
-        Some(text) => Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?),
-    };
-    let files = match &source {
-        Some(Source::File(path)) => std::slice::from_ref(path),
-        Some(Source::Libsvm(files)) => files,
-        _ => &[],
-    };
-    if let Some(path) = files.iter().find(|path| !path.exists()) {
-        bail!("--data {}: there is no such file or folder", path.display());
-    }
-    let name = args.name.clone().unwrap_or_else(default_name);
-    if !is_presentable(&name) {
-        bail!("--name: use at most {MOST_NAME_BYTES} bytes, without control characters");
-    }
-    let lease: std::time::Duration = args.lease.into();
-    if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
-        bail!("--lease {}: must be {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}", args.lease);
-    }
-    let rank = rank(args)?;
-    let config = WorkerConfig {
-        stream: Stream::new(u64::from(std::process::id())).fork(&name, 0),
-        name,
-        worker: rank.as_ref().map(Rank::worker).or(args.id),
-        wants_examples: args.data.as_deref() == Some("server"),
-        lease,
-    };
-    let security = security(&args.security, &args.server)?;
-    let dialer = SocketTransport::dialer(args.server.clone())?.secured(security);
-    let mut transport = Shaped::worker(dialer);
-    let mut node = Worker::new(config);
-    if let Some(size) = rank.as_ref().and_then(Rank::size) {
-        node = node.one_of(size);
-    }
-    let quiet = args.quiet;
-    let mut troubles = EventLimiter::new();
-    let report = move |now, event: Event| {
-        if !quiet
-            && let Some(words) = user_message(&event)
-            && let Some(message) = troubles.say(now, &event, words)
-        {
-            messages::tell(level(&event), &message, &event);
-        }
-    };
-    let mut services =
-        WorkerServices::new(move |order: &Prepare| load(order, source.as_ref()), report);
-    let mailbox = Mailbox::new(&transport);
-    signals::drain_on_signal(mailbox.handle())?;
-    match drive(&mut node, &mut transport, &mut services, &mailbox)? {
-        Ok(reason) => {
-            if !args.quiet {
-                let memory = peak_rss_mib()
-                    .map_or_else(String::new, |mib| format!(" (peak memory {mib:.1} MiB)"));
-                let kept = Punctuality { messages: transport.lateness(), ..services.punctuality() };
-                let shaping = Shaping::of(&kept)
-                    .map_or_else(String::new, |shaping| format!("; {}", shaping.in_words()));
-                messages::say(&format!("done: {reason}{memory}{shaping}"));
+    let plan = Plan::of(args)?;
+    let (ended, kept) = plan.serve()?;
+    plan.report(ended, &kept)
+}
+
+impl Plan {
+    fn of(args: &WorkerArgs) -> anyhow::Result<Self> {
+        let source = match args.data.as_deref() {
+            // The number of synthetic rows comes with the job.
+            None | Some("server" | "synthetic") => None,
+            Some(text) => {
+                Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?)
             }
-            exit::of_reason(reason)
+        };
+        let files = match &source {
+            Some(Source::File(path)) => std::slice::from_ref(path),
+            Some(Source::Libsvm(files)) => files,
+            _ => &[],
+        };
+        if let Some(path) = files.iter().find(|path| !path.exists()) {
+            bail!("--data {}: there is no such file or folder", path.display());
         }
-        Err(NodeError::Data(what)) => bail!("{what}"),
-        Err(error) => match (rank, workers_of(&error)) {
-            (Some(rank), Some(workers)) => bail!("{}", rank.misfit(workers)),
-            _ => Err(Failed(format!("{}: {error}", args.server)).into()),
-        },
+        let name = args.name.clone().unwrap_or_else(default_name);
+        if !is_presentable(&name) {
+            bail!("--name: use at most {MOST_NAME_BYTES} bytes, without control characters");
+        }
+        let lease: std::time::Duration = args.lease.into();
+        if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+            bail!("--lease {}: must be {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}", args.lease);
+        }
+        let rank = rank(args)?;
+        let config = WorkerConfig {
+            stream: Stream::new(u64::from(std::process::id())).fork(&name, 0),
+            name,
+            worker: rank.as_ref().map(Rank::worker).or(args.id),
+            wants_examples: args.data.as_deref() == Some("server"),
+            lease,
+        };
+        let (server, security) = (args.server.clone(), args.security.clone());
+        Ok(Self { server, security, source, config, rank, quiet: args.quiet })
+    }
+
+    /// Works until the run has ended. Returns how well the modelled times were kept, too.
+    fn serve(&self) -> anyhow::Result<Worked> {
+        let security = security(&self.security, &self.server)?;
+        let dialer = SocketTransport::dialer(self.server.clone())?.secured(security);
+        let mut transport = Shaped::worker(dialer);
+        let mut node = Worker::new(self.config.clone());
+        if let Some(size) = self.rank.as_ref().and_then(Rank::size) {
+            node = node.one_of(size);
+        }
+        let source = self.source.clone();
+        let load = move |order: &Prepare| load(order, source.as_ref());
+        let mut services = WorkerServices::new(load, teller(self.quiet, user_message));
+        let mailbox = Mailbox::new(&transport);
+        signals::drain_on_signal(mailbox.handle())?;
+        let ended = drive(&mut node, &mut transport, &mut services, &mailbox)?;
+        Ok((ended, Punctuality { messages: transport.lateness(), ..services.punctuality() }))
+    }
+
+    /// Tells how the worker ended.
+    fn report(
+        &self,
+        ended: Result<EndReason, NodeError>,
+        kept: &Punctuality,
+    ) -> anyhow::Result<Ending> {
+        let reason = match ended {
+            Ok(reason) => reason,
+            Err(NodeError::Data(what)) => bail!("{what}"),
+            Err(error) => match (&self.rank, workers_of(&error)) {
+                (Some(rank), Some(workers)) => bail!("{}", rank.misfit(workers)),
+                _ => return Err(Failed(format!("{}: {error}", self.server)).into()),
+            },
+        };
+        if !self.quiet {
+            let memory = peak_rss_mib()
+                .map_or_else(String::new, |mib| format!(" (peak memory {mib:.1} MiB)"));
+            let shaping = Shaping::of(kept)
+                .map_or_else(String::new, |shaping| format!("; {}", shaping.in_words()));
+            messages::say(&format!("done: {reason}{memory}{shaping}"));
+        }
+        exit::of_reason(reason)
     }
 }
 

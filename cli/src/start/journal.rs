@@ -1,17 +1,15 @@
 //! A node with its journal: which nodes keep what.
 
-use std::mem;
-
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Durable, NodeError, Replica, Server};
+use pstrain_roles::node::{Replica, Server};
+use pstrain_transports::Begin;
 use pstrain_transports::journal::{Checkpoints, Companion, Files, InputLog, Log, Snapshots};
-use pstrain_transports::{Begin, Mailbox, Services, Transport, drive, drive_from};
-use pstrain_wire::worker::EndReason;
 
 use crate::durable::State;
 use crate::messages;
 #[cfg(feature = "metrics")]
-use crate::metrics::{Metrics, TimedJournal};
+use crate::metrics::Metrics;
+use crate::record::Recorder;
 use crate::signals::Drain;
 
 /// Returns what belongs to a server's state in its checkpoints: the position of its records.
@@ -32,64 +30,24 @@ pub(crate) enum Machine<S> {
 /// A node from its opening to its end, or until it goes back to a checkpoint.
 pub(crate) struct Life<S> {
     pub(crate) machine: Machine<S>,
-    begin: Begin,
-    /// Time at which it begins.
-    now: Time,
+    pub(super) begin: Begin,
+    /// Time of the run at which it begins.
+    pub(super) now: Time,
+    /// Receives the time of commits.
     #[cfg(feature = "metrics")]
-    metrics: Option<Metrics>,
+    pub(super) metrics: Option<Metrics>,
 }
 
-impl<S: Durable> Life<S> {
+impl<S> Life<S> {
     /// The life of a new node.
     pub(super) fn new(machine: Machine<S>) -> Self {
-        Self::resumed(machine, Begin::start(), Time::ZERO)
-    }
-
-    /// The life of a restored node.
-    pub(super) const fn resumed(machine: Machine<S>, begin: Begin, now: Time) -> Self {
         Self {
             machine,
-            begin,
-            now,
+            begin: Begin::start(),
+            now: Time::ZERO,
             #[cfg(feature = "metrics")]
             metrics: None,
         }
-    }
-
-    /// The time of the run at which it begins.
-    pub(super) const fn begins(&self) -> Time {
-        self.now
-    }
-
-    /// Reports the time of commits to `metrics`.
-    #[cfg(feature = "metrics")]
-    pub(super) fn set_metrics(&mut self, metrics: Metrics) {
-        self.metrics = Some(metrics);
-    }
-
-    /// Drives the node until it has finished.
-    pub(super) fn drive(
-        &mut self,
-        transport: &mut impl Transport,
-        services: &mut impl Services,
-        drain: &Drain,
-    ) -> anyhow::Result<Result<EndReason, NodeError>> {
-        let mailbox = Mailbox::new(transport);
-        drain.turn_to(mailbox.handle())?;
-        let begin = mem::replace(&mut self.begin, Begin::start());
-        Ok(match &mut self.machine {
-            Machine::Alone(node) => drive(node, transport, services, &mailbox),
-            Machine::Replica(node) => drive(node, transport, services, &mailbox),
-            Machine::Checkpointed(node, journal) => {
-                drive_from(node, transport, services, &mailbox, journal, begin)
-            }
-            Machine::Logged(node, journal) => {
-                #[cfg(feature = "metrics")]
-                let journal =
-                    &mut TimedJournal::new(journal, self.metrics.as_ref().map(Metrics::commits));
-                drive_from(node, transport, services, &mailbox, journal, begin)
-            }
-        }?)
     }
 }
 
@@ -120,4 +78,10 @@ impl State {
         let log = InputLog::new(log, self.checkpoints(companions), messages::warn);
         log.until(move || drain.is_asked())
     }
+}
+
+/// The companions of a server's checkpoints: the positions of its records.
+pub(super) fn companions(recorder: &Recorder) -> Companions {
+    let recorder = recorder.clone();
+    Box::new(move || recorder.keep())
 }

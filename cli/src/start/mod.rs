@@ -5,16 +5,18 @@
 //! A server has the job (the coordinator, a standby) or gets it from the coordinator (a shard): the
 //! two differ in the plan, in what is opened and in the report, but not in the loop.
 
+mod host;
 mod journal;
+mod kept;
 mod open;
 mod plan;
 mod report;
-mod resume;
 mod serve;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-pub(crate) use open::{Training, open, shard_config};
+pub(crate) use host::{Training, shard_config};
+pub(crate) use open::open;
 pub(crate) use plan::{Plan, gather};
 pub(crate) use report::report;
 pub(crate) use serve::serve;

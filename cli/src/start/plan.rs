@@ -119,7 +119,7 @@ impl Role {
         let is_shown = std::io::stderr().is_terminal() && args.log.form == LogForm::Text;
         Self::Job(Box::new(JobPlan {
             begins,
-            replicate: args.replicate.into(),
+            replicate: args.replicate.map_or_else(Replicate::default, Replicate::from),
             output: args.output.clone(),
             says_every: match args.log_every {
                 Some(Every(every)) => every,
@@ -163,6 +163,9 @@ fn begins(args: &ServerArgs) -> anyhow::Result<Option<Begins<NewServer>>> {
         return Ok(Some(Begins::Resumed(folder.clone())));
     }
     let keeps = Keeps::of(args)?;
+    if let (Keeps::Checkpoints(_), Some(_)) = (&keeps, args.replicate) {
+        bail!("--replicate: a server that keeps checkpoints alone takes no standby; leave it out");
+    }
     let Some(job) = gather(&args.job)? else { return Ok(None) };
     // The run may be resumed in another working directory.
     let job = if args.state.is_some() { job.with_absolute_data()? } else { job };
@@ -210,4 +213,64 @@ pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
         return Ok(None);
     }
     Ok(Some(layers))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    const LOG: [&str; 4] = ["--durability", "log", "--state", "kept"];
+    const CHECKPOINT: [&str; 4] = ["--durability", "checkpoint", "--state", "kept"];
+
+    fn plan(words: &[&[&str]]) -> anyhow::Result<Role> {
+        let words = [&["pstrain", "server"], words.concat().as_slice()].concat();
+        let Command::Server(args) = Cli::try_parse_from(words)?.command else { unreachable!() };
+        Ok(Plan::of(&args)?.unwrap().role)
+    }
+
+    fn begins(words: &[&[&str]]) -> Begins<NewServer> {
+        match plan(words).unwrap() {
+            Role::Job(plan) => plan.begins,
+            Role::Shard { .. } => panic!("it has a job"),
+        }
+    }
+
+    #[test]
+    fn each_form_of_a_server_has_a_plan() {
+        let coordinator = begins(&[]);
+        let Begins::New(NewServer::Coordinator { keeps, .. }) = coordinator else { panic!() };
+        assert!(matches!(keeps, Keeps::Nothing));
+        let standby = begins(&[&["--standby-of", "gw:1"], &LOG]);
+        let Begins::New(NewServer::Standby { primary, log, .. }) = standby else { panic!() };
+        assert_eq!((primary.to_string().as_str(), log.is_some()), ("tcp://gw:1", true));
+        assert!(matches!(begins(&[&["--resume", "kept"]]), Begins::Resumed(_)));
+        let shard = plan(&[&["--shard", "2/3"], &CHECKPOINT]).unwrap();
+        let Role::Shard { begins: Begins::New(keeps), .. } = shard else { panic!() };
+        assert!(matches!(keeps, Keeps::Checkpoints(_)), "{keeps:?}");
+        let joins = plan(&[&["--join"]]).unwrap();
+        assert!(matches!(joins, Role::Shard { place: Place::Wanted, .. }), "{joins:?}");
+    }
+
+    #[test]
+    fn conflicting_arguments_are_refused() {
+        let refused: [(&[&[&str]], &str); 10] = [
+            (&[&["--state", "kept"]], "nothing is kept there"),
+            (&[&["--standby-of", "gw:1"], &CHECKPOINT], "may not get lost"),
+            (&[&["--join"], &CHECKPOINT], "no server can join a run"),
+            (&[&["--shard", "2/3", "--epochs", "3"]], "comes from server 1"),
+            (&[&["--resume", "kept", "--epochs", "3"]], "the job it had"),
+            (&[&["--replicate", "pushes"], &CHECKPOINT], "takes no standby"),
+            (&[&["--advertise", "gw:1"]], "--standby-of"),
+            (&[&["--coordinator", "gw:1"]], "--join"),
+            (&[&["--durability", "log"]], "--state"),
+            (&[&["--shard", "2/3", "--log-every", "1s"]], "cannot be used with"),
+        ];
+        for (words, why) in refused {
+            let error = plan(words).unwrap_err().to_string();
+            assert!(error.contains(why), "{words:?}: {error}");
+        }
+    }
 }

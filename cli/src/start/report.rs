@@ -4,9 +4,9 @@ use pstrain_roles::node::NodeError;
 use pstrain_transports::{Address, Punctuality};
 use pstrain_wire::worker::EndReason;
 
+use super::host::{Host, JobServer, ShardServer};
 use super::journal::Machine;
-use super::open::{JobServer, Opening, ShardServer};
-use super::serve::Served;
+use super::serve::{Ended, Served};
 use crate::args::Output;
 use crate::durable::StandbyOf;
 use crate::exit::{self, Ending, Failed};
@@ -17,8 +17,8 @@ use crate::{messages, table};
 pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
     let Served { server, ended, listened } = served;
     match server {
-        Opening::Shard(server) => report_shard(&server, ended),
-        Opening::Job(server) => {
+        Host::Shard(server) => report_shard(&server, ended),
+        Host::Job(server) => {
             let reason = ended.map_err(|error| failed(error, server.of.as_ref()))?;
             let may_go_back = matches!(server.life.machine, Machine::Checkpointed(..));
             let name = if matches!(listened, Some(Address::Unix(_))) { "unix" } else { "tcp" };
@@ -34,10 +34,7 @@ pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
     }
 }
 
-fn report_shard(
-    server: &ShardServer,
-    ended: Result<EndReason, NodeError>,
-) -> anyhow::Result<Ending> {
+fn report_shard(server: &ShardServer, ended: Ended) -> anyhow::Result<Ending> {
     let ShardServer { follower, life } = server;
     let coordinator = &follower.coordinator;
     let reason = ended.map_err(|error| match error {

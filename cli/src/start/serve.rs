@@ -1,32 +1,38 @@
 //! The loop of a server: it drives the node to the end of the run, through any number of lives.
 
+use std::mem;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use pstrain_compute::id::{CheckpointId, PartId};
 use pstrain_compute::model::Model;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, NodeError};
+use pstrain_roles::node::{Durable, Event, NodeError};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Address, Evaluator, ServerServices, Shaped, ShardServices, SocketTransport, Transport,
-    WallClock,
+    Address, Begin, Evaluator, Mailbox, ServerServices, Services, Shaped, ShardServices,
+    SocketTransport, Transport, WallClock, drive, drive_from,
 };
 use pstrain_wire::Status;
 use pstrain_wire::worker::EndReason;
 
+use super::host::{Host, JobServer, ShardServer, Training};
 use super::journal::{Life, Machine};
-use super::open::{JobServer, Opened, Opening, ShardServer, Training};
-use crate::signals;
+use super::open::Opened;
+#[cfg(feature = "metrics")]
+use crate::metrics::{Metrics, TimedJournal};
+use crate::signals::{self, Drain};
 use crate::simulate::{Virtual, VirtualReport};
-use crate::troubles::EventLimiter;
 use crate::{messages, progress};
+
+/// How a node ended.
+pub(super) type Ended = Result<EndReason, NodeError>;
 
 /// A server whose node has finished.
 pub(crate) struct Served {
-    pub(super) server: Opening,
-    pub(super) ended: Result<EndReason, NodeError>,
+    pub(super) server: Host,
+    pub(super) ended: Ended,
     pub(super) listened: Option<Address>,
 }
 
@@ -50,18 +56,15 @@ pub(crate) fn serve(
     }
 }
 
-impl Opening {
+impl Host {
     const fn begins(&self) -> Time {
         match self {
-            Self::Job(server) => server.life.begins(),
-            Self::Shard(server) => server.life.begins(),
+            Self::Job(server) => server.life.now,
+            Self::Shard(server) => server.life.now,
         }
     }
 
-    fn drive(
-        &mut self,
-        transport: &mut SocketTransport,
-    ) -> anyhow::Result<Result<EndReason, NodeError>> {
+    fn drive(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
         match self {
             Self::Job(server) => server.drive(transport),
             Self::Shard(server) => server.drive(transport),
@@ -80,7 +83,7 @@ impl Training {
     /// Runs in virtual time until the run has ended.
     pub(crate) fn simulate(self, run: &Virtual) -> anyhow::Result<(JobServer, Option<EndReason>)> {
         let server = run.server()?;
-        let recorder = self.recorder(&server)?;
+        let recorder = self.recorder(Some(&server))?;
         let stop = signals::flag_on_signal(
             "draining: letting outstanding gradients come back (again to abort)",
         )?;
@@ -101,10 +104,7 @@ impl JobServer {
     }
 
     /// Drives the node over `transport`, or over the link that the job models for it.
-    fn drive(
-        &mut self,
-        mut transport: impl Transport,
-    ) -> anyhow::Result<Result<EndReason, NodeError>> {
+    fn drive(&mut self, mut transport: impl Transport) -> anyhow::Result<Ended> {
         let link = Scenario::from_text(&self.training.job.scenario)?.links.server();
         if link == ServerLink::default() {
             return self.drive_over(&mut transport);
@@ -116,10 +116,7 @@ impl JobServer {
         ended
     }
 
-    fn drive_over(
-        &mut self,
-        transport: &mut impl Transport,
-    ) -> anyhow::Result<Result<EndReason, NodeError>> {
+    fn drive_over(&mut self, transport: &mut impl Transport) -> anyhow::Result<Ended> {
         let job = &self.training.job;
         let model = Model::new(&job.model, job.data.shape)?;
         let data = Arc::clone(&self.training.data);
@@ -138,20 +135,37 @@ impl JobServer {
 }
 
 impl ShardServer {
-    fn drive(
-        &mut self,
-        transport: &mut SocketTransport,
-    ) -> anyhow::Result<Result<EndReason, NodeError>> {
-        let (quiet, mut troubles) = (self.follower.quiet, EventLimiter::new());
-        let mut services = ShardServices::new(move |now, event: Event| {
-            if !quiet
-                && let Some(words) = user_message(&event)
-                && let Some(message) = troubles.say(now, &event, words)
-            {
-                messages::tell(progress::level(&event), &message, &event);
-            }
-        });
+    fn drive(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
+        let report = progress::teller(self.follower.quiet, user_message);
+        let mut services = ShardServices::new(report);
         self.life.drive(transport, &mut services, &self.follower.drain)
+    }
+}
+
+impl<S: Durable> Life<S> {
+    /// Drives the node until it has finished.
+    pub(super) fn drive(
+        &mut self,
+        transport: &mut impl Transport,
+        services: &mut impl Services,
+        drain: &Drain,
+    ) -> anyhow::Result<Ended> {
+        let mailbox = Mailbox::new(transport);
+        drain.turn_to(mailbox.handle())?;
+        let begin = mem::replace(&mut self.begin, Begin::start());
+        Ok(match &mut self.machine {
+            Machine::Alone(node) => drive(node, transport, services, &mailbox),
+            Machine::Replica(node) => drive(node, transport, services, &mailbox),
+            Machine::Checkpointed(node, journal) => {
+                drive_from(node, transport, services, &mailbox, journal, begin)
+            }
+            Machine::Logged(node, journal) => {
+                #[cfg(feature = "metrics")]
+                let journal =
+                    &mut TimedJournal::new(journal, self.metrics.as_ref().map(Metrics::commits));
+                drive_from(node, transport, services, &mailbox, journal, begin)
+            }
+        }?)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Nodes and records that continue from a state folder: with `--resume`, and when the servers of a
-//! run go back to a checkpoint.
+//! Nodes and records of a state folder: of a new one, with `--resume`, and when the servers of a run
+//! go back to a checkpoint.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use pstrain_transports::journal::{
 use pstrain_wire::checkpoint::OnDisk;
 
 use super::fresh_run;
-use super::journal::{Life, Machine};
-use super::open::{Follower, JobServer, ShardServer, Training, companions, replica_config};
+use super::host::{Follower, JobServer, ShardServer, Training, new_replica, replica_config};
+use super::journal::{Life, Machine, companions};
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, State, find, nothing_but};
 use crate::messages;
-use crate::record::{Folder, Kept, Recorder, Summary};
+use crate::record::{Kept, Recorder, Summary};
 
 /// The error of a folder whose logs are gone.
 const NO_LOG: &str = "the state folder has no log";
@@ -46,19 +46,29 @@ impl Restored {
 }
 
 impl Training {
-    /// The server that is kept in `folder`, restored to its last state.
-    pub(super) fn resume(self, mut folder: DurableFolder) -> anyhow::Result<JobServer> {
-        folder.check(&self.job, &self.data)?;
-        let found = folder.find()?;
+    /// The server that `folder` keeps, restored to its last state, or a new one that it will keep.
+    pub(super) fn kept(self, mut folder: DurableFolder) -> anyhow::Result<JobServer> {
+        let is_new = folder.is_new();
+        let mut found = if is_new {
+            nothing_but(0)
+        } else {
+            folder.check(&self.job, &self.data)?;
+            folder.find()?
+        };
         let mut node = restore(&folder, &found, self.job.clone())?;
-        let blank = Server::new(self.job.clone(), 0)?;
-        let recorder = self.records(&mut folder, &found, node.server().unwrap_or(&blank))?;
+        let recorder = self.records(&mut folder, &found, node.server())?;
+        if is_new {
+            folder.begin(&self.job_file)?;
+            found = folder.find()?;
+        }
         let report = |now, event| recorder.replay_event(now, &event);
         let recovered = match &mut node {
             Restored::Server(server) => recover(folder.state(), &found, server, report)?,
             Restored::Replica(replica) => recover(folder.state(), &found, replica, report)?,
         };
-        say(folder.identity().durability, &found, &recovered, node.server());
+        if !is_new {
+            say(folder.identity().durability, &found, &recovered, node.server());
+        }
         let Recovered { log, begin, now, .. } = recovered;
         let (state, of) = folder.into_parts(found, now);
         let beside = companions(&recorder);
@@ -71,7 +81,7 @@ impl Training {
                 state.log(log.context(NO_LOG)?, beside, self.drain.clone()),
             ),
         };
-        Ok(self.server(Life::resumed(machine, begin, now), recorder, of))
+        Ok(self.server(Life { begin, now, ..Life::new(machine) }, recorder, of))
     }
 
     /// The totals and the results folder as they were at the checkpoint.
@@ -79,10 +89,11 @@ impl Training {
         &self,
         folder: &mut DurableFolder,
         found: &Found,
-        server: &Server,
+        server: Option<&Server>,
     ) -> anyhow::Result<Recorder> {
         let Output { out, overwrite, out_limit, .. } = &self.output;
-        let (mut summary, most) = (Summary::new(server.job()), out_limit.0);
+        let (mut summary, most) =
+            (Summary::new(server.map_or(&self.job, Server::job)), out_limit.0);
         let before = folder.identity().out.clone();
         let Some(out) = out.as_deref().or(before.as_deref()) else {
             if let Some(checkpoint) = &found.checkpoint {
@@ -92,9 +103,10 @@ impl Training {
         };
         let records = match &found.checkpoint {
             None => {
-                // The server reports everything since the start of the run again.
-                let own = before.as_deref().is_some_and(|before| is_same(before, out));
-                Some(Folder::create(out, own || *overwrite, &self.job_file, server, most)?)
+                // A resumed server reports everything since the start of the run again.
+                let own = before.as_deref().filter(|_| !folder.is_new());
+                let own = own.is_some_and(|before| is_same(before, out));
+                Some(self.folder(out, own || *overwrite, server)?)
             }
             Some(checkpoint) => {
                 let kept = Kept::of_bytes(&checkpoint.beside)?;
@@ -140,7 +152,7 @@ impl JobServer {
         let metrics = recorder.metrics().cloned();
         drop(recorder);
         let (folder, _) = DurableFolder::open(&path)?;
-        let mut server = training.resume(folder)?;
+        let mut server = training.kept(folder)?;
         #[cfg(feature = "metrics")]
         if let Some(metrics) = metrics {
             server.recorder.set_metrics(metrics);
@@ -194,7 +206,7 @@ impl Follower {
         // Only the coordinator keeps records.
         let beside = Box::new(Companion::default);
         let journal = state.log(log.context(NO_LOG)?, beside, self.drain.clone());
-        Ok(Life::resumed(Machine::Logged(node, journal), begin, now))
+        Ok(Life { begin, now, ..Life::new(Machine::Logged(node, journal)) })
     }
 
     /// The server of a folder of checkpoints. It begins with none: the coordinator says which.
@@ -235,7 +247,7 @@ impl Follower {
         let state = State { folder, checkpoint_every, found, now };
         let checkpoints = state.checkpoints(Box::new(Companion::default));
         let machine = Machine::Checkpointed(shard, Snapshots::following(checkpoints));
-        Ok(Life::resumed(machine, begin, now))
+        Ok(Life { begin, now, ..Life::new(machine) })
     }
 }
 
@@ -251,18 +263,15 @@ fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Re
             let replica = Replica::restore(config, job, &checkpoint.saved);
             Ok(Restored::Replica(replica.map_err(|error| damaged(checkpoint.number, error))?))
         }
-        (None, Durability::Log) => {
-            let config = replica_config(*run, of.as_ref());
-            Ok(Restored::Replica(match of {
-                Some(_) => Replica::standby(config, job)?,
-                None => Replica::primary(config, Server::new(job, *run)?),
-            }))
-        }
+        (None, Durability::Log) => Ok(Restored::Replica(new_replica(*run, of.as_ref(), job)?)),
         (Some(checkpoint), _) => {
             let server = Server::restore(job, &checkpoint.saved);
             let mut server = server.map_err(|error| damaged(checkpoint.number, error))?;
             server.begin_lineage(fresh_run(), *run, checkpoint.number);
             Ok(Restored::Server(server))
+        }
+        (None, _) if folder.is_new() => {
+            Ok(Restored::Server(Server::new(job, *run)?.with_checkpoints()))
         }
         (None, _) => {
             let mut server = Server::new(job, *run)?;

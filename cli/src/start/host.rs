@@ -1,0 +1,183 @@
+//! Servers with their surroundings: what stays the same in all lives of a node, and its records.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pstrain_compute::rng::Stream;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig};
+use pstrain_transports::{Address, Punctuality};
+use pstrain_wire::group::Place;
+
+use super::fresh_run;
+use super::journal::{Life, Machine};
+use crate::args::Output;
+use crate::durable::StandbyOf;
+use crate::job::Layers;
+use crate::progress::Progress;
+use crate::record::{Folder, Recorder, Summary};
+use crate::served::ServerData;
+use crate::signals::Drain;
+use crate::simulate::VirtualReport;
+
+/// The node of a server with its surroundings.
+pub(crate) enum Host {
+    Job(Box<JobServer>),
+    Shard(Box<ShardServer>),
+}
+
+/// A job with its data and its output: the same in all lives of its server.
+#[derive(Debug)]
+pub(crate) struct Training {
+    pub(super) job: Job,
+    pub(super) data: Arc<ServerData>,
+    /// The text of its job file.
+    pub(super) job_file: String,
+    pub(super) output: Output,
+    /// The workers are other processes.
+    pub(super) guests: bool,
+    /// Period of the progress messages, if there are any.
+    pub(super) says_every: Option<Duration>,
+    pub(super) drain: Drain,
+}
+
+/// A server with the job, its evaluation and its records.
+pub(crate) struct JobServer {
+    pub(super) training: Training,
+    pub(super) life: Life<Server>,
+    pub(super) recorder: Recorder,
+    /// The primary, if this server began as a standby.
+    pub(super) of: Option<StandbyOf>,
+    /// How well links and computing times that are modelled were kept.
+    pub(super) punctuality: Punctuality,
+    /// The results that only virtual time has.
+    pub(super) virtual_time: Option<VirtualReport>,
+}
+
+/// A server that does not coordinate.
+pub(crate) struct ShardServer {
+    pub(super) follower: Follower,
+    pub(super) life: Life<Shard>,
+}
+
+/// A server that does not coordinate: the same in all its lives.
+#[derive(Debug)]
+pub(super) struct Follower {
+    pub(super) config: ShardConfig,
+    pub(super) coordinator: Address,
+    /// Without messages about events.
+    pub(super) quiet: bool,
+    pub(super) drain: Drain,
+}
+
+impl Training {
+    /// The job of a run in one process.
+    pub(crate) fn in_process(layers: &Layers, job: Job, data: ServerData, output: Output) -> Self {
+        let (data, job_file, drain) = (Arc::new(data), layers.to_toml(), Drain::default());
+        Self { job, data, job_file, output, guests: false, says_every: None, drain }
+    }
+
+    /// The server of a run in one process.
+    pub(crate) fn alone(self) -> anyhow::Result<JobServer> {
+        let server = Server::new(self.job.clone(), fresh_run())?;
+        let recorder = self.recorder(Some(&server))?;
+        Ok(self.server(Life::new(Machine::Alone(server)), recorder, None))
+    }
+
+    /// The records of a new server; `None` if it is a standby.
+    pub(super) fn recorder(&self, server: Option<&Server>) -> anyhow::Result<Recorder> {
+        let Output { out, overwrite, .. } = &self.output;
+        let create = |out| self.folder(out, *overwrite, server);
+        let folder = out.as_deref().map(create).transpose()?;
+        Ok(self.recorder_of(Summary::new(server.map_or(&self.job, Server::job)), folder))
+    }
+
+    /// A new results folder of such a server.
+    pub(super) fn folder(
+        &self,
+        out: &Path,
+        overwrite: bool,
+        server: Option<&Server>,
+    ) -> anyhow::Result<Folder> {
+        let create = |server: &Server| {
+            Folder::create(out, overwrite, &self.job_file, server, self.output.out_limit.0)
+        };
+        match server {
+            Some(server) => create(server),
+            None => create(&Server::new(self.job.clone(), 0)?),
+        }
+    }
+
+    pub(super) fn recorder_of(&self, summary: Summary, folder: Option<Folder>) -> Recorder {
+        let Self { job, output, guests, .. } = self;
+        // The messages of a server with workers in other processes are a log, whatever form its
+        // results have.
+        let quiet = output.quiet || (output.json && !guests);
+        let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, *guests);
+        Recorder::new(summary, folder, progress)
+    }
+
+    pub(super) fn server(
+        self,
+        life: Life<Server>,
+        recorder: Recorder,
+        of: Option<StandbyOf>,
+    ) -> JobServer {
+        let (training, punctuality) = (self, Punctuality::default());
+        JobServer { training, life, recorder, of, punctuality, virtual_time: None }
+    }
+}
+
+impl JobServer {
+    /// Recorder for the workers of this process, if the run is recorded.
+    pub(crate) fn recorder(&self) -> Option<Recorder> {
+        self.recorder.is_recording().then(|| self.recorder.clone())
+    }
+}
+
+impl Follower {
+    /// A shard that follows the coordinator.
+    pub(super) fn shard(&self) -> Shard {
+        Shard::new(self.config.clone()).follows(self.coordinator.to_string())
+    }
+}
+
+/// A new primary, or a new standby `of` a server. `number` must differ from the number of any other
+/// process.
+pub(super) fn new_replica(
+    number: u64,
+    of: Option<&StandbyOf>,
+    job: Job,
+) -> anyhow::Result<Replica> {
+    let config = replica_config(number, of);
+    Ok(match of {
+        Some(_) => Replica::standby(config, job)?,
+        None => Replica::primary(config, Server::new(job, number)?),
+    })
+}
+
+/// Configuration of a primary, or of a standby if it began as in `of`.
+pub(super) fn replica_config(id: u64, of: Option<&StandbyOf>) -> ReplicaConfig {
+    let (leader, address) = of.map_or_else(Default::default, |StandbyOf { primary, address }| {
+        (primary.clone(), address.clone())
+    });
+    let replicate = Replicate::default();
+    ReplicaConfig { id, address, leader, stream: Stream::new(id), replicate }
+}
+
+/// Configuration of a server that does not coordinate and that workers reach at `address`.
+pub(crate) fn shard_config(place: Place, address: &Address, lease: Duration) -> ShardConfig {
+    let (server, servers) = match place {
+        Place::First { server, servers } => (server.0, servers),
+        Place::Given { server } => (server.0, 0),
+        Place::Wanted => (0, 0),
+    };
+    ShardConfig {
+        place,
+        address: address.to_string(),
+        lease,
+        // The same after a restart: the server is a function of its inputs.
+        stream: Stream::new(u64::from(servers)).fork("server", u64::from(server)),
+    }
+}
