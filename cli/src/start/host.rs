@@ -15,6 +15,8 @@ use super::journal::{Life, Machine};
 use crate::args::Output;
 use crate::durable::StandbyOf;
 use crate::job::Layers;
+#[cfg(feature = "metrics")]
+use crate::metrics::Metrics;
 use crate::progress::Progress;
 use crate::record::{Folder, Recorder, Summary};
 use crate::served::ServerData;
@@ -133,6 +135,16 @@ impl JobServer {
     /// Recorder for the workers of this process, if the run is recorded.
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.recorder.is_recording().then(|| self.recorder.clone())
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl JobServer {
+    /// Reports all later events and commits to `metrics`.
+    pub(super) fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.life.metrics = Some(metrics.clone());
+        self.recorder.set_metrics(metrics);
+        self
     }
 }
 

@@ -152,11 +152,12 @@ impl JobServer {
         let metrics = recorder.metrics().cloned();
         drop(recorder);
         let (folder, _) = DurableFolder::open(&path)?;
-        let mut server = training.kept(folder)?;
+        let server = training.kept(folder)?;
         #[cfg(feature = "metrics")]
-        if let Some(metrics) = metrics {
-            server.recorder.set_metrics(metrics);
-        }
+        let server = match metrics {
+            Some(metrics) => server.with_metrics(metrics),
+            None => server,
+        };
         Ok(server)
     }
 }

@@ -8,10 +8,8 @@ use pstrain_transports::{Address, SocketTransport, allow_more_files};
 use pstrain_wire::group::Place;
 
 use super::fresh_run;
-#[cfg(feature = "metrics")]
-use super::host::JobServer;
 use super::host::{
-    Follower, Host, ShardServer, Training, new_replica, replica_config, shard_config,
+    Follower, Host, JobServer, ShardServer, Training, new_replica, replica_config, shard_config,
 };
 use super::journal::{Life, Machine};
 use super::plan::{Begins, JobPlan, Keeps, NewServer, NewState, Plan, Reached, Role};
@@ -75,7 +73,7 @@ fn open_job(plan: JobPlan, reached: &Reached) -> anyhow::Result<Opened> {
     }
     #[cfg(feature = "metrics")]
     if let Some(address) = &plan.metrics {
-        server.publish(address, &transport)?;
+        server = publish(server, address, &transport)?;
     }
     Ok(Opened { transport, server: Host::Job(Box::new(server)) })
 }
@@ -232,17 +230,17 @@ impl Training {
     }
 }
 
+/// Serves the metrics of the run of `server` at `address`.
 #[cfg(feature = "metrics")]
-impl JobServer {
-    /// Serves the metrics of the run at `address`.
-    fn publish(&mut self, address: &str, transport: &SocketTransport) -> anyhow::Result<()> {
-        let metrics = Metrics::new(matches!(self.life.machine, Machine::Logged(..)));
-        metrics.count(transport.traffic());
-        let place = metrics.serve(address)?;
-        let open = if place.ip().is_loopback() { "" } else { " to everybody who can reach it" };
-        messages::say(&format!("metrics at http://{place}/metrics{open}"));
-        self.life.metrics = Some(metrics.clone());
-        self.recorder.set_metrics(metrics);
-        Ok(())
-    }
+fn publish(
+    server: JobServer,
+    address: &str,
+    transport: &SocketTransport,
+) -> anyhow::Result<JobServer> {
+    let metrics = Metrics::new(matches!(server.life.machine, Machine::Logged(..)));
+    metrics.count(transport.traffic());
+    let place = metrics.serve(address)?;
+    let open = if place.ip().is_loopback() { "" } else { " to everybody who can reach it" };
+    messages::say(&format!("metrics at http://{place}/metrics{open}"));
+    Ok(server.with_metrics(metrics))
 }
