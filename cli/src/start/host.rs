@@ -1,20 +1,22 @@
-//! Servers with their surroundings: what stays the same in all lives of a node, and its records.
+//! Nodes with what they keep and what surrounds them: the values that a plan opens.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig};
-use pstrain_transports::{Address, Punctuality};
+use pstrain_transports::journal::{Checkpoints, Companion, Files, InputLog, Log, Snapshots};
+use pstrain_transports::{Address, Begin, Punctuality};
 use pstrain_wire::group::Place;
 
 use super::fresh_run;
-use super::journal::{Life, Machine};
 use crate::args::Output;
-use crate::durable::StandbyOf;
+use crate::durable::{StandbyOf, State};
 use crate::job::Layers;
+use crate::messages;
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::progress::Progress;
@@ -22,6 +24,32 @@ use crate::record::{Folder, Recorder, Summary};
 use crate::served::ServerData;
 use crate::signals::Drain;
 use crate::simulate::VirtualReport;
+
+/// Returns what belongs to a server's state in its checkpoints: the position of its records.
+pub(crate) type Companions = Box<dyn FnMut() -> Companion>;
+
+/// A node and its journal; `S` is a coordinating server or a shard.
+pub(crate) enum Machine<S> {
+    /// Keeps nothing and takes no standby: the server of a run in one process.
+    Alone(S),
+    /// Keeps checkpoints, which it may go back to, and takes no standby.
+    Checkpointed(S, Snapshots<Companions, Files>),
+    /// A server that may have a standby, or a standby. Keeps nothing.
+    Replica(Replica),
+    /// The same with a log of its inputs.
+    Logged(Replica, InputLog<Companions, Files>),
+}
+
+/// A node from its opening to its end, or until it goes back to a checkpoint.
+pub(crate) struct Life<S> {
+    pub(crate) machine: Machine<S>,
+    pub(super) begin: Begin,
+    /// Time of the run at which it begins.
+    pub(super) now: Time,
+    /// Receives the time of commits.
+    #[cfg(feature = "metrics")]
+    pub(super) metrics: Option<Metrics>,
+}
 
 /// The node of a server with its surroundings.
 pub(crate) enum Host {
@@ -71,6 +99,54 @@ pub(super) struct Follower {
     /// Without messages about events.
     pub(super) quiet: bool,
     pub(super) drain: Drain,
+}
+
+impl<S> Life<S> {
+    /// The life of a new node.
+    pub(super) fn new(machine: Machine<S>) -> Self {
+        Self {
+            machine,
+            begin: Begin::start(),
+            now: Time::ZERO,
+            #[cfg(feature = "metrics")]
+            metrics: None,
+        }
+    }
+}
+
+impl Machine<Server> {
+    /// The coordinating server, if this process has one.
+    pub(super) fn server(&self) -> Option<&Server> {
+        match self {
+            Self::Alone(server) | Self::Checkpointed(server, _) => Some(server),
+            Self::Replica(replica) | Self::Logged(replica, _) => replica.server(),
+        }
+    }
+}
+
+impl State {
+    /// The checkpoints of a node that continues from this state.
+    pub(super) fn checkpoints(self, companions: Companions) -> Checkpoints<Companions, Files> {
+        let Self { folder, checkpoint_every, found, now } = self;
+        Checkpoints::new(folder, Files, (checkpoint_every, now), &found, companions, messages::warn)
+    }
+
+    /// The log of such a node, which a drain gives up if it cannot be written.
+    pub(super) fn log(
+        self,
+        log: Log,
+        companions: Companions,
+        drain: Drain,
+    ) -> InputLog<Companions, Files> {
+        let log = InputLog::new(log, self.checkpoints(companions), messages::warn);
+        log.until(move || drain.is_asked())
+    }
+}
+
+/// The companions of a server's checkpoints: the positions of its records.
+pub(super) fn companions(recorder: &Recorder) -> Companions {
+    let recorder = recorder.clone();
+    Box::new(move || recorder.keep())
 }
 
 impl Training {

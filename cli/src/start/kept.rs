@@ -1,5 +1,5 @@
-//! Nodes and records of a state folder: of a new one, with `--resume`, and when the servers of a run
-//! go back to a checkpoint.
+//! Nodes and records of a state folder: of a new one, with `--resume`, and when the servers of a
+//! run go back to a checkpoint.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,8 +17,10 @@ use pstrain_transports::journal::{
 use pstrain_wire::checkpoint::OnDisk;
 
 use super::fresh_run;
-use super::host::{Follower, JobServer, ShardServer, Training, new_replica, replica_config};
-use super::journal::{Life, Machine, companions};
+use super::host::{
+    Follower, JobServer, Life, Machine, ShardServer, Training, companions, new_replica,
+    replica_config,
+};
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, State, find, nothing_but};
 use crate::messages;

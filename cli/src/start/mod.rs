@@ -6,7 +6,6 @@
 //! two differ in the plan, in what is opened and in the report, but not in the loop.
 
 mod host;
-mod journal;
 mod kept;
 mod open;
 mod plan;

@@ -9,9 +9,9 @@ use pstrain_wire::group::Place;
 
 use super::fresh_run;
 use super::host::{
-    Follower, Host, JobServer, ShardServer, Training, new_replica, replica_config, shard_config,
+    Follower, Host, JobServer, Life, Machine, ShardServer, Training, new_replica, replica_config,
+    shard_config,
 };
-use super::journal::{Life, Machine};
 use super::plan::{Begins, JobPlan, Keeps, NewServer, NewState, Plan, Reached, Role};
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, StandbyOf};

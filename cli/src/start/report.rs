@@ -4,8 +4,7 @@ use pstrain_roles::node::NodeError;
 use pstrain_transports::{Address, Punctuality};
 use pstrain_wire::worker::EndReason;
 
-use super::host::{Host, JobServer, ShardServer};
-use super::journal::Machine;
+use super::host::{Host, JobServer, Machine, ShardServer};
 use super::serve::{Ended, Served};
 use crate::args::Output;
 use crate::durable::StandbyOf;

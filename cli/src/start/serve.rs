@@ -17,8 +17,7 @@ use pstrain_transports::{
 use pstrain_wire::Status;
 use pstrain_wire::worker::EndReason;
 
-use super::host::{Host, JobServer, ShardServer, Training};
-use super::journal::{Life, Machine};
+use super::host::{Host, JobServer, Life, Machine, ShardServer, Training};
 use super::open::Opened;
 #[cfg(feature = "metrics")]
 use crate::metrics::{Metrics, TimedJournal};
