@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use pstrain_compute::id::{CheckpointId, PartId};
 use pstrain_compute::model::Model;
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Durable, Event, NodeError};
 use pstrain_transports::scenario::{Scenario, ServerLink};
@@ -119,7 +120,7 @@ impl JobServer {
         let job = &self.training.job;
         let model = Model::new(&job.model, job.data.shape)?;
         let data = Arc::clone(&self.training.data);
-        let evaluator = Evaluator::new(model, data.outline.evaluation.clone());
+        let evaluator = Evaluator::new(Local::new(model, [data.outline.evaluation.clone()]));
         let partition = move |part: PartId| data.partition(part);
         let recorder = self.recorder.clone();
         let report = move |now, event| recorder.note(now, &event);
