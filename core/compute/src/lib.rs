@@ -10,6 +10,8 @@ extern crate alloc;
 extern crate std;
 
 #[macro_use]
+pub mod named;
+#[macro_use]
 pub mod words;
 
 pub mod codec;

@@ -1,6 +1,7 @@
 //! Asynchronous parallel.
 
 use super::Consistency;
+use pstrain_compute::named::Word;
 
 /// ASP: every gradient is an update of its own, applied on arrival; no worker waits.
 ///
@@ -10,5 +11,10 @@ use super::Consistency;
 /// Recht et al., NIPS 2011 (Hogwild!); Dean et al., NIPS 2012 (Downpour SGD).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asp;
+
+impl Asp {
+    /// The word of a job.
+    pub(super) const WORD: Word = Word::new("asp", &[], "no worker waits");
+}
 
 impl Consistency for Asp {}

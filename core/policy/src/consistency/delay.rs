@@ -3,6 +3,7 @@
 use super::{Cohort, Consistency};
 use crate::rules::Closing;
 use pstrain_compute::id::WorkerId;
+use pstrain_compute::named::{Number, Word};
 use pstrain_compute::task::MOST_IN_FLIGHT;
 
 /// Bounded delay D: whole iterations become updates, in order, and a worker may start iteration t
@@ -23,6 +24,13 @@ pub struct Delay {
 }
 
 impl Delay {
+    /// The word of a job.
+    pub(super) const WORD: Word = Word::new(
+        "delay",
+        &[Number::whole_or_inf("D")],
+        "whole iterations, D of them under way at most",
+    );
+
     /// Bounded delay of `bound` iterations; `None` for no bound.
     ///
     /// Without delay it is BSP, and [`super::ConsistencySpec::build`] builds that.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cohort, Consistency};
 use pstrain_compute::id::{Clock, WorkerId};
+use pstrain_compute::named::{Number, Word};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
@@ -46,6 +47,13 @@ struct Pace {
 pub(super) const WIDEST: u64 = 1000;
 
 impl Dssp {
+    /// The word of a job.
+    pub(super) const WORD: Word = Word::new(
+        "dssp",
+        &[Number::whole("LOW", 0..=u64::MAX), Number::whole("HIGH", 0..=u64::MAX)],
+        "ssp with a slack from LOW to HIGH, as it pays",
+    );
+
     /// DSSP between two slacks, in iterations.
     #[must_use]
     pub const fn new(low: u64, high: u64) -> Self {

@@ -34,7 +34,7 @@ pub use redundant::Redundant;
 pub use ringleader::Ringleader;
 pub use ringmaster::Ringmaster;
 pub use round_robin::RoundRobin;
-pub use spec::{ConsistencySpec, ImpossibleConsistency, MOST_GATHERED, UnknownConsistency};
+pub use spec::{ConsistencySpec, ImpossibleConsistency, MOST_GATHERED};
 pub use ssp::Ssp;
 
 use crate::rules::Closing;

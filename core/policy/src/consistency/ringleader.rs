@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cohort, Consistency};
 use crate::rules::Closing;
 use pstrain_compute::id::WorkerId;
+use pstrain_compute::named::Word;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
@@ -43,6 +44,12 @@ pub struct Ringleader {
     latest: Option<WorkerId>,
     /// True if the last contribution is a turn that has not been taken yet.
     turn: bool,
+}
+
+impl Ringleader {
+    /// The word of a job.
+    pub(super) const WORD: Word =
+        Word::new("ringleader", &[], "asp in which each worker's mean counts the same");
 }
 
 impl Consistency for Ringleader {

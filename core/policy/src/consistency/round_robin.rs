@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cohort, Consistency};
 use pstrain_compute::id::WorkerId;
+use pstrain_compute::named::Word;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
@@ -57,6 +58,9 @@ struct Times {
 const KEPT: usize = 4;
 
 impl RoundRobin {
+    /// The word of a job.
+    pub(super) const WORD: Word = Word::new("round-robin", &[], "a worker waits only for its turn");
+
     /// Time from one turn to the next.
     fn slot(&self, cohort: &Cohort) -> Duration {
         let shortest = |times: &Times| times.last.iter().flatten().min().copied();

@@ -1,10 +1,7 @@
 //! Names of the consistency policies.
 
 use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt;
-use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +11,8 @@ use super::{
     Ringleader, Ringmaster, RoundRobin, Ssp,
 };
 use pstrain_compute::id::MAX_WORKERS;
+use pstrain_compute::named;
+use pstrain_compute::named::{Word, out_of_range};
 
 /// A consistency policy as the job names it: `bsp`, `ssp:3`, `asp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,72 +140,38 @@ impl ConsistencySpec {
     /// # Errors
     /// [`ImpossibleConsistency`] if its number is out of range; the text names the range.
     pub fn check(self, workers: u32) -> Result<(), ImpossibleConsistency> {
-        let allowed = match self {
-            Self::KSync { workers: wanted } | Self::KAsync { workers: wanted } => {
-                (1..=workers).contains(&wanted)
-            }
+        let fits = match self {
+            Self::KSync { workers: wanted } | Self::KAsync { workers: wanted } => wanted <= workers,
             Self::Backup { workers: spare } => spare < workers,
-            Self::KBatchSync { gradients }
-            | Self::Rennala { gradients }
-            | Self::Buffered { gradients }
-            | Self::Malenia { gradients } => (1..=MOST_GATHERED).contains(&gradients),
-            Self::Ringmaster { staleness } => staleness > 0,
             Self::Dssp { low, high } => (low..=low.saturating_add(WIDEST)).contains(&high),
             _ => true,
         };
-        if allowed { Ok(()) } else { Err(ImpossibleConsistency { consistency: self, workers }) }
-    }
-}
-
-impl fmt::Display for ConsistencySpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bsp => f.write_str("bsp"),
-            Self::Ssp { slack } => write!(f, "ssp:{slack}"),
-            Self::Asp => f.write_str("asp"),
-            Self::Delay { bound: Some(bound) } => write!(f, "delay:{bound}"),
-            Self::Delay { bound: None } => f.write_str("delay:inf"),
-            Self::Dssp { low, high } => write!(f, "dssp:{low},{high}"),
-            Self::KSync { workers } => write!(f, "k-sync:{workers}"),
-            Self::Backup { workers } => write!(f, "backup:{workers}"),
-            Self::KBatchSync { gradients } => write!(f, "k-batch-sync:{gradients}"),
-            Self::Rennala { gradients } => write!(f, "rennala:{gradients}"),
-            Self::KAsync { workers } => write!(f, "k-async:{workers}"),
-            Self::Buffered { gradients } => write!(f, "buffered:{gradients}"),
-            Self::Malenia { gradients } => write!(f, "malenia:{gradients}"),
-            Self::Ringmaster { staleness } => write!(f, "ringmaster:{staleness}"),
-            Self::Ringleader => f.write_str("ringleader"),
-            Self::RoundRobin => f.write_str("round-robin"),
-            Self::Auto => f.write_str("auto"),
+        if fits && out_of_range(&self).is_none() {
+            Ok(())
+        } else {
+            Err(ImpossibleConsistency { consistency: self, workers })
         }
     }
 }
 
-/// A text that names no policy, or a policy with a number that is too large for its type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownConsistency {
-    text: String,
-    /// The largest number of this policy, if a too large number is the only error.
-    most: Option<u64>,
-}
-
-impl fmt::Display for UnknownConsistency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, most } = self;
-        if let Some(most) = most {
-            return write!(f, "{text:?} has too large a number: it can be {most} at most");
-        }
-        write!(
-            f,
-            "{text:?} is no consistency: use bsp, asp, ssp:SLACK, delay:D, delay:inf, \
-             dssp:LOW,HIGH, k-sync:K, backup:B, k-batch-sync:K, rennala:S, k-async:K, buffered:K, \
-             malenia:S, ringmaster:R, ringleader, round-robin or auto, with whole numbers (for \
-             example ssp:3)"
-        )
-    }
-}
-
-impl core::error::Error for UnknownConsistency {}
+named!(ConsistencySpec: "consistency", ',' {
+    Bsp = Bsp::WORD,
+    Ssp { slack } = Ssp::WORD,
+    Dssp { low, high } = Dssp::WORD,
+    Delay { bound } = Delay::WORD,
+    Asp = Asp::WORD,
+    RoundRobin = RoundRobin::WORD,
+    KSync { workers } = KSync::WORD,
+    Backup { workers } = KSync::BACKUP,
+    KBatchSync { gradients } = KBatchSync::WORD,
+    Rennala { gradients } = KBatchSync::RENNALA,
+    KAsync { workers } = KAsync::WORD,
+    Buffered { gradients } = Buffered::WORD,
+    Ringmaster { staleness } = Ringmaster::WORD,
+    Malenia { gradients } = Malenia::WORD,
+    Ringleader = Ringleader::WORD,
+    Auto = Word::new("auto", &[], "chooses and changes the consistency while training"),
+});
 
 /// A policy whose number is impossible for the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,84 +194,18 @@ impl fmt::Display for ImpossibleConsistency {
                 f,
                 "the second slack must be the first or more, and {WIDEST} above it at most"
             ),
-            ConsistencySpec::Ringmaster { .. } => f.write_str("must be 1 or more"),
             ConsistencySpec::KSync { .. } | ConsistencySpec::KAsync { .. } => {
                 write!(f, "must be 1 to the {workers} workers of the job")
             }
-            _ => write!(f, "must be 1 to {MOST_GATHERED} gradients"),
+            _ => match out_of_range(consistency) {
+                Some((number, _)) => f.write_str(&number.must()),
+                None => Ok(()),
+            },
         }
     }
 }
 
 impl core::error::Error for ImpossibleConsistency {}
-
-impl FromStr for ConsistencySpec {
-    type Err = UnknownConsistency;
-
-    fn from_str(text: &str) -> Result<Self, UnknownConsistency> {
-        let (word, number) = match text.split_once(':') {
-            Some((word, number)) => (word, Some(number)),
-            None => (text, None),
-        };
-        with_number(word, number).ok_or_else(|| {
-            let most = number.and_then(|number| most_of(word, number));
-            UnknownConsistency { text: String::from(text), most }
-        })
-    }
-}
-
-/// Returns the largest number that this word allows, if `number` is otherwise valid.
-fn most_of(word: &str, number: &str) -> Option<u64> {
-    let small = number.split(',').map(|digits| {
-        let is_whole = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-        is_whole.then_some("1")
-    });
-    let small = small.collect::<Option<Vec<_>>>()?.join(",");
-    Some(match with_number(word, Some(&small))? {
-        ConsistencySpec::KSync { .. }
-        | ConsistencySpec::KAsync { .. }
-        | ConsistencySpec::Backup { .. }
-        | ConsistencySpec::KBatchSync { .. }
-        | ConsistencySpec::Rennala { .. }
-        | ConsistencySpec::Buffered { .. }
-        | ConsistencySpec::Malenia { .. } => MOST_GATHERED.into(),
-        _ => u64::MAX,
-    })
-}
-
-/// Parses a policy from its word and the number after the colon.
-fn with_number(word: &str, number: Option<&str>) -> Option<ConsistencySpec> {
-    let Some(number) = number else {
-        return match word {
-            "bsp" => Some(ConsistencySpec::Bsp),
-            "asp" => Some(ConsistencySpec::Asp),
-            "ringleader" => Some(ConsistencySpec::Ringleader),
-            "round-robin" => Some(ConsistencySpec::RoundRobin),
-            "auto" => Some(ConsistencySpec::Auto),
-            _ => None,
-        };
-    };
-    let whole = || number.parse::<u64>().ok();
-    let count = || number.parse::<u32>().ok();
-    Some(match word {
-        "ssp" => ConsistencySpec::Ssp { slack: whole()? },
-        "delay" if number == "inf" => ConsistencySpec::Delay { bound: None },
-        "delay" => ConsistencySpec::Delay { bound: Some(whole()?) },
-        "dssp" => {
-            let (low, high) = number.split_once(',')?;
-            ConsistencySpec::Dssp { low: low.parse().ok()?, high: high.parse().ok()? }
-        }
-        "k-sync" => ConsistencySpec::KSync { workers: count()? },
-        "backup" => ConsistencySpec::Backup { workers: count()? },
-        "k-batch-sync" => ConsistencySpec::KBatchSync { gradients: count()? },
-        "rennala" => ConsistencySpec::Rennala { gradients: count()? },
-        "k-async" => ConsistencySpec::KAsync { workers: count()? },
-        "buffered" => ConsistencySpec::Buffered { gradients: count()? },
-        "malenia" => ConsistencySpec::Malenia { gradients: count()? },
-        "ringmaster" => ConsistencySpec::Ringmaster { staleness: whole()? },
-        _ => return None,
-    })
-}
 
 #[cfg(test)]
 mod tests {
@@ -358,7 +257,8 @@ mod tests {
             "ssp:inf",
         ] {
             let error = text.parse::<ConsistencySpec>().unwrap_err().to_string();
-            for word in ["ssp:SLACK", "delay:inf", "dssp:LOW,HIGH", "ringmaster:R", "round-robin"] {
+            for word in ["ssp:SLACK", "delay:D|inf", "dssp:LOW,HIGH", "ringmaster:R", "round-robin"]
+            {
                 assert!(error.contains(word), "{error}");
             }
         }
@@ -367,18 +267,19 @@ mod tests {
     #[test]
     fn numbers_beyond_all_bounds_are_told_the_bound() {
         let told = |text: &str| text.parse::<ConsistencySpec>().unwrap_err().to_string();
-        for text in [
-            "ssp:99999999999999999999",
-            "delay:18446744073709551616",
-            "dssp:1,99999999999999999999",
-            "ringmaster:99999999999999999999",
+        for (text, says) in [
+            ("ssp:99999999999999999999", "SLACK must be 0 to 2^64 - 1"),
+            ("delay:18446744073709551616", "D must be 0 to 2^64 - 1, or inf"),
+            ("dssp:1,99999999999999999999", "HIGH must be 0 to 2^64 - 1"),
+            ("ringmaster:99999999999999999999", "R must be 1 to 2^64 - 1"),
         ] {
-            assert!(told(text).ends_with("it can be 18446744073709551615 at most"), "{text}");
+            assert_eq!(told(text), alloc::format!("{text}: {says}"));
         }
-        for word in ["k-sync", "backup", "k-batch-sync", "rennala", "k-async", "malenia"] {
+        for word in ["k-sync", "k-batch-sync", "rennala", "k-async", "malenia", "buffered"] {
             let error = told(&alloc::format!("{word}:5000000000"));
-            assert!(error.contains(word) && error.ends_with("it can be 65536 at most"), "{error}");
+            assert!(error.contains(word) && error.ends_with("must be 1 to 65536"), "{error}");
         }
+        assert!(told("backup:5000000000").ends_with("B must be 0 to 65536"));
         for text in ["bsp:99999999999999999999", "dssp:99999999999999999999", "ssp:1e30"] {
             assert!(told(text).contains("no consistency"), "{text}");
         }
@@ -386,7 +287,10 @@ mod tests {
 
     #[test]
     fn numbers_that_make_no_sense_are_named() {
-        let check = |text: &str| text.parse::<ConsistencySpec>().unwrap().check(4);
+        let check = |text: &str| {
+            let read = text.parse::<ConsistencySpec>().map_err(|error| error.to_string())?;
+            read.check(4).map_err(|error| error.to_string())
+        };
         for text in [
             "k-sync:1",
             "k-sync:4",
@@ -404,7 +308,7 @@ mod tests {
             assert_eq!(check(text), Ok(()), "{text}");
         }
         for (text, says) in [
-            ("k-sync:0", "must be 1 to the 4 workers"),
+            ("k-sync:0", "K must be 1 to 65536"),
             ("k-sync:5", "must be 1 to the 4 workers"),
             ("k-async:5", "must be 1 to the 4 workers"),
             ("backup:4", "must be 0 to 3"),
@@ -412,12 +316,14 @@ mod tests {
             ("k-batch-sync:65537", "must be 1 to 65536"),
             ("rennala:0", "must be 1 to 65536"),
             ("malenia:0", "must be 1 to 65536"),
-            ("ringmaster:0", "must be 1 or more"),
+            ("ringmaster:0", "R must be 1 to 2^64 - 1"),
             ("dssp:4,3", "the second slack must be the first or more"),
             ("dssp:0,1001", "1000 above it at most"),
         ] {
-            let error = check(text).unwrap_err().to_string();
+            let error = check(text).unwrap_err();
             assert!(error.contains(says) && error.contains(text), "{error}");
         }
+        let dropped = ConsistencySpec::Ringmaster { staleness: 0 }.check(4).unwrap_err();
+        assert_eq!(dropped.to_string(), "consistency = ringmaster:0: R must be 1 to 2^64 - 1");
     }
 }
