@@ -35,7 +35,6 @@ use quantize::{GridQuantizer, Length};
 use sparsify::{At, Kkt, RandomK, RandomSkip, Significant, Sparsifier, TopK, ZeroSkip};
 pub use spec::{
     ErrorFeedback, FilterError, FilterSpec, Filters, GREATEST_RANK, KeyCaching, MOST_FILTERS,
-    UnknownFilter,
 };
 
 use crate::rng::Random;

@@ -1,13 +1,11 @@
 //! Pull filter: sends only the parameters that differ from the copy of the worker.
 
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
-use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::encoded::{Coded, Encoded, Values};
+use crate::named::{Limits, Number, Word};
 
 /// The parameters that are sent to a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -60,46 +58,16 @@ impl PullFilter {
         let _fits = encoded.patch(had);
         Some(encoded)
     }
-
-    /// Checks the argument.
-    ///
-    /// # Errors
-    /// A description of the violated requirement.
-    pub fn validate(self) -> Result<(), &'static str> {
-        match self {
-            Self::Changed { delta } if !delta.is_finite() || delta < 0.0 => {
-                Err("changed must have a finite DELTA of 0 or more")
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
-impl fmt::Display for PullFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("none"),
-            Self::Changed { delta } => write!(f, "changed:{delta}"),
-        }
-    }
-}
-
-impl FromStr for PullFilter {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let delta = match text.split_once(':') {
-            None if text == "none" => return Ok(Self::None),
-            None if text == "changed" => Some(0.0),
-            Some(("changed", delta)) => delta.parse().ok(),
-            _ => None,
-        };
-        let wrong = || alloc::format!("{text:?} is no such filter: use none or changed[:DELTA]");
-        let filter = Self::Changed { delta: delta.ok_or_else(wrong)? };
-        filter.validate().map_err(String::from)?;
-        Ok(filter)
-    }
-}
+named!(PullFilter: "pull filter", ',' {
+    None = Word::new("none", &[], "all parameters"),
+    Changed { delta } = Word::new(
+        "changed",
+        &[Number::real("DELTA", Limits::NOT_NEGATIVE).usual("0")],
+        "parameters that differ by more than DELTA from the worker's copy",
+    ),
+});
 
 #[cfg(test)]
 mod tests {

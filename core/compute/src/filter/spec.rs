@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 use core::fmt;
-use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::PullFilter;
+use crate::named::{Limits, NamedError, Number, Word, out_of_range};
 use crate::optim::{OptimizerSpec, UpdateSpec};
 
 /// The gradient and parameter filters of a job.
@@ -119,9 +119,43 @@ pub const GREATEST_RANK: u8 = 64;
 /// The largest number of filters in a chain.
 pub const MOST_FILTERS: usize = 8;
 
-const KNOWN: &str = "zero-skip, significant:DELTA, random-skip:Q, random-k:SHARE, top-k:SHARE, \
-                     kkt[:SHARE[:EVERY]], fp16, \
-                     bf16, int8, one-bit, terngrad, qsgd[:LEVELS] or powersgd[:RANK]";
+named!(FilterSpec: "filter", ':' {
+    ZeroSkip = Word::new("zero-skip", &[], "leaves out zeros"),
+    Significant { delta } = Word::new(
+        "significant",
+        &[Number::real("DELTA", Limits::NOT_NEGATIVE)],
+        "values of a magnitude above DELTA",
+    ),
+    RandomSkip { share } =
+        Word::new("random-skip", &[Number::real("Q", Limits::SHARE)], "each value with chance Q"),
+    RandomK { share } =
+        Word::new("random-k", &[Number::real("SHARE", Limits::SHARE)], "a random SHARE of them"),
+    TopK { share } =
+        Word::new("top-k", &[Number::real("SHARE", Limits::SHARE)], "the largest SHARE of them"),
+    Kkt { share, every } = Word::new(
+        "kkt",
+        &[
+            Number::real("SHARE", Limits::SHARE).usual("1"),
+            Number::whole("EVERY", 1..=u32::MAX as u64).usual("10"),
+        ],
+        "leaves out what an l1 penalty would keep at 0, but not in every EVERY-th mini-batch",
+    ),
+    Fp16 = Word::new("fp16", &[], "half precision"),
+    Bf16 = Word::new("bf16", &[], "half precision with the range of single precision"),
+    Int8 = Word::new("int8", &[], "a byte per value"),
+    OneBit = Word::new("one-bit", &[], "a sign per value"),
+    TernGrad = Word::new("terngrad", &[], "-1, 0 or 1 per value"),
+    Qsgd { levels } = Word::new(
+        "qsgd",
+        &[Number::whole("LEVELS", 1..=127).usual("7")],
+        "LEVELS steps per sign",
+    ),
+    PowerSgd { rank } = Word::new(
+        "powersgd",
+        &[Number::whole("RANK", 1..=GREATEST_RANK as u64).usual("2")],
+        "each matrix as a product of two narrow ones, alone",
+    ),
+});
 
 impl FilterSpec {
     /// True for a filter that encodes values; false for a sparsifier.
@@ -153,97 +187,6 @@ impl FilterSpec {
             Self::Significant { .. } | Self::TopK { .. } | Self::OneBit | Self::PowerSgd { .. }
         )
     }
-
-    /// Returns the requirement that the filter's argument violates, if any.
-    fn wrong(&self) -> Option<&'static str> {
-        let (fits, allowed) = match *self {
-            Self::Significant { delta } => {
-                (delta.is_finite() && delta >= 0.0, "a finite DELTA of 0 or more")
-            }
-            Self::RandomSkip { share } | Self::RandomK { share } | Self::TopK { share } => {
-                (share > 0.0 && share <= 1.0, "a share above 0 and up to 1")
-            }
-            Self::Kkt { share, every } => (
-                share > 0.0 && share <= 1.0 && every > 0,
-                "a share above 0 and up to 1, and EVERY of 1 or more",
-            ),
-            Self::Qsgd { levels } => ((1..=127).contains(&levels), "1 to 127 levels"),
-            Self::PowerSgd { rank } => ((1..=GREATEST_RANK).contains(&rank), "a rank from 1 to 64"),
-            _ => (true, ""),
-        };
-        (!fits).then_some(allowed)
-    }
-}
-
-impl fmt::Display for FilterSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ZeroSkip => f.write_str("zero-skip"),
-            Self::Significant { delta } => write!(f, "significant:{delta}"),
-            Self::RandomSkip { share } => write!(f, "random-skip:{share}"),
-            Self::RandomK { share } => write!(f, "random-k:{share}"),
-            Self::TopK { share } => write!(f, "top-k:{share}"),
-            Self::Kkt { share, every } => write!(f, "kkt:{share}:{every}"),
-            Self::Fp16 => f.write_str("fp16"),
-            Self::Bf16 => f.write_str("bf16"),
-            Self::Int8 => f.write_str("int8"),
-            Self::OneBit => f.write_str("one-bit"),
-            Self::TernGrad => f.write_str("terngrad"),
-            Self::Qsgd { levels } => write!(f, "qsgd:{levels}"),
-            Self::PowerSgd { rank } => write!(f, "powersgd:{rank}"),
-        }
-    }
-}
-
-/// A text that does not name a filter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownFilter(alloc::string::String);
-
-impl fmt::Display for UnknownFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no filter: use {KNOWN}", self.0)
-    }
-}
-
-impl core::error::Error for UnknownFilter {}
-
-impl FromStr for FilterSpec {
-    type Err = UnknownFilter;
-
-    fn from_str(text: &str) -> Result<Self, UnknownFilter> {
-        parse(text).ok_or_else(|| UnknownFilter(text.into()))
-    }
-}
-
-fn parse(text: &str) -> Option<FilterSpec> {
-    let (word, number) = match text.split_once(':') {
-        Some((word, number)) => (word, Some(number)),
-        None => (text, None),
-    };
-    let share = |number: &str| number.parse::<f64>().ok();
-    Some(match (word, number) {
-        ("zero-skip", None) => FilterSpec::ZeroSkip,
-        ("significant", Some(delta)) => FilterSpec::Significant { delta: delta.parse().ok()? },
-        ("random-skip", Some(number)) => FilterSpec::RandomSkip { share: share(number)? },
-        ("random-k", Some(number)) => FilterSpec::RandomK { share: share(number)? },
-        ("top-k", Some(number)) => FilterSpec::TopK { share: share(number)? },
-        ("kkt", numbers) => {
-            let mut numbers = numbers.into_iter().flat_map(|numbers| numbers.split(':'));
-            let share = numbers.next().map_or(Ok(1.0), str::parse).ok()?;
-            let every = numbers.next().map_or(Ok(10), str::parse).ok()?;
-            return numbers.next().is_none().then_some(FilterSpec::Kkt { share, every });
-        }
-        ("fp16", None) => FilterSpec::Fp16,
-        ("bf16", None) => FilterSpec::Bf16,
-        ("int8", None) => FilterSpec::Int8,
-        ("one-bit", None) => FilterSpec::OneBit,
-        ("terngrad", None) => FilterSpec::TernGrad,
-        ("qsgd", None) => FilterSpec::Qsgd { levels: 7 },
-        ("qsgd", Some(levels)) => FilterSpec::Qsgd { levels: levels.parse().ok()? },
-        ("powersgd", None) => FilterSpec::PowerSgd { rank: 2 },
-        ("powersgd", Some(rank)) => FilterSpec::PowerSgd { rank: rank.parse().ok()? },
-        _ => return None,
-    })
 }
 
 /// Filters that are incompatible with each other or with the job.
@@ -254,8 +197,8 @@ pub enum FilterError {
     Number {
         /// The filter.
         filter: FilterSpec,
-        /// The allowed range, in words.
-        allowed: &'static str,
+        /// The declaration of the argument.
+        number: Number,
     },
     /// Too many filters.
     Long(usize),
@@ -267,7 +210,7 @@ pub enum FilterError {
         after: FilterSpec,
     },
     /// The argument of the pull filter is out of its range.
-    Pull(&'static str),
+    Pull(PullFilter, Number),
     /// A low-rank filter, which needs whole matrices, follows a sparsifier.
     Gaps(FilterSpec),
     /// A KKT filter without an l1 penalty and a plain optimiser, or with error feedback.
@@ -281,7 +224,7 @@ pub enum FilterError {
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number { filter, allowed } => write!(f, "filters: {filter} must have {allowed}"),
+            Self::Number { filter, number } => write!(f, "filters: {filter}: {}", number.must()),
             Self::Long(count) => {
                 write!(f, "filters: {count} of them, but {MOST_FILTERS} at most make sense")
             }
@@ -290,7 +233,7 @@ impl fmt::Display for FilterError {
                 "filters: {filter} cannot come after {after}: first those that choose keys, then \
                  at most one that says how values travel"
             ),
-            Self::Pull(what) => write!(f, "pull-filter: {what}"),
+            Self::Pull(pull, number) => write!(f, "pull-filter = {pull}: {}", number.must()),
             Self::Gaps(filter) => write!(
                 f,
                 "filters: {filter} is for whole matrices, so no filter can choose keys before it"
@@ -319,8 +262,8 @@ impl Filters {
     /// Parses a list of filters, separated by spaces or commas; `none` is the empty list.
     ///
     /// # Errors
-    /// [`UnknownFilter`] for the first word that is not a filter.
-    pub fn read_chain(text: &str) -> Result<Vec<FilterSpec>, UnknownFilter> {
+    /// [`NamedError`] for the first word that is not a filter.
+    pub fn read_chain(text: &str) -> Result<Vec<FilterSpec>, NamedError> {
         if text.trim() == "none" {
             return Ok(Vec::new());
         }
@@ -371,13 +314,15 @@ impl Filters {
     /// # Errors
     /// [`FilterError`] that names the filter and the requirement.
     pub fn validate(&self) -> Result<(), FilterError> {
-        self.pull.validate().map_err(FilterError::Pull)?;
+        if let Some((number, _)) = out_of_range(&self.pull) {
+            return Err(FilterError::Pull(self.pull, number));
+        }
         if self.chain.len() > MOST_FILTERS {
             return Err(FilterError::Long(self.chain.len()));
         }
         for (place, &filter) in self.chain.iter().enumerate() {
-            if let Some(allowed) = filter.wrong() {
-                return Err(FilterError::Number { filter, allowed });
+            if let Some((number, _)) = out_of_range(&filter) {
+                return Err(FilterError::Number { filter, number });
             }
             let before = place.checked_sub(1).and_then(|place| self.chain.get(place));
             if let Some(&after) = before.filter(|before| before.encodes_values()) {

@@ -28,15 +28,21 @@ fn what_does_not_go_together_is_refused_with_what_does() {
         ("top-k:0", "above 0 and up to 1"),
         ("top-k:1.5", "above 0"),
         ("random-k:NaN", "above 0"),
-        ("significant:-1", "0 or more"),
+        ("significant:-1", "at least 0"),
         ("qsgd:128", "1 to 127"),
         ("powersgd:0", "1 to 64"),
         ("top-k:0.1,powersgd:1", "whole matrices"),
         ("zero-skip,zero-skip,zero-skip,zero-skip,zero-skip,zero-skip,zero-skip,fp16,fp16", "9"),
     ] {
-        let error = filters(chain, ErrorFeedback::Auto).validate().unwrap_err().to_string();
+        let error = match Filters::read_chain(chain) {
+            Ok(_) => filters(chain, ErrorFeedback::Auto).validate().unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        };
         assert!(error.contains(words), "{chain}: {error}");
     }
+    let chain = alloc::vec![FilterSpec::TopK { share: 0.0 }];
+    let error = Filters { chain, ..Filters::default() }.validate().unwrap_err().to_string();
+    assert_eq!(error, "filters: top-k:0: SHARE must be above 0 and up to 1");
     let error = filters("zero-skip", ErrorFeedback::On).validate().unwrap_err().to_string();
     assert!(error.contains("leave it at auto"), "{error}");
 }
