@@ -444,14 +444,14 @@ pub fn write<T: Named>(named: &T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns the first number that is out of its range, with its value. The fields of a value are
-/// public, so that only parsed values are known to be in range.
+/// Returns the first number that is out of its range. The fields of a value are public, so that
+/// only parsed values are known to be in range.
 #[must_use]
-pub fn out_of_range(named: &impl Named) -> Option<(Number, Value)> {
+pub fn out_of_range(named: &impl Named) -> Option<Number> {
     let (word, values) = named.parts();
-    let declared =
-        (0..).zip(&values).filter_map(|(place, value)| Some((*word.number(place)?, *value)));
-    declared.into_iter().find(|(number, value)| !number.limits.contain(*value))
+    let declared = values.iter().enumerate().map(|(place, value)| (word.number(place), *value));
+    let mut declared = declared.filter_map(|(number, value)| Some((*number?, value)));
+    declared.find_map(|(number, value)| (!number.limits.contain(value)).then_some(number))
 }
 
 /// A text that is no word of a family, or one with a number that is out of its range.
@@ -638,7 +638,7 @@ mod tests {
             assert_eq!(error, format!("{text}: {says}"));
         }
         let toy = Toy::Two { count: 0, rate: 1.0 };
-        assert_eq!(out_of_range(&toy).unwrap().0.must(), "COUNT must be 1 to 200");
+        assert_eq!(out_of_range(&toy).unwrap().must(), "COUNT must be 1 to 200");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use division::{MOST_SHARDS, Redundancy, UnknownWork, WorkSpec};
+pub use division::{MOST_SHARDS, Redundancy, WorkSpec};
 pub use work::WorkError;
 
 use crate::auto::Auto;

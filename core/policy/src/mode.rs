@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::rules::{ParticipationSpec, StalenessSpec};
 use pstrain_compute::id::Version;
+use pstrain_compute::named::{Number, out_of_range};
 use pstrain_compute::task::MOST_IN_FLIGHT;
 
 /// The settings that decide when gradients are applied, and with which weight.
@@ -101,8 +102,8 @@ impl Mode {
         if self.in_flight.is_some_and(|in_flight| in_flight > 1) && !self.consistency.pipelines() {
             return Err(ModeError::OneByOne(self.consistency));
         }
-        if !self.staleness.is_valid() {
-            return Err(ModeError::Staleness(self.staleness));
+        if let Some(number) = out_of_range(&self.staleness) {
+            return Err(ModeError::Staleness(self.staleness, number));
         }
         let is_auto = self.consistency == ConsistencySpec::Auto;
         if is_auto && *self != Self::of(ConsistencySpec::Auto) {
@@ -269,7 +270,7 @@ pub enum ModeError {
     /// `auto` together with settings that it chooses itself.
     ChosenByAuto,
     /// A staleness rule with numbers out of range.
-    Staleness(StalenessSpec),
+    Staleness(StalenessSpec, Number),
     /// Two rules that each replace a worker's gradient by state of other gradients.
     TwoTables,
     /// A consistency that determines the weights of workers, with another rule for them.
@@ -291,9 +292,7 @@ impl fmt::Display for ModeError {
                 "consistency = auto chooses in-flight, staleness, max-staleness and participation \
                  itself: leave them out, or choose a consistency",
             ),
-            Self::Staleness(rule) => {
-                write!(f, "staleness = {rule}: a number is out of its range")
-            }
+            Self::Staleness(rule, number) => write!(f, "staleness = {rule}: {}", number.must()),
             Self::TwoTables => f.write_str(
                 "staleness = dynsgd with participation = incremental: each makes an update of \
                  what it remembers of other gradients; choose one of them",

@@ -314,14 +314,14 @@ impl Filters {
     /// # Errors
     /// [`FilterError`] that names the filter and the requirement.
     pub fn validate(&self) -> Result<(), FilterError> {
-        if let Some((number, _)) = out_of_range(&self.pull) {
+        if let Some(number) = out_of_range(&self.pull) {
             return Err(FilterError::Pull(self.pull, number));
         }
         if self.chain.len() > MOST_FILTERS {
             return Err(FilterError::Long(self.chain.len()));
         }
         for (place, &filter) in self.chain.iter().enumerate() {
-            if let Some((number, _)) = out_of_range(&filter) {
+            if let Some(number) = out_of_range(&filter) {
                 return Err(FilterError::Number { filter, number });
             }
             let before = place.checked_sub(1).and_then(|place| self.chain.get(place));

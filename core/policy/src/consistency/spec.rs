@@ -198,7 +198,7 @@ impl fmt::Display for ImpossibleConsistency {
                 write!(f, "must be 1 to the {workers} workers of the job")
             }
             _ => match out_of_range(consistency) {
-                Some((number, _)) => f.write_str(&number.must()),
+                Some(number) => f.write_str(&number.must()),
                 None => Ok(()),
             },
         }

@@ -1,10 +1,9 @@
 //! Names of the divisions of work and of the kinds of redundancy.
 
-use alloc::string::String;
-use core::fmt;
-use core::str::FromStr;
-
 use serde::{Deserialize, Serialize};
+
+use pstrain_compute::named;
+use pstrain_compute::named::{Number, Word};
 
 /// Redundant computation, so that a round need not wait for all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,16 +41,24 @@ impl Redundancy {
     }
 }
 
-impl fmt::Display for Redundancy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("none"),
-            Self::Fractional { tolerance } => write!(f, "fractional:{tolerance}"),
-            Self::Cyclic { tolerance } => write!(f, "cyclic:{tolerance}"),
-            Self::Partial { tasks } => write!(f, "partial:{tasks}"),
-        }
-    }
-}
+named!(Redundancy: "redundancy", ',' {
+    None = Word::new("none", &[], "each part is computed by one worker"),
+    Fractional { tolerance } = Word::new(
+        "fractional",
+        &[Number::whole("S", 0..=u32::MAX as u64)],
+        "gradient coding by groups: S workers may be missing from a round",
+    ),
+    Cyclic { tolerance } = Word::new(
+        "cyclic",
+        &[Number::whole("S", 0..=u32::MAX as u64)],
+        "gradient coding by neighbors: S workers may be missing from a round",
+    ),
+    Partial { tasks } = Word::new(
+        "partial",
+        &[Number::whole("R", 1..=u32::MAX as u64)],
+        "each worker computes up to R parts of a round and sends them one by one",
+    ),
+});
 
 /// Division of the work among the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,69 +89,23 @@ impl WorkSpec {
     }
 }
 
-impl fmt::Display for WorkSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Equal => f.write_str("equal"),
-            Self::Speed => f.write_str("speed"),
-            Self::Shards { count } => write!(f, "shards:{count}"),
-        }
-    }
-}
-
-impl FromStr for WorkSpec {
-    type Err = UnknownWork;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWork> {
-        let known = "equal, speed, or shards:COUNT (1 to 4096 shards of the data)";
-        let (word, number) = match text.split_once(':') {
-            Some((word, number)) => (word, number.parse::<u32>().ok()),
-            None => (text, None),
-        };
-        match (word, number) {
-            ("equal", None) if text == word => Ok(Self::Equal),
-            ("speed", None) if text == word => Ok(Self::Speed),
-            ("shards", Some(count @ 1..=MOST_SHARDS)) => Ok(Self::Shards { count }),
-            _ => Err(UnknownWork { text: text.into(), known }),
-        }
-    }
-}
-
-/// A text that names no division of work or redundancy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownWork {
-    text: String,
-    known: &'static str,
-}
-
-impl fmt::Display for UnknownWork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is none of {}", self.text, self.known)
-    }
-}
-
-impl core::error::Error for UnknownWork {}
-
-impl FromStr for Redundancy {
-    type Err = UnknownWork;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWork> {
-        let known = "none, fractional:S or cyclic:S (S workers that may be missing: from 0 to all \
-                     but one), or partial:R (R partitions computed by each worker: from 1 to as \
-                     many as there are workers)";
-        let (word, number) = match text.split_once(':') {
-            Some((word, number)) => (word, number.parse::<u32>().ok()),
-            None => (text, None),
-        };
-        match (word, number) {
-            ("none", None) if text == word => Ok(Self::None),
-            ("fractional", Some(tolerance)) => Ok(Self::Fractional { tolerance }),
-            ("cyclic", Some(tolerance)) => Ok(Self::Cyclic { tolerance }),
-            ("partial", Some(tasks)) if tasks > 0 => Ok(Self::Partial { tasks }),
-            _ => Err(UnknownWork { text: text.into(), known }),
-        }
-    }
-}
+named!(WorkSpec: "division of work", ',' {
+    Equal = Word::new(
+        "equal",
+        &[],
+        "each worker goes through its part in mini-batches of batch-size examples",
+    ),
+    Speed = Word::new(
+        "speed",
+        &[],
+        "slow workers have smaller mini-batches, so that all are ready at once",
+    ),
+    Shards { count } = Word::new(
+        "shards",
+        &[Number::whole("COUNT", 1..=MOST_SHARDS as u64)],
+        "all workers have all data, and a free one takes the next of COUNT shards",
+    ),
+});
 
 #[cfg(test)]
 mod tests {
@@ -158,11 +119,14 @@ mod tests {
         for text in ["equal", "speed", "shards:1", "shards:4096"] {
             assert_eq!(text.parse::<WorkSpec>().unwrap().to_string(), text);
         }
-        for text in ["fast", "equal:1", "speed:", "shards", "shards:0", "shards:4097", "shards:-1"]
-        {
+        for text in ["fast", "equal:1", "speed:", "shards", "shards:-1"] {
             let error = text.parse::<WorkSpec>().unwrap_err().to_string();
-            let wanted = "is none of equal, speed, or shards:COUNT (1 to 4096 shards of the data)";
+            let wanted = "is no division of work: use equal, speed or shards:COUNT";
             assert_eq!(error, format!("{text:?} {wanted}"));
+        }
+        for text in ["shards:0", "shards:4097"] {
+            let error = text.parse::<WorkSpec>().unwrap_err().to_string();
+            assert_eq!(error, format!("{text}: COUNT must be 1 to 4096"));
         }
     }
 
@@ -171,18 +135,11 @@ mod tests {
         for text in ["none", "fractional:1", "cyclic:0", "cyclic:3", "partial:2"] {
             assert_eq!(text.parse::<Redundancy>().unwrap().to_string(), text);
         }
-        for text in [
-            "",
-            "none:1",
-            "cyclic",
-            "cyclic:",
-            "cyclic:-1",
-            "partial:0",
-            "coded:1",
-            "cyclic:5000000000",
-        ] {
-            let error = text.parse::<Redundancy>().unwrap_err();
-            assert!(error.to_string().contains("partial:R"), "{error}");
+        let told = |text: &str| text.parse::<Redundancy>().unwrap_err().to_string();
+        for text in ["", "none:1", "cyclic", "cyclic:", "cyclic:-1", "coded:1"] {
+            assert!(told(text).contains("cyclic:S or partial:R"), "{}", told(text));
         }
+        assert_eq!(told("partial:0"), "partial:0: R must be 1 to 4294967295");
+        assert_eq!(told("cyclic:5000000000"), "cyclic:5000000000: S must be 0 to 4294967295");
     }
 }

@@ -1,10 +1,11 @@
 //! Rules that combine the contributions of a round, as the job names them.
 
 use core::fmt;
-use core::str::FromStr;
 
-use alloc::string::String;
 use serde::{Deserialize, Serialize};
+
+use pstrain_compute::named;
+use pstrain_compute::named::{Number, Word};
 
 /// Rule that combines the contributions of a round.
 ///
@@ -44,7 +45,24 @@ pub enum Aggregation {
 /// server's distances of all pairs.
 pub const MOST_COMPARED: u32 = 500;
 
-const KNOWN: &str = "mean, sum, median, trimmed:B, krum:F or krum:F,M with whole numbers above 0";
+named!(Aggregation: "aggregation", ',' {
+    Mean = Word::new("mean", &[], "the mean over all examples"),
+    Sum = Word::new("sum", &[], "the sum of the workers' means"),
+    Median = Word::new("median", &[], "the median of each coordinate"),
+    Trimmed { each } = Word::new(
+        "trimmed",
+        &[Number::whole("B", 1..=u32::MAX as u64)],
+        "the mean without the B largest and the B smallest values of each coordinate",
+    ),
+    Krum { faulty, chosen } = Word::new(
+        "krum",
+        &[
+            Number::whole("F", 1..=u32::MAX as u64),
+            Number::whole("M", 1..=u32::MAX as u64).implied("1"),
+        ],
+        "the mean of the M gradients nearest to the others, if at most F workers are wrong",
+    ),
+});
 
 impl Aggregation {
     /// Returns true if it tolerates workers that send arbitrary gradients.
@@ -109,59 +127,6 @@ impl fmt::Display for AggregationError {
 
 impl core::error::Error for AggregationError {}
 
-impl fmt::Display for Aggregation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mean => f.write_str("mean"),
-            Self::Sum => f.write_str("sum"),
-            Self::Median => f.write_str("median"),
-            Self::Trimmed { each } => write!(f, "trimmed:{each}"),
-            Self::Krum { faulty, chosen: 1 } => write!(f, "krum:{faulty}"),
-            Self::Krum { faulty, chosen } => write!(f, "krum:{faulty},{chosen}"),
-        }
-    }
-}
-
-/// A text that names no aggregation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownAggregation(String);
-
-impl fmt::Display for UnknownAggregation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is none of {KNOWN}", self.0)
-    }
-}
-
-impl core::error::Error for UnknownAggregation {}
-
-impl FromStr for Aggregation {
-    type Err = UnknownAggregation;
-
-    fn from_str(text: &str) -> Result<Self, UnknownAggregation> {
-        parse(text).ok_or_else(|| UnknownAggregation(text.into()))
-    }
-}
-
-fn parse(text: &str) -> Option<Aggregation> {
-    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|&number| number > 0);
-    Some(match text.split_once(':') {
-        None => match text {
-            "mean" => Aggregation::Mean,
-            "sum" => Aggregation::Sum,
-            "median" => Aggregation::Median,
-            _ => return None,
-        },
-        Some(("trimmed", each)) => Aggregation::Trimmed { each: number(each)? },
-        Some(("krum", numbers)) => match numbers.split_once(',') {
-            None => Aggregation::Krum { faulty: number(numbers)?, chosen: 1 },
-            Some((faulty, chosen)) => {
-                Aggregation::Krum { faulty: number(faulty)?, chosen: number(chosen)? }
-            }
-        },
-        Some(_) => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
@@ -173,9 +138,11 @@ mod tests {
         for text in ["mean", "sum", "median", "trimmed:2", "krum:1", "krum:2,3"] {
             assert_eq!(text.parse::<Aggregation>().unwrap().to_string(), text);
         }
-        for text in ["", "Mean", "trimmed", "trimmed:0", "krum:-1", "krum:1,", "median:1"] {
+        for text in ["", "Mean", "trimmed", "krum:-1", "krum:1,", "median:1"] {
             let error = text.parse::<Aggregation>().unwrap_err().to_string();
-            assert!(error.contains("trimmed:B"), "{error}");
+            assert!(error.contains("trimmed:B or krum:F[,M]"), "{error}");
         }
+        let error = "trimmed:0".parse::<Aggregation>().unwrap_err().to_string();
+        assert_eq!(error, "trimmed:0: B must be 1 to 4294967295");
     }
 }

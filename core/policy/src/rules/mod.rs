@@ -5,6 +5,6 @@ mod aggregation;
 mod closing;
 mod weighting;
 
-pub use aggregation::{Aggregation, AggregationError, MOST_COMPARED, UnknownAggregation};
+pub use aggregation::{Aggregation, AggregationError, MOST_COMPARED};
 pub use closing::Closing;
-pub use weighting::{GREATEST_POWER, ParticipationSpec, StalenessSpec, UnknownRule};
+pub use weighting::{GREATEST_POWER, ParticipationSpec, StalenessSpec};

@@ -1,10 +1,9 @@
 //! Names of the rules for stale gradients and for unequal participation.
 
-use alloc::string::String;
-use core::fmt;
-use core::str::FromStr;
-
 use serde::{Deserialize, Serialize};
+
+use pstrain_compute::named;
+use pstrain_compute::named::{Limits, Number, Word};
 
 /// Rule for gradients that were computed on an earlier version, as the job names it.
 ///
@@ -81,10 +80,46 @@ pub enum ParticipationSpec {
 /// The largest power of [`StalenessSpec::Polynomial`].
 pub const GREATEST_POWER: f64 = 8.0;
 
-const STALENESS: &str = "plain, inverse, inverse-plus-one, polynomial[:POWER] with 0 to 8, \
-     hinge[:SLOPE,FREE] with a slope above 0 and a whole number of updates, 18446744073709551615 at \
-     most, dynsgd, dc[:LAMBDA] and dc-adaptive[:LAMBDA,MEMORY] with a finite lambda of 0 or more \
-     and a memory from 0 to below 1, or gap-aware";
+named!(StalenessSpec: "staleness rule", ',' {
+    Plain = Word::new("plain", &[], "in full"),
+    Inverse = Word::new("inverse", &[], "1/max(1,TAU)"),
+    InversePlusOne = Word::new("inverse-plus-one", &[], "1/(1+TAU)"),
+    Polynomial { power } = Word::new(
+        "polynomial",
+        &[Number::real("POWER", Limits::from_to(0.0, GREATEST_POWER)).usual("0.5")],
+        "(1+TAU)^-POWER",
+    ),
+    Hinge { slope, free } = Word::new(
+        "hinge",
+        &[
+            Number::real("SLOPE", Limits::POSITIVE).usual("10"),
+            Number::whole("FREE", 0..=u64::MAX).joined("4"),
+        ],
+        "in full up to FREE, then 1/(SLOPE(TAU-FREE)+1)",
+    ),
+    DynSgd = Word::new("dynsgd", &[], "averaged into its iteration"),
+    Delay { lambda } = Word::new(
+        "dc",
+        &[Number::real("LAMBDA", Limits::NOT_NEGATIVE).usual("0.04")],
+        "corrected by how far the parameters have moved",
+    ),
+    DelayAdaptive { lambda, memory } = Word::new(
+        "dc-adaptive",
+        &[
+            Number::real("LAMBDA", Limits::NOT_NEGATIVE).usual("2"),
+            Number::real("MEMORY", Limits::PART).joined("0.95"),
+        ],
+        "as dc, by the usual size of each gradient",
+    ),
+    GapAware = Word::new("gap-aware", &[], "divided by how far the parameters have moved"),
+});
+
+named!(ParticipationSpec: "participation", ',' {
+    Plain = Word::new("plain", &[], "they count more"),
+    Share = Word::new("share", &[], "all count by their share of the data"),
+    Incremental =
+        Word::new("incremental", &[], "each update steps with the latest gradients of all"),
+});
 
 impl StalenessSpec {
     /// The power its authors recommend.
@@ -95,23 +130,6 @@ impl StalenessSpec {
     pub const DELAY: Self = Self::Delay { lambda: 0.04 };
     /// The lambda and the memory that its authors recommend (for CIFAR-10).
     pub const DELAY_ADAPTIVE: Self = Self::DelayAdaptive { lambda: 2.0, memory: 0.95 };
-
-    /// Returns true if its numbers are in their ranges.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        let is_strength = |lambda: f64| lambda.is_finite() && lambda >= 0.0;
-        match *self {
-            Self::Polynomial { power } => (0.0..=GREATEST_POWER).contains(&power),
-            Self::Hinge { slope, .. } => slope.is_finite() && slope > 0.0,
-            Self::Delay { lambda } => is_strength(lambda),
-            Self::DelayAdaptive { lambda, memory } => {
-                is_strength(lambda) && (0.0..1.0).contains(&memory)
-            }
-            Self::Plain | Self::Inverse | Self::InversePlusOne | Self::DynSgd | Self::GapAware => {
-                true
-            }
-        }
-    }
 
     /// Returns the factor of a gradient of this staleness: in (0, 1], 1 for a fresh gradient, and
     /// non-increasing in staleness. 1 for rules that do not depend on staleness alone.
@@ -130,101 +148,6 @@ impl StalenessSpec {
             | Self::Delay { .. }
             | Self::DelayAdaptive { .. }
             | Self::GapAware => 1.0,
-        }
-    }
-}
-
-impl fmt::Display for StalenessSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plain => f.write_str("plain"),
-            Self::Inverse => f.write_str("inverse"),
-            Self::InversePlusOne => f.write_str("inverse-plus-one"),
-            Self::Polynomial { power } => write!(f, "polynomial:{power}"),
-            Self::Hinge { slope, free } => write!(f, "hinge:{slope},{free}"),
-            Self::DynSgd => f.write_str("dynsgd"),
-            Self::Delay { lambda } => write!(f, "dc:{lambda}"),
-            Self::DelayAdaptive { lambda, memory } => write!(f, "dc-adaptive:{lambda},{memory}"),
-            Self::GapAware => f.write_str("gap-aware"),
-        }
-    }
-}
-
-impl fmt::Display for ParticipationSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Plain => "plain",
-            Self::Share => "share",
-            Self::Incremental => "incremental",
-        })
-    }
-}
-
-/// A text that names no rule, or a rule with numbers out of range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownRule {
-    text: String,
-    known: &'static str,
-}
-
-impl fmt::Display for UnknownRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no such rule: use {}", self.text, self.known)
-    }
-}
-
-impl core::error::Error for UnknownRule {}
-
-impl FromStr for StalenessSpec {
-    type Err = UnknownRule;
-
-    fn from_str(text: &str) -> Result<Self, UnknownRule> {
-        parse(text)
-            .filter(Self::is_valid)
-            .ok_or_else(|| UnknownRule { text: text.into(), known: STALENESS })
-    }
-}
-
-/// Parses the rule without checking the ranges of its numbers.
-fn parse(text: &str) -> Option<StalenessSpec> {
-    let (word, numbers) = match text.split_once(':') {
-        Some((word, numbers)) => (word, Some(numbers)),
-        None => (text, None),
-    };
-    let one = |numbers: &str| numbers.trim().parse::<f64>().ok();
-    Some(match (word, numbers) {
-        ("plain", None) => StalenessSpec::Plain,
-        ("inverse", None) => StalenessSpec::Inverse,
-        ("inverse-plus-one", None) => StalenessSpec::InversePlusOne,
-        ("polynomial", None) => StalenessSpec::POLYNOMIAL,
-        ("polynomial", Some(power)) => StalenessSpec::Polynomial { power: one(power)? },
-        ("hinge", None) => StalenessSpec::HINGE,
-        ("hinge", Some(numbers)) => {
-            let (slope, free) = numbers.split_once(',')?;
-            StalenessSpec::Hinge { slope: one(slope)?, free: free.trim().parse().ok()? }
-        }
-        ("dynsgd", None) => StalenessSpec::DynSgd,
-        ("dc", None) => StalenessSpec::DELAY,
-        ("dc", Some(lambda)) => StalenessSpec::Delay { lambda: one(lambda)? },
-        ("dc-adaptive", None) => StalenessSpec::DELAY_ADAPTIVE,
-        ("dc-adaptive", Some(numbers)) => {
-            let (lambda, memory) = numbers.split_once(',')?;
-            StalenessSpec::DelayAdaptive { lambda: one(lambda)?, memory: one(memory)? }
-        }
-        ("gap-aware", None) => StalenessSpec::GapAware,
-        _ => return None,
-    })
-}
-
-impl FromStr for ParticipationSpec {
-    type Err = UnknownRule;
-
-    fn from_str(text: &str) -> Result<Self, UnknownRule> {
-        match text {
-            "plain" => Ok(Self::Plain),
-            "share" => Ok(Self::Share),
-            "incremental" => Ok(Self::Incremental),
-            _ => Err(UnknownRule { text: text.into(), known: "plain, share or incremental" }),
         }
     }
 }
@@ -260,6 +183,14 @@ mod tests {
         ] {
             assert_eq!(short.parse::<StalenessSpec>().unwrap().to_string(), long);
         }
+        for (word, usual) in [
+            ("polynomial", StalenessSpec::POLYNOMIAL),
+            ("hinge", StalenessSpec::HINGE),
+            ("dc", StalenessSpec::DELAY),
+            ("dc-adaptive", StalenessSpec::DELAY_ADAPTIVE),
+        ] {
+            assert_eq!(word.parse(), Ok(usual));
+        }
         for text in ["plain", "share", "incremental"] {
             assert_eq!(text.parse::<ParticipationSpec>().unwrap().to_string(), text);
         }
@@ -267,27 +198,25 @@ mod tests {
 
     #[test]
     fn other_words_and_numbers_are_refused_with_what_is_allowed() {
-        for text in [
-            "",
-            "Inverse",
-            "inverse:1",
-            "polynomial:-1",
-            "polynomial:9",
-            "polynomial:NaN",
-            "hinge:0,4",
-            "hinge:10",
-            "hinge:10,-1",
-            "dc:-1",
-            "dc:inf",
-            "dc-adaptive:1,1",
-            "dc-adaptive:1",
-            "gap-aware:2",
+        let told = |text: &str| text.parse::<StalenessSpec>().unwrap_err().to_string();
+        for text in
+            ["", "Inverse", "inverse:1", "hinge:10", "hinge:10,-1", "dc-adaptive:1", "gap-aware:2"]
+        {
+            assert!(told(text).contains("hinge[:SLOPE,FREE]"), "{}", told(text));
+        }
+        for (text, says) in [
+            ("polynomial:-1", "POWER must be from 0 to 8"),
+            ("polynomial:9", "POWER must be from 0 to 8"),
+            ("polynomial:NaN", "POWER must be from 0 to 8"),
+            ("hinge:0,4", "SLOPE must be finite and above 0"),
+            ("dc:-1", "LAMBDA must be finite and at least 0"),
+            ("dc:inf", "LAMBDA must be finite and at least 0"),
+            ("dc-adaptive:1,1", "MEMORY must be at least 0 and below 1"),
         ] {
-            let error = text.parse::<StalenessSpec>().unwrap_err().to_string();
-            assert!(error.contains("hinge[:SLOPE,FREE]"), "{error}");
+            assert_eq!(told(text), alloc::format!("{text}: {says}"));
         }
         let error = "shares".parse::<ParticipationSpec>().unwrap_err().to_string();
-        assert_eq!(error, r#""shares" is no such rule: use plain, share or incremental"#);
+        assert_eq!(error, r#""shares" is no participation: use plain, share or incremental"#);
     }
 
     #[test]
