@@ -10,6 +10,6 @@ mod skew;
 mod spec;
 
 pub use assign::assign;
-pub use error::{PartitionError, UnknownPartition};
+pub use error::PartitionError;
 pub use skew::{Skew, WorkerSkew};
 pub use spec::PartitionSpec;

@@ -3,44 +3,7 @@
 use std::fmt;
 
 use pstrain_compute::id::WorkerId;
-
-/// Error for a text that does not describe a partition.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UnknownPartition {
-    text: String,
-    reason: Reason,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Reason {
-    Form(&'static str),
-    Parameter(f64, &'static str),
-}
-
-impl UnknownPartition {
-    pub(super) fn new(text: &str, forms: &'static str) -> Self {
-        Self { text: text.to_owned(), reason: Reason::Form(forms) }
-    }
-
-    pub(super) fn parameter(text: &str, value: f64, allowed: &'static str) -> Self {
-        Self { text: text.to_owned(), reason: Reason::Parameter(value, allowed) }
-    }
-}
-
-impl fmt::Display for UnknownPartition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.reason {
-            Reason::Form(forms) => {
-                write!(f, "unknown partition {:?}; allowed are {forms}", self.text)
-            }
-            Reason::Parameter(value, allowed) => {
-                write!(f, "partition {}: {value} must be {allowed}", self.text)
-            }
-        }
-    }
-}
-
-impl std::error::Error for UnknownPartition {}
+use pstrain_compute::named::Number;
 
 /// Error of a partition that cannot be made of these rows for these workers.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,10 +13,8 @@ pub enum PartitionError {
     Parameter {
         /// The partition in text form.
         partition: String,
-        /// The value of the parameter.
-        value: f64,
-        /// The allowed values.
-        allowed: &'static str,
+        /// The declaration of the parameter.
+        number: Number,
     },
     /// There are no workers, or more workers than rows.
     Workers {
@@ -94,8 +55,8 @@ pub enum PartitionError {
 impl fmt::Display for PartitionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Parameter { partition, value, allowed } => {
-                write!(f, "partition {partition}: {value} must be {allowed}")
+            Self::Parameter { partition, number } => {
+                write!(f, "partition {partition}: {}", number.must())
             }
             Self::Workers { workers, rows } => write!(
                 f,

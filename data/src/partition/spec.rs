@@ -1,11 +1,10 @@
 //! Partitions in text form.
 
-use std::fmt;
-use std::str::FromStr;
-
+use pstrain_compute::named;
+use pstrain_compute::named::{Limits, NamedError, Number, Word, out_of_range};
 use serde::{Deserialize, Serialize};
 
-use super::error::{PartitionError, UnknownPartition};
+use super::error::PartitionError;
 
 /// How the training rows are assigned to the workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,9 +37,33 @@ pub enum PartitionSpec {
     Sizes(Vec<f64>),
 }
 
-/// All forms, for error messages.
-pub(super) const FORMS: &str =
-    "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q, sizes:W1,W2,...";
+/// Below this, all rows of a class go to one worker anyway, and the logarithms become too large.
+const SMALLEST_ALPHA: f64 = 0.0001;
+
+named!(PartitionSpec: "partition", ',' {
+    Iid = Word::new("iid", &[], "random parts of equal size"),
+    PaperNonIid = Word::new(
+        "paper-non-iid",
+        &[],
+        "two sides: DoS, R2L and half of Normal to the workers 0, 2, ..., the rest to the others",
+    ),
+    ByClass = Word::new("by-class", &[], "classes in turn to the workers"),
+    Dirichlet { alpha } = Word::new(
+        "dirichlet",
+        &[Number::real("ALPHA", Limits::from_to(SMALLEST_ALPHA, f64::INFINITY))],
+        "random shares of each class: 100 is nearly iid, 0.1 severe",
+    ),
+    Mix { q } = Word::new(
+        "mix",
+        &[Number::real("Q", Limits::from_to(0.0, 1.0))],
+        "a row goes by paper-non-iid with chance Q, else to a random worker",
+    ),
+    Sizes(weights) = Word::new(
+        "sizes",
+        &[Number::real("W", Limits::POSITIVE).repeated()],
+        "random parts with sizes in proportion to the weights, one per worker",
+    ),
+});
 
 impl PartitionSpec {
     /// Returns the number of rows that each of `workers` workers has at least, of `rows` rows, if
@@ -57,72 +80,9 @@ impl PartitionSpec {
 
     /// Checks the parameters, because the public fields can have any value.
     pub(super) fn check(&self) -> Result<(), PartitionError> {
-        let (value, allowed) = match self {
-            Self::Dirichlet { alpha } if !(alpha.is_finite() && *alpha >= SMALLEST_ALPHA) => {
-                (alpha, "a number from 0.0001 up")
-            }
-            Self::Mix { q } if !(0.0..=1.0).contains(q) => (q, "a number from 0 to 1"),
-            Self::Sizes(weights) => {
-                match weights.iter().find(|weight| !(weight.is_finite() && **weight > 0.0)) {
-                    Some(weight) => (weight, "numbers above 0, one per worker"),
-                    None => return Ok(()),
-                }
-            }
-            _ => return Ok(()),
-        };
-        Err(PartitionError::Parameter { partition: self.to_string(), value: *value, allowed })
-    }
-}
-
-/// Below this, all rows of a class go to one worker anyway, and the logarithms become too large.
-const SMALLEST_ALPHA: f64 = 0.0001;
-
-impl fmt::Display for PartitionSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Iid => f.write_str("iid"),
-            Self::PaperNonIid => f.write_str("paper-non-iid"),
-            Self::ByClass => f.write_str("by-class"),
-            Self::Dirichlet { alpha } => write!(f, "dirichlet:{alpha}"),
-            Self::Mix { q } => write!(f, "mix:{q}"),
-            Self::Sizes(weights) => {
-                for (index, weight) in weights.iter().enumerate() {
-                    write!(f, "{}{weight}", if index == 0 { "sizes:" } else { "," })?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl FromStr for PartitionSpec {
-    type Err = UnknownPartition;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPartition> {
-        let unknown = || UnknownPartition::new(text, FORMS);
-        let number = |field: &str| field.trim().parse::<f64>().map_err(|_| unknown());
-        let (kind, parameter) = match text.split_once(':') {
-            Some((kind, parameter)) => (kind, Some(parameter)),
-            None => (text, None),
-        };
-        let spec = match (kind, parameter) {
-            ("iid", None) => Self::Iid,
-            ("paper-non-iid", None) => Self::PaperNonIid,
-            ("by-class", None) => Self::ByClass,
-            ("dirichlet", Some(alpha)) => Self::Dirichlet { alpha: number(alpha)? },
-            ("mix", Some(q)) => Self::Mix { q: number(q)? },
-            ("sizes", Some(weights)) => {
-                Self::Sizes(weights.split(',').map(number).collect::<Result<_, _>>()?)
-            }
-            _ => return Err(unknown()),
-        };
-        match spec.check() {
-            Ok(()) => Ok(spec),
-            Err(PartitionError::Parameter { value, allowed, .. }) => {
-                Err(UnknownPartition::parameter(text, value, allowed))
-            }
-            Err(_) => Err(unknown()),
-        }
+        out_of_range(self).map_or(Ok(()), |number| {
+            Err(PartitionError::Parameter { partition: self.to_string(), number })
+        })
     }
 }
 
@@ -133,9 +93,9 @@ impl From<PartitionSpec> for String {
 }
 
 impl TryFrom<String> for PartitionSpec {
-    type Error = UnknownPartition;
+    type Error = NamedError;
 
-    fn try_from(text: String) -> Result<Self, UnknownPartition> {
+    fn try_from(text: String) -> Result<Self, NamedError> {
         text.parse()
     }
 }
@@ -162,16 +122,19 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_what_is_allowed() {
         for (text, told) in [
-            ("dirichlet:-1", "partition dirichlet:-1: -1 must be a number from 0.0001 up"),
-            ("mix:1.5", "partition mix:1.5: 1.5 must be a number from 0 to 1"),
-            ("mix:nan", "partition mix:nan: NaN must be a number from 0 to 1"),
-            ("sizes:1,0", "partition sizes:1,0: 0 must be numbers above 0, one per worker"),
+            ("dirichlet:-1", "dirichlet:-1: ALPHA must be finite and at least 0.0001"),
+            ("mix:1.5", "mix:1.5: Q must be from 0 to 1"),
+            ("mix:nan", "mix:nan: Q must be from 0 to 1"),
+            ("sizes:1,0", "sizes:1,0: W must be finite and above 0"),
         ] {
             assert_eq!(text.parse::<PartitionSpec>().unwrap_err().to_string(), told);
         }
+        let told = PartitionSpec::Sizes(vec![1.0, 0.0]).check().unwrap_err().to_string();
+        assert_eq!(told, "partition sizes:1,0: W must be finite and above 0");
         for text in ["", "iid:1", "dirichlet", "sizes:", "random", "mix:x"] {
             let told = text.parse::<PartitionSpec>().unwrap_err().to_string();
-            assert_eq!(told, format!("unknown partition {text:?}; allowed are {FORMS}"));
+            let forms = "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q or sizes:W[,W...]";
+            assert_eq!(told, format!("{text:?} is no partition: use {forms}"));
         }
     }
 
