@@ -277,14 +277,14 @@ impl Layers {
         let (settings, workers) = (self.data_settings()?, self.workers()?);
         let activation = self.parse("activation", values::activation)?;
         let update = UpdateSpec {
-            optimizer: self.parse("optimizer", values::optimizer)?,
+            optimizer: self.get("optimizer")?,
             learning_rate: self.number("learning-rate")?,
-            schedule: self.parse("schedule", values::schedule)?,
+            schedule: self.get("schedule")?,
             weight_decay: self.number("weight-decay")?,
             clip_norm: self.parse("clip-norm", |text| values::optional(text, "none"))?,
             clip_contribution: self
                 .parse("clip-contribution", |text| values::optional(text, "none"))?,
-            proximal: self.parse("proximal", values::proximal)?,
+            proximal: self.get("proximal")?,
             functions: self.parse("server-functions", Functions::read)?,
         };
         update.validate()?;

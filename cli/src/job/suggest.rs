@@ -121,6 +121,7 @@ fn switches(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use pstrain_compute::model::Activation;
+    use pstrain_compute::optim::OptimizerSpec;
     use pstrain_data::PartitionSpec;
     use pstrain_policy::rules::StalenessSpec;
 
@@ -156,7 +157,7 @@ mod tests {
             assert_eq!(consistency(text), none, "{text}");
         }
         let optimizer = |text: &str| {
-            suggestion("optimizer", text, |text| values::optimizer(text).is_ok())
+            suggestion("optimizer", text, |text| text.parse::<OptimizerSpec>().is_ok())
                 .unwrap_or_default()
         };
         assert_eq!(optimizer("Adam"), "adam");

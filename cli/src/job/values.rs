@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use pstrain_compute::id::Version;
 use pstrain_compute::model::{Activation, ModelSpec};
-use pstrain_compute::optim::{OptimizerSpec, Proximal, Schedule};
 use pstrain_compute::params::Blocks;
 use pstrain_policy::job::ALL_EXAMPLES;
 use pstrain_policy::mode::{Switch, SwitchAt};
@@ -51,72 +50,6 @@ pub(super) fn activation(text: &str) -> Result<Activation, String> {
         "tanh" => Ok(Activation::Tanh),
         _ => Err("use relu or tanh".into()),
     }
-}
-
-/// Reads `optimizer`.
-pub(super) fn optimizer(text: &str) -> Result<OptimizerSpec, String> {
-    let (word, numbers) = split(text);
-    Ok(match (word, numbers.as_slice()) {
-        ("sgd", []) => OptimizerSpec::Sgd,
-        ("diagonal", []) => OptimizerSpec::Diagonal,
-        ("momentum", []) => OptimizerSpec::MOMENTUM,
-        ("momentum", [mu]) => OptimizerSpec::Momentum { momentum: number(mu)? },
-        ("nesterov", []) => OptimizerSpec::NESTEROV,
-        ("nesterov", [mu]) => OptimizerSpec::Nesterov { momentum: number(mu)? },
-        ("adagrad", []) => OptimizerSpec::ADAGRAD,
-        ("adagrad", [epsilon]) => OptimizerSpec::AdaGrad { epsilon: number(epsilon)? },
-        ("adam", []) => OptimizerSpec::ADAM,
-        ("adam", [beta1, beta2]) => {
-            OptimizerSpec::Adam { beta1: number(beta1)?, beta2: number(beta2)?, epsilon: 1e-8 }
-        }
-        ("adam", [beta1, beta2, epsilon]) => OptimizerSpec::Adam {
-            beta1: number(beta1)?,
-            beta2: number(beta2)?,
-            epsilon: number(epsilon)?,
-        },
-        ("ftrl", []) => OptimizerSpec::FTRL,
-        ("ftrl", [beta, l1, l2]) => {
-            OptimizerSpec::Ftrl { beta: number(beta)?, l1: number(l1)?, l2: number(l2)? }
-        }
-        _ => {
-            return Err("use sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON], \
-                        adam[:BETA1,BETA2[,EPSILON]], ftrl[:BETA,L1,L2] or diagonal"
-                .into());
-        }
-    })
-}
-
-/// Reads `schedule`.
-pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
-    let (word, numbers) = split(text);
-    Ok(match (word, numbers.as_slice()) {
-        ("constant", []) => Schedule::Constant,
-        ("step", [every, factor]) => {
-            Schedule::Step { every: number(every)?, factor: number(factor)? }
-        }
-        ("cosine", [updates]) => Schedule::Cosine { updates: number(updates)?, floor: 0.0 },
-        ("cosine", [updates, floor]) => {
-            Schedule::Cosine { updates: number(updates)?, floor: number(floor)? }
-        }
-        ("inverse", [decay]) => Schedule::Inverse { decay: number(decay)? },
-        _ => {
-            return Err(
-                "use constant, step:EVERY,FACTOR, cosine:UPDATES[,FLOOR] or inverse:DECAY".into()
-            );
-        }
-    })
-}
-
-/// Reads `proximal`.
-pub(super) fn proximal(text: &str) -> Result<Proximal, String> {
-    let (word, numbers) = split(text);
-    Ok(match (word, numbers.as_slice()) {
-        ("none", []) => Proximal::None,
-        ("l1", [lambda]) => Proximal::L1 { lambda: number(lambda)? },
-        ("l2", [lambda]) => Proximal::L2 { lambda: number(lambda)? },
-        ("box", [low, high]) => Proximal::Box { low: number(low)?, high: number(high)? },
-        _ => return Err("use none, l1:LAMBDA, l2:LAMBDA or box:LOW,HIGH".into()),
-    })
 }
 
 /// Reads `batch-size`.
@@ -180,15 +113,6 @@ mod tests {
         let mlp = ModelSpec::Mlp { hidden: vec![64, 32], activation: Activation::Tanh };
         assert_eq!(model("mlp:64,32", Activation::Tanh), Ok(mlp));
         assert_eq!(model("softmax", Activation::Relu), Ok(ModelSpec::Softmax));
-        assert_eq!(optimizer("momentum:0.5"), Ok(OptimizerSpec::Momentum { momentum: 0.5 }));
-        assert_eq!(optimizer("adam"), Ok(OptimizerSpec::ADAM));
-        assert_eq!(schedule("step:100,0.5"), Ok(Schedule::Step { every: 100, factor: 0.5 }));
-        assert_eq!(
-            optimizer("ftrl:1,2,0.5"),
-            Ok(OptimizerSpec::Ftrl { beta: 1.0, l1: 2.0, l2: 0.5 })
-        );
-        assert_eq!(proximal("l1:0.01"), Ok(Proximal::L1 { lambda: 0.01 }));
-        assert_eq!(proximal("box:-1,2.5"), Ok(Proximal::Box { low: -1.0, high: 2.5 }));
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         assert_eq!(optional::<u32>("auto", "auto"), Ok(None));
     }
@@ -214,13 +138,8 @@ mod tests {
 
     #[test]
     fn other_words_say_what_is_allowed() {
-        for error in [
-            model("mlp", Activation::Relu).unwrap_err(),
-            optimizer("sgdd").unwrap_err(),
-            schedule("step:1").unwrap_err(),
-            activation("gelu").unwrap_err(),
-            proximal("l3:1").unwrap_err(),
-        ] {
+        for error in [model("mlp", Activation::Relu).unwrap_err(), activation("gelu").unwrap_err()]
+        {
             assert!(error.starts_with("use "), "{error}");
         }
         assert!(model("mlp:x", Activation::Relu).unwrap_err().contains("\"x\""));

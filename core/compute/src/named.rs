@@ -454,6 +454,17 @@ pub fn out_of_range(named: &impl Named) -> Option<Number> {
     declared.find_map(|(number, value)| (!number.limits.contain(value)).then_some(number))
 }
 
+/// Checks that all numbers are in their ranges.
+///
+/// # Errors
+/// `error` of the value and the first number that is not.
+pub fn check<T: Named, E>(named: T, error: impl FnOnce(T, Number) -> E) -> Result<(), E> {
+    match out_of_range(&named) {
+        Some(number) => Err(error(named, number)),
+        None => Ok(()),
+    }
+}
+
 /// A text that is no word of a family, or one with a number that is out of its range.
 #[derive(Clone, Debug)]
 pub struct NamedError {

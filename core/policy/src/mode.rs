@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::rules::{ParticipationSpec, StalenessSpec};
 use pstrain_compute::id::Version;
-use pstrain_compute::named::{Number, out_of_range};
+use pstrain_compute::named::{Number, check};
 use pstrain_compute::task::MOST_IN_FLIGHT;
 
 /// The settings that decide when gradients are applied, and with which weight.
@@ -102,9 +102,7 @@ impl Mode {
         if self.in_flight.is_some_and(|in_flight| in_flight > 1) && !self.consistency.pipelines() {
             return Err(ModeError::OneByOne(self.consistency));
         }
-        if let Some(number) = out_of_range(&self.staleness) {
-            return Err(ModeError::Staleness(self.staleness, number));
-        }
+        check(self.staleness, ModeError::Staleness)?;
         let is_auto = self.consistency == ConsistencySpec::Auto;
         if is_auto && *self != Self::of(ConsistencySpec::Auto) {
             return Err(ModeError::ChosenByAuto);

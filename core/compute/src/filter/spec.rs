@@ -6,7 +6,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::PullFilter;
-use crate::named::{Limits, NamedError, Number, Word, out_of_range};
+use crate::named::{Limits, NamedError, Number, Word, check};
 use crate::optim::{OptimizerSpec, UpdateSpec};
 
 /// The gradient and parameter filters of a job.
@@ -194,12 +194,7 @@ impl FilterSpec {
 #[non_exhaustive]
 pub enum FilterError {
     /// An argument is out of its range.
-    Number {
-        /// The filter.
-        filter: FilterSpec,
-        /// The declaration of the argument.
-        number: Number,
-    },
+    Number(FilterSpec, Number),
     /// Too many filters.
     Long(usize),
     /// A filter follows one that encodes values.
@@ -224,7 +219,7 @@ pub enum FilterError {
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number { filter, number } => write!(f, "filters: {filter}: {}", number.must()),
+            Self::Number(filter, number) => write!(f, "filters: {filter}: {}", number.must()),
             Self::Long(count) => {
                 write!(f, "filters: {count} of them, but {MOST_FILTERS} at most make sense")
             }
@@ -314,16 +309,12 @@ impl Filters {
     /// # Errors
     /// [`FilterError`] that names the filter and the requirement.
     pub fn validate(&self) -> Result<(), FilterError> {
-        if let Some(number) = out_of_range(&self.pull) {
-            return Err(FilterError::Pull(self.pull, number));
-        }
+        check(self.pull, FilterError::Pull)?;
         if self.chain.len() > MOST_FILTERS {
             return Err(FilterError::Long(self.chain.len()));
         }
         for (place, &filter) in self.chain.iter().enumerate() {
-            if let Some(number) = out_of_range(&filter) {
-                return Err(FilterError::Number { filter, number });
-            }
+            check(filter, FilterError::Number)?;
             let before = place.checked_sub(1).and_then(|place| self.chain.get(place));
             if let Some(&after) = before.filter(|before| before.encodes_values()) {
                 return Err(FilterError::Late { filter, after });

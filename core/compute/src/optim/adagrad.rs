@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Optimizer, Step, sqrt};
+use crate::named::{Limits, Number, Word};
 use crate::saved::{Archive, SavedError};
 use crate::simd::widely;
 
@@ -15,6 +16,13 @@ pub(super) struct AdaGrad {
 }
 
 impl AdaGrad {
+    /// The word of a job.
+    pub(super) const WORD: Word = Word::new(
+        "adagrad",
+        &[Number::real("EPSILON", Limits::POSITIVE).usual("1e-10")],
+        "steps over the root of the sum of squared gradients",
+    );
+
     pub(super) fn new(epsilon: f32, parameters: usize) -> Self {
         Self { epsilon, squares: vec![0.0; parameters] }
     }

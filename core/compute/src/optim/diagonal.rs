@@ -1,6 +1,7 @@
 //! Optimiser with one step size per parameter, from bounds of the second derivatives.
 
 use super::{Optimizer, Step};
+use crate::named::Word;
 use crate::saved::{Archive, SavedError};
 
 /// `p -= (rate / u) * g`, where `u` is an upper bound of the second derivative of the loss with
@@ -11,6 +12,15 @@ use crate::saved::{Archive, SavedError};
 /// the same rate, `soft(p - g / u, lambda / u)`, it is the step of that algorithm.
 #[derive(Debug)]
 pub(super) struct Diagonal;
+
+impl Diagonal {
+    /// The word of a job.
+    pub(super) const WORD: Word = Word::new(
+        "diagonal",
+        &[],
+        "steps over a bound of each parameter's second derivative; model = logistic",
+    );
+}
 
 impl Optimizer for Diagonal {
     fn step(&mut self, params: &mut [f32], step: &Step<'_>) {

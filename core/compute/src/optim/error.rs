@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+use super::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
+use crate::named::Number;
+
 /// A setting outside its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -15,11 +18,14 @@ pub enum OptimError {
         /// The allowed range, in words.
         allowed: &'static str,
     },
-    /// A count that must be 1 or more is 0.
-    Zero {
-        /// The setting.
-        field: &'static str,
-    },
+    /// A number of the optimiser is out of its range.
+    Optimizer(OptimizerSpec, Number),
+    /// A number of the schedule is out of its range.
+    Schedule(Schedule, Number),
+    /// A number of the proximal step is out of its range.
+    Proximal(Proximal, Number),
+    /// A number of a server function is out of its range.
+    Function(FunctionSpec, Number),
     /// A schedule other than constant with FTRL, which works at one learning rate only.
     ConstantRate,
 }
@@ -28,7 +34,12 @@ impl fmt::Display for OptimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Real { field, value, allowed } => write!(f, "{field} {value}: must be {allowed}"),
-            Self::Zero { field } => write!(f, "{field} 0: must be 1 or more"),
+            Self::Optimizer(word, number) => write!(f, "optimizer = {word}: {}", number.must()),
+            Self::Schedule(word, number) => write!(f, "schedule = {word}: {}", number.must()),
+            Self::Proximal(word, number) => write!(f, "proximal = {word}: {}", number.must()),
+            Self::Function(word, number) => {
+                write!(f, "server-functions = {word}: {}", number.must())
+            }
             Self::ConstantRate => f.write_str(
                 "optimizer ftrl sets the rate of each parameter by itself: schedule must be \
                  constant",
@@ -47,11 +58,6 @@ pub(super) fn check(
     fits: bool,
 ) -> Result<(), OptimError> {
     if value.is_finite() && fits { Ok(()) } else { Err(OptimError::Real { field, value, allowed }) }
-}
-
-/// Refuses `value` unless it is in [0, 1).
-pub(super) fn check_share(field: &'static str, value: f32) -> Result<(), OptimError> {
-    check(field, value, "at least 0 and below 1", (0.0..1.0).contains(&value))
 }
 
 /// Refuses `value` unless it is above 0.

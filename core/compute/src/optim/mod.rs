@@ -29,7 +29,6 @@ use serde::{Deserialize, Serialize};
 use self::adagrad::AdaGrad;
 use self::adam::Adam;
 use self::diagonal::Diagonal;
-use self::error::{check_not_negative, check_positive, check_share};
 use self::ftrl::Ftrl;
 use self::momentum::Momentum;
 use self::nesterov::Nesterov;
@@ -39,7 +38,7 @@ use crate::saved::{Archive, SavedError};
 
 pub use self::error::OptimError;
 pub use self::functions::{
-    FunctionSpec, Functions, MOST_FUNCTIONS, Number, Registered, ServerFunction, Stepped,
+    FunctionSpec, Functions, MOST_FUNCTIONS, Registered, ServerFunction, Stepped,
 };
 pub use self::proximal::Proximal;
 pub use self::schedule::Schedule;
@@ -159,26 +158,6 @@ impl OptimizerSpec {
     /// FTRL-Proximal with the beta its authors recommend, and without penalties.
     pub const FTRL: Self = Self::Ftrl { beta: 1.0, l1: 0.0, l2: 0.0 };
 
-    fn validate(&self) -> Result<(), OptimError> {
-        match *self {
-            Self::Sgd | Self::Diagonal => Ok(()),
-            Self::Momentum { momentum } | Self::Nesterov { momentum } => {
-                check_share("momentum", momentum)
-            }
-            Self::AdaGrad { epsilon } => check_positive("epsilon", epsilon),
-            Self::Adam { beta1, beta2, epsilon } => {
-                check_share("beta1", beta1)?;
-                check_share("beta2", beta2)?;
-                check_positive("epsilon", epsilon)
-            }
-            Self::Ftrl { beta, l1, l2 } => {
-                check_not_negative("beta", beta)?;
-                check_not_negative("l1", l1)?;
-                check_not_negative("l2", l2)
-            }
-        }
-    }
-
     /// Builds the optimiser for `parameters` values, before its first step.
     fn build(&self, parameters: usize) -> Box<dyn Optimizer> {
         match *self {
@@ -194,6 +173,16 @@ impl OptimizerSpec {
         }
     }
 }
+
+named!(OptimizerSpec: "optimizer", ',' {
+    Sgd = Sgd::WORD,
+    Momentum { momentum } = Momentum::WORD,
+    Nesterov { momentum } = Nesterov::WORD,
+    AdaGrad { epsilon } = AdaGrad::WORD,
+    Adam { beta1, beta2, epsilon } = Adam::WORD,
+    Ftrl { beta, l1, l2 } = Ftrl::WORD,
+    Diagonal = Diagonal::WORD,
+});
 
 /// The correctly rounded square root. The result is the same with and without `std`, but the
 /// compiler can vectorise only the `std` version.

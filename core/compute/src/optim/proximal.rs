@@ -3,8 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{check, check_positive};
+use super::error::check;
 use super::{OptimError, ServerFunction, Stepped};
+use crate::named::{self, Limits, Number, Word};
 
 /// A function of each single parameter, applied after the optimiser's step (Parikh and Boyd,
 /// Proximal algorithms, 2014). `rate` is the learning rate of the step, or the parameter's own rate
@@ -36,16 +37,34 @@ pub enum Proximal {
 
 impl Proximal {
     pub(super) fn validate(self) -> Result<(), OptimError> {
+        named::check(self, OptimError::Proximal)?;
         match self {
-            Self::None => Ok(()),
-            Self::L1 { lambda } | Self::L2 { lambda } => check_positive("proximal lambda", lambda),
             Self::Box { low, high } => {
-                check("proximal box from", low, "finite", true)?;
                 check("proximal box to", high, "finite and not below where it begins", low <= high)
             }
+            _ => Ok(()),
         }
     }
 }
+
+named!(Proximal: "proximal step", ',' {
+    None = Word::new("none", &[], "no step"),
+    L1 { lambda } = Word::new(
+        "l1",
+        &[Number::real("LAMBDA", Limits::POSITIVE)],
+        "soft threshold: towards 0 by the learning rate times LAMBDA",
+    ),
+    L2 { lambda } = Word::new(
+        "l2",
+        &[Number::real("LAMBDA", Limits::POSITIVE)],
+        "divided by 1 + the learning rate times LAMBDA",
+    ),
+    Box { low, high } = Word::new(
+        "box",
+        &[Number::real("LOW", Limits::FINITE), Number::real("HIGH", Limits::FINITE)],
+        "clamped to LOW and HIGH",
+    ),
+});
 
 impl ServerFunction for Proximal {
     fn apply(&mut self, values: &mut [f32], stepped: &Stepped<'_>) {

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{OptimError, check, check_not_negative, check_positive};
+use super::error::{OptimError, check};
 use crate::id::Version;
+use crate::named::{self, Limits, Number, Word};
 
 /// The learning rate as a function of the version, i.e. of the number of earlier updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -57,21 +58,37 @@ impl Schedule {
     }
 
     pub(super) fn validate(self, base: f32) -> Result<(), OptimError> {
+        named::check(self, OptimError::Schedule)?;
         match self {
-            Self::Constant => Ok(()),
-            Self::Step { every: 0, .. } => Err(OptimError::Zero { field: "schedule every" }),
-            Self::Cosine { updates: 0, .. } => Err(OptimError::Zero { field: "schedule updates" }),
-            Self::Step { factor, .. } => check_positive("schedule factor", factor),
-            Self::Cosine { floor, .. } => check(
-                "schedule floor",
-                floor,
-                "from 0 to the learning rate",
-                (0.0..=base).contains(&floor),
-            ),
-            Self::Inverse { decay } => check_not_negative("schedule decay", decay),
+            Self::Cosine { floor, .. } => {
+                check("schedule floor", floor, "from 0 to the learning rate", floor <= base)
+            }
+            _ => Ok(()),
         }
     }
 }
+
+named!(Schedule: "schedule", ',' {
+    Constant = Word::new("constant", &[], "the learning rate stays"),
+    Step { every, factor } = Word::new(
+        "step",
+        &[Number::whole("EVERY", 1..=u64::MAX), Number::real("FACTOR", Limits::POSITIVE)],
+        "multiplied by FACTOR at every EVERY-th update",
+    ),
+    Cosine { updates, floor } = Word::new(
+        "cosine",
+        &[
+            Number::whole("UPDATES", 1..=u64::MAX),
+            Number::real("FLOOR", Limits::NOT_NEGATIVE).usual("0"),
+        ],
+        "falls to FLOOR along half a cosine of UPDATES updates",
+    ),
+    Inverse { decay } = Word::new(
+        "inverse",
+        &[Number::real("DECAY", Limits::NOT_NEGATIVE)],
+        "divided by 1 + DECAY times the number of updates",
+    ),
+});
 
 #[cfg(test)]
 mod tests {

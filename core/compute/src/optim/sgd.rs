@@ -1,11 +1,17 @@
 //! Stochastic gradient descent.
 
 use super::{Optimizer, Step};
+use crate::named::Word;
 use crate::saved::{Archive, SavedError};
 
 /// `p -= rate * g`.
 #[derive(Debug)]
 pub(super) struct Sgd;
+
+impl Sgd {
+    /// The word of a job.
+    pub(super) const WORD: Word = Word::new("sgd", &[], "plain gradient descent");
+}
 
 impl Optimizer for Sgd {
     fn step(&mut self, params: &mut [f32], step: &Step<'_>) {

@@ -1,3 +1,4 @@
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -193,9 +194,6 @@ fn a_penalty_on_magnitudes_is_minimised() {
 
 #[test]
 fn settings_out_of_range_are_refused_by_name() {
-    let adam = |beta1, beta2, epsilon| OptimizerSpec::Adam { beta1, beta2, epsilon };
-    let optimizer = |optimizer| UpdateSpec { optimizer, ..PLAIN };
-    let schedule = |schedule| UpdateSpec { schedule, ..PLAIN };
     let cases = [
         (UpdateSpec { learning_rate: 0.0, ..PLAIN }, "learning rate 0: must be finite and above 0"),
         (
@@ -211,25 +209,6 @@ fn settings_out_of_range_are_refused_by_name() {
             "clip norm inf: must be finite and above 0",
         ),
         (
-            optimizer(OptimizerSpec::Momentum { momentum: 1.0 }),
-            "momentum 1: must be at least 0 and below 1",
-        ),
-        (
-            optimizer(OptimizerSpec::Nesterov { momentum: -0.1 }),
-            "momentum -0.1: must be at least 0 and below 1",
-        ),
-        (
-            optimizer(OptimizerSpec::AdaGrad { epsilon: 0.0 }),
-            "epsilon 0: must be finite and above 0",
-        ),
-        (optimizer(adam(1.5, 0.9, 1e-8)), "beta1 1.5: must be at least 0 and below 1"),
-        (optimizer(adam(0.9, f32::NAN, 1e-8)), "beta2 NaN: must be at least 0 and below 1"),
-        (optimizer(adam(0.9, 0.9, -1.0)), "epsilon -1: must be finite and above 0"),
-        (
-            optimizer(OptimizerSpec::Ftrl { beta: -1.0, l1: 0.0, l2: 0.0 }),
-            "beta -1: must be finite and at least 0",
-        ),
-        (
             UpdateSpec {
                 optimizer: OptimizerSpec::FTRL,
                 schedule: Schedule::Inverse { decay: 0.5 },
@@ -238,34 +217,77 @@ fn settings_out_of_range_are_refused_by_name() {
             "optimizer ftrl sets the rate of each parameter by itself: schedule must be constant",
         ),
         (
-            UpdateSpec { proximal: Proximal::L1 { lambda: 0.0 }, ..PLAIN },
-            "proximal lambda 0: must be finite and above 0",
-        ),
-        (
             UpdateSpec { proximal: Proximal::Box { low: 1.0, high: 0.5 }, ..PLAIN },
             "proximal box to 0.5: must be finite and not below where it begins",
         ),
-        (schedule(Schedule::Step { every: 0, factor: 0.5 }), "schedule every 0: must be 1 or more"),
         (
-            schedule(Schedule::Step { every: 1, factor: 0.0 }),
-            "schedule factor 0: must be finite and above 0",
-        ),
-        (
-            schedule(Schedule::Cosine { updates: 0, floor: 0.0 }),
-            "schedule updates 0: must be 1 or more",
-        ),
-        (
-            schedule(Schedule::Cosine { updates: 1, floor: 0.25 }),
+            UpdateSpec { schedule: Schedule::Cosine { updates: 1, floor: 0.25 }, ..PLAIN },
             "schedule floor 0.25: must be from 0 to the learning rate",
-        ),
-        (
-            schedule(Schedule::Inverse { decay: -1.0 }),
-            "schedule decay -1: must be finite and at least 0",
         ),
     ];
     for (spec, expected) in cases {
         assert_eq!(Updater::new(&spec, 3).unwrap_err().to_string(), expected);
     }
+}
+
+#[test]
+fn numbers_of_words_out_of_range_are_refused_by_name() {
+    let adam = |beta1, beta2, epsilon| OptimizerSpec::Adam { beta1, beta2, epsilon };
+    let optimizer = |optimizer| UpdateSpec { optimizer, ..PLAIN };
+    let schedule = |schedule| UpdateSpec { schedule, ..PLAIN };
+    let (share, positive) = ("at least 0 and below 1", "finite and above 0");
+    let (not_negative, count) = ("finite and at least 0", "1 to 2^64 - 1");
+    for (spec, number, allowed) in [
+        (optimizer(OptimizerSpec::Momentum { momentum: 1.0 }), "momentum:1: MU", share),
+        (optimizer(OptimizerSpec::Nesterov { momentum: -0.1 }), "nesterov:-0.1: MU", share),
+        (optimizer(OptimizerSpec::AdaGrad { epsilon: 0.0 }), "adagrad:0: EPSILON", positive),
+        (optimizer(adam(1.5, 0.9, 1.0)), "adam:1.5,0.9,1: BETA1", share),
+        (optimizer(adam(0.9, f32::NAN, 1.0)), "adam:0.9,NaN,1: BETA2", share),
+        (optimizer(adam(0.9, 0.9, -1.0)), "adam:0.9,0.9,-1: EPSILON", positive),
+        (
+            optimizer(OptimizerSpec::Ftrl { beta: -1.0, l1: 0.0, l2: 0.0 }),
+            "ftrl:-1,0,0: BETA",
+            not_negative,
+        ),
+        (
+            UpdateSpec { proximal: Proximal::L1 { lambda: 0.0 }, ..PLAIN },
+            "proximal = l1:0: LAMBDA",
+            positive,
+        ),
+        (schedule(Schedule::Step { every: 0, factor: 0.5 }), "step:0,0.5: EVERY", count),
+        (schedule(Schedule::Step { every: 1, factor: 0.0 }), "step:1,0: FACTOR", positive),
+        (schedule(Schedule::Cosine { updates: 0, floor: 0.0 }), "cosine:0,0: UPDATES", count),
+        (schedule(Schedule::Inverse { decay: -1.0 }), "schedule = inverse:-1: DECAY", not_negative),
+    ] {
+        let error = Updater::new(&spec, 3).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("{number} must be {allowed}")), "{error}");
+        assert!(error.contains(" = "), "the setting is named: {error}");
+    }
+}
+
+#[test]
+fn optimisers_have_the_usual_numbers() {
+    for (word, usual) in [
+        ("momentum", OptimizerSpec::MOMENTUM),
+        ("nesterov", OptimizerSpec::NESTEROV),
+        ("adagrad", OptimizerSpec::ADAGRAD),
+        ("adam", OptimizerSpec::ADAM),
+        ("ftrl", OptimizerSpec::FTRL),
+    ] {
+        assert_eq!(word.parse(), Ok(usual));
+    }
+    let ftrl = OptimizerSpec::Ftrl { beta: 1.0, l1: 2.0, l2: 0.5 };
+    assert_eq!("ftrl:1,2,0.5".parse(), Ok(ftrl));
+    assert_eq!("momentum:0.5".parse(), Ok(OptimizerSpec::Momentum { momentum: 0.5 }));
+    assert_eq!("step:100,0.5".parse(), Ok(Schedule::Step { every: 100, factor: 0.5 }));
+    assert_eq!("l1:0.01".parse(), Ok(Proximal::L1 { lambda: 0.01 }));
+    assert_eq!("box:-1,2.5".parse(), Ok(Proximal::Box { low: -1.0, high: 2.5 }));
+    for wrong in ["sgdd", "adam:0.9", "ftrl:1"] {
+        let error = wrong.parse::<OptimizerSpec>().unwrap_err().to_string();
+        assert!(error.contains(": use sgd, momentum[:MU], "), "{error}");
+    }
+    assert!("step:1".parse::<Schedule>().unwrap_err().to_string().contains(": use constant, "));
+    assert!("l3:1".parse::<Proximal>().unwrap_err().to_string().contains(": use none, "));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{
     Stepped,
 };
 use crate::id::Version;
+use crate::named;
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
 
@@ -61,7 +62,7 @@ impl UpdateSpec {
     /// # Errors
     /// [`OptimError`] at the first setting outside its range.
     pub fn validate(&self) -> Result<(), OptimError> {
-        self.optimizer.validate()?;
+        named::check(self.optimizer, OptimError::Optimizer)?;
         check_positive("learning rate", self.learning_rate)?;
         self.schedule.validate(self.learning_rate)?;
         if matches!(self.optimizer, OptimizerSpec::Ftrl { .. })

@@ -2,7 +2,8 @@
 
 use alloc::boxed::Box;
 
-use super::{Number, Registered, ServerFunction, Stepped};
+use super::{Registered, ServerFunction, Stepped};
+use crate::named::{Limits, Number, Word};
 use crate::optim::sqrt;
 
 /// `hard-threshold:LAMBDA`: the proximal step of a penalty of `lambda` per non-zero parameter. It
@@ -14,13 +15,11 @@ struct HardThreshold {
 }
 
 pub(super) const REGISTERED: Registered = Registered {
-    name: "hard-threshold",
-    numbers: &[Number {
-        name: "LAMBDA",
-        usual: None,
-        allowed: "finite and above 0",
-        fits: |lambda| lambda > 0.0,
-    }],
+    word: Word::new(
+        "hard-threshold",
+        &[Number::real("LAMBDA", Limits::POSITIVE)],
+        "a penalty of LAMBDA for each parameter that is not 0",
+    ),
     build: |numbers, _keys| {
         Box::new(HardThreshold { lambda: numbers.first().copied().unwrap_or_default() })
     },

@@ -23,10 +23,21 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::OptimError;
+use crate::named::{self, Family, Field, Given, Named, NamedError, Value, Values, Word};
 use crate::saved::{Archive, SavedError};
 
 /// All functions that a job can name.
-const ALL: &[&Registered] = &[&hard_threshold::REGISTERED, &trust_region::REGISTERED];
+const ALL: &[Registered] = &[hard_threshold::REGISTERED, trust_region::REGISTERED];
+
+const WORDS: [Word; ALL.len()] = {
+    let mut words = [ALL[0].word; ALL.len()];
+    let mut place = 1;
+    while place < ALL.len() {
+        words[place] = ALL[place].word;
+        place += 1;
+    }
+    words
+};
 
 /// The largest number of functions in a job.
 pub const MOST_FUNCTIONS: usize = 4;
@@ -69,28 +80,13 @@ impl Stepped<'_> {
     }
 }
 
-/// The registration of a function: its name, its arguments and its constructor.
+/// The registration of a function: its word and its constructor.
 #[derive(Debug)]
 pub struct Registered {
-    /// The name that a job uses.
-    pub name: &'static str,
-    /// The arguments, in the order in which a job gives them.
-    pub numbers: &'static [Number],
+    /// The word that a job uses, with the arguments.
+    pub word: Word,
     /// Builds the function from its arguments, for the given number of keys.
     pub build: fn(&[f32], usize) -> Box<dyn ServerFunction>,
-}
-
-/// The declaration of a numeric argument.
-#[derive(Clone, Copy, Debug)]
-pub struct Number {
-    /// The name in messages.
-    pub name: &'static str,
-    /// The default; `None` if the job must give a value.
-    pub usual: Option<f32>,
-    /// The allowed range, in words.
-    pub allowed: &'static str,
-    /// True if a number is in the allowed range. Called for finite numbers only.
-    pub fits: fn(f32) -> bool,
 }
 
 /// A function with its arguments, as a job writes it: `NAME[:NUMBER,...]`.
@@ -106,74 +102,55 @@ impl FunctionSpec {
     /// Returns the registration of this function.
     #[must_use]
     pub fn registered(&self) -> &'static Registered {
-        ALL.get(self.place).copied().unwrap_or(&hard_threshold::REGISTERED)
+        ALL.get(self.place).unwrap_or(&hard_threshold::REGISTERED)
     }
 
     fn numbers(&self) -> &[f32] {
-        self.numbers.get(..self.registered().numbers.len()).unwrap_or_default()
+        self.numbers.get(..self.registered().word.numbers.len()).unwrap_or_default()
     }
 
     fn build(&self, keys: usize) -> Box<dyn ServerFunction> {
         (self.registered().build)(self.numbers(), keys)
     }
+}
 
-    fn validate(&self) -> Result<(), OptimError> {
-        for (number, &value) in self.registered().numbers.iter().zip(self.numbers()) {
-            if !value.is_finite() || !(number.fits)(value) {
-                let (field, allowed) = (number.name, number.allowed);
-                return Err(OptimError::Real { field, value, allowed });
-            }
+impl Named for FunctionSpec {
+    const FAMILY: &'static Family =
+        &Family { noun: "server function", separator: ',', words: &WORDS };
+
+    fn read(given: &mut Given<'_>) -> Result<Self, NamedError> {
+        let place = ALL.iter().position(|function| given.is(&function.word));
+        let mut spec =
+            Self { place: place.ok_or_else(|| given.unknown())?, numbers: [0.0; MOST_NUMBERS] };
+        for place in 0..spec.numbers().len() {
+            spec.numbers[place] = Field::read(given)?;
         }
-        Ok(())
+        Ok(spec)
+    }
+
+    fn parts(&self) -> (Word, Values) {
+        (self.registered().word, self.numbers().iter().map(|it| Value::Single(*it)).collect())
     }
 }
 
 impl fmt::Display for FunctionSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.registered().name)?;
-        for (place, number) in self.numbers().iter().enumerate() {
-            write!(f, "{}{number}", if place == 0 { ':' } else { ',' })?;
-        }
-        Ok(())
+        named::write(self, f)
     }
 }
 
 impl FromStr for FunctionSpec {
-    type Err = String;
+    type Err = NamedError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, given) = match text.split_once(':') {
-            Some((name, given)) => (name, given.split(',').map(str::trim).collect::<Vec<_>>()),
-            None => (text, Vec::new()),
-        };
-        let place = ALL.iter().position(|function| function.name == name);
-        let unknown = || {
-            let several = if text.contains(',') { "; several are parted by spaces" } else { "" };
-            alloc::format!("{text:?} is no server function: use {}{several}", known())
-        };
-        let place = place.ok_or_else(unknown)?;
-        let registered = ALL.get(place).copied().ok_or_else(unknown)?;
-        if given.len() > registered.numbers.len() {
-            return Err(unknown());
-        }
-        let mut numbers = [0.0; MOST_NUMBERS];
-        for (which, (number, value)) in registered.numbers.iter().zip(&mut numbers).enumerate() {
-            *value = match (given.get(which), number.usual) {
-                (Some(text), _) => text.parse().map_err(|_no_number| unknown())?,
-                (None, Some(usual)) => usual,
-                (None, None) => return Err(unknown()),
-            };
-        }
-        let spec = Self { place, numbers };
-        spec.validate().map_err(|error| alloc::format!("{name}: {error}"))?;
-        Ok(spec)
+    fn from_str(text: &str) -> Result<Self, NamedError> {
+        named::parse(text)
     }
 }
 
 impl TryFrom<String> for FunctionSpec {
-    type Error = String;
+    type Error = NamedError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, NamedError> {
         text.parse()
     }
 }
@@ -182,21 +159,6 @@ impl From<FunctionSpec> for String {
     fn from(spec: FunctionSpec) -> Self {
         spec.to_string()
     }
-}
-
-/// Names of all functions with their arguments, for messages.
-fn known() -> String {
-    let names = ALL.iter().map(|function| {
-        let numbers = function.numbers.iter().enumerate().map(|(place, number)| {
-            let before = if place == 0 { ":" } else { "," };
-            match number.usual {
-                None => alloc::format!("{before}{}", number.name),
-                Some(usual) => alloc::format!("[{before}{} ({usual})]", number.name),
-            }
-        });
-        alloc::format!("{}{}", function.name, numbers.collect::<String>())
-    });
-    names.collect::<Vec<_>>().join(" or ")
 }
 
 /// The functions of a job, in their order.
@@ -230,8 +192,8 @@ impl Functions {
         if text.trim() == "none" {
             return Ok(Self::default());
         }
-        let all = text.split_whitespace().map(str::parse).collect::<Result<Vec<_>, _>>()?;
-        Self::new(&all)
+        let read = |word: &str| word.parse().map_err(|error: NamedError| error.to_string());
+        Self::new(&text.split_whitespace().map(read).collect::<Result<Vec<_>, _>>()?)
     }
 
     /// Iterates over the functions in order.
@@ -246,7 +208,7 @@ impl Functions {
     }
 
     pub(super) fn validate(&self) -> Result<(), OptimError> {
-        self.iter().try_for_each(FunctionSpec::validate)
+        self.iter().try_for_each(|it| named::check(*it, OptimError::Function))
     }
 
     /// Builds all functions, for the given number of keys.
@@ -274,7 +236,7 @@ mod tests {
             "hard-threshold",
             "hard-threshold:x",
         ] {
-            let refused = wrong.parse::<FunctionSpec>().unwrap_err();
+            let refused = wrong.parse::<FunctionSpec>().unwrap_err().to_string();
             assert!(
                 refused.contains("server function") || refused.contains("must be"),
                 "{refused}"
@@ -287,16 +249,17 @@ mod tests {
     #[test]
     fn every_function_can_be_built_of_its_usual_numbers() {
         for registered in ALL {
-            assert!(registered.numbers.len() <= MOST_NUMBERS, "{}", registered.name);
-            let numbers: Vec<f32> =
-                registered.numbers.iter().map(|number| number.usual.unwrap_or(1.0)).collect();
+            let Word { name, numbers, .. } = registered.word;
+            assert!(numbers.len() <= MOST_NUMBERS, "{name}");
+            let usual = numbers.iter().map(|number| number.default().unwrap_or("1"));
+            let numbers: Vec<f32> = usual.map(|text| text.parse().unwrap()).collect();
             let mut function = (registered.build)(&numbers, 3);
             let mut values = [1.0, 2.0, 3.0];
             function.apply(
                 &mut values,
                 &Stepped { first: 0, before: &[0.0; 3], gradient: &[0.0; 3], rates: &[0.1; 3] },
             );
-            assert!(values.iter().all(|value| value.is_finite()), "{}", registered.name);
+            assert!(values.iter().all(|value| value.is_finite()), "{name}");
         }
     }
 }

@@ -4,7 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Number, Registered, ServerFunction, Stepped};
+use super::{Registered, ServerFunction, Stepped};
+use crate::named::{Limits, Number, Word};
 use crate::saved::{Archive, SavedError};
 
 /// `trust-region[:START,MOST]`: clips the step `d` of a key to `clip(d, -delta, delta)`, then sets
@@ -16,13 +17,15 @@ struct TrustRegion {
     deltas: Vec<f32>,
 }
 
-const fn number(name: &'static str, usual: f32) -> Number {
-    Number { name, usual: Some(usual), allowed: "finite and above 0", fits: |it| it > 0.0 }
-}
-
 pub(super) const REGISTERED: Registered = Registered {
-    name: "trust-region",
-    numbers: &[number("START", 1.0), number("MOST", 5.0)],
+    word: Word::new(
+        "trust-region",
+        &[
+            Number::real("START", Limits::POSITIVE).usual("1"),
+            Number::real("MOST", Limits::POSITIVE).usual("5"),
+        ],
+        "limits each step by the length of the one before",
+    ),
     build: |numbers, keys| {
         let number = |place: usize| numbers.get(place).copied().unwrap_or(1.0);
         Box::new(TrustRegion { most: number(1), deltas: vec![number(0); keys] })
