@@ -130,7 +130,7 @@ fn wrong_orders_are_refused_with_the_reason_and_training_continues() {
     order("consistency", "k-sync:9", &["must be 1 to the 2 workers"]);
     order("in-flight", "-1", &["in-flight = -1: must be 1 to 256, or auto"]);
     order("max-staleness", "-1", &["max-staleness = -1: must be a number of updates"]);
-    order("consistency", "ssp:99999999999999999999", &["18446744073709551615 at most"]);
+    order("consistency", "ssp:99999999999999999999", &["SLACK must be 0 to 2^64 - 1"]);
     order("in-flight", "9", &["in-flight above 1 with consistency = bsp"]);
     order("max-staleness", "many", &["max-staleness = many"]);
     finish(&["control", "127.0.0.1:1", "set", "consistency", "asp"])

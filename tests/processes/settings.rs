@@ -139,7 +139,7 @@ fn wrong_values_are_refused_with_the_allowed_ones() {
         ("--aggregation", "krum:1", &["aggregation = krum:1", "at least 5 workers"]),
         ("--clip-contribution", "0", &["clip contribution", "0"]),
         ("--staleness", "old", &["--staleness old", "dc-adaptive[:LAMBDA,MEMORY]"]),
-        ("--staleness", "dc:-1", &["--staleness dc:-1", "0 or more"]),
+        ("--staleness", "dc:-1", &["--staleness dc:-1", "at least 0"]),
         ("--max-staleness", "-1", &["--max-staleness -1", "none"]),
         ("--participation", "fair", &["--participation fair", "plain, share or incremental"]),
         ("--in-flight", "0", &["in-flight = 0", "1 to 256"]),

@@ -1,6 +1,7 @@
 //! Sources of the settings, weakest first: defaults, job file, environment, flags.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::Read as _;
@@ -8,7 +9,9 @@ use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use pstrain_compute::named::Family;
 
 use super::settings::{SETTINGS, find, nearest};
 use super::suggest::suggestion;
@@ -34,18 +37,42 @@ impl JobFlags {
     }
 }
 
+/// Offers the names of words to a shell's completion. Accepts every text: the job tells an error
+/// with what is allowed.
+#[derive(Clone)]
+struct Offered(&'static Family);
+
+impl TypedValueParser for Offered {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.words.iter().map(|it| PossibleValue::new(it.name).help(it.about))))
+    }
+}
+
 impl Args for JobFlags {
     fn augment_args(command: Command) -> Command {
         SETTINGS.iter().fold(command, |command, setting| {
-            let help = format!("{} [default: {}]", setting.help, setting.default);
             let arg = Arg::new(setting.key)
                 .long(setting.key)
                 .value_name(setting.value)
-                .help(help)
+                .help(setting.full_help())
                 .help_heading(HEADING)
                 .action(if setting.many { ArgAction::Append } else { ArgAction::Set })
                 .allow_negative_numbers(true);
-            command.arg(arg)
+            command.arg(match setting.words {
+                Some(words) => arg.value_parser(Offered(words)).hide_possible_values(true),
+                None => arg,
+            })
         })
     }
 

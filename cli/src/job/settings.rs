@@ -1,13 +1,24 @@
 //! The single list of all settings of a job. The name of a setting is its key in the job file, its
 //! flag and, in capitals after `PSTRAIN_JOB_`, its environment variable.
 
+use pstrain_compute::filter::{FilterSpec, PullFilter};
+use pstrain_compute::named::{Family, Named};
+use pstrain_compute::optim::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
+use pstrain_data::PartitionSpec;
+use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::job::{Redundancy, WorkSpec};
+use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
+
 /// One setting.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) key: &'static str,
     /// Form of the value.
     pub(crate) value: &'static str,
+    /// The help, without the words.
     pub(crate) help: &'static str,
+    /// The words that the value may be.
+    pub(crate) words: Option<&'static Family>,
     pub(crate) default: &'static str,
     /// True if the value is a list of items: the flag may be repeated, and the key may be an array.
     pub(crate) many: bool,
@@ -19,11 +30,24 @@ const fn setting(
     default: &'static str,
     help: &'static str,
 ) -> Setting {
-    Setting { key, value, help, default, many: false }
+    Setting { key, value, help, words: None, default, many: false }
+}
+
+/// A setting whose values are the words of `T`.
+const fn named<T: Named>(key: &'static str, default: &'static str, help: &'static str) -> Setting {
+    Setting { words: Some(T::FAMILY), ..setting(key, "NAME[:...]", default, help) }
 }
 
 const fn items(key: &'static str, value: &'static str, help: &'static str) -> Setting {
-    Setting { key, value, help, default: "none", many: true }
+    Setting { key, value, help, words: None, default: "none", many: true }
+}
+
+impl Setting {
+    /// The help, with the forms and descriptions of all words.
+    pub(crate) fn full_help(&self) -> String {
+        let words = self.words.map(|words| format!(": {}", words.help())).unwrap_or_default();
+        format!("{}{words} [default: {}]", self.help, self.default)
+    }
 }
 
 /// All settings, in the order in which they are printed.
@@ -39,21 +63,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
          timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
     ),
     setting("activation", "NAME", "relu", "relu or tanh, between the layers of an mlp"),
-    setting(
-        "optimizer",
-        "NAME[:...]",
-        "sgd",
-        "sgd, momentum[:MU], nesterov[:MU], adagrad[:EPSILON], adam[:BETA1,BETA2[,EPSILON]], \
-         ftrl[:BETA,L1,L2], whose alpha is the learning rate, or diagonal (model = logistic: steps \
-         over a bound of each parameter's second derivative)",
-    ),
+    named::<OptimizerSpec>("optimizer", "sgd", "How a gradient becomes a step"),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),
-    setting(
-        "schedule",
-        "NAME[:...]",
-        "constant",
-        "constant, step:EVERY,FACTOR, cosine:UPDATES[,FLOOR] or inverse:DECAY, in updates",
-    ),
+    named::<Schedule>("schedule", "constant", "The learning rate over the updates"),
     setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient"),
     setting("clip-norm", "NORM|none", "none", "The largest norm of an update's gradient"),
     setting(
@@ -63,39 +75,25 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "The largest norm of one worker's gradient, before it counts; how many it sends is for \
          consistency and participation",
     ),
-    setting(
-        "proximal",
-        "NAME[:...]",
-        "none",
-        "What is done to all parameters after each step: none, l1:LAMBDA (soft threshold), \
-         l2:LAMBDA (shrinks them) or box:LOW,HIGH",
-    ),
-    items(
-        "server-functions",
-        "FUNCTIONS|none",
-        "What is done to each parameter by itself after that, in this order: hard-threshold:LAMBDA \
-         (a penalty for each that is not 0) or trust-region[:START,MOST] (limits the length of \
-         steps)",
-    ),
-    setting(
+    named::<Proximal>("proximal", "none", "What is done to all parameters after each step"),
+    Setting {
+        words: Some(FunctionSpec::FAMILY),
+        ..items(
+            "server-functions",
+            "FUNCTIONS|none",
+            "What is done to each parameter by itself after that, in this order",
+        )
+    },
+    named::<Aggregation>(
         "aggregation",
-        "NAME[:...]",
         "mean",
-        "mean or sum of the gradients of a round (an update of one gradient is the same under \
-         both), or, against workers that send anything: median, trimmed:B (without the B greatest \
-         and least of each coordinate) or krum:F[,M] (the M nearest to the others, F may be wrong)",
+        "How the gradients of a round are combined; all but mean and sum are against workers that \
+         send anything",
     ),
-    setting(
+    named::<ConsistencySpec>(
         "consistency",
-        "NAME",
         "bsp",
-        "bsp (all wait for all), ssp:SLACK (bounded lead), dssp:LOW,HIGH (lead bounded as it \
-         pays), delay:D or delay:inf (whole iterations, D at a time), asp (nobody waits), \
-         round-robin (nobody waits but for its turn); updates of the first gradients: k-sync:K \
-         and backup:B (of K workers, of all but B), k-batch-sync:K or rennala:S (of anyone), \
-         k-async:K and buffered:K (stale ones too); ringmaster:R (asp, but drops what is R \
-         updates stale), malenia:S and ringleader (every worker's mean counts the same); auto \
-         (chooses while training)",
+        "When gradients are applied and workers continue",
     ),
     items(
         "switch",
@@ -109,15 +107,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "auto",
         "Mini-batches of one worker that may be under way at once; auto: as the consistency says",
     ),
-    setting(
+    named::<StalenessSpec>(
         "staleness",
-        "NAME[:...]",
         "plain",
-        "What a gradient that is TAU updates old counts for: plain (in full), inverse \
-         (1/max(1,TAU)), inverse-plus-one (1/(1+TAU)), polynomial[:P] ((1+TAU)^-P), hinge[:P,B] \
-         (in full up to B, then 1/(P(TAU-B)+1)), dynsgd (averaged into its iteration); or \
-         corrected by how far the parameters have moved: dc[:LAMBDA], dc-adaptive[:LAMBDA,M] or \
-         gap-aware",
+        "What a gradient that is TAU updates old counts for",
     ),
     setting(
         "max-staleness",
@@ -125,30 +118,22 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "none",
         "Updates since its parameters above which a gradient is dropped, and computed again",
     ),
-    setting(
+    named::<ParticipationSpec>(
         "participation",
-        "NAME",
         "plain",
-        "Workers that contribute more often: plain (count more), share (all count by their share \
-         of the data) or incremental (each update steps with the latest gradients of all)",
+        "What workers that contribute more often count for",
     ),
     setting("exchange", "NAME", "combined", "combined push-pull, or separate push and pull"),
-    items(
-        "filters",
-        "FILTERS|none",
-        "What of a gradient travels: first filters that choose keys, then at most one that \
-         shortens values; zero-skip, significant:DELTA (magnitudes above DELTA), random-skip:Q and \
-         random-k:SHARE (random ones), top-k:SHARE (the largest), kkt[:SHARE[:EVERY]] (what an l1 \
-         penalty would keep at 0, but in every EVERY-th mini-batch), fp16, bf16, int8, one-bit, \
-         terngrad, qsgd[:LEVELS] or, alone, powersgd[:RANK]; such as top-k:0.01,fp16",
-    ),
-    setting(
-        "pull-filter",
-        "NAME[:DELTA]",
-        "none",
-        "What of the parameters travels back: none (all do), or changed[:DELTA] (those that differ \
-         by more than DELTA, 0, from what the worker has)",
-    ),
+    Setting {
+        words: Some(FilterSpec::FAMILY),
+        ..items(
+            "filters",
+            "FILTERS|none",
+            "What of a gradient travels, such as top-k:0.01,fp16: first filters that choose keys, \
+             then at most one that shortens values",
+        )
+    },
+    named::<PullFilter>("pull-filter", "none", "What of the parameters travels back"),
     setting(
         "key-caching",
         "on|off",
@@ -177,22 +162,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "64",
         "Examples in one mini-batch of one worker; all: all it has",
     ),
-    setting(
+    named::<Redundancy>(
         "redundancy",
-        "NAME[:NUMBER]",
         "none",
-        "none, fractional:S or cyclic:S (gradient coding: S workers may be missing from a round), \
-         or partial:R (each computes up to R partitions of a round and sends them one by one)",
+        "Computing more than once, so as not to wait for all",
     ),
-    setting(
-        "work",
-        "NAME[:COUNT]",
-        "equal",
-        "equal: each worker goes through its part in mini-batches of batch-size examples; speed: a \
-         slow one has smaller ones and a fast one larger ones, batch-size on average, so that all \
-         are ready at once; shards:COUNT: all have all data, and whoever is free takes the next of \
-         COUNT shards",
-    ),
+    named::<WorkSpec>("work", "equal", "How the work is divided"),
     setting("epochs", "NUMBER", "10", "Passes over the training data"),
     setting(
         "budget",
@@ -242,12 +217,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "none",
         "Columns that the features of sparse rows are hashed to; none: each has its own",
     ),
-    setting(
-        "partition",
-        "NAME[:...]",
-        "iid",
-        "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q or sizes:W1,W2,...",
-    ),
+    named::<PartitionSpec>("partition", "iid", "Which worker has which training rows"),
     setting(
         "evaluation-data",
         "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|none",
@@ -312,4 +282,150 @@ pub(crate) fn nearest(key: &str) -> Option<&'static str> {
         .filter(|(likeness, _)| *likeness > 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, key)| key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{Display, Write as _};
+    use std::path::Path;
+    use std::str::FromStr;
+
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+    use pstrain_compute::named::{Limits, Number, Word};
+
+    use super::*;
+
+    /// Reads a text and prints the value.
+    type Read = fn(&str) -> Result<String, String>;
+
+    fn read<T: FromStr<Err: Display> + Display>(text: &str) -> Result<String, String> {
+        text.parse::<T>().map(|it| it.to_string()).map_err(|error| error.to_string())
+    }
+
+    const READ: [(&str, Read); 13] = [
+        ("optimizer", read::<OptimizerSpec>),
+        ("schedule", read::<Schedule>),
+        ("proximal", read::<Proximal>),
+        ("server-functions", read::<FunctionSpec>),
+        ("aggregation", read::<Aggregation>),
+        ("consistency", read::<ConsistencySpec>),
+        ("staleness", read::<StalenessSpec>),
+        ("participation", read::<ParticipationSpec>),
+        ("filters", read::<FilterSpec>),
+        ("pull-filter", read::<PullFilter>),
+        ("redundancy", read::<Redundancy>),
+        ("work", read::<WorkSpec>),
+        ("partition", read::<PartitionSpec>),
+    ];
+
+    /// All words, with the separator of their numbers and the way to read them.
+    fn all_words() -> Vec<(Word, char, Read)> {
+        let settings = SETTINGS.iter().filter_map(|it| Some((it.key, it.words?)));
+        assert_eq!(settings.clone().count(), READ.len(), "READ has all settings with words");
+        let words = settings.zip(READ).flat_map(|((key, family), (same, read))| {
+            assert_eq!(key, same, "READ has the settings with words in their order");
+            family.words.iter().map(move |word| (*word, family.separator, read))
+        });
+        words.collect()
+    }
+
+    /// A number within the limits, and one outside of them.
+    fn numbers(limits: Limits, random: u32) -> (String, String) {
+        let share = f32::from(random as u16) / 65536.0;
+        match limits {
+            Limits::WholeOrInf if random % 5 == 0 => ("inf".into(), "18446744073709551616".into()),
+            Limits::WholeOrInf => (random.to_string(), "18446744073709551616".into()),
+            Limits::Whole { least, most } => {
+                let inside = least + u64::from(random) % (most - least).max(1);
+                (inside.to_string(), (u128::from(most) + 1).to_string())
+            }
+            Limits::Real { least, most, .. } => {
+                let (low, high) = (least.max(-9.0) as f32, most.min(99.0) as f32);
+                let inside = low + (high - low) * share.clamp(0.001, 0.999);
+                (inside.to_string(), if least.is_finite() { "-1" } else { "NaN" }.into())
+            }
+        }
+    }
+
+    fn text(word: &Word, separator: char, numbers: &[String]) -> String {
+        let numbers = numbers.join(&separator.to_string());
+        if numbers.is_empty() { word.name.to_owned() } else { format!("{}:{numbers}", word.name) }
+    }
+
+    proptest! {
+        #[test]
+        fn every_word_is_read_as_it_is_written_and_its_limits_hold(
+            which in any::<Index>(),
+            random in prop::collection::vec(any::<u32>(), 3),
+        ) {
+            let words = all_words();
+            let (word, separator, read) = which.get(&words);
+            let drawn: Vec<_> =
+                word.numbers.iter().zip(random).map(|(it, random)| numbers(it.limits, random)).collect();
+            let inside: Vec<String> = drawn.iter().map(|(inside, _)| inside.clone()).collect();
+            for given in 0..=inside.len() {
+                let text = text(word, *separator, &inside[..given]);
+                let printed = read(&text);
+                let whole = given == inside.len()
+                    || given == 0 && word.numbers.iter().all(|it| it.default().is_some());
+                prop_assert!(printed.is_ok() || !whole, "{:?}", printed);
+                if let Ok(printed) = printed {
+                    prop_assert_eq!(read(&printed), Ok(printed.clone()));
+                    prop_assert!(given < inside.len() || text.starts_with(&printed));
+                }
+            }
+            for (place, number) in word.numbers.iter().enumerate() {
+                let mut numbers = inside.clone();
+                numbers[place].clone_from(&drawn[place].1);
+                let text = text(word, *separator, &numbers);
+                let error = read(&text).unwrap_err();
+                prop_assert_eq!(error, format!("{text}: {}", number.must()));
+            }
+        }
+    }
+
+    fn described(number: &Number) -> String {
+        let default = number.default().map(|it| format!(" (default {it})")).unwrap_or_default();
+        format!("{}: {}{default}", number.name, number.limits)
+    }
+
+    /// The reference page of all words.
+    fn page() -> String {
+        let mut page = String::from(
+            "# Words with numbers\n\nThe values of the settings that are a word with or without \
+             numbers. Numbers in brackets may be\nleft out. This page is generated from the tables \
+             that parse the words.\n",
+        );
+        for setting in SETTINGS {
+            let Some(family) = setting.words else { continue };
+            let Setting { key, help, default, .. } = setting;
+            let _infallible = write!(
+                page,
+                "\n## {key}\n\n{help}. The default is `{default}`.\n\n\
+                 | word | meaning | numbers |\n|---|---|---|\n"
+            );
+            for word in family.words {
+                let form = word.form(family.separator).replace('|', "\\|");
+                let numbers: Vec<String> = word.numbers.iter().map(described).collect();
+                let _infallible =
+                    writeln!(page, "| `{form}` | {} | {} |", word.about, numbers.join("; "));
+            }
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_of_words_is_that_of_the_tables() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/words.md");
+        if std::env::var_os("PSTRAIN_WRITE_PAGES").is_some() {
+            std::fs::write(&path, page()).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == page(),
+            "docs/reference/words.md differs from the tables of words: write it with \
+             `PSTRAIN_WRITE_PAGES=1 cargo test -p pstrain page_of_words`"
+        );
+    }
 }

@@ -94,10 +94,13 @@ fn layers(text: &str) -> String {
     format!("mlp:{}", hidden.join(","))
 }
 
-/// The words of the setting's help that resemble `word`, the most similar first.
+/// The words of the setting and of its help that resemble `word`, the most similar first.
 fn alike(key: &str, word: &str) -> Vec<&'static str> {
-    let help = find(key).map_or("", |setting| setting.help);
+    let setting = find(key);
+    let help = setting.map_or("", |setting| setting.help);
     let words = help.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+    let names = setting.and_then(|setting| setting.words).map_or(&[][..], |family| family.words);
+    let words = names.iter().map(|word| word.name).chain(words);
     let mut near: Vec<(f64, &str)> =
         words.map(|known| (strsim::jaro_winkler(word, known), known)).collect();
     near.retain(|(likeness, _)| *likeness >= ALIKE);

@@ -45,7 +45,7 @@ named!(PartitionSpec: "partition", ',' {
     PaperNonIid = Word::new(
         "paper-non-iid",
         &[],
-        "two sides: DoS, R2L and half of Normal to the workers 0, 2, ..., the rest to the others",
+        "workers 0, 2, ... share DoS, R2L and half of Normal, workers 1, 3, ... the rest",
     ),
     ByClass = Word::new("by-class", &[], "classes in turn to the workers"),
     Dirichlet { alpha } = Word::new(

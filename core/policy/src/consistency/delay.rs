@@ -28,7 +28,7 @@ impl Delay {
     pub(super) const WORD: Word = Word::new(
         "delay",
         &[Number::whole_or_inf("D")],
-        "whole iterations, D of them under way at most",
+        "updates of whole iterations; a worker may be D ahead of the oldest that is not applied",
     );
 
     /// Bounded delay of `bound` iterations; `None` for no bound.

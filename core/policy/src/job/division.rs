@@ -42,7 +42,7 @@ impl Redundancy {
 }
 
 named!(Redundancy: "redundancy", ',' {
-    None = Word::new("none", &[], "each part is computed by one worker"),
+    None = Word::new("none", &[], "one worker computes each part"),
     Fractional { tolerance } = Word::new(
         "fractional",
         &[Number::whole("S", 0..=u32::MAX as u64)],

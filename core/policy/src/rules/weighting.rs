@@ -109,7 +109,7 @@ named!(StalenessSpec: "staleness rule", ',' {
             Number::real("LAMBDA", Limits::NOT_NEGATIVE).usual("2"),
             Number::real("MEMORY", Limits::PART).joined("0.95"),
         ],
-        "as dc, by the usual size of each gradient",
+        "as dc, with LAMBDA over the root of the mean squared gradient",
     ),
     GapAware = Word::new("gap-aware", &[], "divided by how far the parameters have moved"),
 });
