@@ -334,13 +334,15 @@ mod tests {
     fn numbers(limits: Limits, random: u32) -> (String, String) {
         let share = f32::from(random as u16) / 65536.0;
         match limits {
-            Limits::WholeOrInf if random % 5 == 0 => ("inf".into(), "18446744073709551616".into()),
+            Limits::WholeOrInf if random.is_multiple_of(5) => {
+                ("inf".into(), "18446744073709551616".into())
+            }
             Limits::WholeOrInf => (random.to_string(), "18446744073709551616".into()),
-            Limits::Whole { least, most } => {
+            Limits::Whole(least, most) => {
                 let inside = least + u64::from(random) % (most - least).max(1);
                 (inside.to_string(), (u128::from(most) + 1).to_string())
             }
-            Limits::Real { least, most, .. } => {
+            Limits::Real(least, most) | Limits::Above(least, most) | Limits::Below(least, most) => {
                 let (low, high) = (least.max(-9.0) as f32, most.min(99.0) as f32);
                 let inside = low + (high - low) * share.clamp(0.001, 0.999);
                 (inside.to_string(), if least.is_finite() { "-1" } else { "NaN" }.into())

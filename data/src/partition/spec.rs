@@ -1,7 +1,7 @@
 //! Partitions in text form.
 
 use pstrain_compute::named;
-use pstrain_compute::named::{Limits, NamedError, Number, Word, out_of_range};
+use pstrain_compute::named::{Limits, NamedError, Number, Presence, Word, out_of_range};
 use serde::{Deserialize, Serialize};
 
 use super::error::PartitionError;
@@ -42,27 +42,17 @@ const SMALLEST_ALPHA: f64 = 0.0001;
 
 named!(PartitionSpec: "partition", ',' {
     Iid = Word::new("iid", &[], "random parts of equal size"),
-    PaperNonIid = Word::new(
-        "paper-non-iid",
-        &[],
-        "workers 0, 2, ... share DoS, R2L and half of Normal, workers 1, 3, ... the rest",
-    ),
+    PaperNonIid = Word::new("paper-non-iid", &[],
+        "workers 0, 2, ... share DoS, R2L and half of Normal, workers 1, 3, ... the rest"),
     ByClass = Word::new("by-class", &[], "classes in turn to the workers"),
-    Dirichlet { alpha } = Word::new(
-        "dirichlet",
-        &[Number::real("ALPHA", Limits::from_to(SMALLEST_ALPHA, f64::INFINITY))],
-        "random shares of each class: 100 is nearly iid, 0.1 severe",
-    ),
-    Mix { q } = Word::new(
-        "mix",
-        &[Number::real("Q", Limits::from_to(0.0, 1.0))],
-        "a row goes by paper-non-iid with chance Q, else to a random worker",
-    ),
-    Sizes(weights) = Word::new(
-        "sizes",
-        &[Number::real("W", Limits::POSITIVE).repeated()],
-        "random parts with sizes in proportion to the weights, one per worker",
-    ),
+    Dirichlet { alpha } = Word::new("dirichlet",
+        &[Number::real("ALPHA", Limits::Real(SMALLEST_ALPHA, f64::INFINITY))],
+        "random shares of each class: 100 is nearly iid, 0.1 severe"),
+    Mix { q } = Word::new("mix", &[Number::real("Q", Limits::Real(0.0, 1.0))],
+        "a row goes by paper-non-iid with chance Q, else to a random worker"),
+    Sizes(weights) =
+        Word::new("sizes", &[Number::real("W", Limits::POSITIVE).with(Presence::Repeated)],
+            "random parts with sizes in proportion to the weights, one per worker"),
 });
 
 impl PartitionSpec {

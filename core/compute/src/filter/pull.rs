@@ -62,11 +62,9 @@ impl PullFilter {
 
 named!(PullFilter: "pull filter", ',' {
     None = Word::new("none", &[], "all parameters"),
-    Changed { delta } = Word::new(
-        "changed",
-        &[Number::real("DELTA", Limits::NOT_NEGATIVE).usual("0")],
-        "parameters that differ by more than DELTA from the worker's copy",
-    ),
+    Changed { delta } =
+        Word::new("changed", &[Number::real("DELTA", Limits::NOT_NEGATIVE).usual("0")],
+            "parameters that differ by more than DELTA from the worker's copy"),
 });
 
 #[cfg(test)]

@@ -121,40 +121,28 @@ pub const MOST_FILTERS: usize = 8;
 
 named!(FilterSpec: "filter", ':' {
     ZeroSkip = Word::new("zero-skip", &[], "leaves out zeros"),
-    Significant { delta } = Word::new(
-        "significant",
-        &[Number::real("DELTA", Limits::NOT_NEGATIVE)],
-        "values of a magnitude above DELTA",
-    ),
-    RandomSkip { share } =
-        Word::new("random-skip", &[Number::real("Q", Limits::SHARE)], "each value with chance Q"),
-    RandomK { share } =
-        Word::new("random-k", &[Number::real("SHARE", Limits::SHARE)], "a random SHARE of them"),
-    TopK { share } =
-        Word::new("top-k", &[Number::real("SHARE", Limits::SHARE)], "the largest SHARE of them"),
-    Kkt { share, every } = Word::new(
-        "kkt",
-        &[
-            Number::real("SHARE", Limits::SHARE).usual("1"),
-            Number::whole("EVERY", 1..=u32::MAX as u64).usual("10"),
-        ],
-        "leaves out what an l1 penalty would keep at 0, but not in every EVERY-th mini-batch",
-    ),
+    Significant { delta } = Word::new("significant", &[Number::real("DELTA", Limits::NOT_NEGATIVE)],
+        "values of a magnitude above DELTA"),
+    RandomSkip { share } = Word::new("random-skip", &[Number::real("Q", Limits::SHARE)],
+        "each value with chance Q"),
+    RandomK { share } = Word::new("random-k", &[Number::real("SHARE", Limits::SHARE)],
+        "a random SHARE of them"),
+    TopK { share } = Word::new("top-k", &[Number::real("SHARE", Limits::SHARE)],
+        "the largest SHARE of them"),
+    Kkt { share, every } = Word::new("kkt",
+        &[Number::real("SHARE", Limits::SHARE).usual("1"),
+          Number::whole("EVERY", 1..=u32::MAX as u64).usual("10")],
+        "leaves out what an l1 penalty would keep at 0, but not in every EVERY-th mini-batch"),
     Fp16 = Word::new("fp16", &[], "half precision"),
     Bf16 = Word::new("bf16", &[], "half precision with the range of single precision"),
     Int8 = Word::new("int8", &[], "a byte per value"),
     OneBit = Word::new("one-bit", &[], "a sign per value"),
     TernGrad = Word::new("terngrad", &[], "-1, 0 or 1 per value"),
-    Qsgd { levels } = Word::new(
-        "qsgd",
-        &[Number::whole("LEVELS", 1..=127).usual("7")],
-        "LEVELS steps per sign",
-    ),
-    PowerSgd { rank } = Word::new(
-        "powersgd",
-        &[Number::whole("RANK", 1..=GREATEST_RANK as u64).usual("2")],
-        "each matrix as a product of two narrow ones, alone",
-    ),
+    Qsgd { levels } = Word::new("qsgd", &[Number::whole("LEVELS", 1..=127).usual("7")],
+        "LEVELS steps per sign"),
+    PowerSgd { rank } =
+        Word::new("powersgd", &[Number::whole("RANK", 1..=GREATEST_RANK as u64).usual("2")],
+            "each matrix as a product of two narrow ones, alone"),
 });
 
 impl FilterSpec {

@@ -8,6 +8,12 @@ use crate::named::{Limits, Number, Word};
 use crate::saved::{Archive, SavedError};
 use crate::simd::widely;
 
+pub(super) const WORD: Word = Word::new(
+    "adagrad",
+    &[Number::real("EPSILON", Limits::POSITIVE).usual("1e-10")],
+    "steps over the root of the sum of squared gradients",
+);
+
 /// `s += g^2; p -= rate * g / (sqrt(s) + epsilon)`, with `s` 0 before the first step.
 #[derive(Debug)]
 pub(super) struct AdaGrad {
@@ -16,13 +22,6 @@ pub(super) struct AdaGrad {
 }
 
 impl AdaGrad {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "adagrad",
-        &[Number::real("EPSILON", Limits::POSITIVE).usual("1e-10")],
-        "steps over the root of the sum of squared gradients",
-    );
-
     pub(super) fn new(epsilon: f32, parameters: usize) -> Self {
         Self { epsilon, squares: vec![0.0; parameters] }
     }

@@ -4,9 +4,19 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Optimizer, Step, sqrt};
-use crate::named::{Limits, Number, Word};
+use crate::named::{Limits, Number, Presence, Word};
 use crate::saved::{Archive, SavedError};
 use crate::simd::widely;
+
+pub(super) const WORD: Word = Word::new(
+    "adam",
+    &[
+        Number::real("BETA1", Limits::PART).usual("0.9"),
+        Number::real("BETA2", Limits::PART).with(Presence::Joined("0.999")),
+        Number::real("EPSILON", Limits::POSITIVE).usual("1e-8"),
+    ],
+    "steps by the mean gradient over the root of the mean squared gradient",
+);
 
 /// `m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2`, both 0 before the first
 /// step, then at step `t`
@@ -23,17 +33,6 @@ pub(super) struct Adam {
 }
 
 impl Adam {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "adam",
-        &[
-            Number::real("BETA1", Limits::PART).usual("0.9"),
-            Number::real("BETA2", Limits::PART).joined("0.999"),
-            Number::real("EPSILON", Limits::POSITIVE).usual("1e-8"),
-        ],
-        "steps by the mean gradient over the root of the mean squared gradient",
-    );
-
     pub(super) fn new(beta1: f32, beta2: f32, epsilon: f32, parameters: usize) -> Self {
         let (mean, squares) = (vec![0.0; parameters], vec![0.0; parameters]);
         Self { beta1, beta2, epsilon, powers: [1.0; 2], mean, squares }

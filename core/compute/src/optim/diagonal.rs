@@ -4,6 +4,12 @@ use super::{Optimizer, Step};
 use crate::named::Word;
 use crate::saved::{Archive, SavedError};
 
+pub(super) const WORD: Word = Word::new(
+    "diagonal",
+    &[],
+    "steps over a bound of each parameter's second derivative; model = logistic",
+);
+
 /// `p -= (rate / u) * g`, where `u` is an upper bound of the second derivative of the loss with
 /// respect to `p`. At rate 1 the step ends at the minimum of a parabola that lies above the loss,
 /// if no other parameter moves. A parameter that occurs in no example (`u` = 0) keeps its value.
@@ -12,15 +18,6 @@ use crate::saved::{Archive, SavedError};
 /// the same rate, `soft(p - g / u, lambda / u)`, it is the step of that algorithm.
 #[derive(Debug)]
 pub(super) struct Diagonal;
-
-impl Diagonal {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "diagonal",
-        &[],
-        "steps over a bound of each parameter's second derivative; model = logistic",
-    );
-}
 
 impl Optimizer for Diagonal {
     fn step(&mut self, params: &mut [f32], step: &Step<'_>) {

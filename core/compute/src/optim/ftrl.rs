@@ -4,8 +4,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Optimizer, Step, sqrt};
-use crate::named::{Limits, Number, Word};
+use crate::named::{Limits, Number, Presence, Word};
 use crate::saved::{Archive, SavedError};
+
+pub(super) const WORD: Word = Word::new(
+    "ftrl",
+    &[
+        Number::real("BETA", Limits::NOT_NEGATIVE).usual("1"),
+        Number::real("L1", Limits::NOT_NEGATIVE).with(Presence::Joined("0")),
+        Number::real("L2", Limits::NOT_NEGATIVE).with(Presence::Joined("0")),
+    ],
+    "follow the regularised leader; its alpha is the learning rate",
+);
 
 /// Follow the regularised leader, per coordinate (McMahan et al., KDD 2013, algorithm 1):
 /// `n' = n + g^2`, `z += g - (sqrt(n') - sqrt(n)) / rate * p`, then `p` is 0 if `|z| <= l1` and
@@ -26,17 +36,6 @@ pub(super) struct Ftrl {
 }
 
 impl Ftrl {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "ftrl",
-        &[
-            Number::real("BETA", Limits::NOT_NEGATIVE).usual("1"),
-            Number::real("L1", Limits::NOT_NEGATIVE).joined("0"),
-            Number::real("L2", Limits::NOT_NEGATIVE).joined("0"),
-        ],
-        "follow the regularised leader; its alpha is the learning rate",
-    );
-
     pub(super) fn new(beta: f32, l1: f32, l2: f32, parameters: usize) -> Self {
         Self { beta, l1, l2, sums: vec![0.0; parameters], squares: vec![0.0; parameters] }
     }

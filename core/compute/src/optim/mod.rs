@@ -175,13 +175,13 @@ impl OptimizerSpec {
 }
 
 named!(OptimizerSpec: "optimizer", ',' {
-    Sgd = Sgd::WORD,
-    Momentum { momentum } = Momentum::WORD,
-    Nesterov { momentum } = Nesterov::WORD,
-    AdaGrad { epsilon } = AdaGrad::WORD,
-    Adam { beta1, beta2, epsilon } = Adam::WORD,
-    Ftrl { beta, l1, l2 } = Ftrl::WORD,
-    Diagonal = Diagonal::WORD,
+    Sgd = sgd::WORD,
+    Momentum { momentum } = momentum::WORD,
+    Nesterov { momentum } = nesterov::WORD,
+    AdaGrad { epsilon } = adagrad::WORD,
+    Adam { beta1, beta2, epsilon } = adam::WORD,
+    Ftrl { beta, l1, l2 } = ftrl::WORD,
+    Diagonal = diagonal::WORD,
 });
 
 /// The correctly rounded square root. The result is the same with and without `std`, but the

@@ -7,6 +7,12 @@ use super::{Optimizer, Step};
 use crate::named::{Limits, Number, Word};
 use crate::saved::{Archive, SavedError};
 
+pub(super) const WORD: Word = Word::new(
+    "momentum",
+    &[Number::real("MU", Limits::PART).usual("0.9")],
+    "steps by a sum of gradients that decays by MU",
+);
+
 /// `v = momentum * v + g; p -= rate * v`, with `v` 0 before the first step.
 #[derive(Debug)]
 pub(super) struct Momentum {
@@ -15,13 +21,6 @@ pub(super) struct Momentum {
 }
 
 impl Momentum {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "momentum",
-        &[Number::real("MU", Limits::PART).usual("0.9")],
-        "steps by a sum of gradients that decays by MU",
-    );
-
     pub(super) fn new(momentum: f32, parameters: usize) -> Self {
         Self { momentum, velocity: vec![0.0; parameters] }
     }

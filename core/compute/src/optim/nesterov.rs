@@ -7,6 +7,12 @@ use super::{Optimizer, Step};
 use crate::named::{Limits, Number, Word};
 use crate::saved::{Archive, SavedError};
 
+pub(super) const WORD: Word = Word::new(
+    "nesterov",
+    &[Number::real("MU", Limits::PART).usual("0.9")],
+    "momentum that looks one step ahead",
+);
+
 /// `v = momentum * v + g; p -= rate * (g + momentum * v)`, with `v` 0 before the first step.
 #[derive(Debug)]
 pub(super) struct Nesterov {
@@ -15,13 +21,6 @@ pub(super) struct Nesterov {
 }
 
 impl Nesterov {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "nesterov",
-        &[Number::real("MU", Limits::PART).usual("0.9")],
-        "momentum that looks one step ahead",
-    );
-
     pub(super) fn new(momentum: f32, parameters: usize) -> Self {
         Self { momentum, velocity: vec![0.0; parameters] }
     }

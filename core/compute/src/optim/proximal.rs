@@ -49,21 +49,14 @@ impl Proximal {
 
 named!(Proximal: "proximal step", ',' {
     None = Word::new("none", &[], "no step"),
-    L1 { lambda } = Word::new(
-        "l1",
-        &[Number::real("LAMBDA", Limits::POSITIVE)],
-        "soft threshold: towards 0 by the learning rate times LAMBDA",
-    ),
-    L2 { lambda } = Word::new(
-        "l2",
-        &[Number::real("LAMBDA", Limits::POSITIVE)],
-        "divided by 1 + the learning rate times LAMBDA",
-    ),
-    Box { low, high } = Word::new(
-        "box",
-        &[Number::real("LOW", Limits::FINITE), Number::real("HIGH", Limits::FINITE)],
-        "clamped to LOW and HIGH",
-    ),
+    L1 { lambda } = Word::new("l1", &[Number::real("LAMBDA", Limits::POSITIVE)],
+        "soft threshold: towards 0 by the learning rate times LAMBDA"),
+    L2 { lambda } = Word::new("l2", &[Number::real("LAMBDA", Limits::POSITIVE)],
+        "divided by 1 + the learning rate times LAMBDA"),
+    Box { low, high } = Word::new("box",
+        &[Number::real("LOW", Limits::FINITE),
+          Number::real("HIGH", Limits::FINITE)],
+        "clamped to LOW and HIGH"),
 });
 
 impl ServerFunction for Proximal {

@@ -70,24 +70,16 @@ impl Schedule {
 
 named!(Schedule: "schedule", ',' {
     Constant = Word::new("constant", &[], "the learning rate stays"),
-    Step { every, factor } = Word::new(
-        "step",
-        &[Number::whole("EVERY", 1..=u64::MAX), Number::real("FACTOR", Limits::POSITIVE)],
-        "multiplied by FACTOR at every EVERY-th update",
-    ),
-    Cosine { updates, floor } = Word::new(
-        "cosine",
-        &[
-            Number::whole("UPDATES", 1..=u64::MAX),
-            Number::real("FLOOR", Limits::NOT_NEGATIVE).usual("0"),
-        ],
-        "falls to FLOOR along half a cosine of UPDATES updates",
-    ),
-    Inverse { decay } = Word::new(
-        "inverse",
-        &[Number::real("DECAY", Limits::NOT_NEGATIVE)],
-        "divided by 1 + DECAY times the number of updates",
-    ),
+    Step { every, factor } = Word::new("step",
+        &[Number::whole("EVERY", 1..=u64::MAX),
+          Number::real("FACTOR", Limits::POSITIVE)],
+        "multiplied by FACTOR at every EVERY-th update"),
+    Cosine { updates, floor } = Word::new("cosine",
+        &[Number::whole("UPDATES", 1..=u64::MAX),
+          Number::real("FLOOR", Limits::NOT_NEGATIVE).usual("0")],
+        "falls to FLOOR along half a cosine of UPDATES updates"),
+    Inverse { decay } = Word::new("inverse", &[Number::real("DECAY", Limits::NOT_NEGATIVE)],
+        "divided by 1 + DECAY times the number of updates"),
 });
 
 #[cfg(test)]

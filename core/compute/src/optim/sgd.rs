@@ -4,14 +4,11 @@ use super::{Optimizer, Step};
 use crate::named::Word;
 use crate::saved::{Archive, SavedError};
 
+pub(super) const WORD: Word = Word::new("sgd", &[], "plain gradient descent");
+
 /// `p -= rate * g`.
 #[derive(Debug)]
 pub(super) struct Sgd;
-
-impl Sgd {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new("sgd", &[], "plain gradient descent");
-}
 
 impl Optimizer for Sgd {
     fn step(&mut self, params: &mut [f32], step: &Step<'_>) {

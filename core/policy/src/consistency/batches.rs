@@ -1,10 +1,24 @@
 //! Updates from a fixed number of gradients of any workers: K-batch-sync, which is Rennala SGD, and
 //! K-batch-async.
 
-use super::{Admission, Cohort, Consistency, MOST_GATHERED, fresh_only};
+use super::spec::GATHERED;
+use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::rules::Closing;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::named::{Number, Word};
+
+pub(super) const K_BATCH_SYNC: Word = Word::new(
+    "k-batch-sync",
+    &[Number::whole("K", GATHERED)],
+    "updates of the first K fresh gradients",
+);
+pub(super) const RENNALA: Word =
+    Word::new("rennala", &[Number::whole("S", GATHERED)], "another name of k-batch-sync");
+pub(super) const BUFFERED: Word = Word::new(
+    "buffered",
+    &[Number::whole("K", GATHERED)],
+    "updates of the first K gradients, stale or not",
+);
 
 /// Closes the update if there are `gradients` contributions, or all that the budget asks for.
 /// Unlike a quorum the number does not shrink with the membership, because one worker can fill it
@@ -33,20 +47,6 @@ pub struct KBatchSync {
 }
 
 impl KBatchSync {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "k-batch-sync",
-        &[Number::whole("K", 1..=MOST_GATHERED as u64)],
-        "updates of the first K fresh gradients, of any workers",
-    );
-
-    /// Its other name.
-    pub(super) const RENNALA: Word = Word::new(
-        "rennala",
-        &[Number::whole("S", 1..=MOST_GATHERED as u64)],
-        "another name of k-batch-sync",
-    );
-
     /// Creates K-batch-sync with updates of `gradients` gradients.
     #[must_use]
     pub const fn new(gradients: u32) -> Self {
@@ -83,13 +83,6 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "buffered",
-        &[Number::whole("K", 1..=MOST_GATHERED as u64)],
-        "updates of the first K gradients, stale ones too",
-    );
-
     /// Creates K-batch-async with updates of `gradients` gradients.
     #[must_use]
     pub const fn new(gradients: u32) -> Self {

@@ -5,6 +5,8 @@ use crate::rules::Closing;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::named::Word;
 
+pub(super) const WORD: Word = Word::new("bsp", &[], "all workers wait for all");
+
 /// BSP: every member contributes once to each update, and no worker starts the next iteration
 /// before it.
 ///
@@ -14,11 +16,6 @@ use pstrain_compute::named::Word;
 /// Valiant 1990; as a parameter server: Li et al., OSDI 2014, section 3.4 (sequential).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bsp;
-
-impl Bsp {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new("bsp", &[], "all workers wait for all");
-}
 
 impl Consistency for Bsp {
     fn admit(&self, cohort: &Cohort, _worker: WorkerId, base: Version) -> Admission {

@@ -3,8 +3,14 @@
 use super::{Cohort, Consistency};
 use crate::rules::Closing;
 use pstrain_compute::id::WorkerId;
-use pstrain_compute::named::{Number, Word};
+use pstrain_compute::named::{Limits, Number, Word};
 use pstrain_compute::task::MOST_IN_FLIGHT;
+
+pub(super) const WORD: Word = Word::new(
+    "delay",
+    &[Number::real("D", Limits::WholeOrInf)],
+    "whole iterations, at most D ahead of the oldest not applied",
+);
 
 /// Bounded delay D: whole iterations become updates, in order, and a worker may start iteration t
 /// as soon as all iterations before t - D have.
@@ -24,13 +30,6 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "delay",
-        &[Number::whole_or_inf("D")],
-        "updates of whole iterations; a worker may be D ahead of the oldest that is not applied",
-    );
-
     /// Bounded delay of `bound` iterations; `None` for no bound.
     ///
     /// Without delay it is BSP, and [`super::ConsistencySpec::build`] builds that.

@@ -1,10 +1,27 @@
 //! Updates from a fixed number of different workers: K-sync, also known as backup workers, and
 //! K-async.
 
+use super::spec::GATHERED;
 use super::{Admission, Cohort, Consistency, MOST_GATHERED, fresh_only};
 use crate::rules::Closing;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::named::{Number, Word};
+
+pub(super) const K_SYNC: Word = Word::new(
+    "k-sync",
+    &[Number::whole("K", GATHERED)],
+    "updates of the first fresh gradients of K workers",
+);
+pub(super) const BACKUP: Word = Word::new(
+    "backup",
+    &[Number::whole("B", 0..=MOST_GATHERED as u64)],
+    "updates of the first fresh gradients of all workers but B",
+);
+pub(super) const K_ASYNC: Word = Word::new(
+    "k-async",
+    &[Number::whole("K", GATHERED)],
+    "updates of the first gradients of K workers, stale or not",
+);
 
 /// Number of different workers that an update waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,20 +68,6 @@ pub struct KSync {
 }
 
 impl KSync {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "k-sync",
-        &[Number::whole("K", 1..=MOST_GATHERED as u64)],
-        "updates of the first fresh gradients of K workers",
-    );
-
-    /// The word of a job that counts the others.
-    pub(super) const BACKUP: Word = Word::new(
-        "backup",
-        &[Number::whole("B", 0..=MOST_GATHERED as u64)],
-        "updates of the first fresh gradients of all workers but B",
-    );
-
     /// K-sync with this quorum.
     #[must_use]
     pub const fn new(quorum: Quorum) -> Self {
@@ -111,13 +114,6 @@ pub struct KAsync {
 }
 
 impl KAsync {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "k-async",
-        &[Number::whole("K", 1..=MOST_GATHERED as u64)],
-        "updates of the first gradients of K workers, stale ones too",
-    );
-
     /// K-async with updates of `workers` workers.
     #[must_use]
     pub const fn new(workers: u32) -> Self {

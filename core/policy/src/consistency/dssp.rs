@@ -10,6 +10,12 @@ use pstrain_compute::named::{Number, Word};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
+pub(super) const WORD: Word = Word::new(
+    "dssp",
+    &[Number::any("LOW"), Number::any("HIGH")],
+    "ssp with a slack from LOW to HIGH, as it pays",
+);
+
 /// DSSP: SSP whose slack is chosen, between two bounds, each time the fastest worker would have to
 /// wait. The worker may continue for the number of extra iterations that minimizes its wait: until
 /// just before the slowest is expected to push, if both keep their pace.
@@ -47,13 +53,6 @@ struct Pace {
 pub(super) const WIDEST: u64 = 1000;
 
 impl Dssp {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "dssp",
-        &[Number::whole("LOW", 0..=u64::MAX), Number::whole("HIGH", 0..=u64::MAX)],
-        "ssp with a slack from LOW to HIGH, as it pays",
-    );
-
     /// DSSP between two slacks, in iterations.
     #[must_use]
     pub const fn new(low: u64, high: u64) -> Self {

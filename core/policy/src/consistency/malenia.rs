@@ -4,12 +4,19 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Admission, Cohort, Consistency, MOST_GATHERED, fresh_only};
+use super::spec::GATHERED;
+use super::{Admission, Cohort, Consistency, fresh_only};
 use crate::rules::Closing;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::named::{Number, Word};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
+
+pub(super) const WORD: Word = Word::new(
+    "malenia",
+    &[Number::whole("S", GATHERED)],
+    "updates worth S gradients, each worker's mean counts the same",
+);
 
 /// Malenia SGD: every member contributes gradients on the current version and continues on it at
 /// once. The update waits until the harmonic mean of their counts B_i is large enough: with N
@@ -40,13 +47,6 @@ pub struct Malenia {
 }
 
 impl Malenia {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "malenia",
-        &[Number::whole("S", 1..=MOST_GATHERED as u64)],
-        "updates worth S gradients, in which each worker's mean counts the same",
-    );
-
     /// Malenia with S = `gradients`.
     #[must_use]
     pub const fn new(gradients: u32) -> Self {

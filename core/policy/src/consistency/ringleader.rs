@@ -11,6 +11,9 @@ use pstrain_compute::named::Word;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
+pub(super) const WORD: Word =
+    Word::new("ringleader", &[], "asp in which each worker's mean counts the same");
+
 /// Ringleader ASGD: a step takes the mean over a table with one entry per worker, the mean of that
 /// worker's gradients.
 ///
@@ -44,12 +47,6 @@ pub struct Ringleader {
     latest: Option<WorkerId>,
     /// True if the last contribution is a turn that has not been taken yet.
     turn: bool,
-}
-
-impl Ringleader {
-    /// The word of a job.
-    pub(super) const WORD: Word =
-        Word::new("ringleader", &[], "asp in which each worker's mean counts the same");
 }
 
 impl Consistency for Ringleader {

@@ -5,6 +5,12 @@ use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::named::{Number, Word};
 
+pub(super) const WORD: Word = Word::new(
+    "ringmaster",
+    &[Number::whole("R", 1..=u64::MAX)],
+    "asp without gradients that are R updates stale",
+);
+
 /// Ringmaster ASGD: gradients are applied on arrival as under ASP, but a gradient that is R updates
 /// stale or more is dropped, and its worker starts again on the current version.
 ///
@@ -19,13 +25,6 @@ pub struct Ringmaster {
 }
 
 impl Ringmaster {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "ringmaster",
-        &[Number::whole("R", 1..=u64::MAX)],
-        "asp that drops gradients that are R updates stale",
-    );
-
     /// Creates a Ringmaster that drops gradients of this staleness and above.
     #[must_use]
     pub const fn new(staleness: u64) -> Self {

@@ -11,6 +11,8 @@ use pstrain_compute::named::Word;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 
+pub(super) const WORD: Word = Word::new("round-robin", &[], "a worker waits only for its turn");
+
 /// Round-robin: gradients are applied on arrival, but workers are given parameters in turn,
 /// cyclically in the order of their ids, evenly spaced over the cycle.
 ///
@@ -58,9 +60,6 @@ struct Times {
 const KEPT: usize = 4;
 
 impl RoundRobin {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new("round-robin", &[], "a worker waits only for its turn");
-
     /// Time from one turn to the next.
     fn slot(&self, cohort: &Cohort) -> Duration {
         let shortest = |times: &Times| times.last.iter().flatten().min().copied();

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use core::fmt;
+use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,9 @@ use super::dssp::WIDEST;
 use super::{
     Asp, Bsp, Buffered, Consistency, Delay, Dssp, KAsync, KBatchSync, KSync, Malenia, Quorum,
     Ringleader, Ringmaster, RoundRobin, Ssp,
+};
+use super::{
+    asp, batches, bsp, delay, distinct, dssp, malenia, ringleader, ringmaster, round_robin, ssp,
 };
 use pstrain_compute::id::MAX_WORKERS;
 use pstrain_compute::named;
@@ -90,6 +94,7 @@ pub enum ConsistencySpec {
 
 /// Largest number of gradients that an update may gather: all are kept until then.
 pub const MOST_GATHERED: u32 = MAX_WORKERS;
+pub(super) const GATHERED: RangeInclusive<u64> = 1..=MOST_GATHERED as u64;
 
 impl ConsistencySpec {
     /// Returns true if a worker may have more than one mini-batch under way.
@@ -155,21 +160,21 @@ impl ConsistencySpec {
 }
 
 named!(ConsistencySpec: "consistency", ',' {
-    Bsp = Bsp::WORD,
-    Ssp { slack } = Ssp::WORD,
-    Dssp { low, high } = Dssp::WORD,
-    Delay { bound } = Delay::WORD,
-    Asp = Asp::WORD,
-    RoundRobin = RoundRobin::WORD,
-    KSync { workers } = KSync::WORD,
-    Backup { workers } = KSync::BACKUP,
-    KBatchSync { gradients } = KBatchSync::WORD,
-    Rennala { gradients } = KBatchSync::RENNALA,
-    KAsync { workers } = KAsync::WORD,
-    Buffered { gradients } = Buffered::WORD,
-    Ringmaster { staleness } = Ringmaster::WORD,
-    Malenia { gradients } = Malenia::WORD,
-    Ringleader = Ringleader::WORD,
+    Bsp = bsp::WORD,
+    Ssp { slack } = ssp::WORD,
+    Dssp { low, high } = dssp::WORD,
+    Delay { bound } = delay::WORD,
+    Asp = asp::WORD,
+    RoundRobin = round_robin::WORD,
+    KSync { workers } = distinct::K_SYNC,
+    Backup { workers } = distinct::BACKUP,
+    KBatchSync { gradients } = batches::K_BATCH_SYNC,
+    Rennala { gradients } = batches::RENNALA,
+    KAsync { workers } = distinct::K_ASYNC,
+    Buffered { gradients } = batches::BUFFERED,
+    Ringmaster { staleness } = ringmaster::WORD,
+    Malenia { gradients } = malenia::WORD,
+    Ringleader = ringleader::WORD,
     Auto = Word::new("auto", &[], "chooses and changes the consistency while training"),
 });
 

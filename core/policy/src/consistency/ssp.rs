@@ -4,6 +4,9 @@ use super::{Cohort, Consistency};
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::named::{Number, Word};
 
+pub(super) const WORD: Word =
+    Word::new("ssp", &[Number::any("SLACK")], "at most SLACK iterations ahead of the slowest");
+
 /// SSP(s): gradients are applied on arrival, but no worker starts an iteration more than `slack`
 /// iterations ahead of the slowest member.
 ///
@@ -17,13 +20,6 @@ pub struct Ssp {
 }
 
 impl Ssp {
-    /// The word of a job.
-    pub(super) const WORD: Word = Word::new(
-        "ssp",
-        &[Number::whole("SLACK", 0..=u64::MAX)],
-        "a worker may be SLACK iterations ahead of the slowest",
-    );
-
     /// SSP with the given slack, in iterations.
     ///
     /// With a slack of 0 no worker sees part of an iteration. [`super::ConsistencySpec::build`]

@@ -43,21 +43,12 @@ impl Redundancy {
 
 named!(Redundancy: "redundancy", ',' {
     None = Word::new("none", &[], "one worker computes each part"),
-    Fractional { tolerance } = Word::new(
-        "fractional",
-        &[Number::whole("S", 0..=u32::MAX as u64)],
-        "gradient coding by groups: S workers may be missing from a round",
-    ),
-    Cyclic { tolerance } = Word::new(
-        "cyclic",
-        &[Number::whole("S", 0..=u32::MAX as u64)],
-        "gradient coding by neighbors: S workers may be missing from a round",
-    ),
-    Partial { tasks } = Word::new(
-        "partial",
-        &[Number::whole("R", 1..=u32::MAX as u64)],
-        "each worker computes up to R parts of a round and sends them one by one",
-    ),
+    Fractional { tolerance } = Word::new("fractional", &[Number::whole("S", 0..=u32::MAX as u64)],
+        "gradient coding by groups: S workers may be missing from a round"),
+    Cyclic { tolerance } = Word::new("cyclic", &[Number::whole("S", 0..=u32::MAX as u64)],
+        "gradient coding by neighbors: S workers may be missing from a round"),
+    Partial { tasks } = Word::new("partial", &[Number::whole("R", 1..=u32::MAX as u64)],
+        "each worker computes up to R parts of a round and sends them one by one"),
 });
 
 /// Division of the work among the workers.
@@ -90,21 +81,12 @@ impl WorkSpec {
 }
 
 named!(WorkSpec: "division of work", ',' {
-    Equal = Word::new(
-        "equal",
-        &[],
-        "each worker goes through its part in mini-batches of batch-size examples",
-    ),
-    Speed = Word::new(
-        "speed",
-        &[],
-        "slow workers have smaller mini-batches, so that all are ready at once",
-    ),
-    Shards { count } = Word::new(
-        "shards",
-        &[Number::whole("COUNT", 1..=MOST_SHARDS as u64)],
-        "all workers have all data, and a free one takes the next of COUNT shards",
-    ),
+    Equal = Word::new("equal", &[],
+        "each worker goes through its part in mini-batches of batch-size examples"),
+    Speed = Word::new("speed", &[],
+        "slow workers have smaller mini-batches, so that all are ready at once"),
+    Shards { count } = Word::new("shards", &[Number::whole("COUNT", 1..=MOST_SHARDS as u64)],
+        "all workers have all data, and a free one takes the next of COUNT shards"),
 });
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use pstrain_compute::named;
-use pstrain_compute::named::{Number, Word};
+use pstrain_compute::named::{Number, Presence, Word};
 
 /// Rule that combines the contributions of a round.
 ///
@@ -49,19 +49,12 @@ named!(Aggregation: "aggregation", ',' {
     Mean = Word::new("mean", &[], "the mean over all examples"),
     Sum = Word::new("sum", &[], "the sum of the workers' means"),
     Median = Word::new("median", &[], "the median of each coordinate"),
-    Trimmed { each } = Word::new(
-        "trimmed",
-        &[Number::whole("B", 1..=u32::MAX as u64)],
-        "the mean without the B largest and the B smallest values of each coordinate",
-    ),
-    Krum { faulty, chosen } = Word::new(
-        "krum",
-        &[
-            Number::whole("F", 1..=u32::MAX as u64),
-            Number::whole("M", 1..=u32::MAX as u64).implied("1"),
-        ],
-        "the mean of the M gradients nearest to the others, if at most F workers are wrong",
-    ),
+    Trimmed { each } = Word::new("trimmed", &[Number::whole("B", 1..=u32::MAX as u64)],
+        "the mean without the B largest and the B smallest values of each coordinate"),
+    Krum { faulty, chosen } = Word::new("krum",
+        &[Number::whole("F", 1..=u32::MAX as u64),
+          Number::whole("M", 1..=u32::MAX as u64).with(Presence::Implied("1"))],
+        "the mean of the M gradients nearest to the others, if at most F workers are wrong"),
 });
 
 impl Aggregation {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use pstrain_compute::named;
-use pstrain_compute::named::{Limits, Number, Word};
+use pstrain_compute::named::{Limits, Number, Presence, Word};
 
 /// Rule for gradients that were computed on an earlier version, as the job names it.
 ///
@@ -84,41 +84,29 @@ named!(StalenessSpec: "staleness rule", ',' {
     Plain = Word::new("plain", &[], "in full"),
     Inverse = Word::new("inverse", &[], "1/max(1,TAU)"),
     InversePlusOne = Word::new("inverse-plus-one", &[], "1/(1+TAU)"),
-    Polynomial { power } = Word::new(
-        "polynomial",
-        &[Number::real("POWER", Limits::from_to(0.0, GREATEST_POWER)).usual("0.5")],
-        "(1+TAU)^-POWER",
-    ),
-    Hinge { slope, free } = Word::new(
-        "hinge",
-        &[
-            Number::real("SLOPE", Limits::POSITIVE).usual("10"),
-            Number::whole("FREE", 0..=u64::MAX).joined("4"),
-        ],
-        "in full up to FREE, then 1/(SLOPE(TAU-FREE)+1)",
-    ),
+    Polynomial { power } = Word::new("polynomial",
+        &[Number::real("POWER", Limits::Real(0.0, GREATEST_POWER)).usual("0.5")],
+        "(1+TAU)^-POWER"),
+    Hinge { slope, free } = Word::new("hinge",
+        &[Number::real("SLOPE", Limits::POSITIVE).usual("10"),
+          Number::any("FREE").with(Presence::Joined("4"))],
+        "in full up to FREE, then 1/(SLOPE(TAU-FREE)+1)"),
     DynSgd = Word::new("dynsgd", &[], "averaged into its iteration"),
-    Delay { lambda } = Word::new(
-        "dc",
-        &[Number::real("LAMBDA", Limits::NOT_NEGATIVE).usual("0.04")],
-        "corrected by how far the parameters have moved",
-    ),
-    DelayAdaptive { lambda, memory } = Word::new(
-        "dc-adaptive",
-        &[
-            Number::real("LAMBDA", Limits::NOT_NEGATIVE).usual("2"),
-            Number::real("MEMORY", Limits::PART).joined("0.95"),
-        ],
-        "as dc, with LAMBDA over the root of the mean squared gradient",
-    ),
+    Delay { lambda } =
+        Word::new("dc", &[Number::real("LAMBDA", Limits::NOT_NEGATIVE).usual("0.04")],
+            "corrected by how far the parameters have moved"),
+    DelayAdaptive { lambda, memory } = Word::new("dc-adaptive",
+        &[Number::real("LAMBDA", Limits::NOT_NEGATIVE).usual("2"),
+          Number::real("MEMORY", Limits::PART).with(Presence::Joined("0.95"))],
+        "as dc, with LAMBDA over the root of the mean squared gradient"),
     GapAware = Word::new("gap-aware", &[], "divided by how far the parameters have moved"),
 });
 
 named!(ParticipationSpec: "participation", ',' {
     Plain = Word::new("plain", &[], "they count more"),
     Share = Word::new("share", &[], "all count by their share of the data"),
-    Incremental =
-        Word::new("incremental", &[], "each update steps with the latest gradients of all"),
+    Incremental = Word::new("incremental", &[],
+        "each update steps with the latest gradients of all"),
 });
 
 impl StalenessSpec {

@@ -23,7 +23,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::OptimError;
-use crate::named::{self, Family, Field, Given, Named, NamedError, Value, Values, Word};
+use crate::named::{self, Family, Given, Named, NamedError, Value, Values, Word};
 use crate::saved::{Archive, SavedError};
 
 /// All functions that a job can name.
@@ -123,7 +123,7 @@ impl Named for FunctionSpec {
         let mut spec =
             Self { place: place.ok_or_else(|| given.unknown())?, numbers: [0.0; MOST_NUMBERS] };
         for place in 0..spec.numbers().len() {
-            spec.numbers[place] = Field::read(given)?;
+            spec.numbers[place] = given.number()?;
         }
         Ok(spec)
     }
