@@ -275,7 +275,7 @@ impl Layers {
         // Reading data takes long: all settings are read first, so that a typing error is reported
         // at once.
         let (settings, workers) = (self.data_settings()?, self.workers()?);
-        let activation = self.parse("activation", values::activation)?;
+        let activation = self.get("activation")?;
         let update = UpdateSpec {
             optimizer: self.get("optimizer")?,
             learning_rate: self.number("learning-rate")?,

@@ -1,12 +1,13 @@
 //! The single list of all settings of a job. The name of a setting is its key in the job file, its
 //! flag and, in capitals after `PSTRAIN_JOB_`, its environment variable.
 
-use pstrain_compute::filter::{FilterSpec, PullFilter};
+use pstrain_compute::filter::{ErrorFeedback, FilterSpec, KeyCaching, PullFilter};
+use pstrain_compute::model::Activation;
 use pstrain_compute::named::{Family, Named};
 use pstrain_compute::optim::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
 use pstrain_data::PartitionSpec;
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::{Redundancy, WorkSpec};
+use pstrain_policy::job::{BudgetKind, DataFrom, Exchange, OnLoss, Redundancy, WorkSpec};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 
 /// One setting.
@@ -35,7 +36,7 @@ const fn setting(
 
 /// A setting whose values are the words of `T`.
 const fn named<T: Named>(key: &'static str, default: &'static str, help: &'static str) -> Setting {
-    Setting { words: Some(T::FAMILY), ..setting(key, "NAME[:...]", default, help) }
+    Setting { words: Some(T::FAMILY), ..setting(key, "NAME", default, help) }
 }
 
 const fn items(key: &'static str, value: &'static str, help: &'static str) -> Setting {
@@ -62,7 +63,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
          of two classes: a weight for each feature), or (messages and times, no arithmetic) \
          timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
     ),
-    setting("activation", "NAME", "relu", "relu or tanh, between the layers of an mlp"),
+    named::<Activation>("activation", "relu", "The function between the layers of an mlp"),
     named::<OptimizerSpec>("optimizer", "sgd", "How a gradient becomes a step"),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),
     named::<Schedule>("schedule", "constant", "The learning rate over the updates"),
@@ -123,7 +124,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "plain",
         "What workers that contribute more often count for",
     ),
-    setting("exchange", "NAME", "combined", "combined push-pull, or separate push and pull"),
+    named::<Exchange>("exchange", "combined", "How gradients and parameters travel"),
     Setting {
         words: Some(FilterSpec::FAMILY),
         ..items(
@@ -134,19 +135,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         )
     },
     named::<PullFilter>("pull-filter", "none", "What of the parameters travels back"),
-    setting(
+    named::<KeyCaching>(
         "key-caching",
-        "on|off",
         "on",
-        "Whether the keys that a worker of a sparse model has values for travel once; off: with \
-         each gradient",
+        "How often the keys that a worker of a sparse model has values for travel",
     ),
-    setting(
+    named::<ErrorFeedback>(
         "error-feedback",
-        "NAME",
         "auto",
-        "on: what the filters take from a gradient is added to the worker's next one; off: it is \
-         gone; auto: on if they are biased",
+        "What becomes of what the filters take from a gradient",
     ),
     setting(
         "blocks",
@@ -169,12 +166,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     named::<WorkSpec>("work", "equal", "How the work is divided"),
     setting("epochs", "NUMBER", "10", "Passes over the training data"),
-    setting(
-        "budget",
-        "NAME",
-        "global",
-        "global: the workers together make the passes; partition: each over its own part",
-    ),
+    named::<BudgetKind>("budget", "global", "Who makes the passes"),
     setting("workers", "NUMBER", "2", "Workers, and parts of the data"),
     setting("servers", "NUMBER", "1", "Servers; each has a share of the parameters"),
     setting(
@@ -183,13 +175,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "auto",
         "Start with this many and pause below it; auto: start with all, pause without any",
     ),
-    setting(
-        "on-worker-loss",
-        "NAME",
-        "continue",
-        "continue with the others, wait for the lost one (12 leases at most), stop, or reassign \
-         its data",
-    ),
+    named::<OnLoss>("on-worker-loss", "continue", "What happens if a worker is lost"),
     setting(
         "lease",
         "DURATION",
@@ -203,13 +189,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "NSL-KDD file or folder, the shipped synthetic data, files of sparse rows in the format of \
          LIBSVM, synthetic sparse rows, or (server) those sent to the workers",
     ),
-    setting(
-        "data-from",
-        "NAME",
-        "worker",
-        "worker: each has the data, or asks for them; server: it sends them; own: each has the \
-         data, and the server keeps none",
-    ),
+    named::<DataFrom>("data-from", "worker", "Where workers have the data from"),
     setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
     setting(
         "hash-features",
@@ -303,7 +283,8 @@ mod tests {
         text.parse::<T>().map(|it| it.to_string()).map_err(|error| error.to_string())
     }
 
-    const READ: [(&str, Read); 13] = [
+    const READ: [(&str, Read); 20] = [
+        ("activation", read::<Activation>),
         ("optimizer", read::<OptimizerSpec>),
         ("schedule", read::<Schedule>),
         ("proximal", read::<Proximal>),
@@ -312,10 +293,16 @@ mod tests {
         ("consistency", read::<ConsistencySpec>),
         ("staleness", read::<StalenessSpec>),
         ("participation", read::<ParticipationSpec>),
+        ("exchange", read::<Exchange>),
         ("filters", read::<FilterSpec>),
         ("pull-filter", read::<PullFilter>),
+        ("key-caching", read::<KeyCaching>),
+        ("error-feedback", read::<ErrorFeedback>),
         ("redundancy", read::<Redundancy>),
         ("work", read::<WorkSpec>),
+        ("budget", read::<BudgetKind>),
+        ("on-worker-loss", read::<OnLoss>),
+        ("data-from", read::<DataFrom>),
         ("partition", read::<PartitionSpec>),
     ];
 

@@ -11,8 +11,6 @@ extern crate std;
 
 #[macro_use]
 pub mod named;
-#[macro_use]
-pub mod words;
 
 pub mod codec;
 pub mod coding;

@@ -28,10 +28,11 @@ use pstrain_compute::filter::{FilterError, Filters};
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{MAX_WORKERS, ServerId};
 use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::named;
+use pstrain_compute::named::Word;
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::{Blocks, KeyRange};
 use pstrain_compute::rng::Stream;
-use pstrain_compute::words;
 
 /// A resolved job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -430,7 +431,22 @@ impl fmt::Display for JobError {
 
 impl core::error::Error for JobError {}
 
-words!(Exchange { Combined = "combined", Separate = "separate" });
-words!(BudgetKind { Global = "global", Partition = "partition" });
-words!(OnLoss { Continue = "continue", Wait = "wait", Stop = "stop", Reassign = "reassign" });
-words!(DataFrom { Worker = "worker", Server = "server", Own = "own" });
+named!(Exchange: "exchange", ',' {
+    Combined = Word::new("combined", &[], "a push is answered with parameters"),
+    Separate = Word::new("separate", &[], "push and pull are messages of their own"),
+});
+named!(BudgetKind: "budget", ',' {
+    Global = Word::new("global", &[], "the workers together"),
+    Partition = Word::new("partition", &[], "each worker over its own part"),
+});
+named!(OnLoss: "reaction", ',' {
+    Continue = Word::new("continue", &[], "the others continue"),
+    Wait = Word::new("wait", &[], "the others wait for it, 12 leases at most"),
+    Stop = Word::new("stop", &[], "the run stops"),
+    Reassign = Word::new("reassign", &[], "the others compute on its data"),
+});
+named!(DataFrom: "origin of data", ',' {
+    Worker = Word::new("worker", &[], "each worker has the data, or asks for them"),
+    Server = Word::new("server", &[], "the server sends them"),
+    Own = Word::new("own", &[], "each worker has the data, and the server keeps none"),
+});

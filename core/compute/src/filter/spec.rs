@@ -33,7 +33,10 @@ pub enum KeyCaching {
     Off,
 }
 
-words!(KeyCaching { On = "on", Off = "off" });
+named!(KeyCaching: "key caching", ',' {
+    On = Word::new("on", &[], "once"),
+    Off = Word::new("off", &[], "with each gradient"),
+});
 
 /// Error feedback: adding the residual of the filters to the worker's next gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +50,11 @@ pub enum ErrorFeedback {
     Off,
 }
 
-words!(ErrorFeedback { Auto = "auto", On = "on", Off = "off" });
+named!(ErrorFeedback: "error feedback", ',' {
+    Auto = Word::new("auto", &[], "on if they are biased"),
+    On = Word::new("on", &[], "is added to the next gradient of the worker"),
+    Off = Word::new("off", &[], "is discarded"),
+});
 
 /// The setting of one filter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -32,6 +32,7 @@ use self::logistic::Logistic;
 use self::network::Network;
 use self::timing::Timing;
 use crate::examples::{Examples, Shape};
+use crate::named::Word;
 use crate::params::Layout;
 use crate::rng::Stream;
 
@@ -75,6 +76,11 @@ pub enum Activation {
     /// The hyperbolic tangent.
     Tanh,
 }
+
+named!(Activation: "activation", ',' {
+    Relu = Word::new("relu", &[], "max(0, x)"),
+    Tanh = Word::new("tanh", &[], "the hyperbolic tangent"),
+});
 
 /// A model for examples of one shape.
 #[derive(Clone, Debug)]

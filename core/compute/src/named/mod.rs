@@ -316,12 +316,11 @@ macro_rules! named {
             }
 
             fn parts(&self) -> ($crate::named::Word, $crate::named::Values) {
-                use $crate::named::Field as _;
                 match self {
                     $(Self::$variant $({ $($field),+ })? $(($list))? => {
                         const WORD: $crate::named::Word = $word;
-                        let values = [$($($field.value()),+)?].into_iter();
-                        $(let values = values.chain($list.iter().map(|it| it.value()));)?
+                        let values = [$($($crate::named::Field::value($field)),+)?].into_iter();
+                        $(let values = values.chain($list.iter().map($crate::named::Field::value));)?
                         (WORD, values.collect())
                     })+
                 }
