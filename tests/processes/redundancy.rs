@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::books::check_alike;
-use crate::cluster::{Left, Server, number, path};
+use crate::cluster::{LONG, Left, Server, number, path};
 use crate::process::finish;
 
 /// Mini-batches that take a while, from partitions of different sizes.
@@ -67,7 +67,8 @@ fn a_worker_killed_under_gradient_coding_changes_rounding_only() {
 
 #[test]
 fn the_rest_of_a_killed_workers_shard_is_done_by_the_others() {
-    let data = ["--data", "synthetic:4000", "--model", "mlp:512", "--epochs", "6"];
+    // So slow that the worker is killed in the middle of the run on any machine.
+    let data = [&LONG[..], &["--epochs", "6"]].concat();
     for (consistency, from) in [("asp", "worker"), ("bsp", "server")] {
         let job = ["--workers", "4", "--work", "shards:16", "--lease", "600ms"];
         let more = ["--consistency", consistency, "--data-from", from, "--batch-size", "32"];

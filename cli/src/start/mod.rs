@@ -1,6 +1,6 @@
-//! The way of a start: arguments become a [`Plan`], [`open`] opens listener, state folder, records
-//! and node from it, [`serve`] runs the node to the end of the run, [`report`] writes the results
-//! and gives the exit code.
+//! The way of a start: arguments become a [`Plan`], [`open()`] opens listener, state folder,
+//! records and node from it, [`serve()`] runs the node to the end of the run, [`report()`] writes
+//! the results and gives the exit code.
 //!
 //! A server has the job (the coordinator, a standby) or gets it from the coordinator (a shard): the
 //! two differ in the plan, in what is opened and in the report, but not in the loop.

@@ -14,14 +14,14 @@ use crate::{messages, table};
 
 /// Writes the results of a server, and tells how it ended.
 pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
-    let Served { server, ended, listened } = served;
+    let Served { server, ended, transport } = served;
     match server {
         Host::Shard(server) => report_shard(&server, ended),
         Host::Job(server) => {
             let reason = ended.map_err(|error| failed(error, server.of.as_ref()))?;
             let may_go_back = matches!(server.life.machine, Machine::Checkpointed(..));
-            let name = if matches!(listened, Some(Address::Unix(_))) { "unix" } else { "tcp" };
-            server.finish(name)?;
+            let is_unix = matches!(transport.local_address(), Some(Address::Unix(_)));
+            server.finish(if is_unix { "unix" } else { "tcp" })?;
             if let (EndReason::ServerLost(lost), true) = (reason, may_go_back) {
                 messages::say(&format!(
                     "all servers go on from the last checkpoint with --resume, server {lost} with \

@@ -12,8 +12,8 @@ use pstrain_roles::node::{Durable, Event, NodeError};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Address, Begin, Evaluator, Mailbox, ServerServices, Services, Shaped, ShardServices,
-    SocketTransport, Transport, WallClock, drive, drive_from,
+    Begin, Evaluator, Mailbox, ServerServices, Services, Shaped, ShardServices, SocketTransport,
+    Transport, WallClock, drive, drive_from,
 };
 use pstrain_wire::Status;
 use pstrain_wire::worker::EndReason;
@@ -33,7 +33,8 @@ pub(super) type Ended = Result<EndReason, NodeError>;
 pub(crate) struct Served {
     pub(super) server: Host,
     pub(super) ended: Ended,
-    pub(super) listened: Option<Address>,
+    /// Open until the results are written, since `pstrain control stop` waits until it is gone.
+    pub(super) transport: SocketTransport,
 }
 
 /// Serves until the run has ended. A node that goes back to a checkpoint is replaced by one of the
@@ -47,7 +48,7 @@ pub(crate) fn serve(
         transport = transport.with_clock(clock.going_on(server.begins()));
         let ended = server.drive(&mut transport)?;
         let Err(NodeError::GoesBack(to)) = ended else {
-            return Ok(Served { server, ended, listened: transport.local_address() });
+            return Ok(Served { server, ended, transport });
         };
         messages::say(&NodeError::GoesBack(to).to_string());
         transport = transport.without_connections()?;

@@ -286,7 +286,7 @@ impl fmt::Display for NamedError {
 
 impl core::error::Error for NamedError {}
 
-/// Connects an enum with its words: implements [`Named`](crate::named::Named), `Display` and
+/// Connects an enum with its words: implements [`Named`], `Display` and
 /// `FromStr`. The fields of a variant are the numbers of its word, in order; a list in parentheses
 /// is its repeated number.
 #[macro_export]
