@@ -197,6 +197,7 @@ type Built<'a, H> = (Simulation<Role, Cluster<'a, H>>, Option<LinkId>);
 fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>, SimulationError> {
     let Setup { server, scenario, stream, measured, weight, .. } = setup;
     let membership = server.job().membership;
+    SimulationError::check(scenario, membership.workers)?;
     let workers: Vec<WorkerId> = (0..membership.workers).map(WorkerId).collect();
     let machine = |worker: &WorkerId| {
         let config = WorkerConfig {
@@ -275,7 +276,6 @@ fn pace(
     stream: Stream,
     measured: Option<Duration>,
 ) -> Result<Pace, SimulationError> {
-    scenario.links.of(worker).ok_or(SimulationError::Link(worker))?;
     let compute = scenario.compute.of(worker).ok_or(SimulationError::Compute(worker))?;
     let compute = match (compute.needs_measurement(), measured) {
         (false, _) => compute,
@@ -362,6 +362,12 @@ impl<H> Cluster<'_, H> {
     /// Whether a process is the server or its standby.
     const fn is_replica(&self, process: ProcessId) -> bool {
         process.0 < self.replicas
+    }
+
+    /// The history, if a process is the server or its standby.
+    fn history_of(&mut self, process: ProcessId) -> Option<&mut History> {
+        let is_told = self.is_replica(process);
+        self.history.as_mut().filter(|_| is_told)
     }
 
     fn machine(&mut self, worker: WorkerId) -> &mut Machine {
@@ -529,7 +535,7 @@ impl<H: Host> Environment<Role> for Cluster<'_, H> {
         if let (Fault::Duplicate, Some(worker)) = (fault, self.worker(process)) {
             self.machine(worker).loses_next_answer = true;
         }
-        if let Some(history) = self.history.as_mut().filter(|_| process.0 < self.replicas) {
+        if let Some(history) = self.history_of(process) {
             match fault {
                 Fault::Crash | Fault::Cut => history.failed(now, node.leads()),
                 Fault::Heal => history.mended(),
@@ -542,7 +548,7 @@ impl<H: Host> Environment<Role> for Cluster<'_, H> {
         if !self.is_replica(process) {
             return;
         }
-        self.happened = match &mut self.history {
+        self.happened = match self.history_of(process) {
             Some(history) => history.hears(process.0 as usize, now, input),
             None => now,
         };
@@ -560,7 +566,7 @@ impl<H: Host> Environment<Role> for Cluster<'_, H> {
     fn sends(&mut self, now: Time, process: ProcessId, peer: PeerId, message: &Message) {
         if let Some(worker) = self.worker(process) {
             self.host.sent(worker, message);
-        } else if let Some(history) = self.history.as_mut().filter(|_| process.0 < self.replicas) {
+        } else if let Some(history) = self.history_of(process) {
             history.sends(process.0 as usize, now, peer.0 as u32, message);
         }
     }

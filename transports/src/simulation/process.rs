@@ -1,5 +1,7 @@
 //! Processes: nodes with the restarts, the wake-ups and the cuts of their machines.
 
+use std::collections::BTreeSet;
+
 use pstrain_compute::time::Time;
 
 use super::connection::End;
@@ -22,6 +24,8 @@ pub(super) struct Process<N> {
     pub(super) life: u32,
     /// The planned wake-up.
     pub(super) wake: Option<Time>,
+    /// Connections that it has dialled or accepted and that it does not know to be closed.
+    pub(super) connections: BTreeSet<u32>,
     pub(super) is_cut: bool,
     /// Items that have arrived since the cut.
     pub(super) held_back: Vec<(u32, End, Item)>,
@@ -29,7 +33,16 @@ pub(super) struct Process<N> {
 
 impl<N> Process<N> {
     pub(super) const fn new(node: N, label: u32) -> Self {
-        Self { node, label, runs: true, life: 0, wake: None, is_cut: false, held_back: Vec::new() }
+        Self {
+            node,
+            label,
+            runs: true,
+            life: 0,
+            wake: None,
+            connections: BTreeSet::new(),
+            is_cut: false,
+            held_back: Vec::new(),
+        }
     }
 
     /// Replaces the node by one that has not started.

@@ -49,17 +49,17 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         let number = self.connections.len() as u32;
         let path = self.network.path(dialler, listener);
         self.connections.push(Connection::new(dialler, listener, path));
+        self.processes[dialler.0 as usize].connections.insert(number);
         self.network.reconnect(path, End::Listener);
         self.carry(number, End::Listener, Item::Open);
         self.agenda.put(self.now + DIAL, Due::DialOver(number));
     }
 
     pub(super) fn dial_over(&mut self, number: u32) {
-        let connection = &mut self.connections[number as usize];
-        if !connection.is_awaited(End::Dialler) {
+        if !self.is_awaited(number) {
             return;
         }
-        connection.close(End::Dialler);
+        self.close_end(number, End::Dialler);
         let why = format!("no answer within {DIAL:?}");
         self.hand(number, End::Dialler, Input::DialFailed { why, permanent: false });
     }
@@ -80,25 +80,26 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
 
     /// Closes the end of a process; the other end learns of it over the link.
     pub(super) fn close(&mut self, process: ProcessId, peer: PeerId) {
-        let connection = &mut self.connections[peer.0 as usize];
-        let end = connection.end_of(process);
-        if connection.close(end) {
-            self.carry(peer.0 as u32, end.other(), Item::Hangup);
+        let number = peer.0 as u32;
+        let end = self.connections[number as usize].end_of(process);
+        if self.close_end(number, end) {
+            self.carry(number, end.other(), Item::Hangup);
         }
         self.environment.closed(process, peer);
     }
 
     /// The system of a process that has ended closes its connections.
     pub(super) fn close_all(&mut self, process: ProcessId) {
-        for number in 0..self.connections.len() as u32 {
-            for end in [End::Listener, End::Dialler] {
-                let connection = &self.connections[number as usize];
-                let dials = end == End::Dialler && connection.is_awaited(end);
-                if connection.at(end) == process && (dials || connection.is_open(end)) {
-                    self.close(process, peer(number));
-                }
-            }
+        for number in std::mem::take(&mut self.processes[process.0 as usize].connections) {
+            self.close(process, peer(number));
         }
+    }
+
+    /// Marks one end of a connection as closed; false if it was already.
+    fn close_end(&mut self, number: u32, end: End) -> bool {
+        let connection = &mut self.connections[number as usize];
+        self.processes[connection.at(end).0 as usize].connections.remove(&number);
+        connection.close(end)
     }
 
     /// Puts an item into the link.
@@ -205,11 +206,13 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
     /// A process is dialled.
     fn called(&mut self, number: u32) {
         let connection = &mut self.connections[number as usize];
-        if !self.processes[connection.at(End::Listener).0 as usize].runs {
+        let listener = &mut self.processes[connection.at(End::Listener).0 as usize];
+        if !listener.runs {
             connection.close(End::Listener);
             return self.carry(number, End::Dialler, Item::Reset);
         }
         connection.open(End::Listener);
+        listener.connections.insert(number);
         self.network.reconnect(connection.path, End::Dialler);
         self.carry(number, End::Dialler, Item::Open);
         self.hand(number, End::Listener, Input::Connected(peer(number), Identity::Anyone));
@@ -241,10 +244,10 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
 
     /// An end learns that the connection is gone.
     fn hung_up(&mut self, number: u32, end: End, why: &str) {
-        let connection = &mut self.connections[number as usize];
+        let connection = &self.connections[number as usize];
         let (was_awaited, was_open) = (connection.is_awaited(end), connection.is_open(end));
-        connection.close(end);
         let (process, why) = (connection.at(end), String::from(why));
+        self.close_end(number, end);
         if was_open {
             self.environment.closed(process, peer(number));
             self.input(process, Input::Disconnected { peer: peer(number), why });
