@@ -16,7 +16,7 @@ use pstrain_compute::model::Model;
 use pstrain_compute::task::Task;
 use pstrain_policy::job::Job;
 
-use super::order::Contribution;
+use super::order_reader::Contribution;
 
 /// The filters of all workers.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct ReplayFilters {
 struct Lane {
     incarnation: Incarnation,
     last: Sequence,
-    carrier: Option<FilterChain>,
+    filter_chain: Option<FilterChain>,
 }
 
 impl ReplayFilters {
@@ -67,9 +67,9 @@ impl ReplayFilters {
         let Contribution { worker, incarnation, sequence, part, batch, examples, base, .. } =
             *contribution;
         let Some(lane) = self.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
-        if lane.carrier.is_none() || lane.incarnation != incarnation {
-            let carrier = self.job.carrier(worker, self.model.layout());
-            *lane = Lane { incarnation, last: Sequence(0), carrier };
+        if lane.filter_chain.is_none() || lane.incarnation != incarnation {
+            let filter_chain = self.job.filter_chain(worker, self.model.layout());
+            *lane = Lane { incarnation, last: Sequence(0), filter_chain };
         }
         let follows = sequence == lane.last.next();
         let is_known = sequence > lane.last && !self.in_flight;
@@ -77,12 +77,12 @@ impl ReplayFilters {
             return cannot(worker, lane.last, sequence);
         }
         lane.last = sequence;
-        if let Some(carrier) = &mut lane.carrier {
+        if let Some(filter_chain) = &mut lane.filter_chain {
             let task = Task { part, batch, examples };
-            carrier.turn_to(base);
+            filter_chain.turn_to(base);
             let values = std::mem::take(gradient);
-            let filtered = carrier.filter(values, sequence, task, block, parameters);
-            carrier.decided(&Decided::after(None, sequence, None));
+            let filtered = filter_chain.filter(values, sequence, task, block, parameters);
+            filter_chain.decided(&Decided::after(None, sequence, None));
             gradient.clone_from(&filtered.gradient);
         }
         Ok(())

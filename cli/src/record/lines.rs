@@ -160,6 +160,11 @@ pub(super) fn so_far(mut file: &File) -> io::Result<(u64, File)> {
     Ok((file.stream_position()?, file.try_clone()?))
 }
 
+/// Parses a number of a line; the error is in words.
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text:?} is no such number"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

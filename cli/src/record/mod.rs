@@ -8,6 +8,7 @@ mod histograms;
 mod lines;
 mod model_file;
 mod order;
+mod order_reader;
 mod pushed;
 mod quality;
 mod replay;
@@ -31,7 +32,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
-pub(crate) use order::{Contribution, Header, OrderReader, Step};
+pub(crate) use order::Header;
+pub(crate) use order_reader::{Contribution, OrderReader, Step};
 pub(crate) use quality::{ClassRecall, Quality};
 pub(crate) use replay::{Replay, Uses};
 #[cfg(feature = "pictures")]

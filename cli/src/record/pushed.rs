@@ -6,8 +6,7 @@ use pstrain_compute::id::Version;
 use pstrain_compute::params::KeyRange;
 use pstrain_wire::range::{PushRule, PushedRange};
 
-use super::lines::Lines;
-use super::order::number;
+use super::lines::{Lines, number};
 
 /// A push of a client.
 #[derive(Clone, Debug, PartialEq)]

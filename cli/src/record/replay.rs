@@ -23,7 +23,7 @@ use pstrain_policy::trainer::Trainer;
 use pstrain_policy::work::{Assigner, Share, Weights};
 
 use super::filtering::ReplayFilters;
-use super::order::Contribution;
+use super::order_reader::Contribution;
 use super::pushed::Pushed;
 
 /// A run that is being replayed.
