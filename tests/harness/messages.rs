@@ -470,10 +470,10 @@ impl Messages {
         layout.push("matrix".into(), vec![rows, columns]);
         let gradient = (0..rows * columns).map(|_| (self.rng.below(5) as f32 - 2.0) * 0.7);
         let gradient = gradient.collect();
-        if let Some(mut carrier) = job.carrier(WorkerId(0), &layout)
+        if let Some(mut filter_chain) = job.filter_chain(WorkerId(0), &layout)
             && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
         {
-            let filtered = carrier.filter(gradient, header.sequence, header.task, None, &[]);
+            let filtered = filter_chain.filter(gradient, header.sequence, header.task, None, &[]);
             header.keys = keys;
             let encoded = filtered.encode(keys).map(Arc::new);
             return Push { encoded, ..Push::new(header, filtered.gradient) };

@@ -42,8 +42,7 @@ fn kill(server: Server) {
 
 #[test]
 fn bsp_with_successively_killed_servers_ends_at_the_parameters_of_an_undisturbed_run() {
-    let job: [&[&str]; 2] = [&LONG, &JOB];
-    let one = undisturbed(&job);
+    let one = undisturbed(&[&SLOW, &JOB]);
     let mut server = Server::tcp(&[&LONG, &JOB, &REPLICATE[1]]);
     let workers = server.workers(2);
     // Each new standby chooses its own replication.
@@ -75,7 +74,7 @@ fn a_standby_from_the_start_has_complete_records() {
 #[test]
 fn a_server_continues_without_a_killed_or_stopped_standby() {
     let job: [&[&str]; 2] = [&LONG, &JOB];
-    let one = undisturbed(&job);
+    let one = undisturbed(&[&SLOW, &JOB]);
     let server = Server::tcp(&job);
     let workers = server.workers(2);
     kill(standby_of(&server, &job));
@@ -133,7 +132,7 @@ fn a_late_standby_reports_the_updates_missing_from_its_records() {
 #[test]
 fn a_primary_stopped_past_its_lease_is_fenced() {
     let job: [&[&str]; 2] = [&LONG, &JOB];
-    let one = undisturbed(&job);
+    let one = undisturbed(&[&SLOW, &JOB]);
     let server = Server::tcp(&job);
     let standby = standby_of(&server, &job);
     let workers = server.workers(2);

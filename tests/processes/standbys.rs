@@ -62,7 +62,7 @@ fn standby_of(server: &Server) -> Server {
 }
 
 fn undisturbed() -> serde_json::Value {
-    finish(&[&["run", "--json"], &LONG[..], &JOB].concat()).with_code(0).json()
+    finish(&[&["run", "--json"], &SLOW[..], &JOB].concat()).with_code(0).json()
 }
 
 #[test]
