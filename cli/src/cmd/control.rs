@@ -127,7 +127,7 @@ fn doing(status: &Status) -> String {
     format!(": it is {}{waits}", status.phase)
 }
 
-/// What the server waits for before the next mode can begin.
+/// Describes the work that the server awaits before the next mode can begin.
 fn waits(args: &ControlArgs) -> Option<String> {
     let status = status::at_once((&args.address, &args.security))?;
     let wait = status.wait?;

@@ -26,7 +26,7 @@ use crate::{messages, signals};
 /// How a worker ended, and how well it kept the modelled times.
 type Worked = (Result<EndReason, NodeError>, Punctuality);
 
-/// What a worker is to be.
+/// The checked arguments of a worker.
 struct Plan {
     server: Address,
     security: SecurityArgs,

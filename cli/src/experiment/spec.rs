@@ -186,7 +186,7 @@ pub(crate) struct Claim {
     pub(crate) reported: String,
     /// An expression over the runs.
     pub(crate) measured: String,
-    /// What `measured` should be, if that follows from other values.
+    /// The expected value of `measured`, if it follows from other values.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) expected: String,
     /// A comparison; it may use the names `measured` and `expected`.

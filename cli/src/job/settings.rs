@@ -351,7 +351,7 @@ mod tests {
             let words = all_words();
             let (word, separator, read) = which.get(&words);
             let drawn: Vec<_> =
-                word.numbers.iter().zip(random).map(|(it, random)| numbers(it.limits, random)).collect();
+                word.numbers.iter().zip(random).map(|(it, by)| numbers(it.limits, by)).collect();
             let inside: Vec<String> = drawn.iter().map(|(inside, _)| inside.clone()).collect();
             for given in 0..=inside.len() {
                 let text = text(word, *separator, &inside[..given]);

@@ -1,4 +1,4 @@
-//! What a plan opens: the listener, the data, the state folder, the records and the node.
+//! Opens a plan: the listener, the data, the state folder, the records and the node.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use crate::messages::{self, LogForm};
 /// Default period of the progress messages, where no progress is shown on a terminal.
 const SAYS_EVERY: Duration = Duration::from_secs(60);
 
-/// What a server is to be.
+/// The checked arguments and settings of a server.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) role: Role,
@@ -49,7 +49,7 @@ pub(crate) struct JobPlan {
     pub(crate) begins: Begins<NewServer>,
     /// Form in which gradients go to a standby.
     pub(crate) replicate: Replicate,
-    /// What it records and prints.
+    /// Its records and its results on stdout.
     pub(crate) output: Output,
     /// Period of the progress messages, if there are any.
     pub(crate) says_every: Option<Duration>,

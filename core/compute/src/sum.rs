@@ -101,7 +101,8 @@ impl ExactSum {
     fn add_similar(&mut self, products: &[f64; BLOCK]) -> bool {
         let (least, most) = range(products);
         if most == 0.0 {
-            return products.iter().all(|&product| product == 0.0); // `range` ignores NaN, so exclude it here
+            // `range` ignores NaN, so exclude it here.
+            return products.iter().all(|&product| product == 0.0);
         }
         let (lowest, highest) = (least.to_bits() >> 52, most.to_bits() >> 52);
         if highest == NOT_FINITE || highest > lowest + ALIKE {

@@ -117,7 +117,7 @@ pub struct Membership {
     /// The run starts with this many workers and pauses below it. If `None`, it starts with all
     /// workers and pauses only when none is left.
     pub min_workers: Option<u32>,
-    /// What happens when a worker is lost.
+    /// The consequence of a lost worker.
     pub on_loss: OnLoss,
     /// How long a silent worker counts as alive. All other time limits derive from it.
     pub lease: Duration,

@@ -106,7 +106,7 @@ pub enum Refusal {
     },
     /// The message is not expected in this state.
     Unexpected {
-        /// What was expected and what came, in words.
+        /// The expectation and the message that came, in words.
         what: String,
     },
     /// The peer sends far more messages than a worker needs to.
@@ -120,7 +120,7 @@ pub enum Refusal {
     },
     /// The bytes are not a frame.
     Frame {
-        /// What was wrong, in words.
+        /// The error, in words.
         what: String,
     },
     /// The worker has no data, and the server has none to send.

@@ -8,7 +8,7 @@ use pstrain_data::nsl_kdd::{FLAGS, NUMERIC, PROTOCOLS, Record, SERVICES, numeric
 
 /// Values that a cut may be made at, per feature and region.
 const CUTS: usize = 24;
-/// What a symbolic column weighs against a numeric feature's one standard deviation.
+/// Weight of a symbolic column, in standard deviations of a numeric feature.
 const SYMBOL: f64 = 1.5;
 const SYMBOLS: usize = PROTOCOLS.len() + SERVICES.len() + FLAGS.len();
 const WIDTH: usize = NUMERIC + SYMBOLS;

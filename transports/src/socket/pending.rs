@@ -73,7 +73,7 @@ pub(super) struct Pending {
 struct PendingConnection {
     /// Where it connects from.
     host: Origin,
-    /// What it counts as: its host, or the identity that it has proved.
+    /// Its origin in limits: its host, or the identity that it has proved.
     origin: Origin,
     is_proved: bool,
 }

@@ -110,10 +110,10 @@ impl FilterChain {
         if filters.is_none() && blocks.is_none() {
             return None;
         }
-        let carrier = Self::of(filters, seed, worker, layout)?;
+        let filter_chain = Self::of(filters, seed, worker, layout)?;
         let UpdateSpec { learning_rate, schedule, .. } = *update;
         let (lambda, rate) = (update.l1(), learning_rate);
-        Some(Self { lambda, blocks, learning_rate, schedule, rate, ..carrier })
+        Some(Self { lambda, blocks, learning_rate, schedule, rate, ..filter_chain })
     }
 
     /// As [`Self::new`], from the filters and the run's root stream alone.

@@ -49,7 +49,7 @@ fn filters(chain: &str, error_feedback: ErrorFeedback) -> Filters {
     Filters { chain, error_feedback, ..Filters::default() }
 }
 
-fn carrier(chain: &str, error_feedback: ErrorFeedback, values: usize) -> FilterChain {
+fn filter_chain(chain: &str, error_feedback: ErrorFeedback, values: usize) -> FilterChain {
     let filters = filters(chain, error_feedback);
     filters.validate().unwrap();
     FilterChain::of(&filters, Stream::new(3), WorkerId(0), &layout(values)).unwrap()

@@ -320,7 +320,8 @@ macro_rules! named {
                     $(Self::$variant $({ $($field),+ })? $(($list))? => {
                         const WORD: $crate::named::Word = $word;
                         let values = [$($($crate::named::Field::value($field)),+)?].into_iter();
-                        $(let values = values.chain($list.iter().map($crate::named::Field::value));)?
+                        $(let values =
+                            values.chain($list.iter().map($crate::named::Field::value));)?
                         (WORD, values.collect())
                     })+
                 }

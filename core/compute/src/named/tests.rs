@@ -23,7 +23,11 @@ named!(Toy: "toy", ',' {
     ),
     Bound { limit } = Word::new("bound", &[Number::real("N", Limits::WholeOrInf)], "a bound"),
     Many(sizes) =
-        Word::new("many", &[Number::real("SIZE", Limits::SHARE).with(Presence::Repeated)], "several"),
+        Word::new(
+            "many",
+            &[Number::real("SIZE", Limits::SHARE).with(Presence::Repeated)],
+            "several",
+        ),
     Pair { first, second, third } = Word::new(
         "pair",
         &[

@@ -10,7 +10,7 @@ impl Job {
     /// The filters of `worker`, for a model with this layout, before its first gradient; `None` if
     /// gradients are sent unfiltered.
     #[must_use]
-    pub fn carrier(&self, worker: WorkerId, layout: &Layout) -> Option<FilterChain> {
+    pub fn filter_chain(&self, worker: WorkerId, layout: &Layout) -> Option<FilterChain> {
         let filters = (&self.filters, self.blocks);
         FilterChain::new(filters, &self.update, Stream::new(self.seed), worker, layout)
     }

@@ -61,7 +61,7 @@ fn longest_pause(lease: Duration) -> Duration {
     lease / 4
 }
 
-/// What the owner must do for the connection.
+/// The next step of the owner for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,

@@ -3,8 +3,8 @@
 use super::*;
 
 fn once(chain: &str, gradient: &[f32]) -> Vec<f32> {
-    let mut carrier = carrier(chain, ErrorFeedback::Off, gradient.len());
-    carrier.filter(gradient.to_vec(), Sequence(1), task(0), None, &[]).gradient.to_vec()
+    let mut filter_chain = filter_chain(chain, ErrorFeedback::Off, gradient.len());
+    filter_chain.filter(gradient.to_vec(), Sequence(1), task(0), None, &[]).gradient.to_vec()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_gradient_that_is_not_finite_travels_as_it_is_and_changes_nothing() {
     for chain in CHAINS {
         let mut random = Stream::new(1).rng();
         let good = gradient(&mut random, 60);
-        let mut fed = carrier(chain, ErrorFeedback::Auto, 60);
+        let mut fed = filter_chain(chain, ErrorFeedback::Auto, 60);
         fed.filter(good.clone(), Sequence(1), task(0), None, &[]);
         let before = fed.residual().to_vec();
         let mut bad = good;
@@ -153,10 +153,11 @@ fn unbiased_filters_are_right_in_the_mean() {
     ] {
         let mut random = Stream::new(8).fork("mean", 0).rng();
         let given: Vec<f32> = (0..40).map(|_| (random.unit() * 2.0 - 1.0) as f32).collect();
-        let mut carrier = carrier(chain, ErrorFeedback::Off, given.len());
+        let mut filter_chain = filter_chain(chain, ErrorFeedback::Off, given.len());
         let mut sums = vec![(0.0_f64, 0.0_f64); given.len()];
         for draw in 0..DRAWS {
-            let sent = carrier.filter(given.clone(), Sequence(draw + 1), task(draw), None, &[]);
+            let sent =
+                filter_chain.filter(given.clone(), Sequence(draw + 1), task(draw), None, &[]);
             for (sum, &value) in sums.iter_mut().zip(sent.gradient.iter()) {
                 *sum = (sum.0 + f64::from(value), sum.1 + f64::from(value) * f64::from(value));
             }
@@ -176,10 +177,11 @@ fn unbiased_filters_are_right_in_the_mean() {
 fn the_coin_of_int8_falls_as_often_as_the_value_is_near() {
     let mut given = vec![0.25_f32; 256];
     given[0] = 127.0;
-    let mut carrier = carrier("int8", ErrorFeedback::Off, 256);
+    let mut filter_chain = filter_chain("int8", ErrorFeedback::Off, 256);
     let ones: f32 = (0..200)
         .map(|draw| {
-            let sent = carrier.filter(given.clone(), Sequence(draw + 1), task(draw), None, &[]);
+            let sent =
+                filter_chain.filter(given.clone(), Sequence(draw + 1), task(draw), None, &[]);
             sent.gradient[1..].iter().sum::<f32>()
         })
         .sum();
@@ -219,8 +221,8 @@ proptest! {
     fn what_is_drawn_depends_on_worker_and_task_alone(seed: u64, batch in 0..50_u64) {
         let given = gradient(&mut Stream::new(seed).rng(), 200);
         for chain in ["random-k:0.1", "random-skip:0.2,int8", "terngrad"] {
-            let mut early = carrier(chain, ErrorFeedback::Off, 200);
-            let mut late = carrier(chain, ErrorFeedback::Off, 200);
+            let mut early = filter_chain(chain, ErrorFeedback::Off, 200);
+            let mut late = filter_chain(chain, ErrorFeedback::Off, 200);
             for number in 0..3 {
                 late.filter(given.clone(), Sequence(number + 1), task(number + 100), None, &[]);
             }

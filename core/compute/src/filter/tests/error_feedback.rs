@@ -6,7 +6,7 @@ use super::*;
 struct World {
     chain: &'static str,
     feedback: ErrorFeedback,
-    carrier: FilterChain,
+    filter_chain: FilterChain,
     random: Random,
     values: usize,
     next: u64,
@@ -29,7 +29,7 @@ impl World {
         Self {
             chain,
             feedback,
-            carrier: carrier(chain, feedback, values),
+            filter_chain: filter_chain(chain, feedback, values),
             random: Stream::new(seed).rng(),
             values,
             next: 1,
@@ -45,8 +45,13 @@ impl World {
     fn push(&mut self) {
         let given = gradient(&mut self.random, self.values);
         let given: Vec<f32> = given.iter().map(|value| value.min(4.0)).collect();
-        let sent =
-            self.carrier.filter(given.clone(), Sequence(self.next), task(self.next), None, &[]);
+        let sent = self.filter_chain.filter(
+            given.clone(),
+            Sequence(self.next),
+            task(self.next),
+            None,
+            &[],
+        );
         let sent = sent.gradient.to_vec();
         let both = given.iter().chain(&sent);
         self.magnitude += both.map(|value| f64::from(value.abs())).sum::<f64>();
@@ -72,7 +77,7 @@ impl World {
 
     fn tell(&mut self) {
         if let Some(decided) = &self.decided {
-            self.carrier.decided(decided);
+            self.filter_chain.decided(decided);
         }
     }
 
@@ -83,10 +88,10 @@ impl World {
             self.decided = Some(Decided::after(self.decided, Sequence(sequence), lost));
         }
         self.tell();
-        for (lost, carried) in self.lost.iter_mut().zip(self.carrier.residual()) {
+        for (lost, carried) in self.lost.iter_mut().zip(self.filter_chain.residual()) {
             *lost += f64::from(*carried);
         }
-        self.carrier = carrier(self.chain, self.feedback, self.values);
+        self.filter_chain = filter_chain(self.chain, self.feedback, self.values);
         (self.next, self.decided) = (1, None);
     }
 
@@ -97,7 +102,7 @@ impl World {
             self.decide();
         }
         self.tell();
-        let residual = self.carrier.residual();
+        let residual = self.filter_chain.residual();
         for key in 0..self.values {
             let carried = residual.get(key).copied().map_or(0.0, f64::from);
             let off = self.applied[key] + carried + self.lost[key] - self.computed[key];
@@ -133,8 +138,8 @@ proptest! {
         drops in proptest::collection::vec(any::<bool>(), 1..20),
     ) {
         for chain in CHAINS {
-            let mut with = carrier(chain, ErrorFeedback::Auto, 60);
-            let mut without = carrier(chain, ErrorFeedback::Auto, 60);
+            let mut with = filter_chain(chain, ErrorFeedback::Auto, 60);
+            let mut without = filter_chain(chain, ErrorFeedback::Auto, 60);
             let mut decided = None;
             for (number, &dropped) in (1..).zip(&drops) {
                 let given = gradient(&mut Stream::new(seed).fork("given", number).rng(), 60);
@@ -162,7 +167,7 @@ proptest! {
                 2 => world.decide(),
                 _ => world.tell(),
             }
-            prop_assert!(world.carrier.residual().iter().all(|value| *value == 0.0));
+            prop_assert!(world.filter_chain.residual().iter().all(|value| *value == 0.0));
         }
     }
 }
@@ -183,52 +188,53 @@ fn all_of_a_long_window_is_heard_of_at_once() {
 
 #[test]
 fn a_dropped_gradient_that_is_not_finite_is_not_carried() {
-    let mut carrier = carrier("top-k:0.1666", ErrorFeedback::Auto, 60);
+    let mut filter_chain = filter_chain("top-k:0.1666", ErrorFeedback::Auto, 60);
     for number in 1..=3_u64 {
         let value = if number == 2 { f32::NAN } else { 1.0 };
-        carrier.filter(vec![value; 60], Sequence(number), task(number), None, &[]);
+        filter_chain.filter(vec![value; 60], Sequence(number), task(number), None, &[]);
     }
     let decided = Decided::after(None, Sequence(1), None);
-    carrier.decided(&Decided::after(Some(decided), Sequence(2), Some(DropReason::NotFinite)));
-    let residual = carrier.residual();
+    filter_chain.decided(&Decided::after(Some(decided), Sequence(2), Some(DropReason::NotFinite)));
+    let residual = filter_chain.residual();
     assert!(!residual.is_empty() && residual.iter().all(|value| value.is_finite()), "{residual:?}");
 }
 
 #[test]
 fn what_is_carried_is_bounded_and_gets_through() {
     // Ten of sixty values are sent per step: each gets its turn.
-    let mut carrier = carrier("top-k:0.1666", ErrorFeedback::Auto, 60);
+    let mut filter_chain = filter_chain("top-k:0.1666", ErrorFeedback::Auto, 60);
     let given: Vec<f32> = (0..60).map(|key| 1.0 + key as f32 / 60.0).collect();
     let mut sums = vec![0.0_f64; 60];
     for number in 1..=600 {
-        let sent = carrier.filter(given.clone(), Sequence(number), task(number), None, &[]);
-        carrier.decided(&Decided::after(None, Sequence(number), None));
+        let sent = filter_chain.filter(given.clone(), Sequence(number), task(number), None, &[]);
+        filter_chain.decided(&Decided::after(None, Sequence(number), None));
         sums.iter_mut().zip(sent.gradient.iter()).for_each(|(sum, sent)| *sum += f64::from(*sent));
     }
     for (sum, given) in sums.iter().zip(&given) {
         assert!((sum / 600.0 - f64::from(*given)).abs() < 0.05, "{sum} {given}");
     }
-    assert!(carrier.carried() < 200.0);
+    assert!(filter_chain.carried() < 200.0);
 }
 
 #[test]
 fn what_is_carried_over_a_change_of_the_rate_makes_the_step_it_would_have_made() {
     let schedule = Schedule::Step { every: 7, factor: 0.1 };
     for (chain, drops) in [("top-k:0.1", 0), ("one-bit", 0), ("top-k:0.1", 3), ("one-bit", 3)] {
-        let mut carrier = carrier(chain, ErrorFeedback::On, 60).at(0.5, schedule);
+        let mut filter_chain = filter_chain(chain, ErrorFeedback::On, 60).at(0.5, schedule);
         let mut random = Stream::new(4).rng();
         let (mut made, mut owed) = (vec![0.0_f64; 60], vec![0.0_f64; 60]);
         let mut decided = None;
         for number in 1..=40 {
-            carrier.turn_to(Version(number));
+            filter_chain.turn_to(Version(number));
             let rate = f64::from(schedule.rate(0.5, Version(number)));
             let given = gradient(&mut random, 60);
-            let sent = carrier.filter(given.clone(), Sequence(number), task(number), None, &[]);
+            let sent =
+                filter_chain.filter(given.clone(), Sequence(number), task(number), None, &[]);
             let dropped = (drops > 0 && number % drops == 0).then_some(DropReason::Stale);
             decided = Some(Decided::after(decided, Sequence(number), dropped));
             // The worker receives two verdicts at once.
             if number % 2 == 0 {
-                decided.iter().for_each(|decided| carrier.decided(decided));
+                decided.iter().for_each(|decided| filter_chain.decided(decided));
             }
             if dropped.is_none() {
                 let values = given.iter().zip(sent.gradient.iter());
@@ -238,8 +244,8 @@ fn what_is_carried_over_a_change_of_the_rate_makes_the_step_it_would_have_made()
                 }
             }
         }
-        let rate = f64::from(carrier.residual_rate());
-        for ((made, owed), carried) in made.iter().zip(&owed).zip(carrier.residual()) {
+        let rate = f64::from(filter_chain.residual_rate());
+        for ((made, owed), carried) in made.iter().zip(&owed).zip(filter_chain.residual()) {
             let off = made + rate * f64::from(*carried) - owed;
             assert!(off.abs() < 1e-4, "{chain}: off by {off} of {owed}");
         }

@@ -45,8 +45,8 @@ proptest! {
         ends.extend([0, values as u64]);
         ends.sort_unstable();
         for chain in CHAINS {
-            let mut carrier = carrier(chain, ErrorFeedback::Auto, values);
-            let sent = carrier.filter(given.clone(), Sequence(1), task(0), None, &[]);
+            let mut filter_chain = filter_chain(chain, ErrorFeedback::Auto, values);
+            let sent = filter_chain.filter(given.clone(), Sequence(1), task(0), None, &[]);
             for ends in ends.windows(2) {
                 let Ok(range) = KeyRange::new(ends[0], ends[1]) else { continue };
                 let whole = &sent.gradient[range.indices()];
@@ -77,7 +77,7 @@ proptest! {
         let given = gradient(&mut random, keys);
         let range = KeyRange::new(0, keys as u64).unwrap();
         for chain in CHAINS {
-            let sent = carrier(chain, ErrorFeedback::Auto, keys).filter(
+            let sent = filter_chain(chain, ErrorFeedback::Auto, keys).filter(
                 given.clone(),
                 Sequence(1),
                 task(0),
@@ -112,7 +112,7 @@ fn a_byte_too_many_or_too_few_is_malformed() {
     let given = gradient(&mut Stream::new(2).rng(), 100);
     let range = KeyRange::new(0, 100).unwrap();
     for chain in CHAINS {
-        let sent = carrier(chain, ErrorFeedback::Auto, 100).filter(
+        let sent = filter_chain(chain, ErrorFeedback::Auto, 100).filter(
             given.clone(),
             Sequence(1),
             task(0),

@@ -27,8 +27,8 @@ impl Server {
         // A scan of all waiting workers happens only if one of them may be able to start now, so
         // that the cost of a push does not grow with their number.
         let members = (self.rounds.cohort.joins(), self.rounds.cohort.len());
-        let of_dealer = self.rounds.assigner.as_ref().map_or(0, |assigner| assigner.gate());
-        let gate = Some((members, self.rounds.policy.gate(&self.rounds.cohort), of_dealer));
+        let of_assigner = self.rounds.assigner.as_ref().map_or(0, |assigner| assigner.gate());
+        let gate = Some((members, self.rounds.policy.gate(&self.rounds.cohort), of_assigner));
         if gate == self.rounds.gate {
             self.rounds.newly_waiting.sort_unstable();
             self.rounds.newly_waiting.dedup();

@@ -16,25 +16,27 @@ impl Worker {
     /// Starts the filters of a new incarnation. The residual of the previous one is lost, like the
     /// pushes without an answer.
     pub(super) fn begin_filtering(&mut self, member: &Member, model: &Model, out: &mut Outbox) {
-        let carried = self.carrier.as_ref().map_or(0.0, FilterChain::carried);
+        let carried = self.filter_chain.as_ref().map_or(0.0, FilterChain::carried);
         if carried > 0.0 {
             out.push(Effect::Report(Event::Forgot { carried }));
         }
-        self.carrier = member.job.carrier(member.worker, model.layout());
+        self.filter_chain = member.job.filter_chain(member.worker, model.layout());
     }
 
     /// Filters a gradient into a push, not encoded yet: each server's part is encoded separately.
     pub(super) fn filtered(
-        carrier: &mut Option<FilterChain>,
+        filter_chain: &mut Option<FilterChain>,
         grant: Grant,
         header: PushHeader,
         (gradient, block): (Vec<f32>, Option<Range<usize>>),
         parameters: &[f32],
     ) -> Push {
-        let gradient = match carrier {
-            Some(carrier) => {
-                carrier.turn_to(grant.version);
-                carrier.filter(gradient, grant.sequence, grant.task, block, parameters).gradient
+        let gradient = match filter_chain {
+            Some(filter_chain) => {
+                filter_chain.turn_to(grant.version);
+                filter_chain
+                    .filter(gradient, grant.sequence, grant.task, block, parameters)
+                    .gradient
             }
             None => Arc::new(gradient),
         };
@@ -43,8 +45,8 @@ impl Worker {
 
     /// Records decisions about pushes; returns true if they are news.
     pub(super) fn on_decided(&mut self, decided: Decided) -> bool {
-        if let Some(carrier) = &mut self.carrier {
-            carrier.decided(&decided);
+        if let Some(filter_chain) = &mut self.filter_chain {
+            filter_chain.decided(&decided);
         }
         self.work.decided(decided.sequence)
     }

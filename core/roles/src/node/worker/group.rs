@@ -409,8 +409,8 @@ impl Worker {
     pub(super) fn send_push(&mut self, now: Time, push: Push, out: &mut Outbox) {
         self.repeat_keys(out);
         let encoded = |keys: KeyRange| {
-            let carrier = self.carrier.as_ref()?;
-            carrier.encode(push.header.sequence, keys).map(Arc::new)
+            let filter_chain = self.filter_chain.as_ref()?;
+            filter_chain.encode(push.header.sequence, keys).map(Arc::new)
         };
         let Some(own) = self.servers.own else {
             let encoded = encoded(push.header.keys);

@@ -163,7 +163,7 @@ pub struct Worker {
     /// Servers that do not know the worker's working set yet, if it has one.
     unknown: Unknown,
     /// Filters of the gradients, with their residual.
-    carrier: Option<FilterChain>,
+    filter_chain: Option<FilterChain>,
     /// The parameters that the current gradient is computed on.
     base: Option<Arc<Vec<f32>>>,
     draining: bool,
@@ -223,7 +223,7 @@ impl Worker {
             work: Work::default(),
             unreached: None,
             unknown: Unknown::new(),
-            carrier: None,
+            filter_chain: None,
             base: None,
             draining: false,
             drain_by: Time::ZERO,

@@ -130,7 +130,7 @@ impl Worker {
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
         let base = self.base.take().unwrap_or_default();
         let gradient = (computed.gradient, self.block_of(grant.task));
-        let push = Self::filtered(&mut self.carrier, grant, header, gradient, &base);
+        let push = Self::filtered(&mut self.filter_chain, grant, header, gradient, &base);
         out.extend(self.servers.recycle(base).map(Effect::Recycle));
         self.work.send(push.clone());
         if self.server().is_some() && self.unknown.is_empty() {
