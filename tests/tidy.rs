@@ -68,12 +68,11 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "data",
         &[
-            &["decompress", "experiments", "split", "standardise"],
-            &["nsl_kdd", "sparse"],
-            &["partition", "recipe", "synthetic"],
-            &["error"],
-            &["source"],
-            &["evaluation", "info"],
+            &["decompress", "experiments", "info", "partition", "split", "standardise"],
+            &["error", "nsl_kdd", "sparse"],
+            &["synthetic"],
+            &["dataset"],
+            &["evaluation", "formats"],
             &["spec"],
             &["outline"],
             &["prepared"],

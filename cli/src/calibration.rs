@@ -121,7 +121,7 @@ fn products(effort: Effort) -> anyhow::Result<Times> {
 
 fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
     let source = source_of(&format!("synthetic:{}", effort.rows)).map_err(anyhow::Error::msg)?;
-    let data = Prepared::load(&source, &Settings::default())?;
+    let data = Prepared::load(&*source, &Settings::default())?;
     let spec = ModelSpec::Mlp { hidden: vec![21], activation: Activation::Relu };
     let model = Model::new(&spec, data.train.shape())?;
     let seed = Stream::new(SEED);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::Examples;
 use pstrain_compute::id::PartId;
-use pstrain_data::{DataError, Outline, Prepared, Settings, Source};
+use pstrain_data::{DataError, Dataset, Outline, Prepared, Settings};
 use pstrain_policy::job::DataFrom;
 
 /// Data of a server. Training rows take far more memory than all else, so they are kept only if
@@ -27,7 +27,7 @@ impl ServerData {
     /// # Errors
     /// [`DataError`] if the source cannot be read or does not match `settings`.
     pub(crate) fn load(
-        source: &Source,
+        source: &dyn Dataset,
         settings: &Settings,
         from: DataFrom,
     ) -> Result<Self, DataError> {

@@ -12,7 +12,7 @@ use pstrain_compute::model::{Model, ModelSpec};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
-use pstrain_data::{Encoded, Prepared, Settings, Source};
+use pstrain_data::{Dataset, Encoded, Prepared, Settings};
 use pstrain_policy::job::Job;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Event, Prepare, Server};
@@ -38,11 +38,11 @@ impl DataCache {
     /// Prepares data for the settings; reads the source on first use.
     pub(crate) fn prepare(
         &self,
-        source: &Source,
+        source: &dyn Dataset,
         settings: &Settings,
     ) -> Result<Prepared, pstrain_data::DataError> {
-        let Settings { recipe, hashing, evaluation_data, .. } = settings;
-        let key = format!("{source:?} {recipe:?} {hashing} {evaluation_data:?}");
+        let Settings { features, evaluation_data, .. } = settings;
+        let key = format!("{source:?} {features:?} {evaluation_data:?}");
         let mut read = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let encoded = match read.get(&key) {
             Some(encoded) => Arc::clone(encoded),

@@ -6,21 +6,23 @@ use std::io;
 use pstrain_compute::examples::ShapeError;
 use pstrain_compute::id::PartId;
 
-use crate::nsl_kdd::ReadError;
 use crate::partition::PartitionError;
-use crate::sparse::LibsvmError;
-use crate::synthetic::ProfileError;
 
 /// Why data could not be loaded, split, encoded or written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DataError {
-    /// A file is missing, damaged or in another format.
-    Read(ReadError),
-    /// A file of sparse rows is missing, damaged or in another format.
-    Libsvm(LibsvmError),
-    /// The profile of the synthetic data is malformed.
-    Profile(ProfileError),
+    /// A file is missing, damaged or in another format. The error is the format's own.
+    Format(Box<dyn std::error::Error + Send + Sync>),
+    /// The rows are of another kind than the job's.
+    Kind {
+        /// The source of the rows.
+        source: String,
+        /// The kind of its rows.
+        kind: &'static str,
+        /// The kind of the job's rows.
+        wanted: String,
+    },
     /// The rows cannot be partitioned as requested.
     Partition(PartitionError),
     /// A setting is outside its range.
@@ -46,7 +48,7 @@ pub enum DataError {
         /// The source of the rows.
         source: String,
         /// The problem.
-        problem: &'static str,
+        problem: String,
     },
     /// The job does not have the partition.
     Part {
@@ -63,7 +65,7 @@ pub enum DataError {
     /// A value is so far from its column's mean that it exceeds `f32` after standardisation.
     Range {
         /// The column.
-        column: &'static str,
+        column: String,
     },
     /// A file changed while it was read.
     Changed {
@@ -76,12 +78,22 @@ pub enum DataError {
     Write(io::Error),
 }
 
+impl DataError {
+    /// An error of a data format.
+    pub fn format(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Format(error.into())
+    }
+}
+
 impl fmt::Display for DataError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) => error.fmt(f),
-            Self::Libsvm(error) => error.fmt(f),
-            Self::Profile(error) => error.fmt(f),
+            Self::Format(error) => error.fmt(f),
+            Self::Kind { source, kind, wanted } => write!(
+                f,
+                "{source}: its rows are {kind}, those of the job are {wanted}; give a copy of the \
+                 job's data"
+            ),
             Self::Partition(error) => error.fmt(f),
             Self::Shape(error) => error.fmt(f),
             Self::Setting { name, value, allowed } => {
@@ -120,29 +132,10 @@ impl std::error::Error for DataError {
         match self {
             // The text of the inner error is already the text of this error, so only its source is
             // returned.
-            Self::Read(error) => error.source(),
-            Self::Libsvm(error) => error.source(),
+            Self::Format(error) => error.source(),
             Self::Write(error) => Some(error),
             _ => None,
         }
-    }
-}
-
-impl From<ReadError> for DataError {
-    fn from(error: ReadError) -> Self {
-        Self::Read(error)
-    }
-}
-
-impl From<LibsvmError> for DataError {
-    fn from(error: LibsvmError) -> Self {
-        Self::Libsvm(error)
-    }
-}
-
-impl From<ProfileError> for DataError {
-    fn from(error: ProfileError) -> Self {
-        Self::Profile(error)
     }
 }
 

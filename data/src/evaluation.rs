@@ -5,15 +5,15 @@ use std::fmt;
 use pstrain_compute::examples::{Examples, ShapeError};
 use serde::Serialize;
 
+use crate::dataset::{Dataset, Origin, Schema};
 use crate::error::DataError;
-use crate::source::Source;
 
 /// Number and origin of the evaluation rows, without a path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvaluationRows {
     /// Number of rows.
     pub rows: u64,
-    /// Their source, as [`Source::describe`](crate::Source::describe) names it.
+    /// Their source, as [`Dataset::describe`] names it.
     pub source: String,
     /// The fraction of the source's rows that is held out, from 0 to 1; `None` if all its rows are
     /// evaluated on.
@@ -21,53 +21,46 @@ pub struct EvaluationRows {
 }
 
 impl EvaluationRows {
-    /// Describes `examples`, which are all rows of `source`.
+    /// Describes `examples`, which are all rows of the source called `name`.
     #[must_use]
-    pub fn all(examples: &Examples, source: &Source) -> Self {
-        Self { rows: examples.len() as u64, source: source.describe(), share: None }
+    pub fn all(examples: &Examples, name: String) -> Self {
+        Self { rows: examples.len() as u64, source: name, share: None }
     }
 
     /// Returns the evaluation examples with their description: all rows of `given` if there are
-    /// any, otherwise the rows that were held out of `source`, a `share` of its rows.
+    /// any, otherwise the rows that were held out of `origin`, a `share` of its rows.
     pub(crate) fn of(
-        (source, held_out, share): (&Source, Examples, f64),
-        given: Option<(&Source, Examples)>,
+        (origin, held_out, share): (&Origin, Examples, f64),
+        given: Option<(String, Examples)>,
     ) -> (Examples, Self) {
         if let Some((given, all)) = given {
             let rows = Self::all(&all, given);
             return (all, rows);
         }
-        let rows = Self { share: Some(share), ..Self::all(&held_out, source) };
+        let rows = Self { share: Some(share), ..Self::all(&held_out, origin.name.clone()) };
         (held_out, rows)
     }
 }
 
-/// Checks that the rows of `given` are of the same kind as the training rows.
-pub(crate) fn check_kind(given: &Source, sparse: bool) -> Result<(), DataError> {
-    let problem = match (given.is_sparse(), sparse) {
-        (true, false) => "its rows are sparse, the training rows are NSL-KDD records",
-        (false, true) => "its rows are NSL-KDD records, the training rows are sparse",
-        _ => return Ok(()),
-    };
-    Err(unfit(given, problem))
-}
-
-/// Checks that `given` has rows. Names it in the error if its rows do not fit the model.
-pub(crate) fn check_rows(
-    given: &Source,
-    read: Result<Examples, DataError>,
+/// Reads evaluation rows by `read`. Names them in the error if they are of another kind than the
+/// training rows, do not fit the model, or are none.
+pub(crate) fn checked(
+    given: &dyn Dataset,
+    schema: &Schema,
+    read: impl FnOnce() -> Result<Examples, DataError>,
 ) -> Result<Examples, DataError> {
-    match read {
-        Ok(examples) if examples.is_empty() => Err(unfit(given, "it has no rows")),
+    let unfit = |problem| Err(DataError::Evaluation { source: given.describe(), problem });
+    if given.kind() != schema.kind {
+        let (its, wanted) = (given.kind(), &schema.kind);
+        return unfit(format!("its rows are {its}, the training rows are {wanted}"));
+    }
+    match read() {
+        Ok(examples) if examples.is_empty() => unfit("it has no rows".into()),
         Err(DataError::Shape(ShapeError::Entries { .. })) => {
-            Err(unfit(given, "a row has a feature past the last column of the training rows"))
+            unfit("a row has a feature past the last column of the training rows".into())
         }
         other => other,
     }
-}
-
-fn unfit(given: &Source, problem: &'static str) -> DataError {
-    DataError::Evaluation { source: given.describe(), problem }
 }
 
 impl fmt::Display for EvaluationRows {

@@ -1,16 +1,8 @@
 //! Facts about a data set, for `pstrain data info`.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
-
-use crate::error::DataError;
-use crate::nsl_kdd::{Attack, CLASSES, Columns, NUMERIC, Record, category_groups, numeric_name};
-use crate::recipe::RecipeName;
-use crate::source::Source;
-use crate::sparse::{self, Hashing, SparseSpec};
-use pstrain_compute::examples::Row;
+use pstrain_compute::examples::{Examples, Row, Shape};
 use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
+use serde::Serialize;
 
 /// Facts about all rows of a source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,9 +11,10 @@ pub struct Info {
     pub source: String,
     /// The number of rows.
     pub rows: u64,
-    /// All five classes, in label order.
+    /// All classes, in label order.
     pub classes: Vec<Occurrence>,
-    /// The attacks that occur, and normal traffic, in the order of the data set's list.
+    /// Of NSL-KDD records: the attacks that occur, and normal traffic, in the order of the list of
+    /// attacks.
     pub attacks: Vec<Occurrence>,
     /// The symbolic columns, each with the values that occur.
     pub categories: Vec<Category>,
@@ -30,8 +23,8 @@ pub struct Info {
     /// Facts about the features, if the rows are sparse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
-    /// Identifies the contents: all rows under recipe `nsl-kdd-122`, not standardised, or all
-    /// sparse rows.
+    /// Identifies the contents: all rows with all their features, not standardised. Of NSL-KDD
+    /// records these are the features of recipe `nsl-kdd-122`.
     pub fingerprint: Fingerprint,
 }
 
@@ -79,112 +72,85 @@ pub struct Column {
     pub max: f32,
 }
 
-/// Reads every row of `source` and collects the facts.
-///
-/// # Errors
-/// [`DataError`] if the source cannot be read.
-pub fn info(source: &Source) -> Result<Info, DataError> {
-    if let Some(sparse) = source.sparse_spec(Hashing::None)? {
-        return sparse_info(source, sparse);
+impl Occurrence {
+    pub(crate) fn new(name: &str, count: u64, rows: u64) -> Self {
+        Self { name: name.to_owned(), count, share: count as f64 / rows.max(1) as f64 }
     }
-    let mut tally = Tally::default();
-    let recipe = RecipeName::NslKdd122;
-    let mut fingerprinter = Fingerprinter::new(recipe.shape());
-    let mut dense = [0.0; NUMERIC];
-    source.visit(Columns::ALL, |record| {
-        tally.add(record);
-        let hot = recipe.encode(record, &mut dense);
-        let label = record.attack.class().into();
-        fingerprinter.add(Row { dense: &dense, hot: &hot, columns: &[], values: &[], label });
-        Ok(())
-    })?;
-    Ok(tally.finish(source.describe(), fingerprinter.finish()))
+
+    /// The classes with their rows.
+    fn of_classes(classes: &[String], counts: &[u64], rows: u64) -> Vec<Self> {
+        let class = |(name, &count): (&String, &u64)| Self::new(name, count, rows);
+        classes.iter().zip(counts).map(class).collect()
+    }
 }
 
-/// Collects the facts about sparse rows.
-fn sparse_info(source: &Source, sparse: SparseSpec) -> Result<Info, DataError> {
-    let all = source.encode_sparse(sparse)?;
-    let rows = all.len() as u64;
-    let entries: usize = (0..all.len()).map(|row| all.row(row).columns.len()).sum();
-    let class = |(&name, &count): (&&str, &u64)| Occurrence {
-        name: name.to_owned(),
-        count,
-        share: count as f64 / rows.max(1) as f64,
-    };
-    Ok(Info {
-        source: source.describe(),
-        rows,
-        classes: sparse::CLASSES.iter().zip(&all.class_counts()).map(class).collect(),
-        attacks: Vec::new(),
-        categories: Vec::new(),
-        columns: Vec::new(),
-        features: Some(Features {
-            columns: sparse.columns,
-            touched: all.touched().len() as u64,
-            entries: entries as u64,
-        }),
-        fingerprint: Fingerprint::of(&all),
-    })
+impl Info {
+    /// The facts about sparse rows.
+    pub(crate) fn of_sparse(
+        source: String,
+        all: &Examples,
+        classes: &[String],
+        features: Features,
+    ) -> Self {
+        let rows = all.len() as u64;
+        Self {
+            source,
+            rows,
+            classes: Occurrence::of_classes(classes, &all.class_counts(), rows),
+            attacks: Vec::new(),
+            categories: Vec::new(),
+            columns: Vec::new(),
+            features: Some(features),
+            fingerprint: Fingerprint::of(all),
+        }
+    }
 }
 
-#[derive(Default)]
-struct Tally {
-    rows: u64,
-    attacks: BTreeMap<Attack, u64>,
-    categories: [BTreeMap<u8, u64>; 3],
-    /// Minimum, sum and maximum of each feature.
-    numbers: Vec<(f32, f64, f32)>,
+/// Collects facts about encoded rows.
+pub(crate) struct Tally {
+    fingerprinter: Fingerprinter,
+    /// Minimum, sum and maximum of each dense column.
+    columns: Vec<(f32, f64, f32)>,
 }
 
 impl Tally {
-    fn add(&mut self, record: &Record) {
-        self.rows += 1;
-        *self.attacks.entry(record.attack).or_default() += 1;
-        let values = [record.protocol, record.service, record.flag];
-        for (counts, value) in self.categories.iter_mut().zip(values) {
-            *counts.entry(value).or_default() += 1;
-        }
-        self.numbers.resize(NUMERIC, (f32::INFINITY, 0.0, f32::NEG_INFINITY));
-        for ((least, sum, most), &value) in self.numbers.iter_mut().zip(&record.numbers) {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let none = (f32::INFINITY, 0.0, f32::NEG_INFINITY);
+        let columns = vec![none; shape.dense as usize];
+        Self { fingerprinter: Fingerprinter::new(shape), columns }
+    }
+
+    pub(crate) fn add(&mut self, row: Row<'_>) {
+        for ((least, sum, most), &value) in self.columns.iter_mut().zip(row.dense) {
             *least = least.min(value);
             *sum += f64::from(value);
             *most = most.max(value);
         }
+        self.fingerprinter.add(row);
     }
 
-    fn finish(self, source: String, fingerprint: Fingerprint) -> Info {
-        let occurrence = |name: &str, count: u64| Occurrence {
-            name: name.to_owned(),
-            count,
-            share: count as f64 / self.rows.max(1) as f64,
-        };
-        let class = |(class, name): (usize, &&str)| {
-            occurrence(name, fingerprint.class_counts.get(class).copied().unwrap_or(0))
-        };
-        let category = |((name, values), counts): ((&str, &[&str]), &BTreeMap<u8, u64>)| Category {
-            name: name.to_owned(),
-            values: counts
-                .iter()
-                .map(|(&value, &count)| occurrence(values[usize::from(value)], count))
-                .collect(),
-        };
-        let column = |(numeric, &(min, sum, max)): (usize, &(f32, f64, f32))| Column {
-            name: numeric_name(numeric).to_owned(),
+    /// Returns the facts; `name` names a dense column.
+    pub(crate) fn finish(
+        self,
+        source: String,
+        classes: &[String],
+        name: impl Fn(usize) -> String,
+    ) -> Info {
+        let fingerprint = self.fingerprinter.finish();
+        let rows = fingerprint.rows;
+        let column = |(column, &(min, sum, max)): (usize, &(f32, f64, f32))| Column {
+            name: name(column),
             min,
-            mean: sum / self.rows as f64,
+            mean: sum / rows as f64,
             max,
         };
         Info {
             source,
-            rows: self.rows,
-            classes: CLASSES.iter().enumerate().map(class).collect(),
-            attacks: self
-                .attacks
-                .iter()
-                .map(|(attack, &count)| occurrence(attack.name(), count))
-                .collect(),
-            categories: category_groups().into_iter().zip(&self.categories).map(category).collect(),
-            columns: self.numbers.iter().enumerate().map(column).collect(),
+            rows,
+            classes: Occurrence::of_classes(classes, &fingerprint.class_counts, rows),
+            attacks: Vec::new(),
+            categories: Vec::new(),
+            columns: self.columns.iter().enumerate().map(column).collect(),
             features: None,
             fingerprint,
         }

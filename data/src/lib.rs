@@ -1,9 +1,8 @@
 //! Training data: files, synthetic generators, recipes and partitions.
 //!
-//! The path of a record: a [`Source`] (an NSL-KDD file or the generator) yields records; a
-//! [`RecipeName`] selects the features that a model sees; [`mod@split`] holds out the evaluation
-//! rows; [`Standardisation`] is fitted to the training rows; a [`PartitionSpec`] assigns every
-//! training row to one worker.
+//! The path of a row: a [`Dataset`] (a file or a generator) yields rows, encoded by its [`Schema`];
+//! [`mod@split`] holds out the evaluation rows; [`Standardisation`] is fitted to the training rows;
+//! a [`PartitionSpec`] assigns every training row to one worker.
 //!
 //! [`Prepared::load`] follows this path on the server. Its result, a [`DataSpec`], travels to the
 //! workers as JSON, and [`DataSpec::prepare_parts`] makes a worker's partition from the worker's
@@ -12,9 +11,9 @@
 //!
 //! ```
 //! use pstrain_compute::id::PartId;
-//! use pstrain_data::{DataSpec, Prepared, Settings, Source};
+//! use pstrain_data::{DataSpec, Prepared, Settings, SyntheticNslKdd};
 //!
-//! let source = Source::Synthetic { rows: 1000, seed: 7 };
+//! let source = SyntheticNslKdd { rows: 1000, seed: 7 };
 //! let server = Prepared::load(&source, &Settings::default())?;
 //! let json = serde_json::to_string(&server.spec)?;
 //!
@@ -25,38 +24,38 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Sparse rows ([`mod@sparse`]) need no recipe: a model sees their features directly, or hashed.
+//! To add a data format, see [`mod@formats`].
 //!
 //! This crate does not depend on networks, nodes or the command line. The data sets themselves are
 //! not part of it; [`nsl_kdd`] says what to cite.
 
+mod dataset;
 mod decompress;
 mod error;
 mod evaluation;
 mod experiments;
+pub mod formats;
 pub mod info;
 pub mod nsl_kdd;
 mod outline;
 pub mod partition;
 mod prepared;
-mod recipe;
-mod source;
 pub mod sparse;
 mod spec;
 pub mod split;
 mod standardise;
 pub mod synthetic;
 
+pub use dataset::{Dataset, Features, Schema, Visit};
 pub use error::DataError;
 pub use evaluation::EvaluationRows;
 pub use experiments::{Shipped, experiments};
-pub use info::{Info, info};
-pub use nsl_kdd::CLASSES;
+pub use formats::{Format, Libsvm, NslKdd, SyntheticNslKdd, SyntheticSparse, open, write_csv};
+pub use info::Info;
+pub use nsl_kdd::{CLASSES, RecipeName, UnknownRecipe};
 pub use outline::Outline;
 pub use partition::{PartitionSpec, Skew};
 pub use prepared::{Encoded, Prepared};
-pub use recipe::{RecipeName, UnknownRecipe};
-pub use source::{Source, write_csv};
 pub use sparse::{Hashing, SparseSpec};
-pub use spec::{DataSpec, Settings, SyntheticSpec};
+pub use spec::{DataSpec, Settings};
 pub use standardise::{Standard, Standardisation};

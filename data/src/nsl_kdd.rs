@@ -10,12 +10,14 @@
 
 mod error;
 mod reader;
+mod recipe;
 mod record;
 mod schema;
 mod writer;
 
 pub use error::{Problem, ReadError};
 pub use reader::{read, read_file};
+pub use recipe::{RecipeName, UnknownRecipe};
 pub use record::{Columns, Record};
 pub use schema::{
     Attack, CLASSES, COLUMN_NAMES, FLAGS, NUMERIC, PROTOCOLS, SERVICES, category_groups,

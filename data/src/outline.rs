@@ -5,9 +5,9 @@ use std::sync::Arc;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 
+use crate::dataset::{Dataset, Origin};
 use crate::error::DataError;
 use crate::evaluation::EvaluationRows;
-use crate::source::Source;
 use crate::spec::{DataSpec, Settings, add};
 use crate::standardise::{Standard, Standardisation};
 
@@ -34,19 +34,17 @@ impl Outline {
     /// # Errors
     /// [`DataError`] if the source cannot be read or changes meanwhile, a setting is out of range,
     /// or the partition leaves a worker without rows.
-    pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
+    pub fn read(source: &dyn Dataset, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
-        let given = settings.evaluation_data.as_ref();
-        let stamps = || (source.stamp(), given.map(Source::stamp));
+        let given = settings.evaluation_data.as_deref();
+        let stamps = || (source.stamp(), given.map(|given| given.stamp()));
         let before = stamps();
-        let sparse = source.sparse_spec(settings.hashing)?;
-        let columns = match sparse {
-            Some(_) => 0,
-            None => settings.recipe.numerics().len(),
-        };
+        let origin = Origin::of(source);
+        let schema = source.schema(&settings.features)?;
+        let columns = schema.shape.dense as usize;
         // Leaves the columns unchanged until the statistics are fitted.
         let unchanged = Standardisation(vec![Standard { mean: 0.0, scale: 1.0 }; columns]);
-        let mut spec = DataSpec { sparse, ..DataSpec::of(source, settings, unchanged) };
+        let mut spec = DataSpec::of(origin.clone(), schema, settings, unchanged);
         let assignment = spec.assignment(source)?;
         if columns > 0 {
             spec.standardisation = Standardisation::fit(columns, |take| {
@@ -71,10 +69,10 @@ impl Outline {
             None => add(&mut held_out, row),
         })?;
         let given = match given {
-            Some(given) => Some((given, spec.encode_all(given)?)),
+            Some(given) => Some((given.describe(), spec.encode_all(given)?)),
             None => None,
         };
-        let held_out = (source, held_out, settings.evaluation_share);
+        let held_out = (&origin, held_out, settings.evaluation_share);
         let (evaluation, evaluation_rows) = EvaluationRows::of(held_out, given);
         if stamps() != before {
             return Err(DataError::Changed { source: source.describe() });

@@ -6,17 +6,16 @@ use std::sync::Arc;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::id::PartId;
 
+use pstrain_compute::fingerprint::Fingerprint;
+
+use crate::dataset::{Dataset, Origin, Schema};
 use crate::error::DataError;
-use crate::evaluation::{EvaluationRows, check_kind, check_rows};
+use crate::evaluation::{EvaluationRows, checked};
 use crate::outline::Outline;
 use crate::partition::Skew;
-use crate::recipe::RecipeName;
-use crate::source::Source;
-use crate::sparse::SparseSpec;
-use crate::spec::{DataSpec, Settings, out_of_range};
+use crate::spec::{DataSpec, Settings, add};
 use crate::split::Split;
 use crate::standardise::Standardisation;
-use pstrain_compute::fingerprint::Fingerprint;
 
 /// A data set that is ready for training.
 #[derive(Clone, Debug)]
@@ -37,12 +36,13 @@ pub struct Prepared {
 /// All encoded rows of a source. Runs of an experiment that differ in other settings share them.
 #[derive(Clone, Debug)]
 pub struct Encoded {
-    source: Source,
-    recipe: RecipeName,
-    sparse: Option<SparseSpec>,
+    origin: Origin,
+    schema: Schema,
+    /// The names of the dense columns.
+    columns: Vec<String>,
     all: Examples,
-    /// Separate evaluation rows, with their source.
-    evaluation: Option<(Source, Examples)>,
+    /// Separate evaluation rows, with the name of their source.
+    evaluation: Option<(String, Examples)>,
 }
 
 impl Encoded {
@@ -51,36 +51,29 @@ impl Encoded {
     ///
     /// # Errors
     /// [`DataError`] if the source cannot be read.
-    pub fn read(source: &Source, settings: &Settings) -> Result<Self, DataError> {
-        let recipe = settings.recipe;
-        let sparse = source.sparse_spec(settings.hashing)?;
-        let rows = |source: &Source| match sparse {
-            Some(sparse) => source.encode_sparse(sparse),
-            None => records(source, recipe),
-        };
-        let all = rows(source)?;
-        let given = |given: &Source| {
-            check_kind(given, sparse.is_some())?;
-            Ok::<_, DataError>((given.clone(), check_rows(given, rows(given))?))
+    pub fn read(source: &dyn Dataset, settings: &Settings) -> Result<Self, DataError> {
+        let schema = source.schema(&settings.features)?;
+        let all = encoded(source, &schema)?;
+        let given = |given: &Arc<dyn Dataset>| {
+            let rows = checked(&**given, &schema, || encoded(&**given, &schema))?;
+            Ok::<_, DataError>((given.describe(), rows))
         };
         let evaluation = settings.evaluation_data.as_ref().map(given).transpose()?;
-        Ok(Self { source: source.clone(), recipe, sparse, all, evaluation })
+        let columns = (0..schema.shape.dense as usize).map(|column| source.column(&schema, column));
+        let columns = columns.collect();
+        Ok(Self { origin: Origin::of(source), schema, columns, all, evaluation })
     }
 }
 
-/// All records of a source, encoded by a recipe and not yet standardised.
-fn records(source: &Source, recipe: RecipeName) -> Result<Examples, DataError> {
-    let mut all = Examples::new(recipe.shape());
-    if let Source::Synthetic { rows, .. } = source {
+/// All rows of a source, encoded and not yet standardised.
+fn encoded(source: &dyn Dataset, schema: &Schema) -> Result<Examples, DataError> {
+    let mut all = Examples::new(schema.shape);
+    if let Some(rows) = source.rows() {
         // Reserves for at most 2^20 rows: a number of rows that exceeds the memory then fails while
         // rows are added, not in one huge allocation.
-        all.reserve(Settings::check_rows(source, *rows)?.min(1 << 20) as usize);
+        all.reserve(Settings::check_rows(&Origin::of(source), rows)?.min(1 << 20) as usize);
     }
-    let mut dense = vec![0.0; recipe.numerics().len()];
-    source.visit(recipe.columns(), |record| {
-        let hot = recipe.encode(record, &mut dense);
-        Ok(all.push(&dense, &hot, record.attack.class().into())?)
-    })?;
+    source.visit(schema, &mut |row| add(&mut all, row))?;
     Ok(all)
 }
 
@@ -90,13 +83,13 @@ impl Prepared {
     /// # Errors
     /// [`DataError`] if the source cannot be read, a setting is out of range, or the partition
     /// leaves a worker without rows.
-    pub fn load(source: &Source, settings: &Settings) -> Result<Self, DataError> {
+    pub fn load(source: &dyn Dataset, settings: &Settings) -> Result<Self, DataError> {
         settings.check()?;
         Self::made_of(Encoded::read(source, settings)?, settings)
     }
 
-    /// Splits, standardises and partitions rows that were already read. Recipe, columns and
-    /// evaluation data are those of `encoded`; `settings` do not change them.
+    /// Splits, standardises and partitions rows that were already read. Features and evaluation
+    /// data are those of `encoded`; `settings` do not change them.
     ///
     /// # Errors
     /// [`DataError`] if a setting is out of range, or the partition leaves a worker without rows.
@@ -108,23 +101,22 @@ impl Prepared {
     /// Prepares `encoded` in place: the training rows are what remains after the evaluation rows
     /// are extracted, because small servers have no memory for a second copy.
     fn made_of(encoded: Encoded, settings: &Settings) -> Result<Self, DataError> {
-        let Encoded { source, recipe, sparse, all: mut train, evaluation: given } = encoded;
-        let (given, rows) = given.unzip();
-        let Split { evaluation, .. } = settings.split(&source, train.len())?;
-        let held_out = (&source, train.extract(&evaluation), settings.evaluation_share);
-        let (mut evaluation, evaluation_rows) =
-            EvaluationRows::of(held_out, given.as_ref().zip(rows));
-        let columns = train.shape().dense as usize;
-        let standardisation = Standardisation::fit(columns, |take| {
+        let Encoded { origin, schema, columns, all: mut train, evaluation: given } = encoded;
+        let Split { evaluation, .. } = settings.split(&origin, train.len())?;
+        let held_out = (&origin, train.extract(&evaluation), settings.evaluation_share);
+        let (mut evaluation, evaluation_rows) = EvaluationRows::of(held_out, given);
+        let standardisation = Standardisation::fit(columns.len(), |take| {
             (0..train.len()).for_each(|row| take(train.row(row).dense));
             Ok::<_, DataError>(())
         })?;
         for row in train.dense_mut().chain(evaluation.dense_mut()) {
-            standardisation.apply(row).map_err(|column| out_of_range(recipe, column))?;
+            let out_of_range = |column: usize| DataError::Range { column: columns[column].clone() };
+            standardisation.apply(row).map_err(out_of_range)?;
         }
-        let owners = settings.owners(&train.labels().collect::<Vec<_>>())?;
+        let labels: Vec<u16> = train.labels().collect();
+        let owners = settings.owners(&labels, schema.shape.classes)?;
         let fingerprint = Fingerprint::of(&train);
-        let spec = DataSpec { recipe, sparse, ..DataSpec::of(&source, settings, standardisation) };
+        let spec = DataSpec::of(origin, schema, settings, standardisation);
         let evaluation = Arc::new(evaluation);
         Ok(Self { spec, train, evaluation, evaluation_rows, fingerprint, owners })
     }

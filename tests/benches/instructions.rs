@@ -15,7 +15,7 @@ use std::time::Duration;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use pstrain_compute::model::{Activation, ModelSpec};
-use pstrain_data::{Prepared, Settings, Source};
+use pstrain_data::{Prepared, Settings, SyntheticNslKdd};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::mode::Mode;
 use pstrain_tests::{Driven, Stepping, Toy, VirtualRun};
@@ -37,7 +37,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 
 /// A worker of the reference task after a few steps.
 fn worker(batch: u32) -> Stepping {
-    let source = Source::Synthetic { rows: 4_000, seed: 1 };
+    let source = SyntheticNslKdd { rows: 4_000, seed: 1 };
     let data = Prepared::load(&source, &Settings::default()).unwrap();
     let spec = ModelSpec::Mlp { hidden: vec![21], activation: Activation::Relu };
     let mut worker = Stepping::new(&data, &spec, batch);

@@ -14,7 +14,7 @@ use pstrain_compute::model::ModelSpec;
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
-use pstrain_data::{Encoded, Prepared, RecipeName, Settings, Source};
+use pstrain_data::{Encoded, Prepared, RecipeName, Settings, SyntheticNslKdd};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{Budget, Job, JobData, Membership, Redundancy, WorkSpec};
 use pstrain_policy::mode::{Mode, Switch, SwitchAt};
@@ -104,7 +104,7 @@ fn prepared(rows: u64, seed: u64, workers: u32) -> Prepared {
     static READ: Mutex<BTreeMap<u64, Arc<Encoded>>> = Mutex::new(BTreeMap::new());
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     let encoded = read.entry(rows).or_insert_with(|| {
-        let source = Source::Synthetic { rows, seed: DATA_SEED };
+        let source = SyntheticNslKdd { rows, seed: DATA_SEED };
         Arc::new(Encoded::read(&source, &Settings::default()).unwrap())
     });
     let encoded = Arc::clone(encoded);

@@ -3,14 +3,14 @@
 //! [`pstrain_tests::real_data`] says where the files are searched.
 
 use pstrain_compute::id::PartId;
-use pstrain_data::{Prepared, Settings, Source, info};
+use pstrain_data::{Dataset, NslKdd, Prepared, Settings};
 use pstrain_tests::real_data;
 
 #[test]
 #[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
 fn the_original_training_file_has_the_published_counts() {
     let folder = real_data("nsl-kdd");
-    let facts = info(&Source::File(folder)).unwrap();
+    let facts = NslKdd { path: folder }.info().unwrap();
     assert_eq!(facts.rows, 125_973);
     let counts: Vec<u64> = facts.classes.iter().map(|class| class.count).collect();
     assert_eq!(counts, [67_343, 45_927, 11_656, 995, 52]);
@@ -31,12 +31,12 @@ fn the_original_training_file_has_the_published_counts() {
 #[cfg_attr(not(nsl_kdd), ignore = "needs NSL-KDD: set PSTRAIN_DATA")]
 fn the_original_test_files_have_the_published_class_counts() {
     let folder = real_data("nsl-kdd");
-    let server = Prepared::load(&Source::File(folder.clone()), &Settings::default()).unwrap();
+    let server = Prepared::load(&NslKdd { path: folder.clone() }, &Settings::default()).unwrap();
     for (name, counts) in [
         ("KDDTest+.txt.xz", [9711, 7458, 2421, 2754, 200]),
         ("KDDTest-21.txt.xz", [2152, 4342, 2402, 2754, 200]),
     ] {
-        let all = server.spec.encode_all(&Source::File(folder.join(name))).unwrap();
+        let all = server.spec.encode_all(&NslKdd { path: folder.join(name) }).unwrap();
         assert_eq!(all.class_counts(), counts, "{name}");
     }
 }
@@ -46,7 +46,7 @@ fn the_original_test_files_have_the_published_class_counts() {
 fn the_papers_split_has_the_precomputed_skew() {
     let folder = real_data("nsl-kdd");
     let wish = Settings { partition: "paper-non-iid".parse().unwrap(), ..Settings::default() };
-    let source = Source::File(folder);
+    let source = NslKdd { path: folder };
     let server = Prepared::load(&source, &wish).unwrap();
     assert_eq!((server.train.len(), server.evaluation.len()), (94_480, 31_493));
     let skew = server.skew();

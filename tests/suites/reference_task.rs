@@ -18,7 +18,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_data::synthetic::DEFAULT_ROWS;
-use pstrain_data::{PartitionSpec, Prepared, Settings, Source};
+use pstrain_data::{Dataset, NslKdd, PartitionSpec, Prepared, Settings, SyntheticNslKdd};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
@@ -72,7 +72,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
 }
 
 /// Trains over the in-memory transport; returns the accuracy on the held-out rows in per cent.
-fn accuracy(source: &Source, partition: PartitionSpec, aggregation: Aggregation) -> f64 {
+fn accuracy(source: &dyn Dataset, partition: PartitionSpec, aggregation: Aggregation) -> f64 {
     let settings = Settings { partition, ..Settings::default() };
     let data = Arc::new(Prepared::load(source, &settings).unwrap());
     let job = job(&data, aggregation);
@@ -180,8 +180,8 @@ fn work(worker: WorkerId, mut transport: Liar, data: Arc<Prepared>) -> EndReason
 }
 
 /// Returns the real data set.
-fn real() -> Source {
-    Source::File(real_data("nsl-kdd"))
+fn real() -> NslKdd {
+    NslKdd { path: real_data("nsl-kdd") }
 }
 
 /// Accuracy on the real data set with IID partitions; trained once for all tests.
@@ -196,7 +196,7 @@ fn the_real_data_set_is_learned() {
 
 #[test]
 fn the_shipped_synthetic_data_are_about_as_hard_as_the_real_data() {
-    let source = Source::Synthetic { rows: DEFAULT_ROWS, seed: 1 };
+    let source = SyntheticNslKdd { rows: DEFAULT_ROWS, seed: 1 };
     let synthetic = accuracy(&source, PartitionSpec::Iid, Aggregation::Mean);
     // Without the real data set, its known accuracy stands in.
     let real = if cfg!(nsl_kdd) { *IID } else { 96.7 };
@@ -205,7 +205,7 @@ fn the_shipped_synthetic_data_are_about_as_hard_as_the_real_data() {
 
 #[test]
 fn robust_aggregations_learn_despite_a_byzantine_worker() {
-    let source = Source::Synthetic { rows: DEFAULT_ROWS, seed: 1 };
+    let source = SyntheticNslKdd { rows: DEFAULT_ROWS, seed: 1 };
     let settings = Settings { workers: 5, ..Settings::default() };
     let data = Arc::new(Prepared::load(&source, &settings).unwrap());
     let accuracy = |aggregation, clip: Option<f32>, liar| {

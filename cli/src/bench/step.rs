@@ -8,7 +8,7 @@ use pstrain_compute::model::{Activation, Model, ModelSpec};
 use pstrain_compute::optim::{UpdateSpec, Updater};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
-use pstrain_data::{Prepared, Settings, Source};
+use pstrain_data::{Prepared, Settings, SyntheticNslKdd};
 use pstrain_policy::trainer::Trainer;
 use pstrain_transports::WallClock;
 
@@ -19,7 +19,7 @@ const SEED: u64 = 1;
 
 pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<Figure>> {
     let rows = pstrain_data::synthetic::DEFAULT_ROWS;
-    let data = Prepared::load(&Source::Synthetic { rows, seed: SEED }, &Settings::default())?;
+    let data = Prepared::load(&SyntheticNslKdd { rows, seed: SEED }, &Settings::default())?;
     let mut cases = Vec::new();
     for batch in [32, 128, 1024] {
         cases.push(Case::new(&data, vec![21], batch)?);

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::id::WorkerId;
 use pstrain_data::info::Occurrence;
 use pstrain_data::write_csv;
-use pstrain_data::{Info, Prepared, Skew, info};
+use pstrain_data::{Info, Prepared, Skew};
 
 use crate::args::{DataArgs, DataCommand};
 use crate::exit::Ending;
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
         DataCommand::Synth { rows, seed, out, overwrite } => synth(*rows, *seed, out, *overwrite)?,
         DataCommand::Split { job, json } => {
             if let Some(layers) = gather(job)? {
-                let prepared = Prepared::load(&layers.source()?, &layers.data_settings()?)?;
+                let prepared = Prepared::load(&*layers.source()?, &layers.data_settings()?)?;
                 let skew = prepared.skew();
                 let text =
                     if *json { serde_json::to_string(&skew)? } else { show_skew(&prepared, &skew) };
@@ -38,7 +38,7 @@ fn describe(source: &str, json: bool) -> anyhow::Result<()> {
     let source =
         if source == "nsl-kdd" && !Path::new(source).exists() { "synthetic" } else { source };
     let source = source_of(source).map_err(|why| anyhow::anyhow!("{source}: {why}"))?;
-    let info = info(&source)?;
+    let info = source.info()?;
     messages::result(&if json { serde_json::to_string(&info)? } else { show_info(&info) })
 }
 
@@ -117,7 +117,7 @@ fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
         least => format!(", drawn so that each worker has {least} rows or more"),
     };
     let mut header = vec!["worker", "rows", "share"];
-    header.extend(prepared.spec.classes());
+    header.extend(prepared.spec.classes().iter().map(String::as_str));
     header.extend(["L1", "Hellinger", "JS (bits)"]);
     format!(
         "{all} training rows, {} for evaluation, partition {}{least}\n\n{}\n\nmean L1 {:.4}, max \

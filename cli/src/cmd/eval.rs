@@ -32,9 +32,9 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
     }
     let source =
         source_of(&args.data).map_err(|why| anyhow::anyhow!("--data {}: {why}", args.data))?;
-    let examples = spec.encode_all(&source)?;
+    let examples = spec.encode_all(&*source)?;
     let evaluation = evaluate(&model, &params, &examples, &mut Workspace::default());
-    let rows = EvaluationRows::all(&examples, &source);
+    let rows = EvaluationRows::all(&examples, source.describe());
     let result = Result {
         params_sha256: sha256(&params),
         examples: evaluation.examples,

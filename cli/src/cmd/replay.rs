@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::evaluation::evaluate;
 use pstrain_compute::id::Version;
 use pstrain_compute::model::{Model, ModelSpec, Workspace};
-use pstrain_data::{Prepared, Settings, Source};
+use pstrain_data::{Dataset, Prepared, Settings};
 use pstrain_roles::node::Server;
 use serde::Serialize;
 
@@ -210,11 +210,11 @@ fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
         evaluation_source_of(text).map_err(|why| wrong("--evaluation-data", text, why))
     });
     let (elsewhere, other_rows) = (elsewhere.transpose()?, other_rows.transpose()?);
-    let load = |source: &Source, settings: &Settings| {
+    let load = |source: &dyn Dataset, settings: &Settings| {
         let evaluation_data =
             other_rows.clone().unwrap_or_else(|| settings.evaluation_data.clone());
         let settings = Settings { evaluation_data, ..settings.clone() };
-        let mut data = Prepared::load(elsewhere.as_ref().unwrap_or(source), &settings)?;
+        let mut data = Prepared::load(elsewhere.as_deref().unwrap_or(source), &settings)?;
         // The job names its data as the run did, wherever they are now.
         data.spec.rename(source, header.source.clone());
         Ok(data)

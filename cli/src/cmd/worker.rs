@@ -1,10 +1,12 @@
 //! `pstrain worker`: computes gradients for a server.
 
+use std::sync::Arc;
+
 use anyhow::bail;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::rng::Stream;
-use pstrain_data::{DataSpec, Source};
+use pstrain_data::{DataSpec, Dataset};
 use pstrain_policy::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
 use pstrain_roles::node::{Event, NodeError, Prepare, Worker, WorkerConfig};
 use pstrain_transports::{
@@ -31,7 +33,7 @@ struct Plan {
     server: Address,
     security: SecurityArgs,
     /// Its own copy of the data, if it has one.
-    source: Option<Source>,
+    source: Option<Arc<dyn Dataset>>,
     config: WorkerConfig,
     rank: Option<Rank>,
     quiet: bool,
@@ -53,11 +55,7 @@ impl Plan {
                 Some(source_of(text).map_err(|why| anyhow::anyhow!("--data {text}: {why}"))?)
             }
         };
-        let files = match &source {
-            Some(Source::File(path)) => std::slice::from_ref(path),
-            Some(Source::Libsvm(files)) => files,
-            _ => &[],
-        };
+        let files = source.as_ref().map_or_else(Vec::new, |source| source.files());
         if let Some(path) = files.iter().find(|path| !path.exists()) {
             bail!("--data {}: there is no such file or folder", path.display());
         }
@@ -91,7 +89,7 @@ impl Plan {
             node = node.one_of(size);
         }
         let source = self.source.clone();
-        let load = move |order: &Prepare| load(order, source.as_ref());
+        let load = move |order: &Prepare| load(order, source.as_deref());
         let mut services = WorkerServices::new(load, teller(self.quiet, user_message));
         let mailbox = Mailbox::new(&transport);
         signals::drain_on_signal(mailbox.handle())?;
@@ -151,11 +149,14 @@ fn default_name() -> String {
 }
 
 /// Loads the worker's parts from its own copy of the data.
-fn load(order: &Prepare, source: Option<&Source>) -> Result<(Vec<Examples>, Fingerprint), String> {
+fn load(
+    order: &Prepare,
+    source: Option<&dyn Dataset>,
+) -> Result<(Vec<Examples>, Fingerprint), String> {
     let spec: DataSpec = serde_json::from_str(&order.job.data.recipe)
         .map_err(|error| format!("the job's recipe does not read: {error}"))?;
-    let synthetic = spec.synthetic_source();
-    let Some(source) = source.or(synthetic.as_ref()) else {
+    let generated = spec.generated().map_err(|error| error.to_string())?;
+    let Some(source) = source.or(generated.as_deref()) else {
         let sent = match order.job.data.from {
             DataFrom::Own => "",
             DataFrom::Worker | DataFrom::Server => ", or have it sent with --data server",

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use pstrain_data::{DataError, Outline, Settings, Source};
+use pstrain_data::{DataError, Dataset, Outline, Settings};
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Server;
 
@@ -32,7 +32,7 @@ impl<'a> DryRuns<'a> {
         if mode == Mode::RealTime {
             layers.real_time()?;
         }
-        let load = |source: &Source, settings: &Settings| self.outline(source, settings);
+        let load = |source: &dyn Dataset, settings: &Settings| self.outline(source, settings);
         let mut job: Job = layers.resolve_as(load, Outline::clone)?.job;
         if mode == Mode::VirtualTime {
             fitted(&mut job, &layers.scenario()?)?;
@@ -43,7 +43,7 @@ impl<'a> DryRuns<'a> {
     }
 
     /// The outline of the data that these settings describe.
-    fn outline(&self, source: &Source, settings: &Settings) -> Result<Outline, DataError> {
+    fn outline(&self, source: &dyn Dataset, settings: &Settings) -> Result<Outline, DataError> {
         let key = format!("{source:?} {settings:?}");
         if let Some(outline) = self.outlines.borrow().get(&key) {
             return Ok(outline.clone());

@@ -10,7 +10,7 @@ use super::grid::Cell;
 use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
 use super::store::Mode;
-use pstrain_data::{DataError, Settings, Source};
+use pstrain_data::{DataError, Dataset, Settings};
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Event;
 use pstrain_transports::simulation::Origin;
@@ -66,7 +66,7 @@ pub(crate) struct VirtualTime {
 impl VirtualTime {
     /// The job of a run. Data that were read before are taken from the cache.
     pub(crate) fn job(&self, run: &Run<'_>) -> anyhow::Result<Job> {
-        let load = |source: &Source, settings: &Settings| self.data.prepare(source, settings);
+        let load = |source: &dyn Dataset, settings: &Settings| self.data.prepare(source, settings);
         Ok(run.layers()?.resolve_with(load)?.job)
     }
 

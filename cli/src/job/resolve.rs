@@ -1,15 +1,16 @@
 //! Turns settings into a job with its data.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::optim::{Functions, UpdateSpec};
 use pstrain_data::partition::PartitionError;
-use pstrain_data::sparse::{DEFAULT_COLUMNS, DEFAULT_ROWS as DEFAULT_SPARSE_ROWS};
-use pstrain_data::synthetic::DEFAULT_ROWS;
-use pstrain_data::{DataError, Outline, PartitionSpec, Prepared, Settings, Source};
+use pstrain_data::{
+    DataError, Dataset, Features, Outline, PartitionSpec, Prepared, Settings, formats,
+};
 use pstrain_policy::job::{
     ALL_EXAMPLES, Budget, DataFrom, Job, JobData, Membership, WorkError, WorkSpec,
 };
@@ -40,62 +41,17 @@ pub(crate) struct Resolved<D = Prepared> {
     pub(crate) data: D,
 }
 
-/// Source of the data called `text`: `synthetic`, `synthetic:ROWS`, or a path.
-pub(crate) fn source_of(text: &str) -> Result<Source, String> {
-    let rows = match text.split_once(':') {
-        Some(("libsvm", files)) if files.split(',').any(str::is_empty) => {
-            return Err("a path is empty; write libsvm:PATH[,PATH...]".into());
-        }
-        Some(("libsvm", files)) => {
-            return Ok(Source::Libsvm(files.split(',').map(PathBuf::from).collect()));
-        }
-        Some(("sparse", size)) => return sparse(size),
-        _ if text == "sparse" => return sparse(""),
-        Some(("synthetic", rows)) => {
-            rows.parse().map_err(|_| format!("{rows:?} is no number of rows"))?
-        }
-        _ if text == "synthetic" => DEFAULT_ROWS,
-        _ if text.is_empty() => return Err("name a file or a folder, or say synthetic".into()),
-        _ if text.eq_ignore_ascii_case("nsl-kdd") && !Path::new(text).exists() => {
-            return Err("there is no such file or folder here, and the data set is not shipped: \
-                give the path to your copy (KDDTrain+.txt), or say synthetic, which is drawn from \
-                        its profile"
-                .into());
-        }
-        _ => return Ok(Source::File(PathBuf::from(text))),
-    };
-    Ok(Source::Synthetic { rows, seed: SYNTHETIC_SEED })
+/// The data called `text`: a format with its arguments, or a path.
+pub(crate) fn source_of(text: &str) -> Result<Arc<dyn Dataset>, String> {
+    formats::open(text, SYNTHETIC_SEED)
 }
 
-/// Synthetic sparse rows: `ROWS[,COLUMNS]`.
-fn sparse(size: &str) -> Result<Source, String> {
-    let mut numbers = size.split(',').map(str::trim);
-    let number = |text: Option<&str>, default| match text {
-        None | Some("") => Ok(default),
-        Some(text) => text.parse::<u64>().map_err(|_| format!("{text:?} is no such number")),
-    };
-    let rows = number(numbers.next(), DEFAULT_SPARSE_ROWS)?;
-    let columns = number(numbers.next(), DEFAULT_COLUMNS.into())?;
-    let columns =
-        u32::try_from(columns).ok().filter(|&columns| columns > 0 && numbers.next().is_none());
-    let columns = columns.ok_or("write sparse[:ROWS[,COLUMNS]], with 1 column or more")?;
-    Ok(Source::SyntheticSparse { rows, columns, seed: SYNTHETIC_SEED })
-}
-
-/// Source of the evaluation data called `text`; `None` if `text` is `none`.
-pub(crate) fn evaluation_source_of(text: &str) -> Result<Option<Source>, String> {
-    if text == "none" {
-        return Ok(None);
+/// The evaluation data called `text`; `None` if `text` is `none`.
+pub(crate) fn evaluation_source_of(text: &str) -> Result<Option<Arc<dyn Dataset>>, String> {
+    match text {
+        "none" => Ok(None),
+        _ => formats::open(text, SYNTHETIC_EVALUATION_SEED).map(Some),
     }
-    Ok(Some(match source_of(text)? {
-        Source::Synthetic { rows, .. } => {
-            Source::Synthetic { rows, seed: SYNTHETIC_EVALUATION_SEED }
-        }
-        Source::SyntheticSparse { rows, columns, .. } => {
-            Source::SyntheticSparse { rows, columns, seed: SYNTHETIC_EVALUATION_SEED }
-        }
-        file => file,
-    }))
 }
 
 /// The value `text` of setting `key` with absolute paths, so that it means the same in every
@@ -107,17 +63,7 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
         let path = path.to_str().with_context(|| format!("{key}: use a path in plain UTF-8"))?;
         Ok(path.to_owned())
     };
-    match source_of(text) {
-        Ok(Source::File(path)) if !is_word(key, text) => absolute(&path),
-        Ok(Source::Libsvm(files)) => {
-            let files: Vec<String> =
-                files.iter().map(|path| absolute(path)).collect::<anyhow::Result<_>>()?;
-            // The comma in the folder's name would separate two files.
-            let is_ambiguous = files.iter().any(|file| file.contains(','));
-            Ok(if is_ambiguous { text.to_owned() } else { format!("libsvm:{}", files.join(",")) })
-        }
-        _ => Ok(text.to_owned()),
-    }
+    if is_word(key, text) { Ok(text.to_owned()) } else { formats::with_paths(text, absolute) }
 }
 
 /// True if `text` is a keyword of the setting `key` instead of a path.
@@ -136,7 +82,7 @@ impl Layers {
     }
 
     /// Source of the data. `server` says which node sends the data, not where they come from.
-    pub(crate) fn source(&self) -> anyhow::Result<Source> {
+    pub(crate) fn source(&self) -> anyhow::Result<Arc<dyn Dataset>> {
         self.parse("data", |text| source_of(if text == "server" { "synthetic" } else { text }))
     }
 
@@ -172,8 +118,12 @@ impl Layers {
         let evaluation_data = self.parse("evaluation-data", evaluation_source_of)?;
         let share = self.parse("evaluation-share", |text| values::optional(text, "auto"))?;
         let usual = if evaluation_data.is_some() { 0.0 } else { EVALUATION_SHARE };
-        Ok(Settings {
+        let features = Features {
             recipe: self.get("recipe")?,
+            hashing: self.parse("hash-features", str::parse)?,
+        };
+        Ok(Settings {
+            features,
             evaluation_share: share.unwrap_or(usual),
             evaluation_data,
             split_seed: self
@@ -182,7 +132,6 @@ impl Layers {
             partition,
             workers: work.parts(self.workers()?),
             minimum_rows: self.least_rows()?,
-            hashing: self.parse("hash-features", str::parse)?,
         })
     }
 
@@ -254,14 +203,15 @@ impl Layers {
     /// Reads the parts of the data that a server needs, and puts the job together.
     pub(crate) fn resolve_served(&self) -> anyhow::Result<Resolved<ServerData>> {
         let from = self.data_from()?;
-        let load = |source: &Source, settings: &Settings| ServerData::load(source, settings, from);
+        let load =
+            |source: &dyn Dataset, settings: &Settings| ServerData::load(source, settings, from);
         self.resolve_as(load, |data| data.outline.clone())
     }
 
     /// Prepares the data with `load`, and puts the job together.
     pub(crate) fn resolve_with(
         &self,
-        load: impl FnOnce(&Source, &Settings) -> Result<Prepared, DataError>,
+        load: impl FnOnce(&dyn Dataset, &Settings) -> Result<Prepared, DataError>,
     ) -> anyhow::Result<Resolved> {
         self.resolve_as(load, Prepared::outline)
     }
@@ -269,7 +219,7 @@ impl Layers {
     /// Prepares the data with `load`, and puts the job together from their `outline`.
     pub(crate) fn resolve_as<D>(
         &self,
-        load: impl FnOnce(&Source, &Settings) -> Result<D, DataError>,
+        load: impl FnOnce(&dyn Dataset, &Settings) -> Result<D, DataError>,
         outline: impl FnOnce(&D) -> Outline,
     ) -> anyhow::Result<Resolved<D>> {
         // Reading data takes long: all settings are read first, so that a typing error is reported
@@ -307,7 +257,7 @@ impl Layers {
         let (from, source) = (self.data_from()?, self.source()?);
         let scenario = self.scenario()?;
         scenario.check(workers)?;
-        let data = load(&source, &settings).map_err(|error| match (work, error) {
+        let data = load(&*source, &settings).map_err(|error| match (work, error) {
             (
                 WorkSpec::Shards { count },
                 DataError::Partition(PartitionError::Workers { rows, .. }),
@@ -368,14 +318,15 @@ mod tests {
 
     #[test]
     fn rows_to_evaluate_on_are_none_of_those_that_are_trained_on() {
-        assert_eq!(evaluation_source_of("none"), Ok(None));
+        assert!(evaluation_source_of("none").unwrap().is_none());
         for synthetic in ["synthetic:9", "sparse:9,3"] {
             let other = evaluation_source_of(synthetic).unwrap().unwrap();
-            assert_ne!(other, source_of(synthetic).unwrap(), "{synthetic}");
-            assert_eq!(other.is_sparse(), synthetic.starts_with("sparse"));
+            let train = source_of(synthetic).unwrap();
+            assert_ne!(other.words(), train.words(), "{synthetic}");
+            assert_eq!(other.kind(), train.kind());
         }
-        let file = Source::File("test.txt".into());
-        assert_eq!(evaluation_source_of("test.txt"), Ok(Some(file)));
+        let file = evaluation_source_of("test.txt").unwrap().unwrap();
+        assert_eq!(file.files(), [Path::new("test.txt")]);
     }
 
     #[test]

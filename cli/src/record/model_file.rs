@@ -37,13 +37,13 @@ impl ModelFile {
     /// Describes the model of a job with the report of its run.
     pub(crate) fn new(
         job: &Job,
-        classes: &[&str],
+        classes: &[String],
         report: &impl Serialize,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             model: job.model.clone(),
             shape: job.data.shape,
-            classes: classes.iter().map(|&class| class.to_owned()).collect(),
+            classes: classes.to_vec(),
             recipe: job.data.recipe.clone(),
             training: serde_json::from_value(serde_json::to_value(report)?)?,
         })

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::{BatchId, Clock, ServerId, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
-use pstrain_data::{DataSpec, PartitionSpec, RecipeName, Standardisation, SyntheticSpec};
+use pstrain_data::{DataSpec, Dataset, Features, PartitionSpec, Standardisation, SyntheticNslKdd};
 use pstrain_policy::job::DataFrom;
 use pstrain_wire::{
     Held, LinkFigures, MemberState, MemberStatus, Phase, Recent, RefusedStatus, ServerStatus,
@@ -60,18 +60,17 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
 
 /// The recipe of synthetic rows or of a file.
 fn recipe(is_synthetic: bool) -> String {
-    let synthetic = SyntheticSpec { rows: 4000, seed: 1, columns: None };
+    let synthetic = SyntheticNslKdd { rows: 4000, seed: 1 };
     let spec = DataSpec {
-        recipe: RecipeName::default(),
+        schema: synthetic.schema(&Features::default()).unwrap(),
         source: "rows.csv".into(),
-        synthetic: is_synthetic.then_some(synthetic),
+        generated: is_synthetic.then(|| synthetic.words().unwrap()),
         evaluation_share: 0.25,
         split_seed: 1,
         partition: PartitionSpec::default(),
         workers: 3,
         minimum_rows: 1,
         standardisation: Standardisation(Vec::new()),
-        sparse: None,
     };
     serde_json::to_string(&spec).unwrap()
 }

@@ -52,7 +52,7 @@ impl Way {
             _ => (String::new(), "a --tls folder for each".to_owned()),
         };
         let spec: Option<DataSpec> = serde_json::from_str(&status.recipe).ok();
-        let files = spec.filter(|spec| spec.synthetic.is_none()).map(|spec| spec.source);
+        let files = spec.filter(|spec| spec.generated.is_none()).map(|spec| spec.source);
         let mut besides = Vec::new();
         if self.has_certificates {
             besides.push(whose);

@@ -6,16 +6,13 @@ use pstrain_compute::rng::{Random, Stream};
 use super::dirichlet;
 use super::error::PartitionError;
 use super::spec::PartitionSpec;
-use crate::nsl_kdd::CLASSES;
 
 /// Maximum number of draws for a Dirichlet partition.
 const TRIES: u32 = 1000;
-/// Normal, the class that both sides of the paper's split share.
+/// The class that both sides of the paper's split share: Normal, in NSL-KDD.
 const SHARED_CLASS: u16 = 0;
-/// The side of each class in the paper's split. The entry of Normal is not used.
-const SIDES: [usize; CLASSES.len()] = [0, 0, 1, 0, 1];
 
-/// Returns the worker of each training row, given the rows' classes.
+/// Returns the worker of each training row, given the rows' labels, which are below `classes`.
 ///
 /// The same arguments give the same result on every machine. If a Dirichlet draw leaves a worker
 /// with fewer than [`PartitionSpec::least_rows`], it is repeated. Every worker gets at least one
@@ -25,7 +22,7 @@ const SIDES: [usize; CLASSES.len()] = [0, 0, 1, 0, 1];
 /// [`PartitionError`] if a parameter is out of range, or a worker would have no rows.
 pub fn assign(
     spec: &PartitionSpec,
-    labels: &[u16],
+    (labels, classes): (&[u16], u32),
     workers: u32,
     minimum: u32,
     stream: Stream,
@@ -37,10 +34,10 @@ pub fn assign(
     let owners = match spec {
         PartitionSpec::Iid => iid(labels.len(), workers, stream),
         PartitionSpec::PaperNonIid => paper(labels, workers, stream),
-        PartitionSpec::ByClass => by_class(labels, workers, stream),
+        PartitionSpec::ByClass => by_class((labels, classes), workers, stream),
         PartitionSpec::Dirichlet { alpha } => {
             let least = spec.least_rows(minimum, labels.len(), workers);
-            by_dirichlet(labels, workers, *alpha, least, stream)?
+            by_dirichlet((labels, classes), workers, *alpha, least, stream)?
         }
         PartitionSpec::Mix { q } => mix(labels, workers, *q, stream),
         PartitionSpec::Sizes(weights) if weights.len() == workers as usize => {
@@ -82,7 +79,8 @@ fn paper(labels: &[u16], workers: u32, stream: Stream) -> Vec<u32> {
     let other_half = shared.split_off(shared.len().div_ceil(2));
     for (side, half) in [shared, other_half].into_iter().enumerate() {
         let mut rows = rows_of(labels, |class| {
-            class != SHARED_CLASS && SIDES.get(usize::from(class)).is_none_or(|&its| its == side)
+            // In NSL-KDD the first side has DoS (1) and R2L (3), the second Probe (2) and U2R (4).
+            class != SHARED_CLASS && usize::from(class - 1) % 2 == side
         });
         rows.extend(half);
         let members: Vec<u32> = (side as u32..workers).step_by(2).collect();
@@ -91,9 +89,8 @@ fn paper(labels: &[u16], workers: u32, stream: Stream) -> Vec<u32> {
     owners
 }
 
-fn by_class(labels: &[u16], workers: u32, stream: Stream) -> Vec<u32> {
+fn by_class((labels, classes): (&[u16], u32), workers: u32, stream: Stream) -> Vec<u32> {
     let mut owners = vec![0; labels.len()];
-    let classes = CLASSES.len() as u32;
     for class in 0..classes {
         let members: Vec<u32> = if workers <= classes {
             vec![class % workers]
@@ -107,7 +104,7 @@ fn by_class(labels: &[u16], workers: u32, stream: Stream) -> Vec<u32> {
 }
 
 fn by_dirichlet(
-    labels: &[u16],
+    (labels, classes): (&[u16], u32),
     workers: u32,
     alpha: f64,
     minimum: u32,
@@ -115,7 +112,7 @@ fn by_dirichlet(
 ) -> Result<Vec<u32>, PartitionError> {
     let mut rng = stream.fork("dirichlet", 0).rng();
     let mut classes: Vec<Vec<u32>> =
-        (0..CLASSES.len() as u16).map(|class| rows_of(labels, |its| its == class)).collect();
+        (0..classes).map(|class| rows_of(labels, |its| u32::from(its) == class)).collect();
     for rows in &mut classes {
         rng.shuffle(rows);
     }

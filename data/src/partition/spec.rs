@@ -14,9 +14,10 @@ pub enum PartitionSpec {
     /// `iid`: random parts of equal size.
     #[default]
     Iid,
-    /// `paper-non-iid`: two sides, one with DoS, R2L and half of Normal, the other with U2R, Probe
-    /// and the other half. Workers 0, 2, 4, ... share the first side evenly, workers 1, 3, 5, ...
-    /// the second; a single worker has all rows.
+    /// `paper-non-iid`: two sides, one with the odd classes and half of class 0, the other with the
+    /// even classes and the other half. Workers 0, 2, 4, ... share the first side evenly, workers
+    /// 1, 3, 5, ... the second; a single worker has all rows. In NSL-KDD the first side has DoS,
+    /// R2L and half of Normal, the second U2R, Probe and the other half.
     PaperNonIid,
     /// `by-class`: classes are assigned to the workers in turn; with more workers than classes,
     /// several workers share a class evenly.
@@ -43,7 +44,7 @@ const SMALLEST_ALPHA: f64 = 0.0001;
 named!(PartitionSpec: "partition", ',' {
     Iid = Word::new("iid", &[], "random parts of equal size"),
     PaperNonIid = Word::new("paper-non-iid", &[],
-        "workers 0, 2, ... share DoS, R2L and half of Normal, workers 1, 3, ... the rest"),
+        "workers 0, 2, ... share the odd classes and half of class 0, workers 1, 3, ... the rest"),
     ByClass = Word::new("by-class", &[], "classes in turn to the workers"),
     Dirichlet { alpha } = Word::new("dirichlet",
         &[Number::real("ALPHA", Limits::Real(SMALLEST_ALPHA, f64::INFINITY))],

@@ -45,12 +45,12 @@ proptest! {
     ) {
         let labels = labels(rows);
         let stream = Stream::new(seed);
-        match assign(&spec, &labels, workers, 1, stream) {
+        match assign(&spec, (&labels, 5), workers, 1, stream) {
             Ok(owners) => {
                 prop_assert_eq!(owners.len(), rows);
                 prop_assert!(owners.iter().all(|&owner| owner < workers));
                 prop_assert!(sizes(&owners, workers).iter().all(|&size| size > 0));
-                prop_assert_eq!(assign(&spec, &labels, workers, 1, stream), Ok(owners));
+                prop_assert_eq!(assign(&spec, (&labels, 5), workers, 1, stream), Ok(owners));
             }
             // Too few rows for every worker are an error, not an empty partition.
             Err(error) => prop_assert!(
@@ -62,7 +62,7 @@ proptest! {
 
     #[test]
     fn equal_parts_differ_by_at_most_one_row(workers in 1_u32..20, rows in 20_usize..3000, seed: u64) {
-        let owners = assign(&PartitionSpec::Iid, &labels(rows), workers, 1, Stream::new(seed)).unwrap();
+        let owners = assign(&PartitionSpec::Iid, (&labels(rows), 5), workers, 1, Stream::new(seed)).unwrap();
         let sizes = sizes(&owners, workers);
         prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{sizes:?}");
     }
@@ -72,7 +72,7 @@ proptest! {
         let rows = 1000;
         let workers = weights.len() as u32;
         let spec = PartitionSpec::Sizes(weights.clone());
-        let owners = assign(&spec, &labels(rows), workers, 1, Stream::new(seed)).unwrap();
+        let owners = assign(&spec, (&labels(rows), 5), workers, 1, Stream::new(seed)).unwrap();
         let total: f64 = weights.iter().sum();
         for (size, weight) in sizes(&owners, workers).iter().zip(&weights) {
             prop_assert!((*size as f64 - rows as f64 * weight / total).abs() <= 1.0);
@@ -83,7 +83,7 @@ proptest! {
     fn each_half_of_the_papers_split_holds_its_own_classes_only(workers in 2_u32..9, seed: u64) {
         let labels = labels(3000);
         let owners =
-            assign(&PartitionSpec::PaperNonIid, &labels, workers, 1, Stream::new(seed)).unwrap();
+            assign(&PartitionSpec::PaperNonIid, (&labels, 5), workers, 1, Stream::new(seed)).unwrap();
         let mut normal = [0_i32; 2];
         for (&class, &owner) in labels.iter().zip(&owners) {
             let side = (owner % 2) as usize;
@@ -105,8 +105,8 @@ proptest! {
     fn a_mix_with_q_1_equals_the_papers_split(workers in 1_u32..6, seed: u64) {
         let labels = labels(500);
         let stream = Stream::new(seed);
-        let mixed = assign(&PartitionSpec::Mix { q: 1.0 }, &labels, workers, 1, stream);
-        prop_assert_eq!(mixed, assign(&PartitionSpec::PaperNonIid, &labels, workers, 1, stream));
+        let mixed = assign(&PartitionSpec::Mix { q: 1.0 }, (&labels, 5), workers, 1, stream);
+        prop_assert_eq!(mixed, assign(&PartitionSpec::PaperNonIid, (&labels, 5), workers, 1, stream));
     }
 }
 
@@ -114,12 +114,13 @@ proptest! {
 fn by_class_assigns_classes_round_robin_and_shares_them_among_many_workers() {
     let labels = labels(5000);
     for (workers, owner_of) in [(1, [0; 5]), (2, [0, 1, 0, 1, 0]), (5, [0, 1, 2, 3, 4])] {
-        let owners = assign(&PartitionSpec::ByClass, &labels, workers, 1, Stream::new(1)).unwrap();
+        let owners =
+            assign(&PartitionSpec::ByClass, (&labels, 5), workers, 1, Stream::new(1)).unwrap();
         for (&class, owner) in labels.iter().zip(owners) {
             assert_eq!(owner, owner_of[usize::from(class)]);
         }
     }
-    let owners = assign(&PartitionSpec::ByClass, &labels, 7, 1, Stream::new(1)).unwrap();
+    let owners = assign(&PartitionSpec::ByClass, (&labels, 5), 7, 1, Stream::new(1)).unwrap();
     let sizes = sizes(&owners, 7);
     assert!(labels.iter().zip(&owners).all(|(&class, owner)| u32::from(class) == owner % 5));
     assert!(sizes[0].abs_diff(sizes[5]) <= 1 && sizes[1].abs_diff(sizes[6]) <= 1, "{sizes:?}");
@@ -128,7 +129,7 @@ fn by_class_assigns_classes_round_robin_and_shares_them_among_many_workers() {
 #[test]
 fn a_mix_agrees_with_the_papers_split_on_the_expected_share_of_rows() {
     let labels = labels(20_000);
-    let of = |spec| assign(&spec, &labels, 2, 1, Stream::new(4)).unwrap();
+    let of = |spec| assign(&spec, (&labels, 5), 2, 1, Stream::new(4)).unwrap();
     let paper = of(PartitionSpec::PaperNonIid);
     for (q, expected) in [(0.0, 0.5), (0.5, 0.75), (0.9, 0.95)] {
         let mixed = of(PartitionSpec::Mix { q });
@@ -141,14 +142,14 @@ fn a_mix_agrees_with_the_papers_split_on_the_expected_share_of_rows() {
 fn a_dirichlet_draw_gives_every_worker_the_minimum_or_fails() {
     let labels = labels(4000);
     let spec = PartitionSpec::Dirichlet { alpha: 0.1 };
-    let owners = assign(&spec, &labels, 4, 300, Stream::new(2)).unwrap();
+    let owners = assign(&spec, (&labels, 5), 4, 300, Stream::new(2)).unwrap();
     assert!(sizes(&owners, 4).iter().all(|&size| size >= 300));
     // The minimum is capped at half of an even share.
     let spec = PartitionSpec::Dirichlet { alpha: 0.5 };
-    let few = assign(&spec, &labels[..100], 4, 64, Stream::new(2)).unwrap();
+    let few = assign(&spec, (&labels[..100], 5), 4, 64, Stream::new(2)).unwrap();
     assert!(sizes(&few, 4).iter().all(|&size| size >= 12));
     let refused =
-        assign(&PartitionSpec::Dirichlet { alpha: 0.01 }, &labels, 8, 400, Stream::new(2));
+        assign(&PartitionSpec::Dirichlet { alpha: 0.01 }, (&labels, 5), 8, 400, Stream::new(2));
     assert_eq!(
         refused.unwrap_err().to_string(),
         "partition dirichlet:0.01: none of 1000 draws gave each of 8 workers at least 250 rows \
@@ -161,7 +162,7 @@ fn a_dirichlet_draw_gives_every_worker_the_minimum_or_fails() {
 fn impossible_partitions_are_refused_with_the_reason() {
     let told = |spec: &str, rows, workers| {
         let spec: PartitionSpec = spec.parse().unwrap();
-        assign(&spec, &labels(rows), workers, 1, Stream::new(1)).unwrap_err().to_string()
+        assign(&spec, (&labels(rows), 5), workers, 1, Stream::new(1)).unwrap_err().to_string()
     };
     assert_eq!(
         told("sizes:1,2", 100, 3),
@@ -183,7 +184,7 @@ fn impossible_partitions_are_refused_with_the_reason() {
     );
     let broken = PartitionSpec::Dirichlet { alpha: f64::NAN };
     assert!(matches!(
-        assign(&broken, &labels(100), 2, 1, Stream::new(1)),
+        assign(&broken, (&labels(100), 5), 2, 1, Stream::new(1)),
         Err(PartitionError::Parameter { .. })
     ));
 }

@@ -6,19 +6,30 @@ use std::fs::{self, File};
 
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::PartId;
-use pstrain_data::write_csv;
+use std::sync::Arc;
+
 use pstrain_data::{
-    DataError, DataSpec, Encoded, Outline, Prepared, RecipeName, Settings, Source, info,
+    DataError, DataSpec, Dataset, Encoded, Features, Libsvm, NslKdd, Outline, Prepared, RecipeName,
+    Settings, SyntheticNslKdd, write_csv,
 };
 
 const ROWS: u64 = 6000;
 
-fn source() -> Source {
-    Source::Synthetic { rows: ROWS, seed: 5 }
+fn source() -> SyntheticNslKdd {
+    SyntheticNslKdd { rows: ROWS, seed: 5 }
 }
 
 fn settings(recipe: RecipeName, partition: &str, workers: u32) -> Settings {
-    Settings { recipe, partition: partition.parse().unwrap(), workers, ..Settings::default() }
+    let features = Features { recipe, ..Features::default() };
+    let partition = partition.parse().unwrap();
+    Settings { features, partition, workers, ..Settings::default() }
+}
+
+type Rows = Arc<dyn Dataset>;
+
+/// Rows to evaluate on.
+fn rows_of(dataset: impl Dataset + 'static) -> Option<Rows> {
+    Some(Arc::new(dataset))
 }
 
 #[test]
@@ -54,8 +65,8 @@ fn an_outline_equals_the_prepared_data_without_the_training_rows_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
     fs::write(&path, "1 3:0.5 7:1\n-1 2:1\n".repeat(50)).unwrap();
-    let sparse = Source::Libsvm(vec![path]);
-    let same = |source: &Source, settings: &Settings| {
+    let sparse = Libsvm { files: vec![path] };
+    let same = |source: &dyn Dataset, settings: &Settings| {
         let (outline, whole) =
             (Outline::read(source, settings).unwrap(), Prepared::load(source, settings).unwrap());
         assert_eq!(outline.spec, whole.spec);
@@ -71,9 +82,9 @@ fn an_outline_equals_the_prepared_data_without_the_training_rows_bit_for_bit() {
     same(&sparse, &settings(RecipeName::NslKdd93, "iid", 2));
     let everything = Settings { evaluation_share: 0.0, ..settings(RecipeName::NslKdd93, "iid", 2) };
     same(&source(), &everything);
-    let evaluation_data = Some(Source::Synthetic { rows: 500, seed: 6 });
+    let evaluation_data = rows_of(SyntheticNslKdd { rows: 500, seed: 6 });
     same(&source(), &Settings { evaluation_data, ..everything });
-    let others = Settings { evaluation_data: Some(sparse.clone()), ..Settings::default() };
+    let others = Settings { evaluation_data: rows_of(sparse.clone()), ..Settings::default() };
     same(&sparse, &others);
 
     let too_many = settings(RecipeName::NslKdd93, "iid", 5000);
@@ -86,11 +97,11 @@ fn an_outline_equals_the_prepared_data_without_the_training_rows_bit_for_bit() {
 
 #[test]
 fn separate_evaluation_rows_are_encoded_alike_and_leave_the_training_rows_unchanged() {
-    let given = Source::Synthetic { rows: 300, seed: 9 };
+    let given = SyntheticNslKdd { rows: 300, seed: 9 };
     let held_out = Prepared::load(&source(), &Settings::default()).unwrap();
     let rows = &held_out.evaluation_rows;
     assert_eq!((rows.rows, rows.share), (ROWS / 4, Some(0.25)));
-    let wish = Settings { evaluation_data: Some(given.clone()), ..Settings::default() };
+    let wish = Settings { evaluation_data: rows_of(given), ..Settings::default() };
     let other = Prepared::load(&source(), &wish).unwrap();
     assert_eq!((&other.spec, &other.train), (&held_out.spec, &held_out.train));
     assert_eq!(*other.evaluation, held_out.spec.encode_all(&given).unwrap());
@@ -109,21 +120,23 @@ fn unusable_evaluation_rows_are_refused_with_their_source_and_the_reason() {
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
         fs::write(&path, text).unwrap();
-        Source::Libsvm(vec![path])
+        Arc::new(Libsvm { files: vec![path] })
     };
     let (sparse, wide) = (file("sparse", "1 1:1\n-1 2:1\n"), file("wide", "1 3:1\n"));
-    let records = Source::Synthetic { rows: 10, seed: 1 };
-    let none = Source::Synthetic { rows: 0, seed: 1 };
-    for (train, given, words) in [
-        (&source(), &sparse, ["sparse cannot be evaluated on", "its rows are sparse"]),
-        (&sparse, &records, ["synthetic NSL-KDD, 10 rows", "are NSL-KDD records"]),
-        (&source(), &none, ["synthetic NSL-KDD, 0 rows", "it has no rows"]),
-        (&sparse, &wide, ["wide cannot be evaluated on", "past the last column"]),
-    ] {
-        let evaluation_data = Some(given.clone());
+    let records = Arc::new(SyntheticNslKdd { rows: 10, seed: 1 });
+    let none = Arc::new(SyntheticNslKdd { rows: 0, seed: 1 });
+    let source: Rows = Arc::new(source());
+    let cases: [(Rows, Rows, _); 4] = [
+        (source.clone(), sparse.clone(), ["sparse cannot be evaluated on", "its rows are sparse"]),
+        (sparse.clone(), records, ["synthetic NSL-KDD, 10 rows", "are NSL-KDD records"]),
+        (source, none, ["synthetic NSL-KDD, 0 rows", "it has no rows"]),
+        (sparse, wide, ["wide cannot be evaluated on", "past the last column"]),
+    ];
+    for (train, given, words) in cases {
+        let evaluation_data = Some(given);
         let wish =
             Settings { evaluation_share: 0.0, evaluation_data, workers: 1, ..Settings::default() };
-        let (whole, outline) = (Prepared::load(train, &wish), Outline::read(train, &wish));
+        let (whole, outline) = (Prepared::load(&*train, &wish), Outline::read(&*train, &wish));
         for error in [whole.unwrap_err(), outline.unwrap_err()] {
             let told = error.to_string();
             assert!(words.iter().all(|word| told.contains(word)), "{told}");
@@ -135,12 +148,13 @@ fn unusable_evaluation_rows_are_refused_with_their_source_and_the_reason() {
 fn uncompressed_files_are_recognised_by_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("KDDTrain+.txt");
-    let is_plain = || Source::File(folder.path().to_owned()).is_plain();
-    assert!(!is_plain() && !source().is_plain());
+    let folder_of = || NslKdd { path: folder.path().to_owned() };
+    let is_plain = |dataset: &dyn Dataset| dataset.is_plain();
+    assert!(!is_plain(&folder_of()) && !is_plain(&source()));
     fs::write(&path, "0,tcp\n").unwrap();
-    assert!(is_plain() && Source::Libsvm(vec![path.clone()]).is_plain());
+    assert!(is_plain(&folder_of()) && is_plain(&Libsvm { files: vec![path.clone()] }));
     fs::write(&path, [0x1f, 0x8b, 8, 0]).unwrap();
-    assert!(!is_plain());
+    assert!(!is_plain(&folder_of()));
 }
 
 #[test]
@@ -151,12 +165,12 @@ fn written_records_read_back_as_the_same_examples() {
     for recipe in RecipeName::ALL {
         let wish = settings(recipe, "iid", 2);
         let drawn = Prepared::load(&source(), &wish).unwrap();
-        let read = Prepared::load(&Source::File(folder.path().to_owned()), &wish).unwrap();
+        let read = Prepared::load(&NslKdd { path: folder.path().to_owned() }, &wish).unwrap();
         assert_eq!((&read.train, &read.evaluation), (&drawn.train, &drawn.evaluation));
         assert_eq!(read.fingerprint, drawn.fingerprint);
-        assert_eq!((read.spec.source.as_str(), read.spec.synthetic), ("synth.csv", None));
+        assert_eq!((read.spec.source.as_str(), read.spec.generated), ("synth.csv", None));
         let (mine, _) =
-            drawn.spec.prepare_parts(&Source::File(path.clone()), &[PartId(1)]).unwrap();
+            drawn.spec.prepare_parts(&NslKdd { path: path.clone() }, &[PartId(1)]).unwrap();
         assert_eq!(mine, [drawn.partition(PartId(1))]);
     }
 }
@@ -165,7 +179,7 @@ fn written_records_read_back_as_the_same_examples() {
 fn a_specification_names_no_path() {
     let folder = tempfile::tempdir().unwrap();
     write_csv(100, 5, &mut File::create(folder.path().join("synth.csv")).unwrap()).unwrap();
-    let source = Source::File(folder.path().to_owned());
+    let source = NslKdd { path: folder.path().to_owned() };
     let server = Prepared::load(&source, &Settings::default()).unwrap();
     let json = serde_json::to_string(&server.spec).unwrap();
     assert!(json.contains("synth.csv") && !json.contains('/'), "{json}");
@@ -193,7 +207,7 @@ fn training_columns_are_standardised_and_all_rows_are_encoded() {
 fn a_fingerprint_distinguishes_other_data_from_the_jobs() {
     let server = Prepared::load(&source(), &Settings::default()).unwrap();
     let other = |rows, seed| {
-        let source = Source::Synthetic { rows, seed };
+        let source = SyntheticNslKdd { rows, seed };
         let (_, fingerprint) = server.spec.prepare_parts(&source, &[PartId(0)]).unwrap();
         fingerprint.difference(&server.fingerprint).unwrap()
     };
@@ -203,19 +217,19 @@ fn a_fingerprint_distinguishes_other_data_from_the_jobs() {
 
 #[test]
 fn wrong_settings_are_refused_with_the_allowed_values() {
-    let refused = |source: &Source, settings: &Settings| {
+    let refused = |source: &dyn Dataset, settings: &Settings| {
         Prepared::load(source, settings).unwrap_err().to_string()
     };
     for evaluation_share in [1.0, -0.1, f64::NAN] {
         let told = refused(&source(), &Settings { evaluation_share, ..Settings::default() });
         assert!(told.ends_with(": must be from 0 up to but not including 1"), "{told}");
     }
-    let none = Source::Synthetic { rows: 0, seed: 1 };
+    let none = SyntheticNslKdd { rows: 0, seed: 1 };
     assert_eq!(
         refused(&none, &Settings::default()),
         "synthetic NSL-KDD, 0 rows, seed 1: 0 rows, but at least one is needed to train on"
     );
-    let many = Source::Synthetic { rows: 1 << 32, seed: 1 };
+    let many = SyntheticNslKdd { rows: 1 << 32, seed: 1 };
     let told = refused(&many, &Settings::default());
     assert!(told.ends_with("4294967296 rows, but at most 4294967295 can be trained on"), "{told}");
     let server = Prepared::load(&source(), &Settings::default()).unwrap();
@@ -235,16 +249,16 @@ fn wrong_settings_are_refused_with_the_allowed_values() {
 #[test]
 fn a_synthetic_row_depends_on_seed_and_row_number_only() {
     let first = Prepared::load(&source(), &Settings::default()).unwrap().spec;
-    let few = first.encode_all(&Source::Synthetic { rows: 100, seed: 5 }).unwrap();
-    let many = first.encode_all(&Source::Synthetic { rows: 200, seed: 5 }).unwrap();
+    let few = first.encode_all(&SyntheticNslKdd { rows: 100, seed: 5 }).unwrap();
+    let many = first.encode_all(&SyntheticNslKdd { rows: 200, seed: 5 }).unwrap();
     assert_eq!(few, many.select(&(0..100).collect::<Vec<_>>()));
-    let other = first.encode_all(&Source::Synthetic { rows: 100, seed: 6 }).unwrap();
+    let other = first.encode_all(&SyntheticNslKdd { rows: 100, seed: 6 }).unwrap();
     assert_ne!(few, other);
 }
 
 #[test]
 fn synthetic_data_resemble_the_training_file() {
-    let facts = info(&Source::default()).unwrap();
+    let facts = SyntheticNslKdd::default().info().unwrap();
     assert_eq!(facts.rows, 125_973);
     // Counts of the original file.
     for (class, count) in facts.classes.iter().zip([67_343.0, 45_927.0, 11_656.0, 995.0, 52.0_f64])

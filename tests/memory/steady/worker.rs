@@ -4,7 +4,7 @@
 
 use pstrain_compute::id::PartId;
 use pstrain_compute::model::{Activation, ModelSpec};
-use pstrain_data::{Prepared, Settings, Source};
+use pstrain_data::{Prepared, Settings, SyntheticNslKdd};
 use pstrain_tests::Stepping;
 use stats_alloc::Region;
 
@@ -13,7 +13,7 @@ use crate::MEMORY;
 const BATCH: u32 = 32;
 
 pub(crate) fn allocates_nothing_for_a_step() {
-    let source = Source::Synthetic { rows: 2_000, seed: 1 };
+    let source = SyntheticNslKdd { rows: 2_000, seed: 1 };
     let data = Prepared::load(&source, &Settings::default()).unwrap();
     let rows = data.partition(PartId(0)).len() as u32;
     // So the last mini-batch of each pass is short.

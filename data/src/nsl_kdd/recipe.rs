@@ -6,9 +6,8 @@ use std::str::FromStr;
 use pstrain_compute::examples::Shape;
 use serde::{Deserialize, Serialize};
 
-use crate::nsl_kdd::{
-    CLASSES, Columns, FLAGS, NUMERIC, PROTOCOLS, Record, SERVICES, category_groups, numeric_name,
-};
+use super::record::{Columns, Record};
+use super::schema::{CLASSES, FLAGS, NUMERIC, PROTOCOLS, SERVICES, category_groups, numeric_name};
 
 /// One-hot columns of every recipe: protocol, service and flag.
 const HOT: usize = PROTOCOLS.len() + SERVICES.len() + FLAGS.len();

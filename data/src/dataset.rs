@@ -1,0 +1,174 @@
+//! The seam for data formats: rows of examples with their classes.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use pstrain_compute::examples::{Row, Shape};
+use serde::{Deserialize, Serialize};
+
+use crate::decompress::{Opened, open};
+use crate::error::DataError;
+use crate::info::{Info, Tally};
+use crate::nsl_kdd::RecipeName;
+use crate::sparse::Hashing;
+
+/// Receives rows, and may stop the reading by an error.
+pub type Visit<'a> = dyn FnMut(Row<'_>) -> Result<(), DataError> + 'a;
+
+/// Rows of examples with their classes, in files or drawn by a generator.
+///
+/// All readings yield the same rows in the same order, on every machine. The `Debug` form tells
+/// datasets with different rows apart: runs of one experiment share the rows of equal ones.
+pub trait Dataset: fmt::Debug + Send + Sync {
+    /// Describes the rows. Uses the name of a file and not its path, because the text travels to
+    /// workers.
+    fn describe(&self) -> String;
+
+    /// The kind of the rows, in the plural or as an adjective: `NSL-KDD records`, `sparse`. Rows
+    /// can be encoded by the schema of another dataset of the same kind.
+    fn kind(&self) -> &'static str;
+
+    /// Returns what a model sees of the rows.
+    ///
+    /// # Errors
+    /// [`DataError`] if the rows cannot be read, or do not have the requested features.
+    fn schema(&self, features: &Features) -> Result<Schema, DataError>;
+
+    /// Passes every row to `visit`, in order, as `schema` encodes it. Dense columns are not
+    /// standardised yet.
+    ///
+    /// # Errors
+    /// [`DataError`] at the first problem, or the error of `visit`.
+    fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError>;
+
+    /// Passes the class of every row to `visit`, in order.
+    ///
+    /// # Errors
+    /// As [`Self::visit`].
+    fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(u16)) -> Result<(), DataError> {
+        self.visit(schema, &mut |row| {
+            visit(row.label);
+            Ok(())
+        })
+    }
+
+    /// The number of rows, if it is known without reading them.
+    fn rows(&self) -> Option<u64> {
+        None
+    }
+
+    /// The files of the rows; none if a generator draws them.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// The words that [`open`](crate::open) turns into the same dataset on every machine; none if
+    /// the rows are in files.
+    fn words(&self) -> Option<String> {
+        None
+    }
+
+    /// The name of a dense column.
+    fn column(&self, _schema: &Schema, column: usize) -> String {
+        (column + 1).to_string()
+    }
+
+    /// Collects facts about all rows.
+    ///
+    /// # Errors
+    /// As [`Self::visit`].
+    fn info(&self) -> Result<Info, DataError> {
+        let schema = self.schema(&Features::default())?;
+        let mut tally = Tally::new(schema.shape);
+        self.visit(&schema, &mut |row| {
+            tally.add(row);
+            Ok(())
+        })?;
+        let names = |column| self.column(&schema, column);
+        Ok(tally.finish(self.describe(), &schema.classes, names))
+    }
+}
+
+impl dyn Dataset + '_ {
+    /// True if the rows are cheap to read repeatedly: they are in regular files that are not
+    /// compressed.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        let is_plain = |path: &PathBuf| {
+            // Excludes pipes: opening one for this check would consume its first bytes.
+            path.is_file() && matches!(open(path), Ok(Opened { compression: None, .. }))
+        };
+        let files = self.files();
+        !files.is_empty() && files.iter().all(is_plain)
+    }
+
+    /// Returns length and modification time of each file, to detect changes.
+    pub(crate) fn stamp(&self) -> Vec<Option<(u64, SystemTime)>> {
+        let of = |path: PathBuf| {
+            let known = std::fs::metadata(path).ok()?;
+            Some((known.len(), known.modified().ok()?))
+        };
+        self.files().into_iter().map(of).collect()
+    }
+}
+
+/// The user's choice of the features that a model sees. Each applies to some kinds of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// The features of NSL-KDD records.
+    pub recipe: RecipeName,
+    /// How the features of sparse rows map to columns.
+    pub hashing: Hashing,
+}
+
+impl Features {
+    /// Refuses hashing, for rows that are not sparse.
+    ///
+    /// # Errors
+    /// [`DataError::Setting`] if features are to be hashed.
+    pub fn unhashed(&self) -> Result<(), DataError> {
+        match self.hashing {
+            Hashing::None => Ok(()),
+            Hashing::To(columns) => Err(DataError::Setting {
+                name: "hash-features",
+                value: columns.to_string(),
+                allowed: "none for data whose rows are not sparse",
+            }),
+        }
+    }
+}
+
+/// What a model sees of rows: the part of a job's data that is the same for all of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// The kind of the rows, as [`Dataset::kind`] names it.
+    pub kind: String,
+    /// How the dataset encodes rows, in its own words.
+    pub encoding: String,
+    /// The shape of an encoded row.
+    pub shape: Shape,
+    /// The names of the classes, in the order of the labels.
+    pub classes: Vec<String>,
+}
+
+/// The name and the generator of a dataset, which suffice once its rows are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The description.
+    pub(crate) name: String,
+    /// The words by which every worker can generate the rows.
+    pub(crate) words: Option<String>,
+}
+
+impl Origin {
+    pub(crate) fn of(dataset: &dyn Dataset) -> Self {
+        Self { name: dataset.describe(), words: dataset.words() }
+    }
+}
+
+/// Returns the last component of a path.
+pub(crate) fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into())
+}

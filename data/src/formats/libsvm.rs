@@ -1,0 +1,82 @@
+//! Sparse rows in LIBSVM files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Format;
+use super::sparse::{self as rows, SparseRows};
+use crate::dataset::{Dataset, Features, Schema, Visit, name_of};
+use crate::error::DataError;
+use crate::info::Info;
+use crate::sparse::{LibsvmError, SparseRow, read_file};
+
+pub(super) const FORMAT: Format = Format {
+    word: "libsvm",
+    form: "libsvm:PATH[,PATH...]",
+    summary: "sparse rows, the files one after the other",
+    takes_paths: true,
+    open: |arguments, _| {
+        if arguments.split(',').any(str::is_empty) {
+            return Err("a path is empty; write libsvm:PATH[,PATH...]".into());
+        }
+        Ok(Arc::new(Libsvm { files: arguments.split(',').map(PathBuf::from).collect() }))
+    },
+};
+
+/// The rows of LIBSVM files, one file after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Libsvm {
+    /// The files.
+    pub files: Vec<PathBuf>,
+}
+
+impl SparseRows for Libsvm {
+    fn sparse_rows(
+        &self,
+        visit: &mut dyn FnMut(&SparseRow) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        self.files.iter().try_for_each(|file| read_file(file, &mut *visit))
+    }
+
+    fn columns(&self) -> Result<u32, DataError> {
+        let mut columns = 1;
+        self.sparse_rows(&mut |row| {
+            let last = row.features.iter().max().map_or(0, |&last| last + 1);
+            columns = columns.max(last);
+            Ok(())
+        })?;
+        Ok(columns)
+    }
+}
+
+impl Dataset for Libsvm {
+    fn describe(&self) -> String {
+        self.files.iter().map(|file| name_of(file)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn kind(&self) -> &'static str {
+        rows::KIND
+    }
+
+    fn schema(&self, features: &Features) -> Result<Schema, DataError> {
+        rows::schema(self, features)
+    }
+
+    fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
+        rows::visit(self, schema, visit)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.files.clone()
+    }
+
+    fn info(&self) -> Result<Info, DataError> {
+        rows::info(self, self.describe())
+    }
+}
+
+impl From<LibsvmError> for DataError {
+    fn from(error: LibsvmError) -> Self {
+        Self::format(error)
+    }
+}

@@ -1,0 +1,165 @@
+//! Data formats, by the words that name them.
+//!
+//! To add a format, implement [`Dataset`] in a file of this directory, and add its [`Format`] to
+//! `ALL`. A program that is built on this crate [`register`]s formats of its own.
+
+mod libsvm;
+mod nsl_kdd;
+mod sparse;
+mod synthetic;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+pub use self::libsvm::Libsvm;
+pub use self::nsl_kdd::NslKdd;
+pub use self::sparse::SyntheticSparse;
+pub use self::synthetic::{SyntheticNslKdd, write_csv};
+use crate::dataset::Dataset;
+
+/// All formats that ship with this crate.
+static ALL: &[Format] = &[synthetic::FORMAT, nsl_kdd::FORMAT, libsvm::FORMAT, sparse::FORMAT];
+
+/// Formats of the program.
+static REGISTERED: OnceLock<Vec<Format>> = OnceLock::new();
+
+/// Makes a dataset of a format's arguments, which are empty if there are none. Generators draw from
+/// the seed, unless the arguments have another. The error says what to write.
+pub type Open = fn(&str, u64) -> Result<Arc<dyn Dataset>, String>;
+
+/// A data format.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// Its name.
+    pub word: &'static str,
+    /// How users write it, with its arguments: `libsvm:PATH[,PATH...]`.
+    pub form: &'static str,
+    /// One line about it.
+    pub summary: &'static str,
+    /// True if the arguments are paths, separated by commas.
+    pub takes_paths: bool,
+    /// Opens a dataset.
+    pub open: Open,
+}
+
+/// Adds formats to those of this crate, for the whole program.
+///
+/// # Panics
+/// If formats were registered before, or one has the name of another.
+pub fn register(formats: Vec<Format>) {
+    for (index, Format { word, .. }) in formats.iter().enumerate() {
+        let others = ALL.iter().chain(&formats[..index]);
+        assert!(others.clone().all(|other| other.word != *word), "there are two formats {word}");
+    }
+    assert!(REGISTERED.set(formats).is_ok(), "data formats are registered once");
+}
+
+/// Iterates over all formats.
+pub fn formats() -> impl Iterator<Item = &'static Format> {
+    ALL.iter().chain(REGISTERED.get().into_iter().flatten())
+}
+
+/// Opens the dataset called `text`: a format with its arguments (`synthetic:1000`,
+/// `libsvm:a9a,a9a.t`), or the path of NSL-KDD records. Generators draw from `seed`.
+///
+/// # Errors
+/// What is wrong with the text, in words for the user.
+pub fn open(text: &str, seed: u64) -> Result<Arc<dyn Dataset>, String> {
+    match format_of(text) {
+        Some((format, arguments)) => (format.open)(arguments, seed),
+        None if text.is_empty() => Err("name a file or a folder, or say synthetic".into()),
+        None => (nsl_kdd::FORMAT.open)(text, seed),
+    }
+}
+
+/// Returns `text` with its paths replaced by `replace`, and the text itself if it has none.
+///
+/// # Errors
+/// The error of `replace`.
+pub fn with_paths<E>(
+    text: &str,
+    mut replace: impl FnMut(&Path) -> Result<String, E>,
+) -> Result<String, E> {
+    let Some((format, arguments)) = format_of(text) else {
+        return if text.is_empty() { Ok(String::new()) } else { replace(Path::new(text)) };
+    };
+    if !format.takes_paths || arguments.split(',').any(str::is_empty) {
+        return Ok(text.to_owned());
+    }
+    let paths = arguments.split(',').map(|path| replace(Path::new(path)));
+    let paths = paths.collect::<Result<Vec<_>, E>>()?;
+    // The comma in the folder's name would separate two files.
+    let is_ambiguous = paths.iter().any(|path| path.contains(','));
+    Ok(if is_ambiguous { text.to_owned() } else { format!("{}:{}", format.word, paths.join(",")) })
+}
+
+/// The format that `text` names, with its arguments.
+fn format_of(text: &str) -> Option<(&'static Format, &str)> {
+    let (word, arguments) = text.split_once(':').unwrap_or((text, ""));
+    let format = formats().find(|format| format.word == word)?;
+    // The bare name of a format of files is the path of a file.
+    (text.contains(':') || !format.takes_paths).then_some((format, arguments))
+}
+
+/// Reads arguments `A[,B...]`: whole numbers of which each may be left out for its default.
+///
+/// # Errors
+/// If an argument is no number, or there are too many.
+pub fn numbers<const N: usize>(arguments: &str, defaults: [u64; N]) -> Result<[u64; N], String> {
+    let mut numbers = defaults;
+    for (index, text) in arguments.split(',').map(str::trim).enumerate() {
+        let Some(number) = numbers.get_mut(index) else {
+            return Err(format!("there are more than {N} numbers"));
+        };
+        if !text.is_empty() {
+            *number = text.parse().map_err(|_| format!("{text:?} is no such number"))?;
+        }
+    }
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_found_by_its_word() {
+        for format in formats() {
+            let text = format!("{}:", format.word);
+            let (found, arguments) = format_of(&text).unwrap();
+            assert_eq!((found.word, arguments), (format.word, ""));
+            assert!(format.form.starts_with(format.word), "{}", format.form);
+        }
+        assert_eq!(format_of("rows.csv").map(|(format, _)| format.word), None);
+        assert_eq!(format_of("C:rows.csv").map(|(format, _)| format.word), None);
+    }
+
+    #[test]
+    fn generated_rows_are_opened_by_their_own_words() {
+        for text in ["synthetic", "synthetic:9", "synthetic:9,4", "sparse", "sparse:9,3"] {
+            let opened = open(text, 7).unwrap();
+            let again = open(&opened.words().unwrap(), 8).unwrap();
+            assert_eq!(format!("{opened:?}"), format!("{again:?}"));
+            assert_ne!(format!("{opened:?}"), format!("{:?}", open("synthetic:8", 7).unwrap()));
+        }
+        assert_eq!(open("rows.csv", 1).unwrap().words(), None);
+        for wrong in ["synthetic:many", "synthetic:1,2,3", "sparse:9,0", "sparse:1,2,3,4"] {
+            open(wrong, 1).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn paths_are_replaced_where_there_are_some() {
+        let replace = |path: &Path| Ok::<_, ()>(format!("/x/{}", path.display()));
+        for (text, replaced) in [
+            ("a.csv", "/x/a.csv"),
+            ("libsvm:a,b", "libsvm:/x/a,/x/b"),
+            ("nsl-kdd:a", "nsl-kdd:/x/a"),
+            ("libsvm:a,", "libsvm:a,"),
+            ("synthetic:9", "synthetic:9"),
+            ("", ""),
+        ] {
+            assert_eq!(with_paths(text, replace), Ok(replaced.into()), "{text}");
+        }
+    }
+}
