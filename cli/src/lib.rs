@@ -1,7 +1,7 @@
 //! The `pstrain` command: settings, commands, records, tables, progress.
 //!
-//! A library, so that cargo compiles it while its dependencies still compile (a binary waits for
-//! them), and only once for binary and tests.
+//! A library, so that a program can add models and data formats of its own and keep every command:
+//! see [`Program`]. The binary `pstrain` is such a program that adds none.
 
 mod args;
 mod bench;
@@ -45,16 +45,63 @@ mod why;
 use std::process::ExitCode;
 
 use clap::Parser;
+use pstrain_compute::model::{self, ModelKind};
+use pstrain_data::{Format, formats};
 use pstrain_transports::WallClock;
 
 use crate::args::{Cli, Command};
+use crate::exit::Ending;
 
-/// Runs the command of the process's arguments; returns its exit code.
-#[must_use]
-pub fn run() -> ExitCode {
-    let clock = WallClock::start();
-    let cli = Cli::parse();
-    let done = match cli.command {
+pub use pstrain_compute as compute;
+pub use pstrain_data as data;
+
+/// The command `pstrain`, with models and data formats that a program adds.
+///
+/// All nodes of a job must be the same program: a server with a model of its own needs workers that
+/// have it, too.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    models: Vec<ModelKind>,
+    formats: Vec<Format>,
+}
+
+impl Program {
+    /// The command as it is.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a model, by its word of the setting `model`.
+    #[must_use]
+    pub fn model(mut self, kind: ModelKind) -> Self {
+        self.models.push(kind);
+        self
+    }
+
+    /// Adds a data format, by its word of the settings `data` and `evaluation-data`.
+    #[must_use]
+    pub fn format(mut self, format: Format) -> Self {
+        self.formats.push(format);
+        self
+    }
+
+    /// Runs the command of the process's arguments; returns its exit code.
+    ///
+    /// # Panics
+    /// If a model or format has the name of another, or on a second call in a process.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let clock = WallClock::start();
+        model::register(self.models);
+        formats::register(self.formats);
+        exit::code(command(Cli::parse().command, clock))
+    }
+}
+
+/// Runs a command.
+fn command(command: Command, clock: WallClock) -> anyhow::Result<Ending> {
+    match command {
         Command::Run(args) => cmd::run::run(&args, clock),
         Command::Simulate(args) => cmd::simulate::run(&args),
         Command::Server(args) => cmd::server::run(&args, clock),
@@ -82,6 +129,5 @@ pub fn run() -> ExitCode {
         Command::Completions(args) => cmd::shell::completions(&args),
         #[cfg(feature = "shell")]
         Command::Man(args) => cmd::shell::man(&args),
-    };
-    exit::code(done)
+    }
 }

@@ -1,7 +1,7 @@
-//! The binary; calls [`pstrain::run`].
+//! The binary: [`pstrain::Program`] without additions.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    pstrain::run()
+    pstrain::Program::new().run()
 }

@@ -21,9 +21,12 @@ pub type Visit<'a> = dyn FnMut(Row<'_>) -> Result<(), DataError> + 'a;
 /// All readings yield the same rows in the same order, on every machine. The `Debug` form tells
 /// datasets with different rows apart: runs of one experiment share the rows of equal ones.
 pub trait Dataset: fmt::Debug + Send + Sync {
-    /// Describes the rows. Uses the name of a file and not its path, because the text travels to
-    /// workers.
-    fn describe(&self) -> String;
+    /// Describes the rows, by default with their words or the names of their files. Contains no
+    /// path, because the text travels to workers.
+    fn describe(&self) -> String {
+        let names = || self.files().iter().map(|file| name_of(file)).collect::<Vec<_>>().join(", ");
+        self.words().unwrap_or_else(names)
+    }
 
     /// The kind of the rows, in the plural or as an adjective: `NSL-KDD records`, `sparse`. Rows
     /// can be encoded by the schema of another dataset of the same kind.
@@ -153,6 +156,17 @@ pub struct Schema {
     pub classes: Vec<String>,
 }
 
+impl Schema {
+    /// The schema of rows of `columns` numbers, in the only encoding of their kind.
+    #[must_use]
+    pub fn dense(kind: &str, columns: u32, classes: &[&str]) -> Self {
+        let shape =
+            Shape { inputs: columns, dense: columns, hot: 0, classes: classes.len() as u32 };
+        let classes = classes.iter().map(|&class| class.to_owned()).collect();
+        Self { kind: kind.to_owned(), encoding: "columns".to_owned(), shape, classes }
+    }
+}
+
 /// The name and the generator of a dataset, which suffice once its rows are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
@@ -169,6 +183,6 @@ impl Origin {
 }
 
 /// Returns the last component of a path.
-pub(crate) fn name_of(path: &Path) -> String {
+fn name_of(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into())
 }

@@ -11,9 +11,8 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use pstrain_compute::named::Family;
 
-use super::settings::{SETTINGS, find, nearest};
+use super::settings::{SETTINGS, Words, find, nearest};
 use super::suggest::suggestion;
 
 /// Prefix of the environment variables of settings.
@@ -40,7 +39,7 @@ impl JobFlags {
 /// Offers the names of words to a shell's completion. Accepts every text: the job tells an error
 /// with what is allowed.
 #[derive(Clone)]
-struct Offered(&'static Family);
+struct Offered(Words);
 
 impl TypedValueParser for Offered {
     type Value = String;
@@ -55,7 +54,8 @@ impl TypedValueParser for Offered {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.0.words.iter().map(|it| PossibleValue::new(it.name).help(it.about))))
+        let words = self.0.all().into_iter();
+        Some(Box::new(words.map(|it| PossibleValue::new(it.name).help(it.about))))
     }
 }
 
@@ -70,8 +70,8 @@ impl Args for JobFlags {
                 .action(if setting.many { ArgAction::Append } else { ArgAction::Set })
                 .allow_negative_numbers(true);
             command.arg(match setting.words {
-                Some(words) => arg.value_parser(Offered(words)).hide_possible_values(true),
-                None => arg,
+                Words::None => arg,
+                words => arg.value_parser(Offered(words)).hide_possible_values(true),
             })
         })
     }

@@ -2,10 +2,10 @@
 //! flag and, in capitals after `PSTRAIN_JOB_`, its environment variable.
 
 use pstrain_compute::filter::{ErrorFeedback, FilterSpec, KeyCaching, PullFilter};
-use pstrain_compute::model::Activation;
+use pstrain_compute::model::{Activation, ModelSpec, registered};
 use pstrain_compute::named::{Family, Named};
 use pstrain_compute::optim::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
-use pstrain_data::PartitionSpec;
+use pstrain_data::{PartitionSpec, formats};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, DataFrom, Exchange, OnLoss, Redundancy, WorkSpec};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
@@ -18,11 +18,57 @@ pub(crate) struct Setting {
     pub(crate) value: &'static str,
     /// The help, without the words.
     pub(crate) help: &'static str,
-    /// The words that the value may be.
-    pub(crate) words: Option<&'static Family>,
+    pub(crate) words: Words,
     pub(crate) default: &'static str,
     /// True if the value is a list of items: the flag may be repeated, and the key may be an array.
     pub(crate) many: bool,
+}
+
+/// The words that a value may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Words {
+    /// None.
+    None,
+    /// The words of a family.
+    Of(&'static Family),
+    /// The models of pstrain, and the models that the program added.
+    Models,
+    /// The data formats of pstrain, and the formats that the program added.
+    Formats,
+}
+
+/// A word, described.
+#[derive(Clone, Debug)]
+pub(crate) struct Described {
+    pub(crate) name: &'static str,
+    /// The word with its numbers or other arguments.
+    pub(crate) form: String,
+    pub(crate) about: &'static str,
+}
+
+impl Words {
+    /// All words, in the order of help.
+    pub(crate) fn all(self) -> Vec<Described> {
+        let of = |family: &'static Family| {
+            family.words.iter().map(|word| Described {
+                name: word.name,
+                form: word.form(family.separator),
+                about: word.about,
+            })
+        };
+        let other = |name, form: &str, about| Described { name, form: form.into(), about };
+        match self {
+            Self::None => Vec::new(),
+            Self::Of(family) => of(family).collect(),
+            Self::Models => {
+                let added = registered().iter().map(|it| other(it.word(), it.form, it.summary));
+                of(ModelSpec::WORDS).chain(added).collect()
+            }
+            Self::Formats => {
+                formats::formats().map(|it| other(it.word(), it.form, it.summary)).collect()
+            }
+        }
+    }
 }
 
 const fn setting(
@@ -31,23 +77,26 @@ const fn setting(
     default: &'static str,
     help: &'static str,
 ) -> Setting {
-    Setting { key, value, help, words: None, default, many: false }
+    Setting { key, value, help, words: Words::None, default, many: false }
 }
 
 /// A setting whose values are the words of `T`.
 const fn named<T: Named>(key: &'static str, default: &'static str, help: &'static str) -> Setting {
-    Setting { words: Some(T::FAMILY), ..setting(key, "NAME", default, help) }
+    Setting { words: Words::Of(T::FAMILY), ..setting(key, "NAME", default, help) }
 }
 
 const fn items(key: &'static str, value: &'static str, help: &'static str) -> Setting {
-    Setting { key, value, help, words: None, default: "none", many: true }
+    Setting { key, value, help, words: Words::None, default: "none", many: true }
 }
 
 impl Setting {
     /// The help, with the forms and descriptions of all words.
     pub(crate) fn full_help(&self) -> String {
-        let words = self.words.map(|words| format!(": {}", words.help())).unwrap_or_default();
-        format!("{}{words} [default: {}]", self.help, self.default)
+        let words = self.words.all();
+        let words: Vec<_> =
+            words.iter().map(|word| format!("{} ({})", word.form, word.about)).collect();
+        let colon = if words.is_empty() { "" } else { ": " };
+        format!("{}{colon}{} [default: {}]", self.help, words.join(", "), self.default)
     }
 }
 
@@ -55,14 +104,7 @@ impl Setting {
 pub(crate) const SETTINGS: &[Setting] = &[
     setting("name", "TEXT", "reference", "A name for the job"),
     setting("seed", "NUMBER", "1", "The seed of every random stream"),
-    setting(
-        "model",
-        "MODEL",
-        "mlp:21",
-        "softmax, mlp:WIDTH[,WIDTH...] with the widths of the hidden layers, logistic (sparse rows \
-         of two classes: a weight for each feature), or (messages and times, no arithmetic) \
-         timing:PARAMETERS[,PARAMETERS...] with the sizes of the layers",
-    ),
+    Setting { words: Words::Models, ..setting("model", "NAME", "mlp:21", "The model") },
     named::<Activation>("activation", "relu", "The function between the layers of an mlp"),
     named::<OptimizerSpec>("optimizer", "sgd", "How a gradient becomes a step"),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),
@@ -78,7 +120,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     named::<Proximal>("proximal", "none", "What is done to all parameters after each step"),
     Setting {
-        words: Some(FunctionSpec::FAMILY),
+        words: Words::Of(FunctionSpec::FAMILY),
         ..items(
             "server-functions",
             "FUNCTIONS|none",
@@ -126,7 +168,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     named::<Exchange>("exchange", "combined", "How gradients and parameters travel"),
     Setting {
-        words: Some(FilterSpec::FAMILY),
+        words: Words::Of(FilterSpec::FAMILY),
         ..items(
             "filters",
             "FILTERS|none",
@@ -182,13 +224,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "5s",
         "How long a silent worker counts as alive; every other time limit derives from it",
     ),
-    setting(
-        "data",
-        "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|sparse[:ROWS[,COLUMNS]]|server",
-        "synthetic",
-        "NSL-KDD file or folder, the shipped synthetic data, files of sparse rows in the format of \
-         LIBSVM, synthetic sparse rows, or (server) those sent to the workers",
-    ),
+    Setting {
+        words: Words::Formats,
+        ..setting(
+            "data",
+            "PATH|FORMAT|server",
+            "synthetic",
+            "A file or folder of NSL-KDD records, server (rows that the server sends), or a format",
+        )
+    },
     named::<DataFrom>("data-from", "worker", "Where workers have the data from"),
     setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
     setting(
@@ -200,10 +244,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     named::<PartitionSpec>("partition", "iid", "Which worker has which training rows"),
     setting(
         "evaluation-data",
-        "PATH|synthetic[:ROWS]|libsvm:PATH[,PATH...]|none",
+        "PATH|FORMAT|none",
         "none",
-        "Other rows to evaluate on, all of them, such as KDDTest+.txt; none: the rows held out of \
-         data",
+        "Other rows to evaluate on, all of them, such as KDDTest+.txt, as for data; none: the rows \
+         held out of data",
     ),
     setting(
         "evaluation-share",
@@ -308,7 +352,11 @@ mod tests {
 
     /// All words, with the separator of their numbers and the way to read them.
     fn all_words() -> Vec<(Word, char, Read)> {
-        let settings = SETTINGS.iter().filter_map(|it| Some((it.key, it.words?)));
+        let family = |it: &Setting| match it.words {
+            Words::Of(family) => Some((it.key, family)),
+            _ => None,
+        };
+        let settings = SETTINGS.iter().filter_map(family);
         assert_eq!(settings.clone().count(), READ.len(), "READ has all settings with words");
         let words = settings.zip(READ).flat_map(|((key, family), (same, read))| {
             assert_eq!(key, same, "READ has the settings with words in their order");
@@ -379,6 +427,16 @@ mod tests {
         format!("{}: {}{default}", number.name, number.limits)
     }
 
+    /// The numbers of a word, with their limits.
+    fn numbers_of(words: Words, name: &str) -> &'static [Number] {
+        let family = match words {
+            Words::Of(family) => family,
+            Words::Models => ModelSpec::WORDS,
+            Words::Formats | Words::None => return &[],
+        };
+        family.words.iter().find(|word| word.name == name).map_or(&[], |word| word.numbers)
+    }
+
     /// The reference page of all words.
     fn page() -> String {
         let mut page = String::from(
@@ -387,16 +445,20 @@ mod tests {
              that parse the words.\n",
         );
         for setting in SETTINGS {
-            let Some(family) = setting.words else { continue };
+            let words = setting.words.all();
+            if words.is_empty() {
+                continue;
+            }
             let Setting { key, help, default, .. } = setting;
             let _infallible = write!(
                 page,
                 "\n## {key}\n\n{help}. The default is `{default}`.\n\n\
                  | word | meaning | numbers |\n|---|---|---|\n"
             );
-            for word in family.words {
-                let form = word.form(family.separator).replace('|', "\\|");
-                let numbers: Vec<String> = word.numbers.iter().map(described).collect();
+            for word in words {
+                let form = word.form.replace('|', "\\|");
+                let numbers = numbers_of(setting.words, word.name).iter().map(described);
+                let numbers: Vec<String> = numbers.collect();
                 let _infallible =
                     writeln!(page, "| `{form}` | {} | {} |", word.about, numbers.join("; "));
             }

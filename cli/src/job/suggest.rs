@@ -99,7 +99,7 @@ fn alike(key: &str, word: &str) -> Vec<&'static str> {
     let setting = find(key);
     let help = setting.map_or("", |setting| setting.help);
     let words = help.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
-    let names = setting.and_then(|setting| setting.words).map_or(&[][..], |family| family.words);
+    let names = setting.map_or_else(Vec::new, |setting| setting.words.all());
     let words = names.iter().map(|word| word.name).chain(words);
     let mut near: Vec<(f64, &str)> =
         words.map(|known| (strsim::jaro_winkler(word, known), known)).collect();

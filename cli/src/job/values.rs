@@ -4,18 +4,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pstrain_compute::id::Version;
-use pstrain_compute::model::{Activation, ModelSpec};
+use pstrain_compute::model::{Activation, ModelSpec, registered};
 use pstrain_compute::params::Blocks;
 use pstrain_policy::job::ALL_EXAMPLES;
 use pstrain_policy::mode::{Switch, SwitchAt};
-
-/// The word before the colon, and the numbers after it.
-fn split(text: &str) -> (&str, Vec<&str>) {
-    match text.split_once(':') {
-        Some((word, numbers)) => (word, numbers.split(',').map(str::trim).collect()),
-        None => (text, Vec::new()),
-    }
-}
 
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| match text.parse::<f64>() {
@@ -26,21 +18,8 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
 
 /// Reads `model` and `activation`.
 pub(super) fn model(text: &str, activation: Activation) -> Result<ModelSpec, String> {
-    match split(text) {
-        ("softmax", widths) if widths.is_empty() => Ok(ModelSpec::Softmax),
-        ("logistic", widths) if widths.is_empty() => Ok(ModelSpec::Logistic),
-        ("mlp", widths) if !widths.is_empty() => {
-            let hidden = widths.into_iter().map(number).collect::<Result<_, _>>()?;
-            Ok(ModelSpec::Mlp { hidden, activation })
-        }
-        ("timing", sizes) if !sizes.is_empty() => {
-            let layers = sizes.into_iter().map(number).collect::<Result<_, _>>()?;
-            Ok(ModelSpec::Timing { layers })
-        }
-        _ => Err("use softmax, mlp:WIDTH[,WIDTH...] (for example mlp:64,32), logistic, or \
-                  timing:PARAMETERS[,PARAMETERS...]"
-            .into()),
-    }
+    let added: String = registered().iter().map(|kind| format!(", or {}", kind.form)).collect();
+    ModelSpec::read(text, activation).map_err(|error| format!("{error}{added}"))
 }
 
 /// Reads `batch-size`.
@@ -129,8 +108,9 @@ mod tests {
 
     #[test]
     fn other_words_say_what_is_allowed() {
-        assert!(model("mlp", Activation::Relu).unwrap_err().starts_with("use "));
-        assert!(model("mlp:x", Activation::Relu).unwrap_err().contains("\"x\""));
+        assert!(model("mlp", Activation::Relu).unwrap_err().contains("mlp:WIDTH[,WIDTH...]"));
+        assert!(model("mlp:0", Activation::Relu).unwrap_err().contains("WIDTH must be 1 to"));
+        assert!(model("mlp:x", Activation::Relu).unwrap_err().contains("\"mlp:x\" is no model"));
         assert!(duration("5").unwrap_err().contains("5s"));
     }
 }

@@ -68,6 +68,14 @@ pub struct Row<'a> {
     pub label: u16,
 }
 
+impl<'a> Row<'a> {
+    /// A row of numbers.
+    #[must_use]
+    pub const fn dense(values: &'a [f32], label: u16) -> Self {
+        Self { dense: values, hot: &[], columns: &[], values: &[], label }
+    }
+}
+
 /// Errors of examples that do not fit the shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use super::Format;
 use super::sparse::{self as rows, SparseRows};
-use crate::dataset::{Dataset, Features, Schema, Visit, name_of};
+use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::Info;
 use crate::sparse::{LibsvmError, SparseRow, read_file};
 
 pub(super) const FORMAT: Format = Format {
-    word: "libsvm",
     form: "libsvm:PATH[,PATH...]",
     summary: "sparse rows, the files one after the other",
     takes_paths: true,
@@ -50,10 +49,6 @@ impl SparseRows for Libsvm {
 }
 
 impl Dataset for Libsvm {
-    fn describe(&self) -> String {
-        self.files.iter().map(|file| name_of(file)).collect::<Vec<_>>().join(", ")
-    }
-
     fn kind(&self) -> &'static str {
         rows::KIND
     }

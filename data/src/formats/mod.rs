@@ -30,9 +30,7 @@ pub type Open = fn(&str, u64) -> Result<Arc<dyn Dataset>, String>;
 /// A data format.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// Its name.
-    pub word: &'static str,
-    /// How users write it, with its arguments: `libsvm:PATH[,PATH...]`.
+    /// How users write it: its name, and its arguments after a colon (`libsvm:PATH[,PATH...]`).
     pub form: &'static str,
     /// One line about it.
     pub summary: &'static str,
@@ -42,14 +40,22 @@ pub struct Format {
     pub open: Open,
 }
 
-/// Adds formats to those of this crate, for the whole program.
+impl Format {
+    /// The name, before the colon.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        self.form.split(['[', ':']).next().unwrap_or(self.form)
+    }
+}
+
+/// Adds formats to the formats of this crate, for the whole program.
 ///
 /// # Panics
 /// If formats were registered before, or one has the name of another.
 pub fn register(formats: Vec<Format>) {
-    for (index, Format { word, .. }) in formats.iter().enumerate() {
-        let others = ALL.iter().chain(&formats[..index]);
-        assert!(others.clone().all(|other| other.word != *word), "there are two formats {word}");
+    for (index, format) in formats.iter().enumerate() {
+        let (word, mut others) = (format.word(), ALL.iter().chain(&formats[..index]));
+        assert!(others.all(|other| other.word() != word), "there are two formats {word}");
     }
     assert!(REGISTERED.set(formats).is_ok(), "data formats are registered once");
 }
@@ -90,13 +96,17 @@ pub fn with_paths<E>(
     let paths = paths.collect::<Result<Vec<_>, E>>()?;
     // The comma in the folder's name would separate two files.
     let is_ambiguous = paths.iter().any(|path| path.contains(','));
-    Ok(if is_ambiguous { text.to_owned() } else { format!("{}:{}", format.word, paths.join(",")) })
+    Ok(if is_ambiguous {
+        text.to_owned()
+    } else {
+        format!("{}:{}", format.word(), paths.join(","))
+    })
 }
 
 /// The format that `text` names, with its arguments.
 fn format_of(text: &str) -> Option<(&'static Format, &str)> {
     let (word, arguments) = text.split_once(':').unwrap_or((text, ""));
-    let format = formats().find(|format| format.word == word)?;
+    let format = formats().find(|format| format.word() == word)?;
     // The bare name of a format of files is the path of a file.
     (text.contains(':') || !format.takes_paths).then_some((format, arguments))
 }
@@ -125,13 +135,12 @@ mod tests {
     #[test]
     fn every_format_is_found_by_its_word() {
         for format in formats() {
-            let text = format!("{}:", format.word);
+            let text = format!("{}:", format.word());
             let (found, arguments) = format_of(&text).unwrap();
-            assert_eq!((found.word, arguments), (format.word, ""));
-            assert!(format.form.starts_with(format.word), "{}", format.form);
+            assert_eq!((found.form, arguments), (format.form, ""));
         }
-        assert_eq!(format_of("rows.csv").map(|(format, _)| format.word), None);
-        assert_eq!(format_of("C:rows.csv").map(|(format, _)| format.word), None);
+        assert_eq!(format_of("rows.csv").map(|(format, _)| format.form), None);
+        assert_eq!(format_of("C:rows.csv").map(|(format, _)| format.form), None);
     }
 
     #[test]

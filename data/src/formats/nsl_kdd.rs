@@ -9,7 +9,7 @@ use pstrain_compute::examples::Row;
 
 use self::facts::Facts;
 use super::Format;
-use crate::dataset::{Dataset, Features, Schema, Visit, name_of};
+use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::Info;
 use crate::nsl_kdd::{
@@ -17,7 +17,6 @@ use crate::nsl_kdd::{
 };
 
 pub(super) const FORMAT: Format = Format {
-    word: "nsl-kdd",
     form: "nsl-kdd:PATH",
     summary: "records of the NSL-KDD data set: a file or its folder; the word may be left out",
     takes_paths: true,
@@ -125,10 +124,6 @@ impl Records for NslKdd {
 }
 
 impl Dataset for NslKdd {
-    fn describe(&self) -> String {
-        name_of(&located(&self.path).unwrap_or_else(|_| self.path.clone()))
-    }
-
     fn kind(&self) -> &'static str {
         KIND
     }

@@ -13,7 +13,6 @@ use crate::sparse::{
 };
 
 pub(super) const FORMAT: Format = Format {
-    word: "sparse",
     form: "sparse[:ROWS[,COLUMNS[,SEED]]]",
     summary: "sparse rows with features of widely different frequency",
     takes_paths: false,

@@ -12,7 +12,6 @@ use crate::nsl_kdd::{self, Columns, Record};
 use crate::synthetic::{DEFAULT_ROWS, Generator, Profile, ProfileError};
 
 pub(super) const FORMAT: Format = Format {
-    word: "synthetic",
     form: "synthetic[:ROWS[,SEED]]",
     summary: "records that resemble NSL-KDD's training file",
     takes_paths: false,

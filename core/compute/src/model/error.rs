@@ -1,9 +1,10 @@
 //! Errors of building a model.
 
+use alloc::string::String;
 use core::fmt;
 
 /// A model that cannot be built for the given examples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelError {
     /// The examples have no input columns.
@@ -42,11 +43,18 @@ pub enum ModelError {
         /// The number of parameters up to and including that layer.
         parameters: u64,
     },
+    /// A model that the program added cannot be built.
+    Registered {
+        /// The model, as the user wrote it.
+        model: String,
+        /// The reason.
+        problem: String,
+    },
 }
 
 impl fmt::Display for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
+        match self {
             Self::NoInputs => f.write_str("examples have 0 input columns: a model needs 1 or more"),
             Self::TooFewClasses { classes } => {
                 write!(f, "examples have {classes} classes: a classifier needs 2 or more")
@@ -72,6 +80,7 @@ impl fmt::Display for ModelError {
                 "layer {layer} brings the model to {parameters} parameters: at most {} are allowed",
                 super::MOST_PARAMETERS
             ),
+            Self::Registered { model, problem } => write!(f, "model = {model}: {problem}"),
         }
     }
 }

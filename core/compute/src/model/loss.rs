@@ -72,6 +72,15 @@ pub(super) fn log_softmax<S: Simd>(
     }
 }
 
+/// Replaces the scores of the classes by the logarithms of their softmax. The result is the same on
+/// every machine.
+pub(super) fn log_softmax_of(scores: &mut [f32]) {
+    let greatest = greatest(scores);
+    let exponentials = scores.iter().map(|score| libm::expf(score - greatest));
+    let offset = greatest + libm::logf(exponentials.sum());
+    scores.iter_mut().for_each(|score| *score -= offset);
+}
+
 #[inline(always)]
 fn total(values: &[f32]) -> f32 {
     let mut total = 0.0;

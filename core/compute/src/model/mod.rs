@@ -6,8 +6,10 @@
 //! servers own them.
 //!
 //! To add a kind of model, implement [`Objective`] in a file of this directory, and add a variant
-//! to [`ModelSpec`].
+//! to [`ModelSpec`] and its word to `words.rs`. A program that is built on this crate
+//! [`register`]s models of its own.
 
+mod by_row;
 mod error;
 mod kernels;
 mod logistic;
@@ -16,11 +18,14 @@ mod margins;
 mod network;
 mod objective;
 mod passes;
+mod registered;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod words;
 mod workspace;
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -36,9 +41,11 @@ use crate::named::Word;
 use crate::params::Layout;
 use crate::rng::Stream;
 
+pub use self::by_row::{ByRow, RowModel};
 pub use self::error::ModelError;
 pub use self::margins::Margins;
 pub use self::objective::{Objective, SparseObjective};
+pub use self::registered::{Build, ModelKind, register, registered};
 pub use self::workspace::Workspace;
 
 /// The largest number of parameters of a model: the wire format counts their bytes in 32 bits.
@@ -65,6 +72,8 @@ pub enum ModelSpec {
         /// The number of parameters of each layer, first to last.
         layers: Vec<u32>,
     },
+    /// A model that the program has added, as users write it.
+    Registered(String),
 }
 
 /// The activation function between two linear layers.
@@ -95,7 +104,7 @@ impl Model {
     /// # Errors
     /// [`ModelError`] if the shape has no inputs, fewer than two classes or fewer inputs than its
     /// columns need, if the kind of model does not fit the kind of rows, if a hidden layer has no
-    /// units, or if there would be 2^30 or more parameters.
+    /// units, if there would be 2^30 or more parameters, or if the program has no such model.
     pub fn new(spec: &ModelSpec, shape: Shape) -> Result<Self, ModelError> {
         check_shape(shape)?;
         let objective: Arc<dyn Objective> = match spec {
@@ -105,6 +114,7 @@ impl Model {
             }
             ModelSpec::Timing { layers } => Arc::new(Timing::new(layers)?),
             ModelSpec::Logistic => Arc::new(Logistic::new(shape)?),
+            ModelSpec::Registered(text) => registered::build(text, shape)?,
         };
         Ok(Self::of(objective, shape))
     }

@@ -90,14 +90,6 @@ impl Family {
         let last = forms.pop().unwrap_or_default();
         if forms.is_empty() { last } else { format!("{} or {last}", forms.join(", ")) }
     }
-
-    /// Returns the forms of all words with their descriptions, for help.
-    #[must_use]
-    pub fn help(&self) -> String {
-        let lines =
-            self.words.iter().map(|it| format!("{} ({})", it.form(self.separator), it.about));
-        lines.collect::<Vec<_>>().join(", ")
-    }
 }
 
 /// A type of numbers.

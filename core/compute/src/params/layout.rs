@@ -30,6 +30,16 @@ impl Layout {
         Self { tensors: Vec::new(), len: 0 }
     }
 
+    /// Creates a layout of tensors with these names and dimensions, in their order.
+    #[must_use]
+    pub fn of<const N: usize>(tensors: [(&str, &[u32]); N]) -> Self {
+        let mut layout = Self::new();
+        for (name, shape) in tensors {
+            let _keys = layout.push(name.into(), shape.iter().map(|&size| size as usize).collect());
+        }
+        layout
+    }
+
     /// Appends a tensor and returns its keys; a tensor without values is omitted and has none.
     pub fn push(&mut self, name: String, shape: Vec<usize>) -> Option<KeyRange> {
         let values: usize = shape.iter().product();
