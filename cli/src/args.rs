@@ -305,6 +305,7 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         value_name = "DIR",
+        group = "recorded",
         conflicts_with_all = ["durability", "state", "checkpoint_every", "job", "print_job"]
     )]
     pub(crate) resume: Option<PathBuf>,

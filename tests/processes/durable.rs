@@ -278,9 +278,13 @@ fn resuming_a_finished_run_prints_its_summary_again() {
 
 /// Returns the state folder of a killed run.
 fn kept(folder: &TempDir) -> PathBuf {
+    kept_as(folder, "log")
+}
+
+fn kept_as(folder: &TempDir, durability: &str) -> PathBuf {
     let kept = folder.path().join("kept");
-    let log = ["--durability", "log", "--state", path(&kept)];
-    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "1"], &log]);
+    let state = ["--durability", durability, "--state", path(&kept)];
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "1"], &state]);
     let _workers = server.workers(1);
     server.wait_for_updates(3);
     drop(server);
@@ -362,6 +366,13 @@ fn a_server_resumed_on_a_full_small_disk_continues_once_space_is_free_and_never_
     let ended = server.process.wait().with_code(3);
     let since = ended.stderr.strip_prefix(&said).unwrap();
     assert!(!since.contains("cannot be written"), "{since}");
+}
+
+#[test]
+fn a_resumed_server_of_checkpoints_refuses_to_replicate() {
+    let folder = TempDir::new().unwrap();
+    let kept = kept_as(&folder, "checkpoint");
+    resume(&kept, &["--replicate", "pushes"]).refused(2, &["--replicate", "takes no standby"]);
 }
 
 #[test]

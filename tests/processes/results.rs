@@ -135,6 +135,7 @@ fn results_are_only_replaced_on_request() {
     assert_ne!(first["params_sha256"], second["params_sha256"]);
     check_books(&out, &second);
     finish(&["run", "--overwrite"]).refused(2, &["--out"]);
+    finish(&["run", "--out-limit", "1MB"]).refused(2, &["--out <DIR>"]);
 }
 
 #[test]

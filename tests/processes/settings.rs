@@ -129,7 +129,7 @@ fn wrong_values_are_refused_with_the_allowed_ones() {
         ("--consistency", "ssp:-1", &["--consistency ssp:-1", "ssp:SLACK"]),
         ("--transport", "udp", &["--transport", "memory, unix, tcp"]),
         ("--model", "cnn", &["--model cnn", "softmax", "mlp:WIDTH[,WIDTH...]"]),
-        ("--model", "mlp:0", &["0 units", "1 or more"]),
+        ("--model", "mlp:0", &["WIDTH must be 1 to"]),
         ("--activation", "gelu", &["--activation gelu", "relu or tanh"]),
         ("--optimizer", "lion", &["--optimizer lion", "adam[:BETA1,BETA2[,EPSILON]]"]),
         ("--optimizer", "momentum:1.5", &["momentum", "1.5"]),

@@ -2,24 +2,31 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::size::{SizeLimit, size_or_none};
 use crate::messages::LogForm;
 
 /// The output of a command that trains.
 #[derive(Clone, Debug, Args)]
+#[command(group(ArgGroup::new("recorded").multiple(true)))]
 pub(crate) struct Output {
     /// Write the curve, the events, a row for every gradient, the order of updates, the summary,
     /// the job and the model to this folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", group = "recorded")]
     pub(crate) out: Option<PathBuf>,
     /// Replace the results that --out already holds
     #[arg(long, requires = "out")]
     pub(crate) overwrite: bool,
     /// Size limit of each file of --out that grows with every gradient. The file ends there, or
     /// once little of the disk is free; training continues
-    #[arg(long, value_name = "SIZE|none", default_value = "1GiB", value_parser = size_or_none)]
+    #[arg(
+        long,
+        value_name = "SIZE|none",
+        default_value = "1GiB",
+        requires = "recorded",
+        value_parser = size_or_none
+    )]
     pub(crate) out_limit: SizeLimit,
     /// Print one JSON object instead of tables
     #[arg(long)]

@@ -12,7 +12,7 @@ use super::host::{
     Follower, Host, JobServer, Life, Machine, ShardServer, Training, new_replica, replica_config,
     shard_config,
 };
-use super::plan::{Begins, JobPlan, Keeps, NewServer, NewState, Plan, Reached, Role};
+use super::plan::{Begins, JobPlan, Keeps, NO_STANDBY, NewServer, NewState, Plan, Reached, Role};
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, StandbyOf};
 use crate::job::{Layers, Resolved};
@@ -68,8 +68,12 @@ fn open_job(plan: JobPlan, reached: &Reached) -> anyhow::Result<Opened> {
         Some(of) => transport.with_target(of.primary.parse()?),
         None => transport,
     };
-    if let Machine::Replica(replica) | Machine::Logged(replica, _) = &mut server.life.machine {
-        replica.set_replicate(plan.replicate);
+    match (&mut server.life.machine, plan.replicate) {
+        (Machine::Replica(replica) | Machine::Logged(replica, _), replicate) => {
+            replica.set_replicate(replicate.unwrap_or_default());
+        }
+        (_, Some(_)) => bail!("--replicate: {NO_STANDBY}"),
+        (_, None) => {}
     }
     #[cfg(feature = "metrics")]
     if let Some(address) = &plan.metrics {

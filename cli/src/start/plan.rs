@@ -48,7 +48,7 @@ pub(crate) enum Role {
 pub(crate) struct JobPlan {
     pub(crate) begins: Begins<NewServer>,
     /// Form in which gradients go to a standby.
-    pub(crate) replicate: Replicate,
+    pub(crate) replicate: Option<Replicate>,
     /// Its records and its results on stdout.
     pub(crate) output: Output,
     /// Period of the progress messages, if there are any.
@@ -97,6 +97,10 @@ pub(crate) struct NewState {
     pub(crate) checkpoint_every: Duration,
 }
 
+/// The error of a server with checkpoints that is to replicate.
+pub(super) const NO_STANDBY: &str =
+    "a server that keeps checkpoints alone takes no standby; leave it out";
+
 impl Plan {
     /// Makes the plan of a server; `None` if its settings were only to be printed.
     pub(crate) fn of(args: &ServerArgs) -> anyhow::Result<Option<Self>> {
@@ -119,7 +123,7 @@ impl Role {
         let is_shown = std::io::stderr().is_terminal() && args.log.form == LogForm::Text;
         Self::Job(Box::new(JobPlan {
             begins,
-            replicate: args.replicate.map_or_else(Replicate::default, Replicate::from),
+            replicate: args.replicate.map(Replicate::from),
             output: args.output.clone(),
             says_every: match args.log_every {
                 Some(Every(every)) => every,
@@ -164,7 +168,7 @@ fn begins(args: &ServerArgs) -> anyhow::Result<Option<Begins<NewServer>>> {
     }
     let keeps = Keeps::of(args)?;
     if let (Keeps::Checkpoints(_), Some(_)) = (&keeps, args.replicate) {
-        bail!("--replicate: a server that keeps checkpoints alone takes no standby; leave it out");
+        bail!("--replicate: {NO_STANDBY}");
     }
     let Some(job) = gather(&args.job)? else { return Ok(None) };
     // The run may be resumed in another working directory.
