@@ -97,6 +97,10 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     ),
 ];
 
+/// Folders of product code that take events and values only, and the nodes they do not name: they
+/// serve every kind of run, whichever nodes train it.
+const WITHOUT_NODES: (&[&str], &[&str]) = (&["cli/src/record"], &["Replica", "Server", "Shard"]);
+
 /// Columns of a comment.
 const COMMENT_COLUMNS: usize = 100;
 /// Columns of code: more than rustfmt's, for what it does not break.
@@ -241,6 +245,24 @@ fn imports_run_downward() {
                     }
                 }
             }
+        }
+    }
+    expect_none(&wrong);
+}
+
+#[test]
+fn records_name_no_node() {
+    let (folders, nodes) = WITHOUT_NODES;
+    let mut wrong = Vec::new();
+    for path in folders.iter().flat_map(|folder| files(folder, ".rs")) {
+        let source = text(&path);
+        let product = product(&source);
+        let mut words = product.split(|it: char| !(it.is_alphanumeric() || it == '_'));
+        if let Some(node) = words.find(|word| nodes.contains(word)) {
+            wrong.push(format!(
+                "{} names {node}: take the job, an event or `Trained` instead",
+                path.display()
+            ));
         }
     }
     expect_none(&wrong);

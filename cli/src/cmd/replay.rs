@@ -7,7 +7,6 @@ use pstrain_compute::evaluation::evaluate;
 use pstrain_compute::id::Version;
 use pstrain_compute::model::{Model, ModelSpec, Workspace};
 use pstrain_data::{Dataset, Prepared, Settings};
-use pstrain_roles::node::Server;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
@@ -83,12 +82,10 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     if matches!(job.model, ModelSpec::Timing { .. }) {
         bail!("{}: a job of messages and times has no parameters to compute", args.log.display());
     }
-    let server = Server::new(job, 0)?;
-    check(args, &header, &Header::of(&server))?;
-    let job = server.job();
-    let mut replay = Replay::new(job, &data, &server.initial(), uses)?;
-    let (gradients, broke) = play(args, &mut replay)?;
+    check(args, &header, &Header::of(&job)?)?;
     let model = Model::new(&job.model, job.data.shape)?;
+    let mut replay = Replay::new(&job, &data, &job.initial(&model), uses)?;
+    let (gradients, broke) = play(args, &mut replay)?;
     let evaluation =
         evaluate(&model, replay.parameters(), &data.evaluation, &mut Workspace::default());
     let params_sha256 = sha256(replay.parameters());
@@ -108,7 +105,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         broke,
     };
     if let Some(path) = &args.out {
-        let about = ModelFile::new(job, classes, &result)?;
+        let about = ModelFile::new(&job, classes, &result)?;
         write_model(path, &about, replay.parameters())?;
     }
     if args.json {

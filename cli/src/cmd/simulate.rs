@@ -13,8 +13,8 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     let run = Virtual::resolve(&layers, &DataCache::default())?;
     let (job, data) = (run.job.clone(), Arc::clone(&run.data).into());
     let training = Training::in_process(&layers, job, data, args.output.clone());
-    let (server, reason) = training.simulate(&run)?;
-    server.finish("virtual")?;
+    let (finished, reason) = training.simulate(&run)?;
+    finished.finish("virtual")?;
     let gone = || Failed(format!("the run ended early: {LEADERLESS}")).into();
     reason.ok_or_else(gone).and_then(exit::of_reason)
 }

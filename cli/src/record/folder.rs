@@ -12,13 +12,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::Version;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, Server};
+use pstrain_policy::job::Job;
+use pstrain_roles::node::Event;
 use pstrain_transports::LogLimit;
 use serde::{Deserialize, Serialize};
 
 use super::histograms::Histograms;
 use super::lines::{Full, Lines, Written, cut, so_far};
-use super::order::OrderLog;
+use super::order::{Header, OrderLog};
 use super::report::Report;
 use super::timeline::{Open, Timeline};
 use super::workers::Seen;
@@ -162,14 +163,16 @@ impl Folder {
         self.trouble = Some((file, error));
     }
 
-    /// Creates or opens the folder, and writes the job of `server`, which has not begun yet.
+    /// Creates or opens the folder for a run of `job`, which has not begun yet, and writes the text
+    /// of its job file.
     pub(crate) fn create(
         path: &Path,
         overwrite: bool,
-        job: &str,
-        server: &Server,
+        job: &Job,
+        job_file: &str,
         most: Option<u64>,
     ) -> anyhow::Result<Self> {
+        let header = Header::of(job)?;
         if let Some(name) = FILES.iter().find(|name| path.join(name).exists())
             && !overwrite
         {
@@ -190,8 +193,8 @@ impl Folder {
         }
         let place = |name: &str| path.join(name);
         let cannot = |name: &str| format!("cannot write {}", path.join(name).display());
-        let workers = server.job().membership.workers as usize;
-        std::fs::write(place(JOB), job).with_context(|| cannot(JOB))?;
+        let workers = job.membership.workers as usize;
+        std::fs::write(place(JOB), job_file).with_context(|| cannot(JOB))?;
         let mut curve = csv::Writer::from_path(place(CURVE)).with_context(|| cannot(CURVE))?;
         curve
             .write_record([
@@ -206,7 +209,8 @@ impl Folder {
             .with_context(|| cannot(CURVE))?;
         let timeline =
             Timeline::create(&place(TIMELINE), workers, most).with_context(|| cannot(TIMELINE))?;
-        let order = OrderLog::create(&place(ORDER), server, most).with_context(|| cannot(ORDER))?;
+        let order =
+            OrderLog::create(&place(ORDER), &header, most).with_context(|| cannot(ORDER))?;
         // Written at the end; emptied now, so that it holds nothing of an earlier run.
         File::create(place(STALENESS)).with_context(|| cannot(STALENESS))?;
         Ok(Self {
@@ -216,7 +220,7 @@ impl Folder {
             timeline,
             order,
             histograms: Histograms::new(workers),
-            lambda: server.job().update.l1(),
+            lambda: job.update.l1(),
             strangers: STRANGERS,
             claimants: STRANGERS,
             trouble: None,

@@ -29,9 +29,12 @@ use std::io;
 use std::path::Path;
 
 use pstrain_compute::id::{PartId, Version};
+use pstrain_compute::model::{Model, ModelError};
 use pstrain_data::DataSpec;
+use pstrain_policy::job::Job;
 use pstrain_policy::rules::Closing;
-use pstrain_roles::node::{Event, Server};
+use pstrain_roles::node::Event;
+use pstrain_wire::job_digest;
 use serde::{Deserialize, Serialize};
 
 use super::lines::{Full, Lines, Written};
@@ -61,18 +64,19 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The header for a run of `server`, which has not begun yet.
-    pub(crate) fn of(server: &Server) -> Self {
-        let data = &server.job().data;
+    /// The header for a run of `job`. Which nodes train it makes no difference.
+    pub(crate) fn of(job: &Job) -> Result<Self, ModelError> {
+        let data = &job.data;
         let spec = serde_json::from_str::<DataSpec>(&data.recipe);
-        Self {
+        let model = Model::new(&job.model, data.shape)?;
+        Ok(Self {
             format: FORMAT.into(),
             format_version: FORMAT_VERSION,
-            job_sha256: hexadecimal(server.job_digest()),
+            job_sha256: hexadecimal(&job_digest(job)),
             data_sha256: hexadecimal(&data.train.digest),
-            parameters_sha256: sha256(&server.initial()),
+            parameters_sha256: sha256(&job.initial(&model)),
             source: spec.map(|spec| spec.source).unwrap_or_default(),
-        }
+        })
     }
 }
 
@@ -88,11 +92,12 @@ pub(super) struct OrderLog {
 }
 
 impl OrderLog {
-    pub(super) fn create(path: &Path, server: &Server, most: Option<u64>) -> io::Result<Self> {
+    /// Creates the record of a run before its first update.
+    pub(super) fn create(path: &Path, header: &Header, most: Option<u64>) -> io::Result<Self> {
         let mut lines = Lines::create(path, most)?;
-        serde_json::to_writer(lines.writer(), &Header::of(server))?;
+        serde_json::to_writer(lines.writer(), header)?;
         lines.end()?;
-        Ok(Self { lines, version: server.version(), begun: false, closed: false })
+        Ok(Self { lines, version: Version(0), begun: false, closed: false })
     }
 
     /// Reopens a file that was written up to `version`.

@@ -3,7 +3,9 @@
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_data::Outline;
-use pstrain_roles::node::{Ledger, Point, Server};
+use pstrain_policy::job::Job;
+use pstrain_roles::node::{Ledger, Point, Trained};
+use pstrain_wire::job_digest;
 use serde::Serialize;
 
 use super::age::AgeOfInformation;
@@ -187,17 +189,23 @@ impl Report {
 }
 
 impl Summary {
-    /// Returns the report of the whole run.
-    pub(crate) fn report(&self, server: &Server, data: &Outline, transport: &str) -> Report {
-        let job = server.job();
+    /// Returns the report of the whole run of `job`.
+    pub(crate) fn report(
+        &self,
+        job: &Job,
+        trained: &Trained,
+        data: &Outline,
+        transport: &str,
+    ) -> Report {
+        let parameters = trained.parameters.as_deref();
         // Ignore an evaluation of other parameters: one made before part of the parameters was lost
         // or before the last updates.
-        let is_whole = server.parameters().len() == server.initial().len();
-        let is_of_these = |point: &Point| is_whole && point.version == server.point().version;
+        let is_of_these =
+            |point: &Point| parameters.is_some() && point.version == trained.point.version;
         let evaluation = self.evaluated.as_ref().filter(|(point, _)| is_of_these(point));
         let evaluation = evaluation.map(|(_, evaluation)| evaluation);
         let missing_updates = self.missing.stretches().to_vec();
-        let point = self.point.or_else(|| (!missing_updates.is_empty()).then(|| server.point()));
+        let point = self.point.or_else(|| (!missing_updates.is_empty()).then_some(trained.point));
         let objective = evaluation.map(|it| it.objective(job.update.l1()));
         let (updates, samples, epochs, time) = point.map_or((0, 0, 0.0, 0.0), |point| {
             (point.version.0, point.samples, point.epoch, point.time.as_secs_f64())
@@ -216,7 +224,7 @@ impl Summary {
         Report {
             job: job.name.clone(),
             pstrain: BUILD,
-            job_sha256: hexadecimal(server.job_digest()),
+            job_sha256: hexadecimal(&job_digest(job)),
             consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),
             ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
@@ -235,8 +243,8 @@ impl Summary {
             age_of_information: AgeOfInformation::mean(&ages),
             jain: jain(&shares),
             bytes_ratio: (unfiltered > 0).then(|| pushed as f64 / unfiltered as f64),
-            batches: server.ledger(),
-            params_sha256: is_whole.then(|| sha256(server.parameters())),
+            batches: trained.ledger,
+            params_sha256: parameters.map(|parameters| sha256(parameters)),
             missing_updates,
             full_files: Vec::new(),
             peak_rss_mib: peak_rss_mib(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
-use pstrain_roles::node::{Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig};
+use pstrain_roles::node::{Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Trained};
 use pstrain_transports::journal::{Checkpoints, Companion, Files, InputLog, Log, Snapshots};
 use pstrain_transports::{Address, Begin, Punctuality};
 use pstrain_wire::group::Place;
@@ -23,7 +23,6 @@ use crate::progress::Progress;
 use crate::record::{Folder, Recorder, Summary};
 use crate::served::ServerData;
 use crate::signals::Drain;
-use crate::simulate::VirtualReport;
 
 /// Returns what belongs to a server's state in its checkpoints: the position of its records.
 pub(crate) type Companions = Box<dyn FnMut() -> Companion>;
@@ -81,8 +80,6 @@ pub(crate) struct JobServer {
     pub(super) of: Option<StandbyOf>,
     /// How well links and computing times that are modelled were kept.
     pub(super) punctuality: Punctuality,
-    /// The results that only virtual time has.
-    pub(super) virtual_time: Option<VirtualReport>,
 }
 
 /// A server that does not coordinate.
@@ -115,11 +112,13 @@ impl<S> Life<S> {
 }
 
 impl Machine<Server> {
-    /// The coordinating server, if this process has one.
-    pub(super) fn server(&self) -> Option<&Server> {
+    /// The result of the run; none for a standby that never reached its primary.
+    pub(super) fn trained(&self) -> Option<Trained> {
         match self {
-            Self::Alone(server) | Self::Checkpointed(server, _) => Some(server),
-            Self::Replica(replica) | Self::Logged(replica, _) => replica.server(),
+            Self::Alone(server) | Self::Checkpointed(server, _) => Some(server.trained()),
+            Self::Replica(replica) | Self::Logged(replica, _) => {
+                replica.server().map(Server::trained)
+            }
         }
     }
 }
@@ -159,32 +158,20 @@ impl Training {
     /// The server of a run in one process.
     pub(crate) fn alone(self) -> anyhow::Result<JobServer> {
         let server = Server::new(self.job.clone(), fresh_run())?;
-        let recorder = self.recorder(Some(&server))?;
+        let recorder = self.recorder()?;
         Ok(self.server(Life::new(Machine::Alone(server)), recorder, None))
     }
 
-    /// The records of a new server; `None` if it is a standby.
-    pub(super) fn recorder(&self, server: Option<&Server>) -> anyhow::Result<Recorder> {
+    /// The records of a run before its first update.
+    pub(super) fn recorder(&self) -> anyhow::Result<Recorder> {
         let Output { out, overwrite, .. } = &self.output;
-        let create = |out| self.folder(out, *overwrite, server);
-        let folder = out.as_deref().map(create).transpose()?;
-        Ok(self.recorder_of(Summary::new(server.map_or(&self.job, Server::job)), folder))
+        let folder = out.as_deref().map(|out| self.folder(out, *overwrite)).transpose()?;
+        Ok(self.recorder_of(Summary::new(&self.job), folder))
     }
 
-    /// A new results folder of such a server.
-    pub(super) fn folder(
-        &self,
-        out: &Path,
-        overwrite: bool,
-        server: Option<&Server>,
-    ) -> anyhow::Result<Folder> {
-        let create = |server: &Server| {
-            Folder::create(out, overwrite, &self.job_file, server, self.output.out_limit.0)
-        };
-        match server {
-            Some(server) => create(server),
-            None => create(&Server::new(self.job.clone(), 0)?),
-        }
+    /// The results folder of a run before its first update.
+    pub(super) fn folder(&self, out: &Path, overwrite: bool) -> anyhow::Result<Folder> {
+        Folder::create(out, overwrite, &self.job, &self.job_file, self.output.out_limit.0)
     }
 
     pub(super) fn recorder_of(&self, summary: Summary, folder: Option<Folder>) -> Recorder {
@@ -202,8 +189,7 @@ impl Training {
         recorder: Recorder,
         of: Option<StandbyOf>,
     ) -> JobServer {
-        let (training, punctuality) = (self, Punctuality::default());
-        JobServer { training, life, recorder, of, punctuality, virtual_time: None }
+        JobServer { training: self, life, recorder, of, punctuality: Punctuality::default() }
     }
 }
 

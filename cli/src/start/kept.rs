@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::id::CheckpointId;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
-use pstrain_roles::node::{Replica, Server, Shard};
+use pstrain_roles::node::{Point, Replica, Server, Shard};
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{
     CheckpointError, Companion, Found, GroupCheckpoints, Recovered, Snapshots, StateFolder,
@@ -39,10 +39,11 @@ enum Restored {
 }
 
 impl Restored {
-    fn server(&self) -> Option<&Server> {
+    /// The position that it continues from; none for a standby without a state.
+    fn point(&self) -> Option<Point> {
         match self {
-            Self::Server(server) => Some(server),
-            Self::Replica(replica) => replica.server(),
+            Self::Server(server) => Some(server.point()),
+            Self::Replica(replica) => replica.server().map(Server::point),
         }
     }
 }
@@ -58,7 +59,7 @@ impl Training {
             folder.find()?
         };
         let mut node = restore(&folder, &found, self.job.clone())?;
-        let recorder = self.records(&mut folder, &found, node.server())?;
+        let recorder = self.records(&mut folder, &found)?;
         if is_new {
             folder.begin(&self.job_file)?;
             found = folder.find()?;
@@ -69,7 +70,7 @@ impl Training {
             Restored::Replica(replica) => recover(folder.state(), &found, replica, report)?,
         };
         if !is_new {
-            say(folder.identity().durability, &found, &recovered, node.server());
+            say(folder.identity().durability, &found, &recovered, node.point());
         }
         let Recovered { log, begin, now, .. } = recovered;
         let (state, of) = folder.into_parts(found, now);
@@ -87,15 +88,9 @@ impl Training {
     }
 
     /// The totals and the results folder as they were at the checkpoint.
-    fn records(
-        &self,
-        folder: &mut DurableFolder,
-        found: &Found,
-        server: Option<&Server>,
-    ) -> anyhow::Result<Recorder> {
+    fn records(&self, folder: &mut DurableFolder, found: &Found) -> anyhow::Result<Recorder> {
         let Output { out, overwrite, out_limit, .. } = &self.output;
-        let (mut summary, most) =
-            (Summary::new(server.map_or(&self.job, Server::job)), out_limit.0);
+        let (mut summary, most) = (Summary::new(&self.job), out_limit.0);
         let before = folder.identity().out.clone();
         let Some(out) = out.as_deref().or(before.as_deref()) else {
             if let Some(checkpoint) = &found.checkpoint {
@@ -108,7 +103,7 @@ impl Training {
                 // A resumed server reports everything since the start of the run again.
                 let own = before.as_deref().filter(|_| !folder.is_new());
                 let own = own.is_some_and(|before| is_same(before, out));
-                Some(self.folder(out, own || *overwrite, server)?)
+                Some(self.folder(out, own || *overwrite)?)
             }
             Some(checkpoint) => {
                 let kept = Kept::of_bytes(&checkpoint.beside)?;
@@ -290,7 +285,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     matches!((canonical(one), canonical(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-fn say(durability: Durability, found: &Found, recovered: &Recovered, server: Option<&Server>) {
+fn say(durability: Durability, found: &Found, recovered: &Recovered, point: Option<Point>) {
     let Recovered { inputs, torn, .. } = recovered;
     let from = match (&found.checkpoint, durability) {
         (None, Durability::Checkpoint) => {
@@ -301,7 +296,6 @@ fn say(durability: Durability, found: &Found, recovered: &Recovered, server: Opt
         }
         _ => resumed(found, *inputs, *torn),
     };
-    let point = server.map(Server::point);
     let point = point.map(|it| format!(": {} updates, epoch {:.2}", it.version, it.epoch));
     messages::say(&format!("{from}{}", point.unwrap_or_default()));
 }

@@ -229,7 +229,7 @@ impl Training {
             return self.kept(DurableFolder::claim(folder, identity)?);
         }
         let replica = new_replica(number, of.as_ref(), self.job.clone())?;
-        let recorder = self.recorder(replica.server())?;
+        let recorder = self.recorder()?;
         Ok(self.server(Life::new(Machine::Replica(replica)), recorder, of))
     }
 }

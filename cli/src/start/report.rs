@@ -5,7 +5,7 @@ use pstrain_transports::{Address, Punctuality};
 use pstrain_wire::worker::EndReason;
 
 use super::host::{Host, JobServer, Machine, ShardServer};
-use super::serve::{Ended, Served};
+use super::serve::{Ended, Finished, Served};
 use crate::args::Output;
 use crate::durable::StandbyOf;
 use crate::exit::{self, Ending, Failed};
@@ -79,16 +79,27 @@ impl JobServer {
         self.punctuality.merge(punctuality);
     }
 
+    /// Writes and prints the results of the run.
+    pub(crate) fn finish(self, transport: &str) -> anyhow::Result<()> {
+        // `life` stays until the end, and the state folder locked: a process that resumes the run
+        // writes the results, too.
+        let Self { training, life, recorder, punctuality, .. } = self;
+        let Some(trained) = life.machine.trained() else {
+            recorder.finish();
+            return Ok(());
+        };
+        let finished = Finished { training, recorder, trained, punctuality, virtual_time: None };
+        finished.finish(transport)
+    }
+}
+
+impl Finished {
     /// Writes the results, then prints them: a closed stdout must not cost the files.
     pub(crate) fn finish(self, transport: &str) -> anyhow::Result<()> {
-        let Self { training, life, recorder, virtual_time, punctuality, .. } = self;
+        let Self { training, recorder, trained, virtual_time, punctuality } = self;
         let (summary, folder) = recorder.finish();
-        // The state folder stays locked until the end: a process that resumes the run writes the
-        // results, too.
-        let server = life.machine.server();
-        // A standby that never reached its primary has no results.
-        let Some(server) = server else { return Ok(()) };
-        let mut report = summary.report(server, &training.data.outline, transport);
+        let (job, outline) = (&training.job, &training.data.outline);
+        let mut report = summary.report(job, &trained, outline, transport);
         if let Some(virtual_time) = virtual_time {
             report.was_virtual(virtual_time);
         }
@@ -96,10 +107,9 @@ impl JobServer {
         tell_missing(&report);
         let Some(folder) = folder else { return print(&report, &training.output) };
         report.full_files = folder.full_files();
-        let written = if report.params_sha256.is_some() {
-            let classes = training.data.outline.spec.classes();
-            let about = ModelFile::new(server.job(), classes, &report)?;
-            write_model(&folder.model(), &about, server.parameters())
+        let written = if let Some(parameters) = &trained.parameters {
+            let about = ModelFile::new(job, outline.spec.classes(), &report)?;
+            write_model(&folder.model(), &about, parameters)
         } else {
             messages::warn("no model is written: part of its parameters is lost");
             Ok(())

@@ -8,12 +8,12 @@ use pstrain_compute::id::{CheckpointId, PartId};
 use pstrain_compute::model::Model;
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Durable, Event, NodeError};
+use pstrain_roles::node::{Durable, Event, NodeError, Trained};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
-    Begin, Evaluator, Mailbox, ServerServices, Services, Shaped, ShardServices, SocketTransport,
-    Transport, WallClock, drive, drive_from,
+    Begin, Evaluator, Mailbox, Punctuality, ServerServices, Services, Shaped, ShardServices,
+    SocketTransport, Transport, WallClock, drive, drive_from,
 };
 use pstrain_wire::Status;
 use pstrain_wire::worker::EndReason;
@@ -22,6 +22,7 @@ use super::host::{Host, JobServer, Life, Machine, ShardServer, Training};
 use super::open::Opened;
 #[cfg(feature = "metrics")]
 use crate::metrics::{Metrics, TimedJournal};
+use crate::record::Recorder;
 use crate::signals::{self, Drain};
 use crate::simulate::{Virtual, VirtualReport};
 use crate::{messages, progress};
@@ -35,6 +36,18 @@ pub(crate) struct Served {
     pub(super) ended: Ended,
     /// Open until the results are written, since `pstrain control stop` waits until it is gone.
     pub(super) transport: SocketTransport,
+}
+
+/// A run that has ended: what its results are made from, whichever nodes trained.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(super) training: Training,
+    pub(super) recorder: Recorder,
+    pub(super) trained: Trained,
+    /// How well links and computing times that are modelled were kept.
+    pub(super) punctuality: Punctuality,
+    /// The results that only virtual time has.
+    pub(super) virtual_time: Option<VirtualReport>,
 }
 
 /// Serves until the run has ended. A node that goes back to a checkpoint is replaced by one of the
@@ -82,9 +95,9 @@ impl Host {
 
 impl Training {
     /// Runs in virtual time until the run has ended.
-    pub(crate) fn simulate(self, run: &Virtual) -> anyhow::Result<(JobServer, Option<EndReason>)> {
+    pub(crate) fn simulate(self, run: &Virtual) -> anyhow::Result<(Finished, Option<EndReason>)> {
         let server = run.server()?;
-        let recorder = self.recorder(Some(&server))?;
+        let recorder = self.recorder()?;
         let stop = signals::flag_on_signal(
             "draining: letting outstanding gradients come back (again to abort)",
         )?;
@@ -93,8 +106,10 @@ impl Training {
             Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;
         let virtual_time = Some(VirtualReport::of(&outcome, run));
-        let server = self.server(Life::new(Machine::Alone(outcome.server)), recorder, None);
-        Ok((JobServer { virtual_time, ..server }, outcome.reason))
+        let (training, trained, punctuality) =
+            (self, outcome.server.trained(), Punctuality::default());
+        let finished = Finished { training, recorder, trained, punctuality, virtual_time };
+        Ok((finished, outcome.reason))
     }
 }
 

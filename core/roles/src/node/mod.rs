@@ -332,6 +332,17 @@ impl From<ExactPoint> for Point {
     }
 }
 
+/// The result of a run, whichever nodes trained: with the events, all that reports are made from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trained {
+    /// The position of the final parameters on the training curve.
+    pub point: Point,
+    /// Where every mini-batch went.
+    pub ledger: Ledger,
+    /// The final parameters of all keys; none if part of them is lost.
+    pub parameters: Option<Arc<Vec<f32>>>,
+}
+
 /// An evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluated {

@@ -51,7 +51,7 @@ use progress::Progress;
 use rounds::Rounds;
 pub use saving::RestoreError;
 
-use super::{Effect, Event, Input, Node, Outbox, Point};
+use super::{Effect, Event, Input, Node, Outbox, Point, Trained};
 use crate::store::Store;
 use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
 use pstrain_compute::model::{Model, ModelError};
@@ -205,6 +205,18 @@ impl Server {
     #[must_use]
     pub const fn ledger(&self) -> Ledger {
         self.progress.ledger
+    }
+
+    /// Returns the result of the run so far.
+    #[must_use]
+    pub fn trained(&self) -> Trained {
+        let parameters = self.parameters();
+        let is_whole = parameters.len() as u64 == self.keys.len();
+        Trained {
+            point: self.point(),
+            ledger: self.ledger(),
+            parameters: is_whole.then(|| Arc::clone(parameters)),
+        }
     }
 
     /// Returns the number of examples that the budget asks for.
