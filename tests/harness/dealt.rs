@@ -1,11 +1,13 @@
 //! A job in virtual time whose scheduler assigns the mini-batches, instead of each worker going
 //! through its own in order. Use it for shards, reassignment and work by speed.
 
-use pstrain_compute::id::PartId;
+use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, Ledger, Point, Prepare, Server};
-use pstrain_transports::simulation::{Laboratory, Origin};
-use pstrain_wire::worker::EndReason;
+use pstrain_roles::node::{
+    Compute, Computed, Evaluate, Evaluated, Event, Ledger, Point, Prepare, Prepared, Server,
+};
+use pstrain_transports::simulation::{Host, Laboratory, Origin};
+use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 use crate::toy::{Toy, partition_of, parts_of};
 use crate::virtual_job::VirtualJob;
@@ -53,18 +55,15 @@ pub fn faults_of(workers: u32, drawn: &[(u32, usize, u64, u64)]) -> String {
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
     let (job, parts) = (VirtualJob::new(toy, link, compute, faults), toy.job.parts());
-    let mut events = Vec::new();
     let load =
         |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
     let partition = |part: PartId| partition_of(&toy.train, parts, part);
-    let report = |now, from, event| {
-        if from == Origin::Server {
-            events.push((now, event));
-        }
-    };
-    let mut host = Laboratory::new(load, job.model.clone(), &toy.train, partition, report);
-    let outcome = job.run(&mut host);
-    let (mut server, reason) = (outcome.server, outcome.reason.unwrap());
+    let ignore: fn(Time, Origin, Event) = |_, _, _| {};
+    let laboratory = Laboratory::new(load, job.model.clone(), &toy.train, partition, ignore);
+    let mut observer = Observer { laboratory, events: Vec::new(), server: None };
+    let reason = job.run(&mut observer).reason.unwrap();
+    let Observer { events, server, .. } = observer;
+    let mut server = server.unwrap();
     let again = Server::restore(server.job().clone(), &server.save()).unwrap();
     assert!(format!("{again:?}") == format!("{server:?}"), "what is restored is another server");
     let ledger = server.ledger();
@@ -76,5 +75,40 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
         point: server.point(),
         ledger,
         events,
+    }
+}
+
+/// The host of a run: it keeps the server's events, and the server after the end.
+struct Observer<'a> {
+    laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
+    events: Vec<(Time, Event)>,
+    server: Option<Server>,
+}
+
+impl Host for Observer<'_> {
+    fn report(&mut self, now: Time, from: Origin, event: Event) {
+        if from == Origin::Server {
+            self.events.push((now, event));
+        }
+    }
+
+    fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String> {
+        self.laboratory.prepare(worker, order)
+    }
+
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed {
+        self.laboratory.compute(worker, order)
+    }
+
+    fn evaluate(&mut self, order: Evaluate) -> Evaluated {
+        self.laboratory.evaluate(order)
+    }
+
+    fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
+        self.laboratory.examples(part, from)
+    }
+
+    fn ended(&mut self, server: Server) {
+        self.server = Some(server);
     }
 }

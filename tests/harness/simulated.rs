@@ -176,10 +176,11 @@ impl VirtualRun {
             evaluations: 0,
             limit: self.limit,
             scratch: Vec::new(),
+            server: None,
         };
         let stop = AtomicBool::new(false);
         let outcome = simulate(self.setup(server, &stop), &mut watcher)?;
-        let (server, reason) = (outcome.server, outcome.reason.unwrap());
+        let (server, reason) = (watcher.server.unwrap(), outcome.reason.unwrap());
         watcher.checker.finish(&server, reason);
         Ok(Simulated {
             reason,
@@ -265,6 +266,8 @@ struct Watcher<'a> {
     evaluations: u32,
     limit: Time,
     scratch: Vec<u8>,
+    /// The server after the end.
+    server: Option<Server>,
 }
 
 impl Host for Watcher<'_> {
@@ -328,6 +331,10 @@ impl Host for Watcher<'_> {
         let ended = events.iter().any(|event| matches!(event, Event::Ended { .. }));
         let waits = server.deadline().is_some() || self.evaluations > 0;
         assert!(waits || self.checker.has_ended() || ended, "the server waits for nothing");
+    }
+
+    fn ended(&mut self, server: Server) {
+        self.server = Some(server);
     }
 
     fn closed(&mut self, peer: PeerId) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pstrain_compute::id::{PartId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, Evaluated, Event, Ledger, Prepare, Prepared, Server,
+    Compute, Computed, Evaluate, Evaluated, Event, Ledger, Prepare, Prepared, Trained,
 };
 use pstrain_transports::simulation::{Failover, Host, Laboratory, Origin, Outcome};
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
@@ -49,6 +49,7 @@ impl StoodBy {
 /// parameters of one version, a version is missing, a push counts twice, or the final server
 /// differs from what the history says.
 #[must_use]
+#[expect(clippy::expect_used, reason = "a failure here fails the test")]
 pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> StoodBy {
     let (job, parts) = (VirtualJob::new(toy, link, compute, faults), toy.job.parts());
     let load =
@@ -61,18 +62,19 @@ pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> Stood
         events: Vec::new(),
         limit: Time::ZERO + toy.job.membership.lease * 2000,
     };
-    let Outcome { reason, server, failover, trace, .. } = job.run(&mut witness);
+    let Outcome { reason, trained, failover, trace, .. } = job.run(&mut witness);
     let events = witness.events;
-    check_history(&events, &server);
-    if let Some(last) = witness.seen.get(&server.version()) {
-        assert_eq!(last, server.parameters(), "the last version");
+    check_history(&events, &trained);
+    let Trained { point, ledger, parameters } = trained;
+    let parameters = parameters.expect("one server holds all parameters");
+    if let Some(last) = witness.seen.get(&point.version) {
+        assert_eq!(*last, parameters, "the last version");
     }
-    let (parameters, ledger) = (server.parameters().to_vec(), server.ledger());
-    StoodBy { reason, parameters, ledger, events, failover, trace }
+    StoodBy { reason, parameters: parameters.to_vec(), ledger, events, failover, trace }
 }
 
-/// Checks that the events are one history, which ends with `server`.
-fn check_history(events: &[(Time, Event)], server: &Server) {
+/// Checks that the events are one history, which ends with `trained`.
+fn check_history(events: &[(Time, Event)], trained: &Trained) {
     assert!(events.is_sorted_by_key(|(at, _)| *at), "one thing after the other");
     let (mut version, mut applied, mut pushed) = (Version(0), BTreeSet::new(), 0);
     for (_, event) in events {
@@ -89,11 +91,11 @@ fn check_history(events: &[(Time, Event)], server: &Server) {
             _ => {}
         }
     }
-    let Ledger { assigned, applied: counted, discarded, lost, outstanding } = server.ledger();
-    assert_eq!(server.version(), version, "updates");
+    let Ledger { assigned, applied: counted, discarded, lost, outstanding } = trained.ledger;
+    assert_eq!(trained.point.version, version, "updates");
     assert_eq!(applied.len() as u64, counted, "gradients applied");
     assert!(pushed >= counted, "pushes");
-    assert_eq!(assigned, counted + discarded + lost + outstanding, "{:?}", server.ledger());
+    assert_eq!(assigned, counted + discarded + lost + outstanding, "{:?}", trained.ledger);
 }
 
 /// The host of a run: it records the parameters that workers have seen.

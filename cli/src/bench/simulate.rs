@@ -43,7 +43,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
             let server = run.server()?;
             let outcome = run.run(server, &AtomicBool::new(false), |_, _, _| ())?;
             times.push(clock.now().as_secs_f64());
-            gradients = outcome.server.ledger().applied;
+            gradients = outcome.trained.ledger.applied;
             limits.push(arithmetic(&run, gradients)?);
         }
         figures.push(

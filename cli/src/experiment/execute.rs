@@ -132,8 +132,7 @@ impl Execute for VirtualTime {
                 Origin::Worker(worker) => summary.note_worker(now, worker, &event),
             })?;
         let outline = ready.data.outline();
-        let trained = outcome.server.trained();
-        let mut report = summary.report(&ready.job, &trained, &outline, "virtual");
+        let mut report = summary.report(&ready.job, &outcome.trained, &outline, "virtual");
         report.was_virtual(VirtualReport::of(&outcome, &ready));
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();

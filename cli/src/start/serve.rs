@@ -106,8 +106,7 @@ impl Training {
             Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;
         let virtual_time = Some(VirtualReport::of(&outcome, run));
-        let (training, trained, punctuality) =
-            (self, outcome.server.trained(), Punctuality::default());
+        let (training, trained, punctuality) = (self, outcome.trained, Punctuality::default());
         let finished = Finished { training, recorder, trained, punctuality, virtual_time };
         Ok((finished, outcome.reason))
     }

@@ -6,16 +6,18 @@
 
 mod role;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pstrain_compute::id::{PartId, PeerId, ServerId, WorkerId};
+use pstrain_compute::id::{PartId, PeerId, ServerId, Version, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
     Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, NodeError, Prepare, Prepared,
-    Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Worker, WorkerConfig,
+    Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Trained, Worker,
+    WorkerConfig,
 };
 use pstrain_wire::Message;
 use pstrain_wire::group::Place;
@@ -74,6 +76,9 @@ pub trait Host {
     /// standby.
     fn after_server(&mut self, _now: Time, _server: &Server) {}
 
+    /// The run has ended, and this server led it; if none leads, it is the server as it was last.
+    fn ended(&mut self, _server: Server) {}
+
     /// The server has closed a connection, or learnt that it is closed.
     fn closed(&mut self, _peer: PeerId) {}
 
@@ -104,8 +109,8 @@ pub struct Setup<'a> {
 pub struct Outcome {
     /// Why the run ended; none if its servers were gone before.
     pub reason: Option<EndReason>,
-    /// The server that leads; if none does, the server as it was last.
-    pub server: Server,
+    /// The result of the run; if no server leads at the end, the state that it had come to.
+    pub trained: Trained,
     /// How each worker's last process ended; none if it crashed, or still runs.
     pub workers: Vec<Option<Result<EndReason, NodeError>>>,
     /// When the server had finished, in virtual time.
@@ -308,13 +313,16 @@ fn outcome<H: Host>(
     let replaced = remains.environment.remains.take();
     let server = node.into_server().or(replaced).ok_or(SimulationError::Stuck { at })?;
     let [shared_up, shared_down] = remains.network.usage(FIRST);
-    let failover = failover(&mut remains, survives.then_some(&server), standby_link);
+    let version = survives.then(|| server.version());
+    let failover = failover(&mut remains, version, standby_link);
     let machines = std::mem::take(&mut remains.environment.machines);
+    let (trained, parameters) = (server.trained(), Arc::clone(server.parameters()));
+    remains.environment.host.ended(server);
     Ok(Outcome {
         reason: remains.environment.reason,
         events: remains.events(),
-        trace: remains.trace(server.parameters()),
-        server,
+        trace: remains.trace(&parameters),
+        trained,
         workers: machines.into_iter().map(|machine| machine.ended).collect(),
         ended: at,
         shared_up,
@@ -325,12 +333,12 @@ fn outcome<H: Host>(
 
 fn failover<H>(
     remains: &mut Remains<Role, Cluster<'_, H>>,
-    survivor: Option<&Server>,
+    version: Option<Version>,
     standby_link: Option<LinkId>,
 ) -> Option<Failover> {
     let history = remains.environment.history.take()?;
     let carried = standby_link.map(|link| remains.network.counted(link));
-    Some(history.finish(survivor.map(Server::version), carried.unwrap_or_default()))
+    Some(history.finish(version, carried.unwrap_or_default()))
 }
 
 /// The process with the server that the run has come to.
