@@ -48,6 +48,6 @@ pub use seeds::{Ran, for_seeds};
 pub use simulated::{Arrival, Simulated, VirtualRun};
 pub use stepping::Stepping;
 pub use stood_by::{StoodBy, run_stood_by};
-pub use toy::{Toy, partition_of, parts_of};
+pub use toy::{Toy, all_keys, partition_of, parts_of};
 pub use trial::{Trial, trial_of};
 pub use watchdog::within;

@@ -9,7 +9,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::model::{Activation, Model, ModelSpec};
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
-use pstrain_compute::params::KeyList;
+use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
@@ -126,6 +126,17 @@ pub(crate) fn working_sets(job: &Job, train: &Examples) -> Vec<KeyList> {
         working_set(job, &model, &parts)
     });
     keys.collect()
+}
+
+/// Returns the keys of all parameters of the model of `job`.
+///
+/// # Panics
+/// If its model is invalid, or has no parameters.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "a test's own job is valid")]
+pub fn all_keys(job: &Job) -> KeyRange {
+    let model = Model::new(&job.model, job.data.shape).unwrap();
+    KeyRange::new(0, model.parameters() as u64).unwrap()
 }
 
 /// Returns the parts that `order` tells a worker to have, of data in `parts` parts.

@@ -19,7 +19,7 @@ use super::links::{End, Item, Link};
 use super::settings::Fault;
 use super::{Entry, Process, World};
 use crate::policies::draw_control;
-use crate::toy::{partition_of, parts_of, working_sets};
+use crate::toy::{all_keys, partition_of, parts_of, working_sets};
 
 impl World<'_> {
     pub(super) fn spawn(&mut self, wish: Option<WorkerId>) {
@@ -290,7 +290,7 @@ impl World<'_> {
                 let ask = match number % 2 {
                     0 => Message::PullStatus(PullStatus { protocol_max: 1 }),
                     _ => {
-                        let all = self.server.initial().len() as u64;
+                        let all = all_keys(self.server.job()).len();
                         let begin = number % all;
                         let end =
                             if number % 4 < 2 { all } else { all.min(begin + 1 + number % 5) };

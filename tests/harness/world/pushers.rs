@@ -9,11 +9,12 @@ use pstrain_wire::range::{PartDue, PushRange, PushRule, RangePart};
 
 use super::World;
 use super::links::{End, Item};
+use crate::toy::all_keys;
 
 impl World<'_> {
     /// Starts a client that pushes values for some keys, which may exceed the model's.
     pub(super) fn push_some(&mut self) {
-        let all = self.server.initial().len() as u64;
+        let all = all_keys(self.server.job()).len();
         let begin = self.rng.below(all + 1);
         let end = begin + 1 + self.rng.below(all);
         let end = if self.percent(95) { end.min(all) } else { end };

@@ -1,13 +1,13 @@
 //! Clients that push values, driven by hand: which messages the server accepts, and when.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
+#![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
 use pstrain_compute::examples::Shape;
 use pstrain_compute::id::{Incarnation, PeerId, ServerId, Version};
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::params::KeyRange;
 use pstrain_roles::node::{Effect, Event, Input, Outbox, Server};
-use pstrain_tests::Toy;
+use pstrain_tests::{Toy, all_keys};
 use pstrain_wire::client::PullStatus;
 use pstrain_wire::decision::Decision;
 use pstrain_wire::group::{Decisions, Enlist, Place};
@@ -44,7 +44,7 @@ fn why(out: &Outbox) -> String {
 }
 
 fn all(server: &Hand<Server>) -> KeyRange {
-    KeyRange::new(0, server.node.initial().len() as u64).unwrap()
+    all_keys(server.node.job())
 }
 
 #[test]

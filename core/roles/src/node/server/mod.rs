@@ -170,8 +170,7 @@ impl Server {
     }
 
     /// Returns the digest of the job: all runs of one job share it.
-    #[must_use]
-    pub const fn job_digest(&self) -> &[u8; 32] {
+    pub(in crate::node) const fn job_digest(&self) -> &[u8; 32] {
         &self.job_digest
     }
 
@@ -180,13 +179,6 @@ impl Server {
     #[must_use]
     pub fn parameters(&self) -> &Arc<Vec<f32>> {
         self.group.whole(self.version()).unwrap_or_else(|| self.store.parameters())
-    }
-
-    /// Computes the parameters of all keys before the first update.
-    #[must_use]
-    pub fn initial(&self) -> Vec<f32> {
-        let model = Model::new(&self.job.model, self.job.data.shape);
-        model.map(|model| self.job.initial(&model)).unwrap_or_default()
     }
 
     /// Returns the current version of the parameters.
