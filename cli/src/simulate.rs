@@ -10,6 +10,7 @@ use pstrain_compute::examples::Examples;
 use pstrain_compute::id::{BatchId, PartId, WorkerId};
 use pstrain_compute::model::{Model, ModelSpec};
 use pstrain_compute::rng::Stream;
+use pstrain_compute::source::Local;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_data::{Dataset, Encoded, Prepared, Settings};
@@ -237,7 +238,8 @@ impl Virtual {
         };
         let model = Model::new(&self.job.model, self.job.data.shape)?;
         let partition = |part: PartId| data.partition(part);
-        let mut host = Laboratory::new(loader, model, &data.evaluation, partition, report);
+        let evaluation = Local::new(model, [Arc::clone(&data.evaluation)]);
+        let mut host = Laboratory::new(loader, evaluation, partition, report);
         let setup = Setup {
             server,
             scenario: &self.scenario,

@@ -2,6 +2,7 @@
 //! through its own in order. Use it for shards, reassignment and work by speed.
 
 use pstrain_compute::id::{PartId, WorkerId};
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
     Compute, Computed, Evaluate, Evaluated, Event, Ledger, Point, Prepare, Prepared, Server,
@@ -59,7 +60,8 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
         |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
     let partition = |part: PartId| partition_of(&toy.train, parts, part);
     let ignore: fn(Time, Origin, Event) = |_, _, _| {};
-    let laboratory = Laboratory::new(load, job.model.clone(), &toy.train, partition, ignore);
+    let evaluation = Local::new(job.model.clone(), [toy.train.clone()]);
+    let laboratory = Laboratory::new(load, evaluation, partition, ignore);
     let mut observer = Observer { laboratory, events: Vec::new(), server: None };
     let reason = job.run(&mut observer).reason.unwrap();
     let Observer { events, server, .. } = observer;

@@ -9,6 +9,7 @@ use pstrain_compute::examples::Examples;
 use pstrain_compute::id::{PartId, PeerId, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
@@ -247,7 +248,8 @@ impl VirtualRun {
         };
         let partition = |part: PartId| self.partitions[part.0 as usize].clone();
         let ignore: fn(Time, Origin, Event) = |_, _, _| {};
-        Laboratory::new(load, model, &self.evaluation, partition, ignore)
+        let evaluation = Local::new(model, [self.evaluation.clone()]);
+        Laboratory::new(load, evaluation, partition, ignore)
     }
 }
 

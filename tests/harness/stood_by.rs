@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pstrain_compute::id::{PartId, Version, WorkerId};
+use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
     Compute, Computed, Evaluate, Evaluated, Event, Ledger, Prepare, Prepared, Trained,
@@ -56,8 +57,9 @@ pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> Stood
         |order: &Prepare| Ok((parts_of(&toy.train, parts, order), toy.job.data.train.clone()));
     let partition = |part: PartId| partition_of(&toy.train, parts, part);
     let ignore: fn(Time, Origin, Event) = |_, _, _| {};
+    let evaluation = Local::new(job.model.clone(), [toy.train.clone()]);
     let mut witness = Witness {
-        laboratory: Laboratory::new(load, job.model.clone(), &toy.train, partition, ignore),
+        laboratory: Laboratory::new(load, evaluation, partition, ignore),
         seen: BTreeMap::new(),
         events: Vec::new(),
         limit: Time::ZERO + toy.job.membership.lease * 2000,

@@ -1,10 +1,9 @@
 //! The host of an ordinary training run: real gradients, real evaluations.
 
-use pstrain_compute::evaluation::evaluate;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, WorkerId};
-use pstrain_compute::model::{Model, Workspace};
+use pstrain_compute::source::GradientSource;
 use pstrain_compute::time::Time;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Compute, Computed, Evaluate, Evaluated, Event, Prepare, Prepared};
@@ -20,35 +19,31 @@ type Loader<'a> = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), S
 pub struct Laboratory<'a, R> {
     loader: Loader<'a>,
     trainers: Vec<Option<Trainer>>,
-    model: Model,
-    held_out: &'a Examples,
-    workspace: Workspace,
+    evaluation: Box<dyn GradientSource + 'a>,
     partitions: Partitions<'a>,
     report: R,
 }
 
 impl<R> std::fmt::Debug for Laboratory<'_, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Laboratory").field("model", &self.model).finish_non_exhaustive()
+        f.debug_struct("Laboratory").field("evaluation", &self.evaluation).finish_non_exhaustive()
     }
 }
 
 impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
-    /// A host whose workers take their examples from `loader`, whose server evaluates `model` on
-    /// `held_out` and makes partitions with `partition`, and that tells `report` of every event.
+    /// A host whose workers take their examples from `loader`, whose server evaluates on the first
+    /// part of `evaluation` and makes partitions with `partition`, and that tells `report` of every
+    /// event.
     pub fn new(
         loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + 'a,
-        model: Model,
-        held_out: &'a Examples,
+        evaluation: impl GradientSource + 'a,
         partition: impl Fn(PartId) -> Examples + Send + 'a,
         report: R,
     ) -> Self {
         Self {
             loader: Box::new(loader),
             trainers: Vec::new(),
-            model,
-            held_out,
-            workspace: Workspace::default(),
+            evaluation: Box::new(evaluation),
             partitions: Partitions::new(move |part| Some(partition(part))),
             report,
         }
@@ -87,8 +82,7 @@ impl<R: FnMut(Time, Origin, Event)> Host for Laboratory<'_, R> {
     }
 
     fn evaluate(&mut self, Evaluate { point, parameters }: Evaluate) -> Evaluated {
-        let evaluation = evaluate(&self.model, &parameters, self.held_out, &mut self.workspace);
-        Evaluated { point, evaluation }
+        Evaluated { point, evaluation: self.evaluation.evaluate(0, &parameters) }
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
