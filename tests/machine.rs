@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Prints the `cfg`s `nsl_kdd` and `a9a` (real data sets), `namespaces` (network namespaces can be
+/// Prints the `cfg`s `nsl_kdd`, `a9a` and `cifar10` (real data sets), `namespaces` (network namespaces can be
 /// made) and `other_user` (a build can be run as another user).
 pub(crate) fn tell() {
     // Real data sets are in $PSTRAIN_DATA, or next to the workspace.
@@ -17,6 +17,7 @@ pub(crate) fn tell() {
     println!("cargo::rerun-if-changed={}", manifest.join("../tests/machine.rs").display());
     flag("nsl_kdd", has_file(&data.join("nsl-kdd"), "KDDTrain+.txt"));
     flag("a9a", has_file(&data.join("a9a"), "a9a"));
+    flag("cifar10", has_file(&data.join("cifar10"), "test_batch.bin"));
     flag("namespaces", makes_namespaces());
     flag("other_user", runs_as_other_user());
 }

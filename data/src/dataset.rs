@@ -154,6 +154,8 @@ pub struct Schema {
     pub shape: Shape,
     /// The names of the classes, in the order of the labels.
     pub classes: Vec<String>,
+    /// True if dense columns get mean 0 and deviation 1; false if they stay as they are encoded.
+    pub standardised: bool,
 }
 
 impl Schema {
@@ -163,7 +165,13 @@ impl Schema {
         let shape =
             Shape { inputs: columns, dense: columns, hot: 0, classes: classes.len() as u32 };
         let classes = classes.iter().map(|&class| class.to_owned()).collect();
-        Self { kind: kind.to_owned(), encoding: "columns".to_owned(), shape, classes }
+        let (kind, encoding) = (kind.to_owned(), "columns".to_owned());
+        Self { kind, encoding, shape, classes, standardised: true }
+    }
+
+    /// The number of dense columns that are standardised: all of them, or none.
+    pub(crate) const fn standard_columns(&self) -> usize {
+        if self.standardised { self.shape.dense as usize } else { 0 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
@@ -10,6 +10,8 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// Bytes per read from the disk.
 const BUFFER: usize = 64 * 1024;
+/// Endings of the names of compressed files, and of plain ones.
+const ENDINGS: [&str; 4] = ["", ".gz", ".xz", ".zst"];
 /// Memory limit of the xz decoder; the strongest ordinary setting needs 65 MiB.
 const XZ_MEMORY_KIB: u32 = 256 * 1024;
 
@@ -22,6 +24,12 @@ pub(crate) struct Opened {
 /// Opens `path` and decompresses it, if necessary.
 pub(crate) fn open(path: &Path) -> io::Result<Opened> {
     decompress(BufReader::with_capacity(BUFFER, File::open(path)?))
+}
+
+/// Returns the file called `name` in a folder, plain or compressed.
+pub(crate) fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    let files = ENDINGS.iter().map(|ending| folder.join(format!("{name}{ending}")));
+    files.into_iter().find(|file| file.is_file())
 }
 
 fn decompress(mut packed: impl BufRead + 'static) -> io::Result<Opened> {

@@ -50,7 +50,9 @@ pub use dataset::{Dataset, Features, Schema, Visit};
 pub use error::DataError;
 pub use evaluation::EvaluationRows;
 pub use experiments::{Shipped, experiments};
-pub use formats::{Format, Libsvm, NslKdd, SyntheticNslKdd, SyntheticSparse, open, write_csv};
+pub use formats::{
+    Cifar10, Format, Idx, Libsvm, NslKdd, SyntheticNslKdd, SyntheticSparse, open, write_csv,
+};
 pub use info::Info;
 pub use nsl_kdd::{CLASSES, RecipeName, UnknownRecipe};
 pub use outline::Outline;

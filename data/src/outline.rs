@@ -41,7 +41,7 @@ impl Outline {
         let before = stamps();
         let origin = Origin::of(source);
         let schema = source.schema(&settings.features)?;
-        let columns = schema.shape.dense as usize;
+        let columns = schema.standard_columns();
         // Leaves the columns unchanged until the statistics are fitted.
         let unchanged = Standardisation(vec![Standard { mean: 0.0, scale: 1.0 }; columns]);
         let mut spec = DataSpec::of(origin.clone(), schema, settings, unchanged);

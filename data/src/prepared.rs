@@ -105,7 +105,7 @@ impl Prepared {
         let Split { evaluation, .. } = settings.split(&origin, train.len())?;
         let held_out = (&origin, train.extract(&evaluation), settings.evaluation_share);
         let (mut evaluation, evaluation_rows) = EvaluationRows::of(held_out, given);
-        let standardisation = Standardisation::fit(columns.len(), |take| {
+        let standardisation = Standardisation::fit(schema.standard_columns(), |take| {
             (0..train.len()).for_each(|row| take(train.row(row).dense));
             Ok::<_, DataError>(())
         })?;

@@ -256,8 +256,8 @@ impl DataSpec {
     ) -> Result<(), DataError> {
         self.check_kind(source)?;
         let mut dense = vec![0.0; self.shape().dense as usize];
-        if self.standardisation.0.len() != dense.len() {
-            let problem = "as many means and scales as dense columns are needed";
+        if self.standardisation.0.len() != self.schema.standard_columns() {
+            let problem = "as many means and scales as standardised columns are needed";
             return Err(DataError::Specification { problem });
         }
         source.visit(&self.schema, &mut |row| {

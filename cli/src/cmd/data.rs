@@ -16,6 +16,9 @@ use crate::job::source_of;
 use crate::start::gather;
 use crate::{messages, table};
 
+/// Most numeric columns in the table: rows of images have thousands.
+const SHOWN_COLUMNS: usize = 64;
+
 pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
     match &args.command {
         DataCommand::Info { source, json } => describe(source, *json)?,
@@ -66,28 +69,31 @@ fn show_info(info: &Info) -> String {
         ]
     });
     let digest: String = info.fingerprint.digest.iter().map(|b| format!("{b:02x}")).collect();
+    let mut head =
+        format!("source       {}\nrows         {}\nfingerprint  {digest}", info.source, info.rows);
     if let Some(features) = &info.features {
-        return format!(
-            "source       {}\nrows         {}\nfingerprint  {digest}\ncolumns      {}, of which \
-             rows have {}\nentries      {} ({:.1} a row)\n\n{}",
-            info.source,
-            info.rows,
+        head += &format!(
+            "\ncolumns      {}, of which rows have {}\nentries      {} ({:.1} a row)",
             features.columns,
             features.touched,
             features.entries,
             features.entries as f64 / info.rows.max(1) as f64,
-            table::table(&["class", "rows", "share"], 1, occurrences(&info.classes)),
         );
     }
-    format!(
-        "source       {}\nrows         {}\nfingerprint  {digest}\n\n{}\n\n{}\n\n{}\n\n{}",
-        info.source,
-        info.rows,
-        table::table(&["class", "rows", "share"], 1, occurrences(&info.classes)),
-        table::table(&["attack", "rows", "share"], 1, occurrences(&info.attacks)),
-        table::table(&["symbolic column", "most frequent", "values"], 2, categories.collect()),
-        table::table(&["numeric column", "min", "mean", "max"], 1, columns.collect()),
-    )
+    let more = info.columns.len().saturating_sub(SHOWN_COLUMNS);
+    let tables = [
+        (&["class", "rows", "share"][..], 1, occurrences(&info.classes)),
+        (&["attack", "rows", "share"], 1, occurrences(&info.attacks)),
+        (&["symbolic column", "most frequent", "values"], 2, categories.collect()),
+        (&["numeric column", "min", "mean", "max"], 1, columns.take(SHOWN_COLUMNS).collect()),
+    ];
+    let tables = tables.into_iter().filter(|(_, _, rows)| !rows.is_empty());
+    let mut parts = vec![head];
+    parts.extend(tables.map(|(header, words, rows)| table::table(header, words, rows)));
+    if more > 0 {
+        parts.push(format!("and {more} more numeric columns (--json has all)"));
+    }
+    parts.join("\n\n")
 }
 
 fn synth(rows: u64, seed: u64, out: &Path, overwrite: bool) -> anyhow::Result<()> {

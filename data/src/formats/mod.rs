@@ -3,14 +3,19 @@
 //! To add a format, implement [`Dataset`] in a file of this directory, and add its [`Format`] to
 //! `ALL`. A program that is built on this crate [`register`]s formats of its own.
 
+mod cifar10;
+mod idx;
 mod libsvm;
 mod nsl_kdd;
+mod pixels;
 mod sparse;
 mod synthetic;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+pub use self::cifar10::Cifar10;
+pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::nsl_kdd::NslKdd;
 pub use self::sparse::SyntheticSparse;
@@ -18,7 +23,14 @@ pub use self::synthetic::{SyntheticNslKdd, write_csv};
 use crate::dataset::Dataset;
 
 /// All formats that ship with this crate.
-static ALL: &[Format] = &[synthetic::FORMAT, nsl_kdd::FORMAT, libsvm::FORMAT, sparse::FORMAT];
+static ALL: &[Format] = &[
+    synthetic::FORMAT,
+    nsl_kdd::FORMAT,
+    libsvm::FORMAT,
+    sparse::FORMAT,
+    idx::FORMAT,
+    cifar10::FORMAT,
+];
 
 /// Formats of the program.
 static REGISTERED: OnceLock<Vec<Format>> = OnceLock::new();

@@ -10,6 +10,7 @@ use pstrain_compute::examples::Row;
 use self::facts::Facts;
 use super::Format;
 use crate::dataset::{Dataset, Features, Schema, Visit};
+use crate::decompress::find;
 use crate::error::DataError;
 use crate::info::Info;
 use crate::nsl_kdd::{
@@ -39,7 +40,6 @@ pub(super) const KIND: &str = "NSL-KDD records";
 
 /// Names of data files in a folder; each may be plain or compressed.
 const NAMES: [&str; 2] = ["KDDTrain+.txt", "synth.csv"];
-const ENDINGS: [&str; 4] = ["", ".gz", ".xz", ".zst"];
 
 /// The records of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,7 @@ pub(super) fn schema(features: &Features) -> Result<Schema, DataError> {
         encoding: features.recipe.name().into(),
         shape: features.recipe.shape(),
         classes: CLASSES.map(String::from).into(),
+        standardised: true,
     })
 }
 
@@ -164,10 +165,7 @@ fn located(path: &Path) -> Result<PathBuf, ReadError> {
     if !path.is_dir() {
         return Ok(path.to_owned());
     }
-    let names = || {
-        NAMES.iter().flat_map(|name| ENDINGS.iter().map(move |ending| format!("{name}{ending}")))
-    };
-    names().map(|name| path.join(name)).find(|candidate| candidate.is_file()).ok_or_else(|| {
+    NAMES.iter().find_map(|name| find(path, name)).ok_or_else(|| {
         let tried = NAMES.iter().map(|name| format!("{name}[.gz|.xz|.zst]")).collect();
         ReadError::whole(&path.display().to_string(), Problem::NoFile { tried })
     })

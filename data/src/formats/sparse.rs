@@ -63,6 +63,7 @@ pub(super) fn schema(data: &impl SparseRows, features: &Features) -> Result<Sche
         encoding: if spec.hashed { "hashed" } else { "columns" }.into(),
         shape: spec.shape(),
         classes: CLASSES.map(String::from).into(),
+        standardised: false,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Integration tests of the crate's public API: readers, prepared data, partitions.
 
+mod images;
 mod partitions;
 mod prepared;
 mod reader;

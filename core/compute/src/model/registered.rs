@@ -36,8 +36,8 @@ impl ModelKind {
     }
 }
 
-/// Adds models to the models of this crate, for the whole program. All nodes of a job need them: they
-/// are the same program.
+/// Adds models to the models of this crate, for the whole program. All nodes of a job need them:
+/// they are the same program.
 ///
 /// # Panics
 /// If models were registered before, or two have the same name.
