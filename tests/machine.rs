@@ -5,8 +5,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Prints the `cfg`s `nsl_kdd`, `a9a` and `cifar10` (real data sets), `namespaces` (network namespaces can be
-/// made) and `other_user` (a build can be run as another user).
+/// Prints the `cfg`s `nsl_kdd`, `a9a` and `cifar10` (real data sets), `namespaces` (network
+/// namespaces can be made) and `other_user` (a build can be run as another user).
 pub(crate) fn tell() {
     // Real data sets are in $PSTRAIN_DATA, or next to the workspace.
     let manifest = env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::Row;
 
-use super::Format;
 use super::pixels::{Bytes, broken, numbers};
+use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::decompress::find;
 use crate::error::DataError;
@@ -17,7 +17,7 @@ use crate::error::DataError;
 pub(super) const FORMAT: Format = Format {
     form: "cifar10:PATH[,PATH...]",
     summary: "images of CIFAR-10, binary version: the folder of the training batches, or files",
-    takes_paths: true,
+    paths: Paths::All,
     open: |arguments, _| {
         if arguments.split(',').any(str::is_empty) {
             return Err("a path is empty; write cifar10:PATH[,PATH...]".into());

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::Row;
 
-use super::Format;
 use super::pixels::{Bytes, broken, numbers};
+use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 
 pub(super) const FORMAT: Format = Format {
     form: "idx:IMAGES,LABELS",
     summary: "images in the format of MNIST, and their classes",
-    takes_paths: true,
+    paths: Paths::All,
     open: |arguments, _| match arguments.split_once(',') {
         Some((images, labels)) if !images.is_empty() && !labels.is_empty() => {
             Ok(Arc::new(Idx { images: images.into(), labels: labels.into() }))

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Format;
 use super::sparse::{self as rows, SparseRows};
+use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::Info;
@@ -13,7 +13,7 @@ use crate::sparse::{LibsvmError, SparseRow, read_file};
 pub(super) const FORMAT: Format = Format {
     form: "libsvm:PATH[,PATH...]",
     summary: "sparse rows, the files one after the other",
-    takes_paths: true,
+    paths: Paths::All,
     open: |arguments, _| {
         if arguments.split(',').any(str::is_empty) {
             return Err("a path is empty; write libsvm:PATH[,PATH...]".into());

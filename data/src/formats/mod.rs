@@ -4,6 +4,7 @@
 //! `ALL`. A program that is built on this crate [`register`]s formats of its own.
 
 mod cifar10;
+mod csv;
 mod idx;
 mod libsvm;
 mod nsl_kdd;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 pub use self::cifar10::Cifar10;
+pub use self::csv::Csv;
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::nsl_kdd::NslKdd;
@@ -26,10 +28,11 @@ use crate::dataset::Dataset;
 static ALL: &[Format] = &[
     synthetic::FORMAT,
     nsl_kdd::FORMAT,
-    libsvm::FORMAT,
-    sparse::FORMAT,
+    csv::FORMAT,
     idx::FORMAT,
     cifar10::FORMAT,
+    libsvm::FORMAT,
+    sparse::FORMAT,
 ];
 
 /// Formats of the program.
@@ -39,6 +42,17 @@ static REGISTERED: OnceLock<Vec<Format>> = OnceLock::new();
 /// the seed, unless the arguments have another. The error says what to write.
 pub type Open = fn(&str, u64) -> Result<Arc<dyn Dataset>, String>;
 
+/// The arguments of a format that are paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paths {
+    /// None.
+    None,
+    /// The first.
+    First,
+    /// All.
+    All,
+}
+
 /// A data format.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
@@ -46,8 +60,8 @@ pub struct Format {
     pub form: &'static str,
     /// One line about it.
     pub summary: &'static str,
-    /// True if the arguments are paths, separated by commas.
-    pub takes_paths: bool,
+    /// Which of the arguments, separated by commas, are paths.
+    pub paths: Paths,
     /// Opens a dataset.
     pub open: Open,
 }
@@ -101,18 +115,23 @@ pub fn with_paths<E>(
     let Some((format, arguments)) = format_of(text) else {
         return if text.is_empty() { Ok(String::new()) } else { replace(Path::new(text)) };
     };
-    if !format.takes_paths || arguments.split(',').any(str::is_empty) {
+    let count = match format.paths {
+        Paths::None => 0,
+        Paths::First => 1,
+        Paths::All => usize::MAX,
+    };
+    if count == 0 || arguments.split(',').any(str::is_empty) {
         return Ok(text.to_owned());
     }
-    let paths = arguments.split(',').map(|path| replace(Path::new(path)));
-    let paths = paths.collect::<Result<Vec<_>, E>>()?;
-    // The comma in the folder's name would separate two files.
-    let is_ambiguous = paths.iter().any(|path| path.contains(','));
-    Ok(if is_ambiguous {
-        text.to_owned()
-    } else {
-        format!("{}:{}", format.word(), paths.join(","))
-    })
+    let mut replaced = Vec::new();
+    for (index, argument) in arguments.split(',').enumerate() {
+        let is_path = index < count;
+        replaced.push(if is_path { replace(Path::new(argument))? } else { argument.to_owned() });
+    }
+    // The comma in the folder's name would separate two arguments.
+    let is_ambiguous = replaced.iter().any(|argument| argument.contains(','));
+    let all = replaced.join(",");
+    Ok(if is_ambiguous { text.to_owned() } else { format!("{}:{all}", format.word()) })
 }
 
 /// The format that `text` names, with its arguments.
@@ -120,7 +139,7 @@ fn format_of(text: &str) -> Option<(&'static Format, &str)> {
     let (word, arguments) = text.split_once(':').unwrap_or((text, ""));
     let format = formats().find(|format| format.word() == word)?;
     // The bare name of a format of files is the path of a file.
-    (text.contains(':') || !format.takes_paths).then_some((format, arguments))
+    (text.contains(':') || format.paths == Paths::None).then_some((format, arguments))
 }
 
 /// Reads arguments `A[,B...]`: whole numbers of which each may be left out for its default.
@@ -175,6 +194,7 @@ mod tests {
         for (text, replaced) in [
             ("a.csv", "/x/a.csv"),
             ("libsvm:a,b", "libsvm:/x/a,/x/b"),
+            ("csv:a,label=b", "csv:/x/a,label=b"),
             ("nsl-kdd:a", "nsl-kdd:/x/a"),
             ("libsvm:a,", "libsvm:a,"),
             ("synthetic:9", "synthetic:9"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pstrain_compute::examples::Row;
 
 use self::facts::Facts;
-use super::Format;
+use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::decompress::find;
 use crate::error::DataError;
@@ -20,7 +20,7 @@ use crate::nsl_kdd::{
 pub(super) const FORMAT: Format = Format {
     form: "nsl-kdd:PATH",
     summary: "records of the NSL-KDD data set: a file or its folder; the word may be left out",
-    takes_paths: true,
+    paths: Paths::All,
     open: |path, _| {
         if path.eq_ignore_ascii_case("nsl-kdd") && !Path::new(path).exists() {
             return Err("there is no such file or folder here, and the data set is not shipped: \

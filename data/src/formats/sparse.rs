@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::Examples;
 
-use super::{Format, numbers};
+use super::{Format, Paths, numbers};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::{Features as Facts, Info};
@@ -15,7 +15,7 @@ use crate::sparse::{
 pub(super) const FORMAT: Format = Format {
     form: "sparse[:ROWS[,COLUMNS[,SEED]]]",
     summary: "sparse rows with features of widely different frequency",
-    takes_paths: false,
+    paths: Paths::None,
     open: |arguments, seed| {
         let defaults = [DEFAULT_ROWS, DEFAULT_COLUMNS.into(), seed];
         let write = "write sparse[:ROWS[,COLUMNS[,SEED]]], with 1 column or more";

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::nsl_kdd::{self as records, Records};
-use super::{Format, numbers};
+use super::{Format, Paths, numbers};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::Info;
@@ -14,7 +14,7 @@ use crate::synthetic::{DEFAULT_ROWS, Generator, Profile, ProfileError};
 pub(super) const FORMAT: Format = Format {
     form: "synthetic[:ROWS[,SEED]]",
     summary: "records that resemble NSL-KDD's training file",
-    takes_paths: false,
+    paths: Paths::None,
     open: |arguments, seed| {
         let [rows, seed] = numbers(arguments, [DEFAULT_ROWS, seed])
             .map_err(|error| format!("{error}; write synthetic[:ROWS[,SEED]]"))?;

@@ -4,3 +4,4 @@ mod images;
 mod partitions;
 mod prepared;
 mod reader;
+mod tables;

@@ -5,7 +5,7 @@ use std::{process::ExitCode, sync::Arc};
 use pstrain::compute::examples::{Row, Shape};
 use pstrain::compute::model::{ByRow, ModelKind, RowModel};
 use pstrain::compute::{params::Layout, rng::Stream};
-use pstrain::data::{DataError, Dataset, Features, Format, Schema, Visit, formats::numbers};
+use pstrain::data::{DataError, Dataset, Features, Format, Paths, Schema, Visit, formats::numbers};
 
 /// A point for each class; rows belong to the nearest.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     let format = Format {
         form: "blobs[:ROWS]",
         summary: "points around three centres",
-        takes_paths: false,
+        paths: Paths::None,
         open: |arguments, seed| Ok(Arc::new(Blobs(numbers(arguments, [900, seed])?))),
     };
     pstrain::Program::new().model(model).format(format).run()

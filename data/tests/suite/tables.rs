@@ -1,0 +1,151 @@
+//! Tables in text: roles of columns, encoding, errors.
+
+#![expect(clippy::unwrap_used, reason = "a failing helper fails its test")]
+
+use std::fs;
+use std::path::Path;
+
+use pstrain_compute::examples::Examples;
+use pstrain_compute::id::PartId;
+use pstrain_compute::rng::Stream;
+use pstrain_data::{Csv, Dataset, Features, Prepared, Settings, open};
+
+fn table(folder: &Path, text: &str) -> Csv {
+    let path = folder.join("table.csv");
+    fs::write(&path, text).unwrap();
+    Csv { path, label: None, dropped: Vec::new() }
+}
+
+/// Encodes all rows, not standardised.
+fn encoded(data: &dyn Dataset) -> Examples {
+    let schema = data.schema(&Features::default()).unwrap();
+    let mut all = Examples::new(schema.shape);
+    data.visit(&schema, &mut |row| Ok(all.push(row.dense, row.hot, row.label)?)).unwrap();
+    all
+}
+
+#[test]
+fn numbers_are_dense_texts_are_one_hot_and_the_last_column_has_the_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "temperature, device, humidity, state\n20.5,b,1e2,on\n-3,a,?,off\nNA,\"b\",50,on\n";
+    for text in
+        [text.to_owned(), text.replace(',', ";"), text.replace(", ", "\t").replace(',', "\t")]
+    {
+        let data = table(folder.path(), &text);
+        let schema = data.schema(&Features::default()).unwrap();
+        assert_eq!(schema.classes, ["off", "on"]);
+        let shape = schema.shape;
+        assert_eq!((shape.inputs, shape.dense, shape.hot, shape.classes), (5, 2, 1, 2));
+        let rows = encoded(&data);
+        // Missing numbers are the mean of the column: 8.75 and 75. Columns 2 to 4 are a, b, others.
+        assert_eq!((rows.row(0).dense, rows.row(0).hot), (&[20.5, 100.0][..], &[3][..]));
+        assert_eq!((rows.row(1).dense, rows.row(1).hot), (&[-3.0, 75.0][..], &[2][..]));
+        assert_eq!((rows.row(2).dense, rows.row(2).hot), (&[8.75, 50.0][..], &[3][..]));
+        assert_eq!([0, 1, 2].map(|row| rows.label(row)), [1, 0, 1]);
+    }
+}
+
+#[test]
+fn a_workers_copy_is_encoded_by_the_schema_of_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = table(folder.path(), "x,city,y\n1,Rome,7\n2,Oslo,10\n3,Rome,9\n");
+    let schema = data.schema(&Features::default()).unwrap();
+    assert_eq!(schema.classes, ["7", "9", "10"], "classes that are numbers are in their order");
+    // The columns are in another order, a city is unknown, and another has a text for a number.
+    let other = table(folder.path(), "y,more,city,x\n10,0,Bern,5\n7,0,,6\n");
+    let mut seen = Vec::new();
+    let take = &mut |row: pstrain_compute::examples::Row<'_>| {
+        seen.push((row.dense.to_vec(), row.hot.to_vec(), row.label));
+        Ok(())
+    };
+    other.visit(&schema, take).unwrap();
+    assert_eq!(seen, [(vec![5.0], vec![3], 2), (vec![6.0], vec![3], 0)]);
+    let refused = |text: &str| {
+        let other = table(folder.path(), text);
+        other.visit(&schema, &mut |_| Ok(())).unwrap_err().to_string()
+    };
+    for (text, words) in [
+        ("y,x\n7,1\n", "it has no column \"city\"; its columns are y, x"),
+        (
+            "x,city,y\n1,Rome,7\nwarm,Rome,7\n",
+            "table.csv:3: column x: \"warm\" is no finite number",
+        ),
+        ("x,city,y\n1,Rome,8\n", ":2: column y: \"8\" is no class of the job"),
+        ("x,city,y\n1,Rome,\n", ":2: column y: \"\" is a missing class"),
+        ("x,city,y\n1,Rome\n", "table.csv:2: the line has 2 values, and the first line 3 names"),
+    ] {
+        let told = refused(text);
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn columns_are_chosen_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = table(folder.path(), "id,kind,x\nr1,a,1\nr2,b,2\nr3,a,3\n").path;
+    let words = format!("csv:{},label=kind,drop=id", path.display());
+    let data = open(&words, 1).unwrap();
+    let rows = encoded(&*data);
+    assert_eq!((rows.shape().inputs, rows.class_counts()), (1, vec![2, 1]));
+    let schema = data.schema(&Features::default()).unwrap();
+    assert_eq!(data.column(&schema, 0), "x");
+    let info = data.info().unwrap();
+    assert_eq!((info.rows, info.columns[0].max, info.categories.len()), (3, 3.0, 0));
+    let with_ids = open(&format!("csv:{},label=kind", path.display()), 1).unwrap().info().unwrap();
+    assert_eq!(
+        (with_ids.categories[0].name.as_str(), with_ids.categories[0].values.len()),
+        ("id", 3)
+    );
+
+    let refused = |words: &str| open(words, 1).unwrap_err();
+    assert!(refused("csv:").contains("a path is missing"));
+    assert!(refused("csv:a,target=b").contains("no label and no drop"));
+    let missing = open(&format!("csv:{},label=y", path.display()), 1).unwrap();
+    let told = missing.schema(&Features::default()).unwrap_err().to_string();
+    assert!(told.contains("no column \"y\"; its columns are id, kind, x"), "{told}");
+}
+
+#[test]
+fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let many: String = (0..1002).map(|row| format!("{row},{}\n", f64::from(row) + 0.5)).collect();
+    for (text, words) in [
+        ("", "no table"),
+        ("only\n1\n", "no table"),
+        ("a,,c\n1,2,3\n", "column 2 has no name"),
+        ("a,b,a\n1,2,3\n", "two columns are called \"a\""),
+        ("a,b\n1,x\n2,x\n", "column b: all its values are \"x\""),
+        (&format!("a,b\n{many}"), "column b: it has more than 1000 different values"),
+    ] {
+        let data = table(folder.path(), text);
+        let told = Prepared::load(&data, &Settings::default()).unwrap_err().to_string();
+        assert!(told.contains(words) && told.contains("table.csv"), "{told}");
+    }
+    let none = Csv { path: folder.path().join("none"), label: None, dropped: Vec::new() };
+    let told = none.schema(&Features::default()).unwrap_err().to_string();
+    assert!(told.contains("none: cannot be read"), "{told}");
+}
+
+#[test]
+fn server_and_workers_prepare_the_same_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = Stream::new(5).rng();
+    let mut text = String::from("a,b,c,d,e,f,g,h,i,j,where,how,state\n");
+    for row in 0..600 {
+        let class = row % 3;
+        for column in 0..10 {
+            let shift = if column % 3 == class { 1.0 } else { 0.0 };
+            text += &format!("{},", rng.unit() + shift);
+        }
+        let place = ["north", "south"][rng.below(2) as usize];
+        text += &format!("{place},h{},s{class}\n", rng.below(4));
+    }
+    let data = table(folder.path(), &text);
+    let settings = Settings { workers: 3, ..Settings::default() };
+    let server = Prepared::load(&data, &settings).unwrap();
+    assert_eq!((server.spec.shape().inputs, server.spec.shape().hot), (10 + 3 + 5, 2));
+    let json = serde_json::to_string(&server.spec).unwrap();
+    let spec: pstrain_data::DataSpec = serde_json::from_str(&json).unwrap();
+    let (mine, fingerprint) = spec.prepare_parts(&data, &[PartId(1)]).unwrap();
+    assert_eq!((mine, fingerprint), (vec![server.partition(PartId(1))], server.fingerprint));
+}
