@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_compute::rng::Stream;
-use pstrain_roles::node::{Event, NodeError, Prepare, Shard, Worker, WorkerConfig};
+use pstrain_roles::node::{Event, Input, NodeError, Prepare, Shard, Worker, WorkerConfig};
 use pstrain_transports::{
-    Address, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, ShardServices, SocketTransport,
-    WallClock, WorkerServices, drive,
+    Address, Handle, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, ShardServices,
+    SocketTransport, WallClock, WorkerServices, drive,
 };
+use pstrain_wire::Refusal;
 use pstrain_wire::worker::EndReason;
 
 use crate::args::{GroupPosition, RunArgs, Transport};
@@ -49,16 +50,18 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let mut server = training.alone()?;
     let recorder = server.recorder();
     let gate = Gate::new(servers.saturating_sub(1));
+    let nodes = Nodes::default();
     let local = |worker: u32| Local {
         worker: WorkerId(worker),
         lease,
         clock,
         gate: gate.clone(),
+        nodes: nodes.clone(),
         data: Arc::clone(&data),
         recorder: recorder.clone(),
         is_shaped,
     };
-    let cluster = Cluster { servers, lease, clock, gate: gate.clone() };
+    let cluster = Cluster { servers, lease, clock, gate: gate.clone(), nodes: nodes.clone() };
     let (name, reason, threads, others) = match args.transport {
         Transport::Memory => {
             let hub = MemoryHub::new();
@@ -92,6 +95,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
             ("tcp", server.serve(transport)?, threads, others)
         }
     };
+    nodes.drain();
     let (punctuality, ended) = join(threads);
     server.note_punctuality(&punctuality);
     server.finish(name)?;
@@ -131,12 +135,55 @@ impl Drop for Awaited {
     }
 }
 
+/// The nodes of this process other than its server. One that is about to dial when the run ends, or
+/// whose connection broke just then, would dial the server for many leases.
+#[derive(Clone, Debug)]
+struct Nodes(Arc<Mutex<Phase>>);
+
+#[derive(Debug)]
+enum Phase {
+    Running(Vec<Handle>),
+    Ended,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Phase::Running(Vec::new()))))
+    }
+}
+
+impl Nodes {
+    /// Drains the node behind `handle` once the run has ended.
+    fn add(&self, handle: Handle) {
+        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Running(handles) => handles.push(handle),
+            Phase::Ended => drain(&handle),
+        }
+    }
+
+    /// The run has ended: drains all nodes.
+    fn drain(&self) {
+        let mut phase = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Phase::Running(handles) = std::mem::replace(&mut *phase, Phase::Ended) {
+            handles.iter().for_each(drain);
+        }
+    }
+}
+
+/// Ends a node whose server is gone. A server that does not coordinate asks at first to leave, and
+/// ends when it is told again.
+fn drain(handle: &Handle) {
+    handle.post(Input::Drain);
+    handle.post(Input::Drain);
+}
+
 /// Number of servers, and what all of them share.
 struct Cluster {
     servers: u32,
     lease: Duration,
     clock: WallClock,
     gate: Gate,
+    nodes: Nodes,
 }
 
 impl Cluster {
@@ -178,8 +225,10 @@ impl Cluster {
                 drop(awaited.take());
             }
         });
+        let nodes = self.nodes.clone();
         std::thread::spawn(move || {
             let mailbox = Mailbox::new(&transport);
+            nodes.add(mailbox.handle());
             Ok(drive(&mut node, &mut transport, &mut services, &mailbox)?)
         })
     }
@@ -198,6 +247,7 @@ struct Local {
     lease: Duration,
     clock: WallClock,
     gate: Gate,
+    nodes: Nodes,
     data: Arc<pstrain_data::Prepared>,
     /// Recorder of the worker's events, if the run is recorded.
     recorder: Option<Recorder>,
@@ -213,7 +263,7 @@ impl Local {
 
     /// Starts the worker, which takes its partition from the data in memory.
     fn spawn(self, transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
-        let Self { worker, lease, gate, data, recorder, is_shaped, .. } = self;
+        let Self { worker, lease, gate, nodes, data, recorder, is_shaped, .. } = self;
         let config = WorkerConfig {
             name: format!("local-{worker}"),
             worker: Some(worker),
@@ -233,10 +283,11 @@ impl Local {
         let services = WorkerServices::new(load, report);
         std::thread::spawn(move || {
             gate.wait_until_open();
+            let node = Worker::new(config);
             if is_shaped {
-                work(config, Shaped::worker(transport), services, Shaped::lateness)
+                work(node, Shaped::worker(transport), services, (&nodes, Shaped::lateness))
             } else {
-                work(config, transport, services, |_| Lateness::default())
+                work(node, transport, services, (&nodes, |_| Lateness::default()))
             }
         })
     }
@@ -244,13 +295,13 @@ impl Local {
 
 /// Works until the run has ended; `lateness` asks the transport how well it kept its link.
 fn work<T: pstrain_transports::Transport>(
-    config: WorkerConfig,
+    mut node: Worker,
     mut transport: T,
     mut services: WorkerServices,
-    lateness: impl FnOnce(&T) -> Lateness,
+    (nodes, lateness): (&Nodes, impl FnOnce(&T) -> Lateness),
 ) -> anyhow::Result<Worked> {
-    let mut node = Worker::new(config);
     let mailbox = Mailbox::new(&transport);
+    nodes.add(mailbox.handle());
     let ended = drive(&mut node, &mut transport, &mut services, &mailbox)?;
     Ok((ended, Punctuality { messages: lateness(&transport), ..services.punctuality() }))
 }
@@ -264,8 +315,11 @@ fn join(threads: Vec<Thread>) -> (Punctuality, anyhow::Result<()>) {
         let ended = match thread.join() {
             Ok(Ok((ended, kept))) => {
                 punctuality.merge(&kept);
-                let Err(error) = ended else { continue };
-                Failed(format!("worker {worker}: {error}")).into()
+                match ended {
+                    // A job with `min-workers` may end before the last worker comes.
+                    Ok(_) | Err(NodeError::Refused(Refusal::Over)) => continue,
+                    Err(error) => Failed(format!("worker {worker}: {error}")).into(),
+                }
             }
             Ok(Err(error)) => error.context(format!("worker {worker}")),
             Err(_) => Failed(format!("worker {worker} broke down")).into(),
