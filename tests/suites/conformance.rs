@@ -52,6 +52,7 @@ over_every_transport! {
     many_peers as many_peers_are_told_apart,
     half_open as what_was_sent_before_a_close_arrives_and_then_the_end,
     last_words as last_words_arrive_although_unread_data_are_under_way,
+    failed_write as last_words_arrive_although_a_write_finds_the_peer_gone,
     silence_after_close as nothing_is_heard_of_a_peer_after_closing_it,
     reconnect as one_transport_dials_again_after_a_close_and_after_a_loss,
     nobody as a_dial_where_nobody_listens_fails_and_may_be_tried_again,
@@ -249,6 +250,22 @@ fn last_words(kind: Kind) {
     let TransportEvent::Disconnected { .. } = client.event_with(&mut net.server) else {
         panic!("it is not over")
     };
+}
+
+fn failed_write(kind: Kind) {
+    let (mut net, mut client, to_server, to_client) = Net::pair(kind);
+    client.transport.send(to_server, numbered(7));
+    let until = client.transport.now() + Duration::from_secs(20);
+    client.transport.flush(until).unwrap();
+    // The client has not read this: its end resets the connection.
+    net.server.transport.send(to_client, numbered(1));
+    drop(client);
+    for number in 2..10 {
+        std::thread::sleep(Duration::from_millis(2));
+        net.server.transport.send(to_client, numbered(number));
+    }
+    assert_eq!(net.server.message(), (to_client, numbered(7)));
+    assert_eq!(net.server.disconnected().0, to_client);
 }
 
 fn silence_after_close(kind: Kind) {

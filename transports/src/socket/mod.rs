@@ -330,6 +330,7 @@ impl SocketTransport {
             && let Err(error) = connection.write()
         {
             let broken = connection.broken(error);
+            self.read(id);
             return self.fail(id, broken);
         }
         if ready.readable || ready.closed || connection.wants_more() {
@@ -337,6 +338,8 @@ impl SocketTransport {
         }
     }
 
+    /// Reads messages that have arrived. Also called when a write has failed: a peer that closes its
+    /// end has sent its last messages before, such as the goodbye that a server waits for.
     fn read(&mut self, id: PeerId) {
         self.unread.remove(&id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -436,6 +439,7 @@ impl Transport for SocketTransport {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Err(error) = connection.send(message) {
             let broken = connection.broken(error);
+            self.read(id);
             self.lose(id, broken);
         }
     }
