@@ -60,6 +60,9 @@ pub(crate) enum WaitsFor {
     Nothing,
 }
 
+/// The longest time for which TCP on Linux delays an acknowledgement (TCP_DELACK_MAX).
+const LATEST_ACKNOWLEDGEMENT: Duration = Duration::from_millis(200);
+
 impl WaitsFor {
     /// Determines what `member` waits for.
     pub(crate) fn of(status: &Status, member: &MemberStatus) -> Self {
@@ -106,7 +109,9 @@ impl WaitsFor {
     /// worker's mean times and from unacknowledged bytes.
     fn of_busy(status: &Status, member: &MemberStatus) -> Self {
         let under_way = member.link.is_some_and(|link| {
-            link.queued > 0 || link.tcp.is_some_and(|tcp| tcp.unacknowledged > 0)
+            // A receiver may acknowledge late, and a worker's gradient acknowledges its parameters.
+            let is_old = member.since >= LATEST_ACKNOWLEDGEMENT;
+            link.queued > 0 || is_old && link.tcp.is_some_and(|tcp| tcp.unacknowledged > 0)
         });
         if pace::overdue(status, member).is_some() {
             return Self::Overdue;

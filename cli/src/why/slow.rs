@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_compute::id::WorkerId;
+use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_wire::{MemberStatus, Status, TimeSpent};
 
 use super::verdict::{Cause, Finding};
@@ -18,15 +19,26 @@ const FAR_SLOWER: f64 = 2.0;
 /// take longer.
 const NOTICEABLE: Duration = Duration::from_millis(1);
 
-const CURE_OF_MACHINE: &str = "give it less to do (work = speed), let no other wait for it \
-                               (backup:1, ssp:3, asp), or have its part done twice (redundancy)";
-const CURE_OF_LINK: &str = "let no other wait for it (ssp:3, asp, auto), or have more under way \
-                            (in-flight); larger mini-batches need fewer round trips";
+const CURE_OF_MACHINE: &str =
+    "give it less to do (work = speed), or let no other wait for it (backup:1, ssp:3, asp)";
+const CURE_OF_LINK: &str = "let no other wait for it (ssp:3, asp, auto)";
 /// The cures if no other worker waits for it.
 const CURE_OF_SLOW_MACHINE: &str =
     "give it less to do (work = speed), or look at what else its machine does";
-const CURE_OF_SLOW_LINK: &str =
-    "have more under way (in-flight); larger mini-batches need fewer round trips";
+const FEWER_ROUND_TRIPS: &str = "larger mini-batches (batch-size) need fewer round trips";
+
+/// True if the mode of the run lets a worker have several mini-batches under way.
+fn pipelines(status: &Status) -> bool {
+    let word = status.consistency.split([',', ' ']).next().unwrap_or_default();
+    word.parse().is_ok_and(ConsistencySpec::pipelines)
+}
+
+/// The cures of a slow link under the mode of the run, after `first`.
+fn cures_of_link(status: &Status, first: Option<&str>) -> String {
+    let more = pipelines(status).then_some("have more under way (in-flight)");
+    let cures = first.into_iter().chain(more).chain([FEWER_ROUND_TRIPS]);
+    cures.collect::<Vec<_>>().join("; ")
+}
 
 /// Returns the worker that the others wait for most, then workers that are far slower, the slowest
 /// first.
@@ -104,9 +116,7 @@ pub(super) fn bound(status: &Status) -> Finding {
             "no worker holds the others back; {network:.0} % of the time goes to the network, \
              {compute:.0} % to computing"
         );
-        let cure = "larger mini-batches (batch-size) or more of them under way (in-flight) make \
-                    less of it";
-        return Finding::new(Cause::NetworkBound, None, says, cure);
+        return Finding::new(Cause::NetworkBound, None, says, cures_of_link(status, None));
     }
     let says = format!(
         "no worker holds the others back; {compute:.0} % of the time goes to computing, \
@@ -144,9 +154,9 @@ fn blame(cause: Cause, member: &MemberStatus, usual: &Usual) -> String {
 fn of_holder(status: &Status, member: &MemberStatus, usual: &Usual, percent: f64) -> Finding {
     let worker = member.worker;
     let (cause, cure) = if usual.network < usual.compute {
-        (Cause::Machine, CURE_OF_MACHINE)
+        (Cause::Machine, CURE_OF_MACHINE.to_owned())
     } else {
-        (Cause::Link, CURE_OF_LINK)
+        (Cause::Link, cures_of_link(status, Some(CURE_OF_LINK)))
     };
     let times = times_slower(status, usual)
         .map_or_else(String::new, |times| format!(", {times:.1} times the median"));
@@ -165,9 +175,9 @@ fn far_slower(status: &Status, member: &MemberStatus, usual: &Usual, times: f64)
     let median = |of| pace::median(status, of).unwrap_or_default();
     let more = |of: fn(&Usual) -> Duration| of(usual).saturating_sub(median(of));
     let (cause, cure) = if more(|usual| usual.compute) >= more(|usual| usual.network) {
-        (Cause::Machine, CURE_OF_SLOW_MACHINE)
+        (Cause::Machine, CURE_OF_SLOW_MACHINE.to_owned())
     } else {
-        (Cause::Link, CURE_OF_SLOW_LINK)
+        (Cause::Link, cures_of_link(status, None))
     };
     let says = format!(
         "worker {worker} is {times:.1} times slower than the median of {}, and brings {:.1} % of \

@@ -497,6 +497,28 @@ fn a_mini_batch_is_where_the_usual_times_put_it() {
 }
 
 #[test]
+fn bytes_without_acknowledgement_are_under_way_only_after_the_latest_one() {
+    let tcp = TcpFigures { unacknowledged: 8000, ..TcpFigures::default() };
+    let link = Some(LinkFigures { tcp: Some(tcp), ..LinkFigures::default() });
+    let since = |since| MemberStatus { since, link, ..member(0, [990, 10, 0], None) };
+    let of = |member: MemberStatus| WaitsFor::of(&status(vec![member.clone()]), &member);
+    assert_eq!(of(since(ms(100))), WaitsFor::Compute, "its gradient may acknowledge them");
+    assert_eq!(of(since(ms(300))), WaitsFor::Parameters);
+}
+
+#[test]
+fn more_under_way_is_advised_where_the_mode_allows_it() {
+    let all = || vec![member(0, [10, 5, 85], Some(1)), member(1, [5, 95, 0], None)];
+    for (consistency, is_advised) in
+        [("bsp", false), ("asp", true), ("asp, 2 in flight", true), ("ssp:0", false)]
+    {
+        let status = Status { consistency: consistency.into(), ..status(all()) };
+        let Finding { cause, cure, .. } = &verdict(&status)[0];
+        assert_eq!((*cause, cure.contains("in-flight")), (Cause::Link, is_advised), "{cure}");
+    }
+}
+
+#[test]
 fn spans_have_three_digits() {
     let texts =
         [0, 12_300, 4_560_000, 78_900_000, 4_560_000_000, 61_000_000_000, 1_800_000_000_000]
