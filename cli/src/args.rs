@@ -485,6 +485,12 @@ pub(crate) struct EvalArgs {
     pub(crate) json: bool,
 }
 
+/// Parses a norm.
+fn norm(text: &str) -> Result<f64, String> {
+    let norm = text.parse().ok().filter(|norm: &f64| *norm >= 0.0);
+    norm.ok_or_else(|| "must be a number from 0 up".to_owned())
+}
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
     /// The results folder of a run, or its order.log, with job.toml in the same folder
@@ -495,7 +501,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) until: Option<u64>,
     /// Stop before the first update whose gradient has a larger L2 norm, before clipping, and print
     /// the mini-batches behind it
-    #[arg(long, value_name = "NORM")]
+    #[arg(long, value_name = "NORM", value_parser = norm)]
     pub(crate) break_norm: Option<f64>,
     /// The run's data at their present place: a file or folder, or `synthetic[:ROWS]` [default:
     /// where its job file says]

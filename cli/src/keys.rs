@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::bail;
 use pstrain_compute::params::KeyRange;
 
 /// A key range on the command line: `A..B`, `A..`, `..B` or `..`.
@@ -23,7 +24,13 @@ impl Keys {
         Ok(match self {
             Self { begin: 0, end: None } => None,
             Self { begin, end: Some(end) } => Some(KeyRange::new(begin, end)?),
-            Self { begin, end: None } => Some(KeyRange::new(begin, total()?)?),
+            Self { begin, end: None } => {
+                let total = total()?;
+                let Ok(range) = KeyRange::new(begin, total) else {
+                    bail!("--keys {self}: the model has keys 0 to {}", total.saturating_sub(1));
+                };
+                Some(range)
+            }
         })
     }
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::OnceLock;
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 use pstrain_transports::calendar_time;
 use serde::Serialize;
@@ -88,13 +89,15 @@ fn json(level: Level, message: &str, fields: Option<impl Serialize>) -> serde_js
 
 /// Prints a result on stdout.
 pub(crate) fn result(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
-    }
-    out.flush()?;
-    Ok(())
+    let write = || -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            out.write_all(b"\n")?;
+        }
+        out.flush()
+    };
+    write().context("cannot write the result to stdout")
 }
 
 #[cfg(test)]

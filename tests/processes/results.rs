@@ -220,6 +220,14 @@ fn records_leave_free_space_on_a_small_disk() {
 }
 
 #[test]
+fn results_are_not_written_into_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("curve.csv");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    run(folder.path(), &["--overwrite"]).refused(2, &[path(&pipe), "is a pipe"]);
+}
+
+#[test]
 fn results_are_not_written_through_a_link_to_another_file() {
     let folder = tempfile::tempdir().unwrap();
     let (other, gone) = (folder.path().join("other"), folder.path().join("gone"));

@@ -94,6 +94,6 @@ fn cannot(worker: WorkerId, last: Sequence, sequence: Sequence) -> anyhow::Resul
         "this run cannot be computed again: push {sequence} of worker {worker} follows its push \
          {last} in the order of updates. What became of those between changed what its filters \
          carried on, and with several mini-batches in flight the order of updates does not say \
-         when (filters without error-feedback, or in-flight = 1, leave no such gap)"
+         when (error-feedback = off leaves no such gap, nor does in-flight = 1 without redundancy)"
     )
 }

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -182,8 +183,12 @@ impl Folder {
                 path.display()
             );
         }
-        for name in FILES {
-            refuse_link(&path.join(name))?;
+        for file in FILES.map(|name| path.join(name)) {
+            refuse_link(&file)?;
+            // Opening a pipe waits for its reader.
+            if std::fs::metadata(&file).is_ok_and(|there| there.file_type().is_fifo()) {
+                bail!("{} is a pipe; remove it, or choose another folder", file.display());
+            }
         }
         std::fs::create_dir_all(path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
