@@ -216,12 +216,11 @@ impl Training {
         let number = fresh_run();
         let membership = self.job.membership;
         if of.is_none() && !self.output.quiet {
-            let workers = match membership.needed_to_start() {
-                1 => "a worker".to_owned(),
-                workers => format!("{workers} workers"),
-            };
-            let patience = humantime::format_duration(membership.start_patience());
-            messages::say(&format!("waiting for {workers}, for {patience} at most"));
+            messages::say(&format!(
+                "waiting for {} workers, for {} at most",
+                membership.needed_to_start(),
+                humantime::format_duration(membership.start_patience())
+            ));
         }
         if let Some((durability, NewState { folder, checkpoint_every })) = kept {
             let (label, out) = ((&self.job, &*self.data), self.output.out.as_deref());

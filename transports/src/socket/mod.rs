@@ -338,8 +338,8 @@ impl SocketTransport {
         }
     }
 
-    /// Reads messages that have arrived. Also called when a write has failed: a peer that closes its
-    /// end has sent its last messages before, such as the goodbye that a server waits for.
+    /// Reads messages that have arrived. Also called when a write has failed: a peer that closes
+    /// its end has sent its last messages before, such as the goodbye that a server waits for.
     fn read(&mut self, id: PeerId) {
         self.unread.remove(&id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
