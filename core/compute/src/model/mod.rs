@@ -9,6 +9,7 @@
 //! to [`ModelSpec`] and its word to `words.rs`. A program that is built on this crate
 //! [`register`]s models of its own.
 
+mod activation;
 mod by_row;
 mod error;
 mod kernels;
@@ -37,10 +38,10 @@ use self::logistic::Logistic;
 use self::network::Network;
 use self::timing::Timing;
 use crate::examples::{Examples, Shape};
-use crate::named::Word;
 use crate::params::Layout;
 use crate::rng::Stream;
 
+pub use self::activation::Activation;
 pub use self::by_row::{ByRow, RowModel};
 pub use self::error::ModelError;
 pub use self::margins::Margins;
@@ -75,21 +76,6 @@ pub enum ModelSpec {
     /// A model that the program has added, as users write it.
     Registered(String),
 }
-
-/// The activation function between two linear layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Activation {
-    /// `max(0, x)`.
-    Relu,
-    /// The hyperbolic tangent.
-    Tanh,
-}
-
-named!(Activation: "activation", ',' {
-    Relu = Word::new("relu", &[], "max(0, x)"),
-    Tanh = Word::new("tanh", &[], "the hyperbolic tangent"),
-});
 
 /// A model for examples of one shape.
 #[derive(Clone, Debug)]

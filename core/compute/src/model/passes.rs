@@ -5,9 +5,9 @@ use core::ops::Range;
 use bytemuck::cast_slice;
 
 use super::kernels::{self, Memory, Weights};
+use super::loss;
 use super::network::{Linear, Network};
 use super::workspace::Workspace;
-use super::{Activation, loss};
 use crate::examples::Examples;
 use crate::simd::{Simd, Work};
 
@@ -101,10 +101,7 @@ impl Network {
             let weights = Weights { values, inputs, outputs: layer.outputs, transposed: false };
             kernels::multiply(simd, out, strips, (input, stride), weights, panel);
             if index + 1 < self.layers.len() {
-                match self.activation {
-                    Activation::Relu => kernels::relu(simd, out),
-                    Activation::Tanh => kernels::tanh(simd, out),
-                }
+                self.activation.forward(simd, out);
             }
         }
     }
@@ -161,10 +158,7 @@ impl Network {
             let weights = Weights { values, inputs, outputs, transposed: true };
             let delta = (cast_slice(delta), strips * S::LANES);
             kernels::multiply(simd, back, before, delta, weights, panel);
-            match self.activation {
-                Activation::Relu => kernels::relu_backward(simd, back, output),
-                Activation::Tanh => kernels::tanh_backward(simd, back, output),
-            }
+            self.activation.backward(simd, back, output);
             core::mem::swap(current, next);
         }
         total
