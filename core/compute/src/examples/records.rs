@@ -26,6 +26,16 @@ impl Records {
         self.dense + (self.hot + 1).div_ceil(2)
     }
 
+    /// Dense values per row.
+    pub(crate) const fn columns(&self) -> usize {
+        self.dense
+    }
+
+    /// True if rows have one-hot indices.
+    pub(crate) const fn has_hot(&self) -> bool {
+        self.hot > 0
+    }
+
     /// The number of rows.
     pub(crate) const fn len(&self) -> usize {
         // Never a division by 0: every record has a label.

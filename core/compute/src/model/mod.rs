@@ -13,6 +13,7 @@ mod activation;
 mod by_row;
 mod error;
 mod kernels;
+mod layer;
 mod logistic;
 mod loss;
 mod margins;

@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::layer::{AnyLayer, Layer, Linear};
 use super::passes::{Evaluate, Gradient};
 use super::{Activation, MOST_PARAMETERS, ModelError, Objective, Workspace};
 use crate::examples::{Examples, Shape};
@@ -12,34 +13,30 @@ use crate::params::Layout;
 use crate::rng::Stream;
 use crate::simd::widest;
 
-/// Linear layers with an activation between every two.
+/// A sequence of layers, most with an activation.
 ///
-/// The parameters are ordered by layer: first the weights (`[inputs, outputs]` row-major, so that
-/// the weights of one input column are contiguous and a one-hot column reads one row), then the
-/// bias. Tensor names are those of PyTorch's
+/// The parameters are ordered by layer. Tensor names are those of PyTorch's
 /// `nn.Sequential(Linear, ReLU, Linear, ..., LogSoftmax)`: `0.weight`, `0.bias`, `2.weight`, ...
 /// The loss is the negative log-likelihood of the label under the softmax of the outputs, in nats.
 #[derive(Debug)]
 pub(super) struct Network {
-    pub(super) shape: Shape,
-    pub(super) activation: Activation,
-    pub(super) layers: Vec<Linear>,
+    pub(super) classes: usize,
+    pub(super) stages: Vec<Stage>,
     layout: Layout,
 }
 
-/// A linear layer: the keys of its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Linear {
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-    /// Keys of the weights, one row per input.
-    pub(super) weight: Range<usize>,
-    /// Keys of the bias.
-    pub(super) bias: Range<usize>,
+/// A layer in its place in a network.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) layer: AnyLayer,
+    /// Applied to the layer's output in place, so that it needs no buffer.
+    pub(super) activation: Option<Activation>,
+    /// The keys of the layer's parameters.
+    pub(super) keys: Range<usize>,
 }
 
 impl Network {
-    /// A network with hidden layers of these widths; without any it is softmax regression.
+    /// A network with hidden linear layers of these widths; without any it is softmax regression.
     pub(super) fn new(
         shape: Shape,
         hidden: &[u32],
@@ -51,27 +48,44 @@ impl Network {
         if let Some(layer) = hidden.iter().position(|&units| units == 0) {
             return Err(ModelError::NoUnits { layer });
         }
-        let mut layers = Vec::new();
-        let mut layout = Layout::new();
-        let mut inputs = shape.inputs;
-        let mut parameters = 0_u64;
-        for (index, &outputs) in hidden.iter().chain([&shape.classes]).enumerate() {
-            let more = (u64::from(inputs) + 1).saturating_mul(u64::from(outputs));
-            parameters = parameters.saturating_add(more);
-            if parameters > MOST_PARAMETERS {
-                return Err(ModelError::TooManyParameters { layer: index, parameters });
-            }
-            let (rows, columns) = (inputs as usize, outputs as usize);
-            // Activations take the odd numbers.
-            let weight = layout.push(format!("{}.weight", 2 * index), vec![rows, columns]);
-            let bias = layout.push(format!("{}.bias", 2 * index), vec![columns]);
-            if let (Some(weight), Some(bias)) = (weight, bias) {
-                let (weight, bias) = (weight.indices(), bias.indices());
-                layers.push(Linear { inputs: rows, outputs: columns, weight, bias });
-            }
-            inputs = outputs;
+        let classes = shape.classes as usize;
+        let mut network = Self { classes, stages: Vec::new(), layout: Layout::new() };
+        let mut inputs = shape.inputs as usize;
+        for &units in hidden {
+            network.push(Linear::new(inputs, units as usize), Some(activation))?;
+            inputs = units as usize;
         }
-        Ok(Self { shape, activation, layers, layout })
+        network.push(Linear::new(inputs, classes), None)?;
+        Ok(network)
+    }
+
+    /// Appends a layer and, after it, an activation.
+    fn push(
+        &mut self,
+        layer: impl Into<AnyLayer>,
+        activation: Option<Activation>,
+    ) -> Result<(), ModelError> {
+        let layer = layer.into();
+        let tensors = layer.tensors();
+        // Counted before they are placed: the product of the dimensions may exceed a `usize`.
+        let values = |shape: &[usize]| {
+            shape.iter().fold(1_u64, |values, &length| values.saturating_mul(length as u64))
+        };
+        let parameters = tensors
+            .iter()
+            .fold(self.layout.len() as u64, |sum, (_, shape)| sum.saturating_add(values(shape)));
+        if parameters > MOST_PARAMETERS {
+            return Err(ModelError::TooManyParameters { layer: self.stages.len(), parameters });
+        }
+        // An activation takes a number, too.
+        let numbers = |stage: &Stage| 1 + usize::from(stage.activation.is_some());
+        let number: usize = self.stages.iter().map(numbers).sum();
+        let begin = self.layout.len();
+        for (name, shape) in tensors {
+            self.layout.push(format!("{number}.{name}"), shape);
+        }
+        self.stages.push(Stage { layer, activation, keys: begin..self.layout.len() });
+        Ok(())
     }
 }
 
@@ -80,16 +94,11 @@ impl Objective for Network {
         &self.layout
     }
 
-    /// Weights and biases are uniform within 1 / sqrt(inputs of the layer) of zero, as in PyTorch's
-    /// `Linear`.
     fn initial(&self, stream: Stream) -> Vec<f32> {
         let mut rng = stream.rng();
-        let mut params = Vec::with_capacity(self.layout.len());
-        for layer in &self.layers {
-            let bound = 1.0 / libm::sqrt(layer.inputs as f64);
-            for _ in 0..layer.weight.len() + layer.bias.len() {
-                params.push(((2.0 * rng.unit() - 1.0) * bound) as f32);
-            }
+        let mut params = vec![0.0; self.layout.len()];
+        for stage in &self.stages {
+            stage.layer.initial(&mut rng, &mut params[stage.keys.clone()]);
         }
         params
     }

@@ -2,11 +2,10 @@
 
 use core::ops::Range;
 
-use bytemuck::cast_slice;
-
-use super::kernels::{self, Memory, Weights};
+use super::kernels::Memory;
+use super::layer::{Context, Input, Layer, Propagation};
 use super::loss;
-use super::network::{Linear, Network};
+use super::network::{Network, Stage};
 use super::workspace::Workspace;
 use crate::examples::Examples;
 use crate::simd::{Simd, Work};
@@ -59,12 +58,12 @@ impl Work for Evaluate<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { network, params, examples, rows, out, workspace } = self;
-        let classes = network.shape.classes as usize;
+        let classes = network.classes;
         for (block, out) in out.chunks_mut(BLOCK * classes).enumerate() {
             let begin = rows.start + block * BLOCK;
             workspace.gather(examples, begin..begin + out.len() / classes);
             network.forward(simd, params, workspace);
-            if let Some(logits) = workspace.outputs.get_mut(network.layers.len() - 1) {
+            if let Some(logits) = workspace.outputs.get_mut(network.stages.len() - 1) {
                 let strips = classes.div_ceil(S::LANES);
                 let logits = logits.write(workspace.samples.len() * strips);
                 loss::log_softmax(simd, (logits, strips), classes, out);
@@ -79,29 +78,21 @@ impl Network {
     fn forward<S: Simd>(&self, simd: S, params: &[f32], workspace: &mut Workspace) {
         let Workspace { samples: block, outputs, panel, .. } = workspace;
         let samples = block.len();
-        outputs.resize_with(self.layers.len().max(outputs.len()), Memory::new);
-        for (index, layer) in self.layers.iter().enumerate() {
+        outputs.resize_with(self.stages.len().max(outputs.len()), Memory::new);
+        for (index, Stage { layer, activation, keys }) in self.stages.iter().enumerate() {
             let (before, rest) = outputs.split_at_mut(index);
-            let strips = layer.outputs.div_ceil(S::LANES);
-            let out: &mut [S::V] = rest[0].write(samples * strips);
-            let bias = &params[layer.bias.clone()];
-            let values = &params[layer.weight.start..];
-            let (input, stride, inputs, hot): (&[f32], _, _, _) = match before.last() {
-                None => {
-                    let dense = self.shape.dense as usize;
-                    (block.values(), block.stride(), dense, Some(&*block))
-                }
-                Some(input) => {
-                    let strips = layer.inputs.div_ceil(S::LANES);
-                    let input = cast_slice(input.read::<S::V>(samples * strips));
-                    (input, strips * S::LANES, layer.inputs, None)
+            let input = match before.last() {
+                None => Input::Examples(&*block),
+                Some(previous) => {
+                    let strips = layer.inputs().div_ceil(S::LANES);
+                    Input::Previous(previous.read(samples * strips))
                 }
             };
-            kernels::start(simd, out, strips, bias, values, hot);
-            let weights = Weights { values, inputs, outputs: layer.outputs, transposed: false };
-            kernels::multiply(simd, out, strips, (input, stride), weights, panel);
-            if index + 1 < self.layers.len() {
-                self.activation.forward(simd, out);
+            let output = rest[0].write(samples * layer.outputs().div_ceil(S::LANES));
+            let context = Context { simd, params: &params[keys.clone()], panel: &mut *panel };
+            layer.forward(context, input, output);
+            if let Some(activation) = activation {
+                activation.forward(simd, output);
             }
         }
     }
@@ -119,48 +110,34 @@ impl Network {
     ) -> f64 {
         let Workspace { samples: block, outputs, deltas, panel, .. } = workspace;
         let samples = block.len();
-        let classes = self.shape.classes as usize;
+        let last = self.stages.len() - 1;
+        let strips = self.classes.div_ceil(S::LANES);
+        let logits = outputs[last].write::<S::V>(samples * strips);
+        let loss = loss::nll_backward(simd, (logits, strips), self.classes, block, scale);
         let [current, next] = deltas;
-        let mut total = 0.0;
-        for (index, layer) in self.layers.iter().enumerate().rev() {
-            let (before, rest) = outputs.split_at_mut(index);
-            let strips = layer.outputs.div_ceil(S::LANES);
-            let delta: &[S::V] = if index + 1 == self.layers.len() {
-                let logits = rest[0].write(samples * strips);
-                total = loss::nll_backward(simd, (logits, strips), classes, block, scale);
-                logits
-            } else {
-                current.read(samples * strips)
-            };
-            kernels::sum(simd, &mut gradient[layer.bias.clone()], delta, strips);
-            // The first layer reads the examples: there is no earlier layer to propagate `delta`
-            // to.
-            let Some(output) = before.last() else {
-                let weight = &mut gradient[layer.weight.clone()];
-                let dense = self.shape.dense as usize;
-                let (of_dense, outputs) = (&mut weight[..dense * layer.outputs], layer.outputs);
-                let rows = (block.values(), block.stride());
-                kernels::outer(simd, of_dense, outputs, rows, (delta, strips));
-                if self.shape.hot > 0 {
-                    kernels::scatter(simd, weight, outputs, block, (delta, strips));
+        for (index, Stage { layer, keys, .. }) in self.stages.iter().enumerate().rev() {
+            let (before, rest) = outputs.split_at(index);
+            let delta = if index == last { &rest[0] } else { &*current };
+            let delta = delta.read(samples * layer.outputs().div_ceil(S::LANES));
+            let registers = samples * layer.inputs().div_ceil(S::LANES);
+            let input = match before.last() {
+                None => Input::Examples(&*block),
+                Some(output) => {
+                    let (output, delta) = (output.read(registers), next.write(registers));
+                    delta.fill(simd.splat(0.0));
+                    Input::Previous(Propagation { output, delta })
                 }
+            };
+            let context = Context { simd, params: &params[keys.clone()], panel: &mut *panel };
+            layer.backward(context, input, delta, &mut gradient[keys.clone()]);
+            let Some((previous, output)) = self.stages[..index].last().zip(before.last()) else {
                 break;
             };
-            let before = layer.inputs.div_ceil(S::LANES);
-            let output: &[S::V] = output.read(samples * before);
-            let rows = (cast_slice(output), before * S::LANES);
-            let weight = &mut gradient[layer.weight.clone()];
-            kernels::outer(simd, weight, layer.outputs, rows, (delta, strips));
-            let back: &mut [S::V] = next.write(samples * before);
-            back.fill(simd.splat(0.0));
-            let Linear { inputs, outputs, .. } = *layer;
-            let values = &params[layer.weight.start..];
-            let weights = Weights { values, inputs, outputs, transposed: true };
-            let delta = (cast_slice(delta), strips * S::LANES);
-            kernels::multiply(simd, back, before, delta, weights, panel);
-            self.activation.backward(simd, back, output);
+            if let Some(activation) = previous.activation {
+                activation.backward(simd, next.write(registers), output.read(registers));
+            }
             core::mem::swap(current, next);
         }
-        total
+        loss
     }
 }

@@ -38,6 +38,8 @@ impl Workspace {
     }
 
     /// Gathers the examples `rows` as the next block.
+    // Within a pass, each copy of a row would make the compiler load the kernels' constants again.
+    #[inline(never)]
     pub(super) fn gather(
         &mut self,
         examples: &Examples,

@@ -20,7 +20,8 @@ impl Memory {
         Self(Vec::new())
     }
 
-    /// The first `count` registers for writing; their content is unspecified.
+    /// The first `count` registers for writing. They keep what was written to them; before that,
+    /// their content is unspecified.
     pub(in crate::model) fn write<V: Pod>(&mut self, count: usize) -> &mut [V] {
         let lines = (count * size_of::<V>()).div_ceil(size_of::<Line>());
         if self.0.len() < lines {
