@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::layer::{AnyLayer, Layer, Linear};
-use super::passes::{Evaluate, Gradient};
+use super::passes::{ByLayer, Evaluate, Gradient};
 use super::{Activation, MOST_PARAMETERS, ModelError, Objective, Workspace};
 use crate::examples::{Examples, Shape};
 use crate::params::Layout;
@@ -107,11 +107,23 @@ impl Objective for Network {
         &self,
         _: Range<usize>,
         params: &[f32],
-        (examples, rows): (&Examples, &[u32]),
+        rows: (&Examples, &[u32]),
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f64 {
-        widest(Gradient { network: self, params, examples, rows, gradient, workspace })
+        self.add_gradient_by_layer(params, rows, gradient, workspace, &mut |_, _| ())
+    }
+
+    fn add_gradient_by_layer(
+        &self,
+        params: &[f32],
+        (examples, rows): (&Examples, &[u32]),
+        gradient: &mut [f32],
+        workspace: &mut Workspace,
+        finished: &mut dyn FnMut(Range<usize>, &[f32]),
+    ) -> f64 {
+        let gradient = Gradient { network: self, params, examples, rows, gradient, workspace };
+        widest(ByLayer { gradient, finished })
     }
 
     fn log_probabilities(

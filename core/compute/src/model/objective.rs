@@ -37,6 +37,23 @@ pub trait Objective: fmt::Debug + Send + Sync {
         workspace: &mut Workspace,
     ) -> f64;
 
+    /// Computes [`Self::add_gradient`] at all keys, and calls `finished` with keys and their
+    /// gradient as soon as it is final. The calls cover each key once. A network finishes its
+    /// layers one by one, the last layer first; the default finishes all keys at the end.
+    fn add_gradient_by_layer(
+        &self,
+        params: &[f32],
+        rows: (&Examples, &[u32]),
+        gradient: &mut [f32],
+        workspace: &mut Workspace,
+        finished: &mut dyn FnMut(Range<usize>, &[f32]),
+    ) -> f64 {
+        let keys = 0..self.layout().len();
+        let loss = self.add_gradient(keys.clone(), params, rows, gradient, workspace);
+        finished(keys, gradient);
+        loss
+    }
+
     /// Writes the log-probabilities of the classes for each example of `rows` to `out`, example by
     /// example.
     fn log_probabilities(

@@ -14,8 +14,7 @@ use crate::simd::{Simd, Work};
 /// stay in the cache.
 const BLOCK: usize = 64;
 
-/// Adds the gradient of the mean loss over `rows` to `gradient`; the output is the sum of the
-/// losses.
+/// The gradient of the mean loss over `rows`, which is added to `gradient`.
 pub(super) struct Gradient<'a> {
     pub(super) network: &'a Network,
     pub(super) params: &'a [f32],
@@ -25,18 +24,33 @@ pub(super) struct Gradient<'a> {
     pub(super) workspace: &'a mut Workspace,
 }
 
-impl Work for Gradient<'_> {
+/// Adds a gradient; the output is the sum of the losses. Calls `finished` with the keys and values
+/// of each layer as soon as they are final: during the last block of rows, the last layer first.
+pub(super) struct ByLayer<'a> {
+    pub(super) gradient: Gradient<'a>,
+    // Not a type parameter: a second copy of all passes would add a tenth of a megabyte of code.
+    pub(super) finished: &'a mut dyn FnMut(Range<usize>, &[f32]),
+}
+
+impl Work for ByLayer<'_> {
     type Output = f64;
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> f64 {
-        let Self { network, params, examples, rows, gradient, workspace } = self;
+        let Self { gradient, finished } = self;
+        let Gradient { network, params, examples, rows, gradient, workspace } = gradient;
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;
-        for block in rows.chunks(BLOCK) {
+        let mut blocks = rows.chunks(BLOCK);
+        while let Some(block) = blocks.next() {
             workspace.gather(examples, block.iter().map(|&row| row as usize));
             network.forward(simd, params, workspace);
-            loss += network.backward(simd, params, scale, gradient, workspace);
+            let is_last = blocks.len() == 0;
+            loss += network.backward(simd, params, scale, gradient, workspace, |keys, gradient| {
+                if is_last {
+                    finished(keys, gradient);
+                }
+            });
         }
         loss
     }
@@ -98,7 +112,7 @@ impl Network {
     }
 
     /// Adds the gradient of the block of the last [`forward`](Self::forward), times `scale`, and
-    /// returns the sum of its losses.
+    /// returns the sum of its losses. Calls `added` with the keys and the gradient of each layer.
     #[inline(always)]
     fn backward<S: Simd>(
         &self,
@@ -107,6 +121,7 @@ impl Network {
         scale: f32,
         gradient: &mut [f32],
         workspace: &mut Workspace,
+        mut added: impl FnMut(Range<usize>, &[f32]),
     ) -> f64 {
         let Workspace { samples: block, outputs, deltas, panel, .. } = workspace;
         let samples = block.len();
@@ -129,7 +144,9 @@ impl Network {
                 }
             };
             let context = Context { simd, params: &params[keys.clone()], panel: &mut *panel };
-            layer.backward(context, input, delta, &mut gradient[keys.clone()]);
+            let gradient = &mut gradient[keys.clone()];
+            layer.backward(context, input, delta, gradient);
+            added(keys.clone(), gradient);
             let Some((previous, output)) = self.stages[..index].last().zip(before.last()) else {
                 break;
             };

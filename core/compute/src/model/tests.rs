@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use nalgebra::DMatrix;
 
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
-use super::passes::Gradient;
+use super::passes::{ByLayer, Gradient};
 use super::*;
 use crate::rng::Random;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
@@ -366,6 +366,16 @@ fn a_gradient_keeps_its_bits() {
     assert_eq!(digest, 1_580_806_315);
 }
 
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+impl simd::Work for Gradient<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<S: simd::Simd>(self, simd: S) -> f64 {
+        ByLayer { gradient: self, finished: &mut |_, _| () }.run(simd)
+    }
+}
+
 #[test]
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
@@ -398,6 +408,57 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
             }
         }
     }
+}
+
+#[test]
+fn a_network_reports_the_final_gradient_of_each_layer_the_last_layer_first() {
+    let examples = random_examples(REFERENCE, 150, 15);
+    for hidden in [&[][..], &[21], &[10, 1, 9]] {
+        let model = Model::new(&mlp(hidden, Activation::Tanh), REFERENCE).unwrap();
+        let params = model.initial(Stream::new(16));
+        // The keys from each weight up to the next one.
+        let tensors = model.layout().tensors().iter();
+        let weights = tensors.filter(|tensor| tensor.name.ends_with("weight"));
+        let begins: Vec<usize> = weights.map(|tensor| tensor.keys.indices().start).collect();
+        let ends = begins.iter().skip(1).copied().chain([params.len()]);
+        let layers: Vec<Range<usize>> =
+            begins.iter().zip(ends).map(|(&from, to)| from..to).collect();
+        for count in [1, 64, 150] {
+            let rows: Vec<u32> = (0..count).collect();
+            let mut expected = vec![0.0; params.len()];
+            let mut workspace = Workspace::new();
+            let mean = model.gradient(&params, &examples, &rows, &mut expected, &mut workspace);
+
+            let (mut found, mut gradient) = (Vec::new(), vec![0.0; params.len()]);
+            let mut finished = |keys: Range<usize>, values: &[f32]| {
+                assert_eq!(values, &expected[keys.clone()], "{hidden:?}, {count} rows, {keys:?}");
+                found.push(keys);
+            };
+            let loss = model.objective.add_gradient_by_layer(
+                &params,
+                (&examples, &rows),
+                &mut gradient,
+                &mut workspace,
+                &mut finished,
+            );
+            found.reverse();
+            assert_eq!(found, layers);
+            assert_eq!(gradient, expected);
+            assert_eq!((loss / f64::from(count)) as f32, mean);
+        }
+    }
+}
+
+#[test]
+fn a_model_without_layers_reports_its_gradient_at_the_end() {
+    let model = Model::new(&ModelSpec::Timing { layers: vec![3, 4] }, REFERENCE).unwrap();
+    let examples = random_examples(REFERENCE, 1, 17);
+    let (mut found, mut gradient) = (Vec::new(), [0.0; 7]);
+    let mut finished = |keys: Range<usize>, values: &[f32]| found.push((keys, values.to_vec()));
+    let workspace = &mut Workspace::new();
+    let (rows, params) = ((&examples, &[0][..]), [0.0; 7]);
+    model.objective.add_gradient_by_layer(&params, rows, &mut gradient, workspace, &mut finished);
+    assert_eq!(found, [(0..7, vec![0.0; 7])]);
 }
 
 #[test]
