@@ -292,10 +292,10 @@ pub(crate) struct ServerArgs {
     /// New folder for the state; needed by --durability checkpoint and log
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// How often the whole state is written to --state, while training goes on. What came since is
-    /// what a crash loses under --durability checkpoint; under log it is what a server that is
-    /// resumed reads again, and how long the log becomes (a log of 64 MiB that is 8 times the state
-    /// does not wait so long)
+    /// How often the whole state is written to --state, while training continues. A crash loses
+    /// all work since then under --durability checkpoint; under log a resumed server reads it
+    /// again, and the log becomes that long (a log of 64 MiB that is 8 times the state does not
+    /// wait so long)
     #[arg(
         long, value_name = "TIME", default_value = "30s", requires = "state", value_parser = nonzero_time
     )]

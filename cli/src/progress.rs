@@ -194,7 +194,7 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
             format!("the server at {address} stands by: it has all that is acknowledged")
         }
         Event::StandbyLost { stood, why, .. } => format!(
-            "the standby is gone ({why}); going on alone after {:.2} s, as was promised",
+            "the standby is gone ({why}); continuing alone after {:.2} s, as was promised",
             stood.as_secs_f64()
         ),
         Event::Redialling { attempt, pause, why } => format!(

@@ -79,5 +79,5 @@ cp -r $state/results /shared
 EOF
 script -qec "timeout 120 systemd-nspawn --directory=$folder/root --register=no --keep-unit --link-journal=no --private-network --bind=$folder/shared:/shared --boot systemd.unit=check.service" console </dev/null >/dev/null || true
 cat shared/log || fail "it did not boot: $(cat console)"
-grep -q "resumed after" shared/log || fail "the server did not go on"
+grep -q "resumed after" shared/log || fail "the server did not continue"
 same shared/results

@@ -297,7 +297,7 @@ impl Checker {
         let global = self.job.budget.kind == BudgetKind::Global;
         let reached = global && self.books.samples >= server.samples_wanted();
         let ended = self.ended.is_some() || self.measures;
-        assert!(!reached || ended, "it goes on past its budget");
+        assert!(!reached || ended, "it continues past its budget");
         let used_up = self.books.deck.as_ref().is_some_and(Deck::is_empty);
         let more = ranks.somebody_computes() || ended;
         assert!(!used_up || more || self.short_since.is_some(), "there is nothing left to do");
@@ -376,13 +376,13 @@ impl Checker {
                 self.away.insert(*server, now);
             }
             Event::Unpaused => {
-                assert!(present >= needed && self.short_since.is_some(), "went on too early");
+                assert!(present >= needed && self.short_since.is_some(), "continued too early");
                 self.short_since = None;
                 self.progress = now;
             }
             Event::Granted { worker, .. } => {
-                assert!(self.short_since.is_none(), "{worker} goes on while too few are there");
-                assert!(!self.drained, "{worker} goes on though the run is to stop");
+                assert!(self.short_since.is_none(), "{worker} continues while too few are there");
+                assert!(!self.drained, "{worker} continues though the run is to stop");
             }
             Event::Evaluated { point, .. } => {
                 self.evaluations -= 1;

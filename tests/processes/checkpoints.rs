@@ -161,7 +161,7 @@ fn a_run_that_ended_by_a_lost_server_resumes_from_the_last_checkpoint() {
     let (lost, listens) = others.pop().unwrap();
     drop(lost);
     let _told = worker.wait().with_code(1);
-    first.process.wait_to_say("all servers go on from the last checkpoint");
+    first.process.wait_to_say("all servers continue from the last checkpoint");
     first.process.wait_to_say("server 2 was not there in time");
     let first = first.replace(&[&["--resume", &kept]]);
     let other = shard_of(&first.address, (2, 2), &listens, &["--resume", &again]);
@@ -187,7 +187,7 @@ fn servers_whose_durability_differs_from_the_groups_are_refused() {
     let (new, log) = (group.kept(7), group.kept(8));
     let shard = ["--shard", "2/2"];
     let wrong = [&shard[..], &CHECKPOINT, &[&new]].concat();
-    refused(&wrong, 1, &["go on from", "which it does not have", "--resume"]);
+    refused(&wrong, 1, &["continue from", "which it does not have", "--resume"]);
     refused(&[&shard[..], &["--durability", "log", "--state", &log]].concat(), 1, &["checkpoint"]);
     refused(&["--join"], 1, &["--durability checkpoint", "no server can join or leave"]);
     refused(&[&["--join"][..], &CHECKPOINT, &[&new]].concat(), 2, &["no server can join", "log"]);

@@ -129,7 +129,7 @@ fn jobs_that_do_not_fit_their_data_are_refused_with_the_numbers() {
     job(&["--evaluation-share", "1"], &["evaluation share 1", "not including 1"]);
     let data = |data: &str, words: &[&str]| finish(&["run", "--data", data]).refused(2, words);
     data("synthetic:0", &["synthetic", "0 rows", "at least one is needed"]);
-    data("synthetic:many", &["--data synthetic:many", "no number of rows"]);
+    data("synthetic:many", &["--data synthetic:many", "no such number"]);
 }
 
 #[test]

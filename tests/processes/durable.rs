@@ -235,7 +235,7 @@ fn a_damaged_checkpoint_is_reported_and_the_previous_one_is_used() {
     // Without any undamaged checkpoint there is nothing to resume from.
     all.iter().for_each(|path| damage(path));
     let ended = resume(&whole, &[]);
-    assert_eq!(ended.stderr.matches("no other to go on from").count(), 1, "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("no other to continue from").count(), 1, "{}", ended.stderr);
     ended.refused(2, &["is damaged", "restore it from a backup"]);
 }
 
@@ -309,7 +309,7 @@ fn a_server_with_an_unwritable_log_ends_at_a_signal_with_the_reason() {
     server.process.wait_to_say("nothing is acknowledged until it can be");
     server.process.signal(Signal::TERM);
     let ended = server.process.wait();
-    let words = ["inputs-0.log cannot be written", "free some space and go on with --resume"];
+    let words = ["inputs-0.log cannot be written", "free some space and continue with --resume"];
     ended.refused(2, &words);
     let server = Process::start(&["server", "--listen", "127.0.0.1:0", "--resume", path(&kept)]);
     server.wait_to_say("resumed after ");

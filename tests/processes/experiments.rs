@@ -124,7 +124,7 @@ fn an_interrupted_sweep_prints_how_to_continue_and_continues() {
     eventually("run", || (done() > 2).then_some(()));
     process.signal(Signal::INT);
     let ended = process.wait().with_code(3);
-    for words in ["stopped: ", " of 160 runs are done; go on with", "--out"] {
+    for words in ["stopped: ", " of 160 runs are done; continue with", "--out"] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
     let there = done();

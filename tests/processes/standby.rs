@@ -344,7 +344,7 @@ fn in_virtual_time_a_crash_without_a_standby_ends_the_run_and_keeps_the_records(
     let job = ["simulate", "--data", "synthetic:2000", "--link", "delay=1ms", "--compute", "4ms"];
     let args = ["--faults", "server.crash@100ms", "--json", "--out", path(&out)];
     let ended = finish(&[&job, &args[..]].concat()).with_code(1);
-    let gone = "its server was gone, and nobody took its place";
+    let gone = "its server was gone, and no standby took over";
     assert!(ended.stderr.contains(gone), "{}", ended.stderr);
     let summary = ended.json();
     assert_eq!(summary["ended"], gone);

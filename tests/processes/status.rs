@@ -52,7 +52,10 @@ fn status_reports_the_progress_of_a_healthy_run() {
     assert!(real(&second["epoch"]) > real(&first["epoch"]), "{second}");
     assert!(real(&second["uptime_s"]) > real(&first["uptime_s"]), "{second}");
     assert_eq!(number(&second["samples_wanted"]), 3_000_000_000);
-    says(&table(&server), &["training, up for ", "of 3000000000 samples", "waiting   for nobody"]);
+    says(
+        &table(&server),
+        &["training, up for ", "of 3000000000 samples", "waiting   for no worker"],
+    );
 }
 
 #[test]
@@ -88,7 +91,10 @@ fn under_asp_status_names_only_lost_workers_that_must_return() {
     let waits = |status: &Value| !status["wait"].is_null();
     let status = server.wait_for("one to come back", waits);
     assert_eq!(status["wait"]["workers"], json!([2]), "{status}");
-    assert!(number(&status["updates"]) > number(&before["updates"]), "the others go on: {status}");
+    assert!(
+        number(&status["updates"]) > number(&before["updates"]),
+        "the others continue: {status}"
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn a_worker_stopped_past_its_lease_is_the_first_finding_while_the_others_continu
         let text = finish(&["why", &server.address]).with_code(0).stdout;
         let restart = format!("`pstrain worker --server {} --id 2`", server.address);
         for words in
-            ["worker 2 is lost: it has not been heard for ", "; the others go on", &restart]
+            ["worker 2 is lost: it has not been heard for ", "; the others continue", &restart]
         {
             assert!(text.contains(words), "nothing of {words:?}:\n{text}");
         }

@@ -67,7 +67,7 @@ impl Came {
     #[track_caller]
     fn check(&self, ran: Ran, takeovers: u64, alone: u64, deposed: u64) {
         ran.expect_above(takeovers, self.takeovers, "takeovers");
-        ran.expect_above(alone, self.alone, "servers that went on alone");
+        ran.expect_above(alone, self.alone, "servers that continued alone");
         ran.expect_above(deposed, self.deposed, "servers that were deposed");
         // Half of the schedules with more than one worker replicate pushes without values.
         ran.expect_above(20 * takeovers, self.bare, "pushes without values");

@@ -115,7 +115,7 @@ impl fmt::Display for DriveError {
             Self::JournalError(JournalError(why)) => write!(
                 f,
                 "{why}, and it is to end: all that was acknowledged is kept; free some space and \
-                 go on with --resume"
+                 continue with --resume"
             ),
         }
     }

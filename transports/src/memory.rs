@@ -334,7 +334,7 @@ impl Transport for MemoryTransport {
             }
         };
         let Some(target) = target else {
-            let why = String::from("nobody is there to dial");
+            let why = String::from("there is no server to dial");
             return self.events.push(TransportEvent::DialFailed { why, permanent: true });
         };
         let line = Arc::new(Line::default());
@@ -342,7 +342,7 @@ impl Transport for MemoryTransport {
         let caller = Arc::clone(&self.endpoint);
         if !target.deliver(Parcel::Dial { caller, caller_id: id, line }) {
             self.peers.remove(&id);
-            let why = String::from("nobody listens in this process");
+            let why = String::from("no server listens in this process");
             self.events.push(TransportEvent::DialFailed { why, permanent: false });
         }
     }

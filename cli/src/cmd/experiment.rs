@@ -98,7 +98,7 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     let missing = runner.make(&runs, all, execute.as_ref())?;
     if missing > 0 {
         messages::say(&format!(
-            "stopped: {} of {all} runs are done; go on with\n  {}",
+            "stopped: {} of {all} runs are done; continue with\n  {}",
             all - missing,
             about.environment.command
         ));

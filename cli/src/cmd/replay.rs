@@ -168,7 +168,7 @@ fn tell_missing(args: &ReplayArgs, missing: VersionRange) -> anyhow::Result<()> 
     if first == Version(0).next() {
         bail!(
             "{log}: the record begins with update {}: {seen} updates {missing}; give the order.log \
-             of the server that led then, which goes on as far as that did",
+             of the server that led then, which continues as far as that did",
             last.next()
         );
     }

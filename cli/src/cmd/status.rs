@@ -225,7 +225,7 @@ fn show(status: &Status) -> String {
             &format!("standby   this one, for the server at {leader}; what it knows of that:\n");
     }
     match &status.wait {
-        None => text += "waiting   for nobody\n",
+        None => text += "waiting   for no worker\n",
         Some(wait) => text += &format!("waiting   {}\n", waiting(wait)),
     }
     text += "\n";
@@ -298,8 +298,6 @@ pub(super) fn waits(way: (&Address, &SecurityArgs)) -> Option<String> {
     let status = at_once(way)?;
     Some(match &status.wait {
         Some(wait) => format!("it waits {}", waiting(wait)),
-        None => {
-            "it runs, and does not wait for anybody: it has much to do, or its link is slow".into()
-        }
+        None => "it runs, and waits for no worker: it has much to do, or its link is slow".into(),
     })
 }

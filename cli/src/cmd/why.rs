@@ -139,7 +139,7 @@ fn show(status: &Status, way: &Way) -> String {
         status.job, status.consistency, status.phase, status.version, status.rule
     );
     text += &match &status.wait {
-        None => "waiting   for nobody\n\n".to_owned(),
+        None => "waiting   for no worker\n\n".to_owned(),
         Some(wait) => format!("waiting   {}\n\n", waiting(wait)),
     };
     let rows = status.members.iter().map(|member| row(status, member)).collect();

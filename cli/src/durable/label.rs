@@ -25,7 +25,7 @@ pub(super) fn make_folder(path: &Path, labels: &[(&str, &str)]) -> anyhow::Resul
     for (name, what) in labels {
         ensure!(
             !path.join(name).exists(),
-            "{} holds {what} already: go on with it with --resume, or choose another folder",
+            "{} holds {what} already: continue with it with --resume, or choose another folder",
             path.display()
         );
     }
@@ -72,7 +72,7 @@ pub(super) fn open<T: DeserializeOwned>(
         .with_context(|| format!("{} is not what a server wrote", place.display()))?;
     ensure!(
         build == BUILD,
-        "{} is of release {build}, and this is {BUILD}: go on with that one",
+        "{} is of release {build}, and this is {BUILD}: continue with that one",
         path.display()
     );
     Ok((folder, what))

@@ -105,7 +105,7 @@ impl Folder {
         let place = |name: &str| path.join(name);
         let cannot = |name: &str| {
             format!(
-                "cannot go on with {}: --out must be the folder that the run was recorded in",
+                "cannot continue with {}: --out must be the folder that the run was recorded in",
                 path.join(name).display()
             )
         };
@@ -158,7 +158,7 @@ impl Folder {
 
     fn broke_off(&mut self, file: &'static str, error: io::Error) {
         messages::warn(&format!(
-            "cannot write {}: {error}; training goes on, its record does not",
+            "cannot write {}: {error}; training continues, its record does not",
             self.file(file).display()
         ));
         self.trouble = Some((file, error));
@@ -257,7 +257,7 @@ impl Folder {
                 _ => format!("--out-limit lets it have {} bytes", self.most.unwrap_or_default()),
             };
             messages::warn(&format!(
-                "{} ends here: {why}; training goes on, and nothing after this is in the file",
+                "{} ends here: {why}; training continues, and nothing after this is in the file",
                 self.file(name).display()
             ));
         }

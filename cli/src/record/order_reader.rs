@@ -114,7 +114,7 @@ impl<R: BufRead> OrderReader<R> {
         }
         let step = self.parse(contributions).map_err(|why| self.damaged(&why))?;
         if matches!(step, Step::End | Step::Full) && (self.read_line()? || !self.line.is_empty()) {
-            return Err(self.damaged("the record goes on after its end"));
+            return Err(self.damaged("the record continues after its end"));
         }
         Ok(step)
     }
@@ -348,7 +348,7 @@ mod tests {
         for last in ["end 1\n", "full\n"] {
             for more in ["2 1,1,2,1,1,1,64\n", "end 1", "\n"] {
                 let error = steps(&format!("1 1,1,1,0,0,0,64\n{last}{more}")).unwrap_err();
-                let told = "order.log:4: the record goes on after its end";
+                let told = "order.log:4: the record continues after its end";
                 assert!(error.to_string().contains(told), "{error}");
             }
         }

@@ -175,7 +175,7 @@ impl WorkerReport {
 }
 
 /// The `ended` text of a run whose servers were all gone before its end.
-pub(crate) const LEADERLESS: &str = "its server was gone, and nobody took its place";
+pub(crate) const LEADERLESS: &str = "its server was gone, and no standby took over";
 
 impl Report {
     /// Adds the results that only virtual time has.

@@ -121,9 +121,7 @@ impl Training {
                     );
                 }
                 if !kept.has_folder() {
-                    messages::warn(
-                        "the records of this run broke off before; they are not gone on with",
-                    );
+                    messages::warn("the records of this run ended early, and are not continued");
                 }
                 kept.go_on(&mut summary, Some(out), most)?
             }
@@ -289,7 +287,7 @@ fn say(durability: Durability, found: &Found, recovered: &Recovered, point: Opti
     let Recovered { inputs, torn, .. } = recovered;
     let from = match (&found.checkpoint, durability) {
         (None, Durability::Checkpoint) => {
-            "there is no checkpoint yet, the run begins anew".to_owned()
+            "there is no checkpoint yet: the run starts from the beginning".to_owned()
         }
         (Some(checkpoint), Durability::Checkpoint) => {
             format!("resumed from checkpoint {}, all since is lost", checkpoint.number)

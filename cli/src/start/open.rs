@@ -179,7 +179,7 @@ fn advertised(reached: &Reached, local: &Address, teller: &Address) -> anyhow::R
     };
     if address.is_unspecified() {
         bail!(
-            "--advertise {address}: nobody can dial that; give a name or an address of this machine"
+            "--advertise {address}: no machine can dial it; give a name or an address of this machine"
         );
     }
     match address.is_same(teller) {
@@ -244,7 +244,7 @@ fn publish(
     let metrics = Metrics::new(matches!(server.life.machine, Machine::Logged(..)));
     metrics.count(transport.traffic());
     let place = metrics.serve(address)?;
-    let open = if place.ip().is_loopback() { "" } else { " to everybody who can reach it" };
+    let open = if place.ip().is_loopback() { "" } else { " to every machine that can reach it" };
     messages::say(&format!("metrics at http://{place}/metrics{open}"));
     Ok(server.with_metrics(metrics))
 }

@@ -162,7 +162,7 @@ impl Role {
 fn begins(args: &ServerArgs) -> anyhow::Result<Option<Begins<NewServer>>> {
     if let Some(folder) = &args.resume {
         if let Some(flag) = args.job.flags.first() {
-            bail!("--{flag}: a run that is resumed goes on with the job it had; leave it out");
+            bail!("--{flag}: a run that is resumed continues with the job it had; leave it out");
         }
         return Ok(Some(Begins::Resumed(folder.clone())));
     }

@@ -24,7 +24,7 @@ pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
             server.finish(if is_unix { "unix" } else { "tcp" })?;
             if let (EndReason::ServerLost(lost), true) = (reason, may_go_back) {
                 messages::say(&format!(
-                    "all servers go on from the last checkpoint with --resume, server {lost} with \
+                    "all servers continue from the last checkpoint with --resume, server {lost} with \
                      them"
                 ));
             }
@@ -43,7 +43,7 @@ fn report_shard(server: &ShardServer, ended: Ended) -> anyhow::Result<Ending> {
     let may_go_back = matches!(life.machine, Machine::Checkpointed(..));
     if may_go_back && follower.drain.is_asked() && reason == EndReason::Stopped {
         messages::say(
-            "the run waits for this server for 12 leases, unless it is over: go on with it with \
+            "the run waits for this server for 12 leases, unless it is over: continue with it with \
              --resume",
         );
     }

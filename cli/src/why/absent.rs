@@ -95,9 +95,9 @@ fn consequence(status: &Status, member: &MemberStatus) -> String {
     let all: u64 = status.members.iter().map(|member| member.pushes).sum();
     let share = 100.0 * member.pushes as f64 / all.max(1) as f64;
     match member.pushes {
-        0 => "; the others go on without it".to_owned(),
+        0 => "; the others continue without it".to_owned(),
         pushes => format!(
-            "; the others go on without it ({pushes} of {all} gradients were its own, {share:.0} %)"
+            "; the others continue without it ({pushes} of {all} gradients were its own, {share:.0} %)"
         ),
     }
 }
@@ -141,14 +141,17 @@ fn cut_off(status: &Status, member: &MemberStatus) -> Finding {
         span(status.lease.saturating_sub(member.silent))
     );
     let cure = "it comes back by itself once its network does; on-worker-loss says whether the \
-                others go on without it then";
+                others continue without it then";
     Finding::new(Cause::CutOff, Some(worker), says, cure)
 }
 
 fn silent(status: &Status, member: &MemberStatus) -> Finding {
     let worker = member.worker;
     let (how, cure) = if is_awaited(status, member) {
-        ("holds the others back", "; in the next run a shorter lease lets the others go on sooner")
+        (
+            "holds the others back",
+            "; in the next run a shorter lease lets the others continue sooner",
+        )
     } else {
         ("is silent", ", and its link")
     };

@@ -50,7 +50,7 @@ pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
                 "the server that this one stands by for is gone, since {waited}, and most of the \
                  workers have not promised to follow this one"
             ),
-            "it goes on if the process of that server lives and this one can reach it again, or if \
+            "it continues if the process of that server lives and this one can reach it again, or if \
              the processes of most workers live and reach this one where it says it is \
              (--advertise); a server that is started without its --state folder begins another \
              run, and workers that are started now know nothing of this one",
@@ -88,7 +88,7 @@ fn silent_standby(status: &Status, wait: &Wait) -> String {
     let at = status.standby.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
     let left = wait.left.map_or_else(String::new, |left| {
         format!(
-            "; in {} the server asks the workers to go on without it, if it stays silent",
+            "; in {} the server asks the workers to continue without it, if it stays silent",
             span(left)
         )
     });

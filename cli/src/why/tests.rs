@@ -80,7 +80,7 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
     Status {
         job: "night run".into(),
         consistency: "bsp".into(),
-        rule: "nobody goes on before every worker's gradient of the round has come".into(),
+        rule: "a round closes once every worker's gradient has come".into(),
         lease: Duration::from_secs(5),
         data_from: DataFrom::Worker,
         recipe: recipe(true),
@@ -209,7 +209,7 @@ fn a_worker_in_trouble_comes_first_although_no_other_waits_for_it() {
             lost,
             Cause::Lost,
             "worker 3 is lost: it has not been heard for 12.0 s, and its lease is 5.00 s; the \
-             others go on without it (5 of 25 gradients were its own, 20 %)",
+             others continue without it (5 of 25 gradients were its own, 20 %)",
         ),
         (
             silent(2, MemberState::Computing, 3),
@@ -243,8 +243,8 @@ fn a_worker_in_trouble_comes_first_although_no_other_waits_for_it() {
 #[test]
 fn a_worker_that_has_left_or_never_came_is_named_with_what_starts_it() {
     for (state, words) in [
-        (MemberState::Left, "worker 3 has left, 40.0 s ago; the others go on without it"),
-        (MemberState::Awaited, "worker 3 was never there; the others go on without it"),
+        (MemberState::Left, "worker 3 has left, 40.0 s ago; the others continue without it"),
+        (MemberState::Awaited, "worker 3 was never there; the others continue without it"),
     ] {
         let findings = verdict(&asynchronous(MemberStatus { pushes: 0, ..silent(2, state, 40) }));
         assert_eq!((findings[0].cause, findings[0].worker), (Cause::Missing, Some(WorkerId(2))));
@@ -375,7 +375,7 @@ fn a_silent_standby_comes_first_and_no_worker_is_blamed_for_it() {
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!((findings[0].cause, findings[0].worker), (Cause::Silent, None));
     let words = "the run waits for the standby at gw2:7070: it has been silent for 3.00 s; in 2.00 \
-                 s the server asks the workers to go on without it, if it stays silent";
+                 s the server asks the workers to continue without it, if it stays silent";
     assert_eq!(findings[0].says, words);
     assert_eq!(WaitsFor::of(&status, &status.members[0]), WaitsFor::Standby);
 }

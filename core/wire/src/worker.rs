@@ -354,7 +354,7 @@ impl fmt::Display for EndReason {
                 write!(
                     f,
                     "worker {worker} was lost and did not come back in time, and on-worker-loss \
-                     does not let the run go on without it (continue would)"
+                     does not let the run continue without it (continue would)"
                 )
             }
             Self::TooFewWorkers { present, needed } => {

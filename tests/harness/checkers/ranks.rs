@@ -228,7 +228,7 @@ impl Ranks {
         let member = members.iter().find(|member| member.worker == worker);
         let under_way = self.rank(worker).under_way;
         let enough = |member| self.promises.has_given_enough(member, under_way, &self.pending);
-        assert!(!member.is_some_and(enough), "{worker} goes on in vain: {:?}", self.pending);
+        assert!(!member.is_some_and(enough), "{worker} continues in vain: {:?}", self.pending);
         let pass = member.map_or(u64::MAX, |member| member.pass);
         let most = self.promises.most_lead_of(members.len(), pass);
         let holds = self.promises.holds();

@@ -112,7 +112,7 @@ impl Lab {
         }
         self.processes[process].runs = true;
         unanswered.into_iter().for_each(|effect| self.obey(process, effect));
-        let gone = || "the server began anew".to_owned();
+        let gone = || "the server started a new run".to_owned();
         for peer in peers {
             self.input(process, Input::Disconnected { peer, why: gone() });
         }

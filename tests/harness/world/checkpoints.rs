@@ -185,7 +185,7 @@ impl World<'_> {
         for peer in self.server.peers() {
             self.checker.closed(peer);
             self.checker.hung_up(peer);
-            let why = "the server began anew".to_owned();
+            let why = "the server started a new run".to_owned();
             self.server_input(Input::Disconnected { peer, why }, None);
         }
         self.server_input(Input::Overslept, None);
@@ -260,7 +260,7 @@ impl World<'_> {
         let mut inputs = vec![Input::Start];
         if let Some(saved) = saved {
             node = node.restored(&saved).expect("what was saved can be restored");
-            let why = || "the server began anew".to_owned();
+            let why = || "the server started a new run".to_owned();
             let gone = |peer| Input::Disconnected { peer, why: why() };
             inputs = pstrain_roles::node::Durable::peers(&node).into_iter().map(gone).collect();
             if pstrain_roles::node::Durable::is_dialling(&node) {

@@ -87,7 +87,7 @@ impl World<'_> {
             self.checker.closed(peer);
             self.checker.hung_up(peer);
             if known {
-                let why = "the server began anew".to_owned();
+                let why = "the server started a new run".to_owned();
                 self.server_input(Input::Disconnected { peer, why }, None);
             }
         }

@@ -255,7 +255,7 @@ impl World<'_> {
             let end = self.end_of(link, shard);
             let known = self.links[link].is_known(end);
             let peer = PeerId(link as u64);
-            let why = "the server began anew".to_owned();
+            let why = "the server started a new run".to_owned();
             match (known, end) {
                 (true, _) => self.shard_input(shard, Input::Disconnected { peer, why }),
                 (false, End::Worker) => self.shard_dial_failed(shard, &why),

@@ -91,7 +91,7 @@ impl Definition {
     /// Advances to the next update; returns its time.
     fn update(&mut self) -> u64 {
         loop {
-            let ((now, _), happening) = self.agenda.pop_first().expect("it goes on for ever");
+            let ((now, _), happening) = self.agenda.pop_first().expect("it continues for ever");
             match happening {
                 Happening::Came(worker, version) => {
                     let (computing, begins) = self.computing[worker];

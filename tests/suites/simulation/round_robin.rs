@@ -144,7 +144,7 @@ fn a_lost_worker_is_waited_for_until_its_lease_ends() {
     let run = VirtualRun::new(&toy, LINKS[1], "40ms").with_faults(faults).run();
     let applied = applied(&run);
     let pauses = applied.windows(2).filter(|pair| pair[1].2 - pair[0].2 > 100 * MS).count();
-    assert_eq!(pauses, 1, "the others went on in turn");
+    assert_eq!(pauses, 1, "the others continued in turn");
     let without: Vec<u32> =
         applied.iter().skip_while(|(_, _, at)| at.as_secs_f64() < 3.0).map(|(w, ..)| w.0).collect();
     let place = without.iter().position(|&worker| worker == 0).expect("the first");

@@ -32,7 +32,7 @@ fn toy(workers: u32, consistency: ConsistencySpec) -> Toy {
 /// Returns the time from a failure to the first update after it.
 fn resumed(run: &StoodBy, failure: usize) -> Duration {
     let failover = run.failover.as_ref().expect("it has a standby");
-    failover.failures[failure].resumed.expect("it goes on")
+    failover.failures[failure].resumed.expect("it continues")
 }
 
 /// Checks that nothing was lost, and the numbers of takeovers and of continuations without a
@@ -212,5 +212,5 @@ fn under_server_faults_at_random_there_is_one_history_and_bsp_is_unchanged() {
         alone += failover.alone;
     });
     ran.expect_above(120, takeovers, "takeovers");
-    ran.expect_above(120, alone, "servers that went on alone");
+    ran.expect_above(120, alone, "servers that continued alone");
 }

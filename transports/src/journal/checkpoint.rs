@@ -241,7 +241,7 @@ impl fmt::Display for CheckpointError {
                 "{path} is not the checkpoint that belongs there, but that of another run or \
                  another number"
             ),
-            Problem::Restore(why) => write!(f, "{path} cannot be gone on from: {why}"),
+            Problem::Restore(why) => write!(f, "{path} cannot be resumed: {why}"),
         }
     }
 }

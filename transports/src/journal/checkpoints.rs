@@ -283,7 +283,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
         self.room = DiskSpace::default(); // measure again
         if self.failed_at.replace(now).is_none() {
             (self.warn)(&format!(
-                "no checkpoint: {why}; training goes on from what is kept, and it is tried again"
+                "no checkpoint: {why}; training continues from what is kept, and it is tried again"
             ));
         }
     }

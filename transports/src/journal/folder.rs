@@ -286,13 +286,13 @@ impl fmt::Display for FolderError {
             Self::Io(path, why) => write!(f, "{} cannot be read: {why}", path.display()),
             Self::Missing(path) => write!(
                 f,
-                "{} is missing, without which the run cannot go on; restore it from a backup, or \
+                "{} is missing, without which the run cannot continue; restore it from a backup, or \
                  begin anew in another folder",
                 path.display()
             ),
             Self::Damaged(error) => write!(
                 f,
-                "{error}; there is no other to go on from: restore it from a backup, or begin anew \
+                "{error}; there is no other to continue from: restore it from a backup, or begin anew \
                  in another folder"
             ),
         }

@@ -10,7 +10,7 @@ use super::log::{Log, LogError, Opened};
 use crate::driver::Begin;
 
 /// Reason why the connections of a restarted server are gone.
-const RESTARTED: &str = "the server began anew";
+const RESTARTED: &str = "the server started a new run";
 
 /// A server whose inputs have been replayed.
 #[derive(Debug)]

@@ -49,7 +49,7 @@ impl Who {
             "server" => Ok(Self::Server),
             "standby" => Ok(Self::Standby),
             _ => word.parse().map(Self::Worker).map_err(|_not_a_worker| {
-                format!("{word:?} is nobody; write a worker's number (they count from 1), or all")
+                format!("{word:?} is no worker; write its number (they count from 1), or all")
             }),
         }
     }

@@ -486,7 +486,7 @@ mod tests {
             ),
             (
                 "0.delay=5ms",
-                "link: 0.delay=5ms: \"0\" is nobody; write a worker's number (they count from 1), \
+                "link: 0.delay=5ms: \"0\" is no worker; write its number (they count from 1), \
                  or all",
             ),
             ("delay", "link: delay: write KEY=VALUE, such as 1.delay=100ms"),

@@ -95,7 +95,7 @@ impl SocketTransport {
 
     pub(super) fn try_dial(&mut self, target: &Target) -> Result<(), Broken> {
         let permanent = |why: String| Broken { why, permanent: true };
-        let nobody = || permanent("this transport has nobody to dial".into());
+        let nobody = || permanent("this transport has no server to dial".into());
         let address = match target {
             Target::Server => self.target.clone().ok_or_else(nobody)?,
             Target::Address(address) => {

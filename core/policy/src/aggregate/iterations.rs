@@ -268,7 +268,7 @@ mod tests {
             assert!(iterations.open.len() <= 1, "nobody waits for the fourth: {iterations:?}");
         }
         add(&mut iterations, 3, 100, 1.0);
-        assert_eq!(iterations.floor, Clock(110), "it goes on where the others are");
+        assert_eq!(iterations.floor, Clock(110), "it continues where the others are");
     }
 
     #[test]

@@ -458,7 +458,7 @@ fn check_progress(model: &mut Model) {
     for _ in 0..40 {
         (0..WORKERS).for_each(|worker| model.take(Step::Push(worker, 1)));
     }
-    assert!(model.cohort.version() > before, "nothing goes on under {}", model.spec);
+    assert!(model.cohort.version() > before, "nothing continues under {}", model.spec);
 }
 
 proptest! {

@@ -8,26 +8,28 @@ impl ConsistencySpec {
     pub const fn rule(self) -> &'static str {
         match self {
             Self::Bsp | Self::Ssp { slack: 0 } | Self::Delay { bound: Some(0) } => {
-                "nobody goes on before every worker's gradient of the round has come"
+                "a round closes once every worker's gradient has come"
             }
             Self::Ssp { .. } | Self::Dssp { .. } => {
-                "whoever is too many iterations ahead waits for the slowest"
+                "a worker too many iterations ahead waits for the slowest"
             }
             Self::Asp | Self::KBatchSync { .. } | Self::Rennala { .. } | Self::Buffered { .. } => {
-                "nobody waits for anybody"
+                "no worker waits for another"
             }
-            Self::Ringmaster { .. } => "nobody waits for anybody; too stale gradients are dropped",
+            Self::Ringmaster { .. } => {
+                "no worker waits for another; too stale gradients are dropped"
+            }
             Self::Delay { bound: Some(_) } => {
-                "whoever is too many iterations ahead of the oldest that is no update waits for it"
+                "a worker too many iterations ahead of the oldest open one waits for it"
             }
-            Self::Delay { bound: None } => "whoever is a pass over its data ahead waits",
+            Self::Delay { bound: None } => "a worker a whole pass over its data ahead waits",
             Self::KSync { .. } | Self::KAsync { .. } | Self::Backup { .. } => {
-                "whoever has contributed waits until enough others have"
+                "a worker that has contributed waits until enough others have"
             }
             Self::Malenia { .. } | Self::Ringleader => {
-                "whoever has given a whole pass over its data waits for those who gave nothing"
+                "a worker that gave a whole pass over its data waits for workers that gave nothing"
             }
-            Self::RoundRobin => "everybody waits for their turn",
+            Self::RoundRobin => "each worker waits for its turn",
             Self::Auto => "as the mode that was chosen says",
         }
     }

@@ -288,7 +288,7 @@ impl Standby {
 
     fn on_state(&mut self, now: Time, State { header, bytes }: State, out: &mut Outbox) {
         if self.paired && self.run() != Some(header.run) {
-            let why = String::from("it is another run, which began anew at the same address");
+            let why = String::from("it is a new run at the same address");
             return self.redial(now, why, out);
         }
         self.together = EntryGroup::default();

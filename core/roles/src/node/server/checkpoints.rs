@@ -288,7 +288,7 @@ impl Server {
         }
         if disk.checkpoints.len() > MOST_CHECKPOINTS || !disk.can_go_back_to(*whole) {
             return Err(alloc::format!(
-                "the servers go on from {whole}, which it does not have: give it the folder that \
+                "the servers continue from {whole}, which it does not have: give it the folder that \
                  it had, with --resume"
             ));
         }

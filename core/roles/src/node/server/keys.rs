@@ -22,7 +22,7 @@ impl Server {
     ) {
         let known = self.store.knows(worker, &header);
         if !known && !self.may_change_keys(worker) {
-            let what = String::from("it changed its working set; it must join anew for that");
+            let what = String::from("it changed its working set, and must join again");
             return self.refuse(now, peer, Refusal::Unexpected { what }, out);
         }
         let known = KeysKnown { digest: header.digest, known };
@@ -40,7 +40,7 @@ impl Server {
     ) {
         let learnt = match self.store.knows(worker, &keys.header) || self.may_change_keys(worker) {
             true => self.store.learn(worker, keys),
-            false => Err(String::from("it changed its working set; it must join anew for that")),
+            false => Err(String::from("it changed its working set, and must join again")),
         };
         if let Err(what) = learnt {
             return self.refuse(now, peer, Refusal::Unexpected { what }, out);

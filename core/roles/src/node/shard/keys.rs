@@ -47,7 +47,7 @@ impl Shard {
     }
 
     fn refuse_change(&mut self, peer: PeerId, out: &mut Outbox) {
-        let what = String::from("it changed its working set; it must join anew for that");
+        let what = String::from("it changed its working set, and must join again");
         self.refuse(peer, Refusal::Unexpected { what }, out);
     }
 }
