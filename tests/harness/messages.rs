@@ -104,17 +104,17 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
-            18..=25 | 34..=39 | 45 | 51..=52 => self.of_group(kind),
+            18..=25 | 34..=39 | 43 | 51..=52 => self.of_group(kind),
             26..=33 | 46 => self.of_replicas(kind),
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
             42 => Message::Keys(self.key_list()),
-            43 => Message::PullRange(PullRange {
+            44 => Message::PullRange(PullRange {
                 protocol_max: self.rng.bits() as u8,
                 keys: self.coin().then(|| self.keys()),
                 values: self.coin(),
             }),
-            44 => {
+            45 => {
                 let (keys, total) = (self.keys(), self.number());
                 let (values, wanted) = (self.values(), self.coin());
                 Message::RangeOf(RangeOf::new(

@@ -83,7 +83,7 @@ impl Messages {
                 bytes: self.bytes(),
             }),
             38 => Message::Taken(Taken { cut: self.number() }),
-            45 => Message::Measured(Measured {
+            43 => Message::Measured(Measured {
                 decision: self.number(),
                 sums: (0..self.count()).map(|_| self.sum()).collect(),
             }),
