@@ -30,15 +30,15 @@ use pstrain_wire::worker::{
     ParametersHeader, Pull, PullExamples, Push, PushHeader, Ready, Resume, Welcome,
 };
 use pstrain_wire::{
-    Held, LatestEvaluation, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message, Phase,
-    Recent, Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures, TimeSpent, Wait,
-    WaitReason, encode,
+    Held, Kind, LatestEvaluation, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message,
+    Phase, Recent, Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures, TimeSpent,
+    Wait, WaitReason, encode,
 };
 
 use crate::toy::Toy;
 
 /// Number of message kinds.
-pub const KINDS: u64 = 52;
+pub const KINDS: u64 = Kind::ALL.len() as u64;
 
 /// Returns the bytes of `message` on the wire.
 #[must_use]

@@ -168,8 +168,13 @@ fn a_million_hostile_frames_neither_panic_nor_take_memory() {
         let stream = Stream::new(20).fork("hostile", 0);
         let mut rng = stream.rng();
         let mut messages = Messages::new(stream.fork("messages", 0).rng(), 12);
-        let pool: Vec<Vec<u8>> =
-            (0..3000).map(|case| frame(&messages.of_kind(1 + case % KINDS))).collect();
+        let pool = (0..3000).map(|case| {
+            let (number, message) = (1 + case % KINDS, messages.of_kind(1 + case % KINDS));
+            assert_eq!(message.kind() as u64, number, "no random message has this number");
+            assert!(message.kind().content().is_some() || message.payload().is_empty());
+            frame(&message)
+        });
+        let pool: Vec<Vec<u8>> = pool.collect();
         let all = [Limits::UNAUTHENTICATED, Limits::DIALER, Limits::of_worker(12), OPEN];
         let mut tally = Tally::default();
         let mut bytes = Vec::new();

@@ -8,7 +8,7 @@ use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::Target;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Limits, Message, payload};
+use pstrain_wire::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Limits, Message};
 
 use crate::clock::WallClock;
 use crate::transport::{
@@ -153,7 +153,7 @@ struct Peer {
 }
 
 fn size_of_message(message: &Message) -> usize {
-    HEADER_BYTES + payload(message).len() + CHECKSUM_BYTES
+    HEADER_BYTES + message.payload().len() + CHECKSUM_BYTES
 }
 
 impl MemoryTransport {
@@ -309,7 +309,7 @@ impl Peer {
         if self.closing || self.failed {
             return;
         }
-        let length = payload(&message).len() as u32;
+        let length = message.payload().len() as u32;
         if length > self.limits.payload {
             self.failed = true;
             let error = FrameError::Payload { length, limit: self.limits.payload };

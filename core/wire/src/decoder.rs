@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::encode;
     use crate::group::{Slice, SliceHeader};
-    use crate::kind::Kind;
+    use crate::message::Kind;
     use crate::worker::Heartbeat;
     use pstrain_compute::id::Version;
     use pstrain_compute::params::KeyRange;

@@ -8,13 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::buffer_pool::BufferPool;
 use crate::checksum::crc32c_append;
-use crate::kind::Kind;
 use crate::limits::Limits;
-use crate::message::Message;
+use crate::message::{Kind, Message};
+use crate::payload::{Content, Payload};
 use crate::received::Received;
 use crate::refusal::Refusal;
 use crate::release::PROTOCOL_VERSION;
-use crate::worker::{Parameters, Push};
 
 /// Bytes of a frame before its control part.
 pub const HEADER_BYTES: usize = 16;
@@ -33,7 +32,7 @@ pub struct Tail<'a> {
 
 impl Tail<'_> {
     /// An empty tail.
-    pub const NONE: Self = Self { payload: Payload::Borrowed(&[]), checksum: None };
+    pub const NONE: Self = Self { payload: Payload::NONE, checksum: None };
 
     /// Returns payload and checksum, in the order of the wire.
     #[must_use]
@@ -50,7 +49,7 @@ impl Tail<'_> {
 /// Appends header and control part of `message` to `head` and returns the rest of the frame.
 pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Tail<'a> {
     let begin = head.len();
-    let payload = payload(message);
+    let payload = message.payload();
     append_head(message, payload.len(), head);
     let sum = crc32c_append(crc32c_append(0, &head[begin..]), payload.as_slice());
     Tail { payload, checksum: Some(sum.to_le_bytes()) }
@@ -74,30 +73,7 @@ pub(super) fn append_head(message: &Message, payload: usize, head: &mut Vec<u8>)
 pub fn frame_len(message: &Message, scratch: &mut Vec<u8>) -> u64 {
     scratch.clear();
     message.append_control(scratch);
-    (HEADER_BYTES + scratch.len() + payload(message).len() + CHECKSUM_BYTES) as u64
-}
-
-/// Returns the payload of `message`; empty if its kind has none.
-#[must_use]
-pub fn payload(message: &Message) -> Payload<'_> {
-    match message {
-        Message::Push(Push { encoded: Some(encoded), .. }) => Payload::Borrowed(&encoded.bytes),
-        Message::Push(push) => Payload::of(&push.gradient),
-        Message::Parameters(Parameters { changes: Some(changes), .. }) => {
-            Payload::Borrowed(&changes.bytes)
-        }
-        Message::Parameters(parameters) => Payload::of(&parameters.values),
-        Message::Slice(slice) => Payload::of(&slice.values),
-        Message::Examples(chunk) => Payload::Borrowed(&chunk.packed),
-        Message::Keys(keys) => Payload::Borrowed(&keys.bytes),
-        Message::RangeOf(range) => Payload::Borrowed(&range.bytes),
-        Message::RangePart(part) => Payload::Borrowed(&part.encoded.bytes),
-        Message::State(state) => Payload::Borrowed(&state.bytes),
-        Message::Entry(entry) => Payload::Borrowed(&entry.input),
-        Message::Combined(combined) => Payload::of(&combined.values),
-        Message::Portion(portion) => Payload::Borrowed(&portion.bytes),
-        _ => Payload::Borrowed(&[]),
-    }
+    (HEADER_BYTES + scratch.len() + message.payload().len() + CHECKSUM_BYTES) as u64
 }
 
 /// Decodes `bytes`, which must be exactly one frame.
@@ -123,46 +99,6 @@ pub(super) fn is_heartbeat(bytes: &[u8]) -> bool {
     bytes.len() <= MOST_HEARTBEAT_BYTES
         && bytes.starts_with(&MAGIC)
         && matches!(decode_whole(bytes), Ok(Message::Heartbeat(_)))
-}
-
-/// The payload bytes of a frame.
-#[derive(Debug)]
-pub enum Payload<'a> {
-    /// Borrowed from the message.
-    Borrowed(&'a [u8]),
-    /// Copied with the bytes swapped (on a big-endian machine).
-    Owned(Vec<u8>),
-}
-
-impl<'a> Payload<'a> {
-    fn of(values: &'a [f32]) -> Self {
-        if cfg!(target_endian = "little") {
-            Self::Borrowed(bytemuck::cast_slice(values))
-        } else {
-            Self::Owned(values.iter().flat_map(|value| value.to_le_bytes()).collect())
-        }
-    }
-
-    /// Returns the bytes.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        match self {
-            Self::Borrowed(bytes) => bytes,
-            Self::Owned(bytes) => bytes,
-        }
-    }
-
-    /// Returns the number of bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.as_slice().len()
-    }
-
-    /// True if the payload is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// Error for bytes that are not a frame of this protocol.
@@ -272,13 +208,14 @@ impl Header {
         if computed != stated {
             return Err(FrameError::Checksum { stated, computed });
         }
-        Message::from_parts(self.kind, control, payload, limits.values())
+        Message::of_parts(self.kind, control, payload, limits.values())
             .map_err(|_malformed| FrameError::Malformed(self.kind))
     }
 
     /// Allocates the receive buffer of the payload.
     pub(super) fn receive(&self, spares: &mut BufferPool) -> Received {
-        Received::of(self.payload, self.kind == Kind::Push, spares)
+        let is_gradient = matches!(self.kind.content(), Some(Content::Gradient));
+        Received::of(self.payload, is_gradient, spares)
     }
 }
 

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::OnDisk;
 use crate::decision::Decision;
+use crate::payload::{Content, Parts, Payload};
+use crate::received::Received;
 use pstrain_compute::codec::{self, Malformed};
 use pstrain_compute::id::{Incarnation, Sequence, ServerId, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
@@ -105,22 +107,30 @@ pub struct Decisions {
     pub decisions: Vec<Decision>,
 }
 
-impl Decisions {
-    /// Appends the decisions to `bytes`, one after the other up to the end, without a count.
-    pub(super) fn append(&self, bytes: &mut Vec<u8>) {
+/// The decisions follow one another up to the end, without a count.
+impl Parts for Decisions {
+    const CONTENT: Option<Content> = None;
+
+    fn append_control(&self, bytes: &mut Vec<u8>) {
         codec::append(&self.first, bytes);
         self.decisions.iter().for_each(|decision| codec::append(decision, bytes));
     }
 
-    /// Reads the encoding of [`Self::append`].
-    pub(super) fn read(mut bytes: &[u8]) -> Result<Self, Malformed> {
-        let first = codec::read_first(&mut bytes)?;
+    fn payload(&self) -> Payload<'_> {
+        Payload::NONE
+    }
+
+    fn of_parts(mut control: &[u8], payload: Received, _: usize) -> Result<Self, Malformed> {
+        if !payload.is_empty() {
+            return Err(Malformed);
+        }
+        let first = codec::read_first(&mut control)?;
         let mut decisions = Vec::new();
-        while !bytes.is_empty() {
+        while !control.is_empty() {
             if decisions.len() == MOST_DECISIONS {
                 return Err(Malformed);
             }
-            decisions.push(codec::read_first(&mut bytes)?);
+            decisions.push(codec::read_first(&mut control)?);
         }
         Ok(Self { first, decisions })
     }

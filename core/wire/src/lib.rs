@@ -7,11 +7,11 @@
 //! |---|---|---|
 //! | 0..4 | magic | `PSTR` |
 //! | 4 | version | protocol version of the frame, [`PROTOCOL_VERSION`] |
-//! | 5 | kind | which message ([`Kind`]) |
+//! | 5 | kind | which message ([`Kind`]; [`message`] is the table of all messages) |
 //! | 6..8 | reserved | 0 |
 //! | 8..12 | control length | bytes of the control part |
 //! | 12..16 | payload length | bytes of the payload |
-//! | 16.. | control part | the message's fields ([`message`]), bincode 2 with its standard settings: little-endian, variable-length integers |
+//! | 16.. | control part | the message's fields, bincode 2 with its standard settings: little-endian, variable-length integers |
 //! | .. | payload | raw: `f32` values of a key range, a gradient in the form its push names ([`Form`](pstrain_compute::filter::Form)), packed examples, or keys |
 //! | .. | checksum | CRC-32C of all that is before it |
 //!
@@ -131,11 +131,11 @@ pub mod group;
 pub mod holders;
 pub mod identity;
 pub mod keys;
-mod kind;
 mod limits;
 pub mod message;
 pub mod name;
 mod outgoing;
+mod payload;
 pub mod range;
 mod received;
 mod refusal;
@@ -143,6 +143,7 @@ mod release;
 pub mod replica;
 mod spent;
 mod status;
+mod table;
 pub mod worker;
 
 use pstrain_policy::job::Job;
@@ -152,13 +153,11 @@ pub use buffer_pool::BufferPool;
 pub use checksum::crc32c;
 pub use decoder::Decoder;
 pub use frame::decode_whole;
-pub use frame::{
-    CHECKSUM_BYTES, FrameError, HEADER_BYTES, Payload, Tail, encode, frame_len, payload,
-};
-pub use kind::Kind;
+pub use frame::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Tail, encode, frame_len};
 pub use limits::Limits;
-pub use message::Message;
+pub use message::{Kind, Message};
 pub use outgoing::Outgoing;
+pub use payload::{Content, Payload};
 pub use refusal::Refusal;
 pub use release::{BUILD, PROTOCOL_VERSION};
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
@@ -166,6 +165,7 @@ pub use status::{
     LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus, Status,
     Successor, Wait, WaitReason,
 };
+pub use table::{Party, Way};
 
 /// Computes the identity of a job: SHA-256 of its encoding. Equal exactly if all settings are
 /// equal.

@@ -1,131 +1,191 @@
-//! The enum of all messages.
+//! The table of all messages: their numbers, senders, receivers and payloads.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use pstrain_compute::decided::Decided;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::checkpoint::{GoBack, Written};
 use crate::client::{Control, Controlled, PullStatus};
 use crate::group::{
-    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Leave, Mapped,
-    Measured, Portion, Slice, Taken,
+    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Leave,
+    MOST_PORTION_BYTES, Mapped, Measured, Portion, Slice, Taken,
 };
 use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
+use crate::payload::{Content, Parts, Payload, PayloadField};
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
+use crate::received::Received;
 use crate::refusal::Refusal;
-use crate::replica::{Combined, Deposed, Entry, Follow, Kept, Standby, State, Vote, VoteRequest};
-use crate::status::Status;
-use crate::worker::{
-    Bye, End, ExamplesChunk, Heartbeat, Hello, Parameters, Pull, PullExamples, Push, Ready, Welcome,
+use crate::replica::{
+    Combined, Deposed, Entry, Follow, Kept, STATE_CHUNK_BYTES, Standby, State, Vote, VoteRequest,
 };
+use crate::status::Status;
+use crate::table::{Party, Way, messages, split};
+use crate::worker::{
+    Bye, EXAMPLES_CHUNK_BYTES, End, ExamplesChunk, Heartbeat, Hello, Parameters, Pull,
+    PullExamples, Push, Ready, Welcome,
+};
+use pstrain_compute::codec::{self, Malformed};
+use pstrain_compute::decided::Decided;
 
-/// A message between two nodes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Message {
-    /// Worker to server: the first message of a connection.
-    Hello(Hello),
-    /// Server to worker: accepts the worker.
-    Welcome(Box<Welcome>),
-    /// Either way, the last message of a connection: what was wrong and what to do.
-    Refused(Refusal),
-    /// Worker to server: requests the worker's examples from a row on.
-    PullExamples(PullExamples),
-    /// Server to worker: some of the worker's examples.
-    Examples(ExamplesChunk),
-    /// Worker to server: its data are loaded.
-    Ready(Ready),
-    /// Worker to server: requests parameters.
-    Pull(Pull),
-    /// Worker to server: a gradient.
-    Push(Push),
-    /// Server to worker: parameters, and the permission to push once.
-    Parameters(Parameters),
-    /// Server to worker: the decision on a push that did not pull.
-    Ack(Decided),
-    /// Either way: a sign of life.
-    Heartbeat(Heartbeat),
-    /// Server to worker: the run has ended.
-    End(End),
-    /// Worker to server: the worker leaves.
-    Bye(Bye),
-    /// Client to server: requests the status of the job.
-    PullStatus(PullStatus),
-    /// Server to client: the status of the job.
-    Status(Box<Status>),
-    /// Client to server: changes the mode.
-    Control(Control),
-    /// Server to client: the result of the change.
-    Controlled(Controlled),
-    /// Server to coordinator: asks to become one of the job's servers.
-    Enlist(Enlist),
-    /// Coordinator to server: accepts the server.
-    Enlisted(Box<Enlisted>),
-    /// Coordinator to server: decisions to follow.
-    Decisions(Decisions),
-    /// Server to coordinator: the number of decisions that it has followed.
-    Followed(Followed),
-    /// Server to coordinator: its part of a gradient has arrived.
-    Arrived(Arrived),
-    /// Server to coordinator: its part of the parameters.
-    Slice(Slice),
-    /// Server to coordinator: its part of sums over all keys.
-    Measured(Measured),
-    /// Worker to server: the worker is a member of the job.
-    Attach(Attach),
-    /// Server to worker: accepts the worker.
-    Attached(Attached),
-    /// Worker to server: the keys of its working set, as a digest.
-    UseKeys(KeysHeader),
-    /// Server to worker: whether it knows this list of keys.
-    KeysKnown(KeysKnown),
-    /// Worker to server: the list of keys.
-    Keys(Keys),
-    /// Standby to primary: asks to follow the primary.
-    Follow(Follow),
-    /// Primary to standby: a part of the primary's state.
-    State(State),
-    /// Primary to standby: the next entry of the stream.
-    Entry(Entry),
-    /// Primary to standby: the combined gradient of an update, in place of the gradients that it
-    /// was combined from.
-    Combined(Combined),
-    /// Standby to primary: the number of entries that it has kept.
-    Kept(Kept),
-    /// Server to elector: requests a vote to lead.
-    VoteRequest(VoteRequest),
-    /// Elector to server: the vote, granted or denied.
-    Vote(Vote),
-    /// Server to worker or server: the address of its standby.
-    Standby(Standby),
-    /// Server to server: fences the receiver, because the sender leads now.
-    Deposed(Deposed),
-    /// Coordinator to worker: the new key map.
-    Holders(Holders),
-    /// Worker to coordinator: it uses the new key map.
-    Mapped(Mapped),
-    /// Coordinator to a new server: the decision from which on it follows.
-    Begin(Begin),
-    /// Client to server: requests the parameters of a key range.
-    PullRange(PullRange),
-    /// Server to client: the parameters of a key range.
-    RangeOf(RangeOf),
-    /// Server to coordinator, or back: a piece of the state of keys that move.
-    Portion(Portion),
-    /// Server to coordinator: all state of its new keys has arrived.
-    Taken(Taken),
-    /// Server to coordinator: the server wants to leave the job.
-    Leave(Leave),
-    /// Client to server: announces values for a key range.
-    PushRange(PushRange),
-    /// Server to client: requests a part of the values.
-    PartDue(PartDue),
-    /// Client to server: a part of the values.
-    RangePart(RangePart),
-    /// Server to client: the result of the push.
-    RangePushed(RangePushed),
-    /// Server to coordinator: its part of a checkpoint is on its disk.
-    Written(Written),
-    /// Coordinator to server: go back to a checkpoint.
-    GoBack(GoBack),
+messages! {
+    "Every connection" {
+        /// What was wrong and what to do: the last message of a connection.
+        Refused(Refusal) = 3, Node -> Node;
+        /// A sign of life.
+        Heartbeat(Heartbeat) = 11, Node -> Node;
+        /// The run has ended.
+        End(End) = 12, Server -> Worker, Coordinator -> Server, Primary -> Standby;
+    }
+
+    "Worker and server" {
+        /// Introduces the worker: the first message of a connection.
+        Hello(Hello) = 1, Worker -> Server;
+        /// Accepts the worker.
+        Welcome(Box<Welcome>) = 2, Server -> Worker;
+        /// Introduces a worker that has joined the job to another of its servers.
+        Attach(Attach) = 24, Worker -> Server;
+        /// Accepts the worker.
+        Attached(Attached) = 25, Server -> Worker;
+        /// Requests the worker's examples from a row on.
+        PullExamples(PullExamples) = 4, Worker -> Server;
+        /// Some of the worker's examples.
+        Examples(ExamplesChunk { rows; packed: Content::Bytes(EXAMPLES_CHUNK_BYTES) }) = 5,
+            Server -> Worker;
+        /// The keys of the worker's working set, as a digest.
+        UseKeys(KeysHeader) = 40, Worker -> Server;
+        /// Whether the server knows this list of keys.
+        KeysKnown(KeysKnown) = 41, Server -> Worker;
+        /// The list of keys.
+        Keys(Keys { header, form; bytes: Content::KeyList }) = 42, Worker -> Server;
+        /// The worker's data are loaded.
+        Ready(Ready) = 6, Worker -> Server;
+        /// Requests parameters.
+        Pull(Pull) = 7, Worker -> Server;
+        /// A gradient.
+        Push(Push: Parts) = 8, Worker -> Server;
+        /// Parameters, and the permission to push once.
+        Parameters(Parameters: Parts) = 9, Server -> Worker;
+        /// The decision on a push that did not pull.
+        Ack(Decided) = 10, Server -> Worker;
+        /// The new key map.
+        Holders(Holders) = 34, Coordinator -> Worker;
+        /// The worker uses the new key map.
+        Mapped(Mapped) = 35, Worker -> Coordinator;
+        /// The worker leaves.
+        Bye(Bye) = 13, Worker -> Server;
+    }
+
+    "Client and server" {
+        /// Requests the status of the job.
+        PullStatus(PullStatus) = 14, Client -> Server;
+        /// The status of the job.
+        Status(Box<Status>) = 15, Server -> Client;
+        /// Changes the mode.
+        Control(Control) = 16, Client -> Server;
+        /// The result of the change.
+        Controlled(Controlled) = 17, Server -> Client;
+        /// Requests the parameters of a key range.
+        PullRange(PullRange) = 44, Client -> Server;
+        /// The parameters of a key range.
+        RangeOf(RangeOf { header; bytes: Content::Unlimited }) = 45, Server -> Client;
+        /// Announces values for a key range.
+        PushRange(PushRange) = 47, Client -> Server;
+        /// Requests a part of the values.
+        PartDue(PartDue) = 48, Server -> Client;
+        /// A part of the values.
+        RangePart(RangePart: Parts) = 49, Client -> Server;
+        /// The result of the push.
+        RangePushed(RangePushed) = 50, Server -> Client;
+    }
+
+    "Coordinator and server" {
+        /// Asks to become one of the job's servers.
+        Enlist(Enlist) = 18, Server -> Coordinator;
+        /// Accepts the server.
+        Enlisted(Box<Enlisted>) = 19, Coordinator -> Server;
+        /// Decisions to follow.
+        Decisions(Decisions: Parts) = 20, Coordinator -> Server;
+        /// The number of decisions that the server has followed.
+        Followed(Followed) = 21, Server -> Coordinator;
+        /// The server's part of a gradient has arrived.
+        Arrived(Arrived) = 22, Server -> Coordinator;
+        /// The server's part of sums over all keys.
+        Measured(Measured) = 43, Server -> Coordinator;
+        /// The server's part of the parameters.
+        Slice(Slice { header; values: Content::Values }) = 23, Server -> Coordinator;
+        /// The decision from which on a new server follows.
+        Begin(Begin) = 36, Coordinator -> Server;
+        /// A piece of the state of keys that move.
+        Portion(Portion { header; bytes: Content::Bytes(MOST_PORTION_BYTES) }) = 37,
+            Server -> Coordinator, Coordinator -> Server;
+        /// All state of the server's new keys has arrived.
+        Taken(Taken) = 38, Server -> Coordinator;
+        /// The server wants to leave the job.
+        Leave(Leave) = 39, Server -> Coordinator;
+        /// The server's part of a checkpoint is on its disk.
+        Written(Written) = 51, Server -> Coordinator;
+        /// Go back to a checkpoint.
+        GoBack(GoBack) = 52, Coordinator -> Server;
+    }
+
+    "Primary and standby" {
+        /// Asks to follow the primary.
+        Follow(Follow) = 26, Standby -> Primary;
+        /// A part of the primary's state.
+        State(State { header; bytes: Content::Bytes(STATE_CHUNK_BYTES as u32) }) = 27,
+            Primary -> Standby;
+        /// The next entry of the stream.
+        Entry(Entry { header; input: Content::Input }) = 28, Primary -> Standby;
+        /// The combined gradient of an update, in place of the gradients that it was combined from.
+        Combined(Combined { header; values: Content::Values }) = 46, Primary -> Standby;
+        /// The number of entries that the standby has kept.
+        Kept(Kept) = 29, Standby -> Primary;
+        /// The address of the sender's standby.
+        Standby(Standby) = 32, Server -> Worker, Server -> Coordinator, Coordinator -> Server;
+        /// Requests a vote to lead.
+        VoteRequest(VoteRequest) = 30, Server -> Elector;
+        /// The vote, granted or denied.
+        Vote(Vote) = 31, Elector -> Server;
+        /// Fences the receiver, because the sender leads now.
+        Deposed(Deposed) = 33, Server -> Server;
+    }
+}
+
+/// Encodes a kind as its number, counted from 0: logs of inputs contain kinds in this form.
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (*self as u8 - 1).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let kind = u8::deserialize(deserializer)?.checked_add(1).and_then(Self::from_number);
+        kind.ok_or_else(|| de::Error::custom("no kind of message"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_is_in_one_place_and_a_kind_comes_back_from_its_encoding() {
+        let mut headings: Vec<_> = Kind::ALL.iter().map(|kind| kind.conversation()).collect();
+        headings.dedup();
+        let conversations = headings.len();
+        headings.sort_unstable();
+        headings.dedup();
+        assert_eq!(headings.len(), conversations);
+        for &kind in Kind::ALL {
+            let mut bytes = Vec::new();
+            codec::append(&kind, &mut bytes);
+            assert_eq!(bytes, [kind as u8 - 1]);
+            assert_eq!(codec::read(&bytes), Ok(kind));
+            assert_eq!(Kind::from_number(kind as u8), Some(kind));
+        }
+        assert_eq!(codec::read::<Kind>(&[u8::MAX]), Err(Malformed));
+    }
 }

@@ -3,8 +3,9 @@
 use alloc::vec::Vec;
 
 use crate::checksum::crc32c_append;
-use crate::frame::{CHECKSUM_BYTES, Payload, append_head, payload};
+use crate::frame::{CHECKSUM_BYTES, append_head};
 use crate::message::Message;
+use crate::payload::Payload;
 
 /// Bytes of the payload that are added to the checksum before they are offered. The piece is small
 /// enough to be still in the cache when the writer copies it.
@@ -33,7 +34,7 @@ impl Outgoing {
     /// overwritten.
     #[must_use]
     pub fn new(message: Message, mut head: Vec<u8>) -> Self {
-        let (turned, length) = match payload(&message) {
+        let (turned, length) = match message.payload() {
             Payload::Borrowed(bytes) => (Vec::new(), bytes.len()),
             Payload::Owned(bytes) => {
                 let length = bytes.len();
@@ -62,7 +63,7 @@ impl Outgoing {
     /// Returns the slices to write next, in order. They are not all empty while bytes remain.
     pub fn parts(&mut self) -> [&[u8]; 3] {
         let Self { message, head, turned, payload: length, written, summed, sum, checksum } = self;
-        let body: &[u8] = match payload(message) {
+        let body: &[u8] = match message.payload() {
             Payload::Borrowed(bytes) if turned.is_empty() => bytes,
             _ => turned,
         };

@@ -10,6 +10,9 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::payload::{Content, Parts, Payload};
+use crate::received::Received;
+use pstrain_compute::codec::{self, Malformed};
 use pstrain_compute::filter::{Encoded, Form};
 use pstrain_compute::id::Version;
 use pstrain_compute::params::KeyRange;
@@ -171,6 +174,7 @@ impl FromStr for PushRule {
 
 /// Maximum number of keys of a [`RangePart`]: their values are 1 MiB.
 pub const MOST_PART_KEYS: u64 = 256 * 1024;
+const MOST_PART_BYTES: u32 = MOST_PART_KEYS as u32 * size_of::<f32>() as u32;
 
 /// Client to server: announces values for a key range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,6 +228,23 @@ impl RangePart {
     pub fn values(&self) -> Option<Vec<f32>> {
         let keys = self.keys.len();
         if keys > MOST_PART_KEYS { None } else { self.encoded.decode(keys as usize).ok() }
+    }
+}
+
+impl Parts for RangePart {
+    const CONTENT: Option<Content> = Some(Content::Bytes(MOST_PART_BYTES));
+
+    fn append_control(&self, bytes: &mut Vec<u8>) {
+        codec::append(&(self.keys, &self.encoded.form), bytes);
+    }
+
+    fn payload(&self) -> Payload<'_> {
+        Payload::Borrowed(&self.encoded.bytes)
+    }
+
+    fn of_parts(control: &[u8], payload: Received, _: usize) -> Result<Self, Malformed> {
+        let (keys, form) = codec::read(control)?;
+        Ok(Self { keys, encoded: Encoded { form, bytes: payload.into_bytes() } })
     }
 }
 

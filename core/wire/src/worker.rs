@@ -9,14 +9,19 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::holders::{Holders, Unreached};
+use crate::payload::{Content, Parts, Payload};
+use crate::received::Received;
 use crate::release::{BUILD, PROTOCOL_VERSION};
+use pstrain_compute::codec::{self, Malformed};
 use pstrain_compute::decided::Decided;
-use pstrain_compute::filter::Encoded;
+use pstrain_compute::filter::{self, Encoded, Form};
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId};
 use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::task::Task;
 use pstrain_policy::job::Job;
+
+pub use crate::received::Seen;
 
 /// Worker to server: introduces the worker and its capabilities.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,25 +173,6 @@ pub struct Push {
     pub seen: Seen,
 }
 
-/// Receiver-side metadata; ignored by `==` and `Debug`.
-#[derive(Clone, Copy, Default)]
-pub struct Seen {
-    /// True if all values are known to be finite.
-    pub finite: bool,
-}
-
-impl fmt::Debug for Seen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("_")
-    }
-}
-
-impl PartialEq for Seen {
-    fn eq(&self, _other: &Self) -> bool {
-        true
-    }
-}
-
 impl Push {
     /// Makes a push that travels unencoded.
     #[must_use]
@@ -205,6 +191,41 @@ impl Push {
     pub fn bytes(&self) -> u64 {
         let plain = || self.gradient.len() * size_of::<f32>();
         self.encoded.as_ref().map_or_else(plain, |encoded| encoded.bytes.len()) as u64
+    }
+}
+
+impl Parts for Push {
+    const CONTENT: Option<Content> = Some(Content::Gradient);
+
+    fn append_control(&self, bytes: &mut Vec<u8>) {
+        let form = self.encoded.as_ref().map(|encoded| &encoded.form);
+        codec::append(&(self.header, form), bytes);
+    }
+
+    fn payload(&self) -> Payload<'_> {
+        match &self.encoded {
+            Some(encoded) => Payload::Borrowed(&encoded.bytes),
+            None => Payload::of(&self.gradient),
+        }
+    }
+
+    /// Decodes an encoded gradient here, so that the server sees plain values.
+    fn of_parts(control: &[u8], payload: Received, most_values: usize) -> Result<Self, Malformed> {
+        let (header, form): (PushHeader, Option<Form>) = codec::read(control)?;
+        let Some(form) = form else {
+            let (gradient, seen) = payload.into_values().ok_or(Malformed)?;
+            return Ok(Self { seen, ..Self::new(header, gradient) });
+        };
+        let keys = usize::try_from(header.keys.len()).map_err(|_too_many| Malformed)?;
+        // Before decoding: a short payload may stand for any number of values.
+        if keys > most_values {
+            return Err(Malformed);
+        }
+        let bytes = payload.into_bytes();
+        let gradient =
+            filter::decode(&form, &bytes, keys).map_err(|filter::Malformed| Malformed)?;
+        let encoded = Arc::new(Encoded { form, bytes });
+        Ok(Self { encoded: Some(encoded), ..Self::new(header, Arc::new(gradient)) })
     }
 }
 
@@ -272,6 +293,37 @@ impl Parameters {
     pub fn bytes(&self) -> u64 {
         let plain = || self.values.len() * size_of::<f32>();
         self.changes.as_ref().map_or_else(plain, |changes| changes.bytes.len()) as u64
+    }
+}
+
+impl Parts for Parameters {
+    const CONTENT: Option<Content> = Some(Content::Values);
+
+    fn append_control(&self, bytes: &mut Vec<u8>) {
+        let form = self.changes.as_ref().map(|changes| &changes.form);
+        codec::append(&(self.header, form), bytes);
+    }
+
+    fn payload(&self) -> Payload<'_> {
+        match &self.changes {
+            Some(changes) => Payload::Borrowed(&changes.bytes),
+            None => Payload::of(&self.values),
+        }
+    }
+
+    /// Leaves changes encoded: only the node has the parameters that they apply to.
+    fn of_parts(control: &[u8], payload: Received, _: usize) -> Result<Self, Malformed> {
+        let (header, form): (ParametersHeader, Option<Form>) = codec::read(control)?;
+        Ok(match form {
+            None => {
+                let (values, _) = payload.into_values().ok_or(Malformed)?;
+                Self { header, values, changes: None }
+            }
+            Some(form) => {
+                let changes = Some(Arc::new(Encoded { form, bytes: payload.into_bytes() }));
+                Self { header, values: Arc::default(), changes }
+            }
+        })
     }
 }
 

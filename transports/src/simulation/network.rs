@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
-use pstrain_wire::{Message, frame_len, payload};
+use pstrain_wire::{Message, frame_len};
 
 use super::ProcessId;
 use super::access::{AccessLink, LinkUsage};
@@ -199,7 +199,7 @@ impl Network {
         let bytes = frame_len(message, &mut self.scratch);
         match (self.weight, message) {
             (Some(weight), Message::Push(_) | Message::Parameters(_)) => {
-                bytes - payload(message).len() as u64 + weight
+                bytes - message.payload().len() as u64 + weight
             }
             _ => bytes,
         }
