@@ -1,4 +1,11 @@
 //! Limits on the size of a frame, checked before any allocation.
+//!
+//! The largest payload comes from the table of messages: the limit is the largest of all messages
+//! that the peer may send.
+
+use crate::message::Kind;
+use crate::payload::MOST_CONTROL_BYTES;
+use crate::table::Party;
 
 /// The largest control part and payload that a connection accepts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,53 +20,52 @@ impl Limits {
     /// For a server before the peer's Hello: a handshake and nothing more.
     pub const UNAUTHENTICATED: Self = Self { control: 4 * 1024, payload: 0 };
     /// For a worker or a status client that dialled the peer itself: a job or a long status.
-    pub const DIALER: Self = Self { control: 16 * 1024 * 1024, payload: 0 };
+    pub const DIALER: Self = Self { control: MOST_CONTROL_BYTES, payload: 0 };
 
     /// For a client that requests parameters from a server that it dialled.
-    pub const PULLER: Self = Self { payload: u32::MAX, ..Self::DIALER };
+    pub const PULLER: Self =
+        Self { payload: most_payload(Party::Server, Party::Client, 0), ..Self::DIALER };
 
     /// For a server that has requested values from a client: one part of them.
     pub const PUSHER: Self =
-        Self { payload: bytes_of(crate::range::MOST_PART_KEYS as usize), ..Self::UNAUTHENTICATED };
+        Self { payload: most_payload(Party::Client, Party::Server, 0), ..Self::UNAUTHENTICATED };
 
     /// For a server that has accepted a worker: gradients of `parameters` values, key lists with a
     /// value for each key, and a fingerprint that counts each of up to 65,536 classes.
     #[must_use]
     pub const fn of_worker(parameters: usize) -> Self {
-        // A key list is at most as long as a bitmap with one bit for each key.
-        let values = parameters.saturating_add(parameters.div_ceil(8 * size_of::<f32>()));
-        Self { control: 1024 * 1024, payload: bytes_of(values) }
+        let payload = most_payload(Party::Worker, Party::Server, parameters);
+        Self { control: 1024 * 1024, payload }
     }
 
     /// For the coordinator that has accepted another server: parts of a model with `parameters`
     /// values, portions of a rebalance, and the distances of each pair of workers.
     #[must_use]
     pub const fn of_holder(parameters: usize) -> Self {
-        let (values, piece) = (bytes_of(parameters), crate::group::MOST_PORTION_BYTES);
-        Self { payload: if values > piece { values } else { piece }, ..Self::DIALER }
+        let payload = most_payload(Party::Server, Party::Coordinator, parameters);
+        Self { payload, ..Self::DIALER }
     }
 
     /// For a server that has dialled the coordinator: a job, decisions, and portions of a
     /// rebalance.
     #[must_use]
     pub const fn of_coordinator() -> Self {
-        Self { payload: crate::group::MOST_PORTION_BYTES, ..Self::DIALER }
+        Self { payload: most_payload(Party::Coordinator, Party::Server, 0), ..Self::DIALER }
     }
 
     /// For a worker that was accepted: parameters, or chunks of examples.
     #[must_use]
     pub const fn of_server(parameters: usize) -> Self {
-        let values = bytes_of(parameters);
-        let chunk = crate::worker::EXAMPLES_CHUNK_BYTES;
-        Self { control: Self::DIALER.control, payload: if values > chunk { values } else { chunk } }
+        let payload = most_payload(Party::Server, Party::Worker, parameters);
+        Self { payload, ..Self::DIALER }
     }
 
     /// For a standby: the state of the primary in parts, and inputs of the primary, which are
     /// frames of workers or of another server with up to `parameters` values.
     #[must_use]
     pub const fn of_primary(parameters: usize) -> Self {
-        let frame = bytes_of(parameters).saturating_add(Self::DIALER.control);
-        Self { control: Self::of_worker(parameters).control, payload: frame }
+        let payload = most_payload(Party::Primary, Party::Standby, parameters);
+        Self { control: Self::of_worker(parameters).control, payload }
     }
 
     /// Returns the maximum number of values of a gradient, which may be encoded in fewer bytes.
@@ -68,9 +74,22 @@ impl Limits {
     }
 }
 
-const fn bytes_of(values: usize) -> u32 {
-    let bytes = values.saturating_mul(size_of::<f32>());
-    if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
+/// Returns the maximum payload of all messages that `from` may send to `to`, in bytes, for a model
+/// with `parameters` values.
+const fn most_payload(from: Party, to: Party, parameters: usize) -> u32 {
+    let (mut most, mut at) = (0, 0);
+    // A constant cannot use an iterator.
+    while at < Kind::ALL.len() {
+        let kind = Kind::ALL[at];
+        if let Some(content) = kind.content()
+            && kind.goes(from, to)
+            && content.most_bytes(parameters) > most
+        {
+            most = content.most_bytes(parameters);
+        }
+        at += 1;
+    }
+    most
 }
 
 #[cfg(test)]

@@ -153,6 +153,20 @@ messages! {
     }
 }
 
+impl Kind {
+    /// True if `from` may send this kind of message to `to`.
+    pub(super) const fn goes(self, from: Party, to: Party) -> bool {
+        let (ways, mut at) = (self.ways(), 0);
+        while at < ways.len() {
+            if ways[at].from as u8 == from as u8 && ways[at].to as u8 == to as u8 {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+}
+
 /// Encodes a kind as its number, counted from 0: logs of inputs contain kinds in this form.
 impl Serialize for Kind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
