@@ -183,7 +183,67 @@ impl<'de> Deserialize<'de> for Kind {
 
 #[cfg(test)]
 mod tests {
+    use alloc::format;
+    use alloc::string::String;
+    use core::fmt::Write as _;
+    use std::path::Path;
+
     use super::*;
+
+    /// The reference page of all messages.
+    fn page() -> String {
+        let mut page = String::from(
+            "# Messages\n\nThe messages between nodes, by conversation. The coordinator is one of \
+             several servers; in a\nconversation with it, a server is another one. The layout of \
+             frames:\n[core/wire](../../core/wire/src/lib.rs). This page is generated from the \
+             table in\n\
+             [message.rs](../../core/wire/src/message.rs).\n",
+        );
+        let mut heading = "";
+        for kind in Kind::ALL {
+            if kind.conversation() != heading {
+                heading = kind.conversation();
+                let _infallible = write!(
+                    page,
+                    "\n## {heading}\n\n| kind | message | from, to | payload | meaning |\n\
+                     |---|---|---|---|---|\n"
+                );
+            }
+            let ways = kind.ways().iter().map(|it| format!("{:?} to {:?}", it.from, it.to));
+            let ways = ways.collect::<Vec<_>>().join("; ").to_lowercase();
+            let payload = kind.content().map(described).unwrap_or_default();
+            let about = kind.about().trim();
+            let number = *kind as u8;
+            let _infallible =
+                writeln!(page, "| {number} | `{kind:?}` | {ways} | {payload} | {about} |");
+        }
+        page
+    }
+
+    fn described(content: Content) -> String {
+        match content {
+            Content::Gradient => "gradient: at most 4 bytes a parameter".into(),
+            Content::Values => "values: at most 4 bytes a parameter".into(),
+            Content::KeyList => "keys: at most 33 bits a parameter".into(),
+            Content::Input => "input: at most 4 bytes a parameter and 16 MiB".into(),
+            Content::Bytes(most) => format!("at most {} KiB", most / 1024),
+            Content::Unlimited => "of any length".into(),
+        }
+    }
+
+    #[test]
+    fn the_page_of_messages_is_that_of_the_table() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/messages.md");
+        if std::env::var_os("PSTRAIN_WRITE_PAGES").is_some() {
+            std::fs::write(&path, page()).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == page(),
+            "docs/reference/messages.md differs from the table of messages: write it with \
+             `PSTRAIN_WRITE_PAGES=1 cargo test -p pstrain-wire page_of_messages`"
+        );
+    }
 
     #[test]
     fn a_conversation_is_in_one_place_and_a_kind_comes_back_from_its_encoding() {
