@@ -6,6 +6,9 @@
 //! Each node handles each input once in each of its states (an automaton); after that the world is
 //! a table of numbers.
 //!
+//! A simulation has one order of events, by their times. Here all orders are tried, so there is no
+//! queue of events, and this is no configuration of `pstrain_transports::simulation`.
+//!
 //! The simplifications change no result. Time does not pass: no peer is silent for a lease, and a
 //! pause before a dial ends at once, which equals a message that takes longer. Data are ready and
 //! evaluations done at once, and a node learns of a connection with its first message. The

@@ -5,6 +5,12 @@
 //! Two invariants hold in every schedule: a version of the parameters is the same for every worker
 //! that sees it, and every server reports the same fate of a push. Two servers that lead at the
 //! same time would soon break them.
+//!
+//! This is no configuration of `pstrain_transports::simulation`. Faults here depend on the state of
+//! nodes: a process dies in the middle of an election, or when it receives its last vote but one.
+//! A message may be lost in one direction without a sign, several standbys follow one another, and
+//! a disk keeps a prefix of the inputs. The simulation takes faults at given times only, which is
+//! what makes its runs comparable.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
