@@ -94,6 +94,7 @@ impl Stage {
         for sparse in ["path/to/a9a", "part-0", "part-1"] {
             fs::write(folder.join(sparse), sparse_rows()).unwrap();
         }
+        write_tables_and_images(folder);
         fs::write(folder.join("job.toml"), Page::readme().toml("# job.toml")).unwrap();
         let sweep = Page::read("docs/experiments.md").toml("name = \"slack\"");
         fs::write(folder.join("my-sweep.toml"), sweep).unwrap();
@@ -313,6 +314,32 @@ impl Stage {
             }
         }
     }
+}
+
+/// Writes a table, and images in the files of CIFAR-10 and in IDX files.
+fn write_tables_and_images(folder: &Path) {
+    let row = |row: u32| {
+        let (class, site) = (row % 3, ["north", "south", "east"][(row / 3) as usize % 3]);
+        format!("n{row},{}.5,{site},{},s{class}\n", 20 + 3 * class, 50 - class)
+    };
+    let rows: String = (0..300).map(row).collect();
+    fs::write(folder.join("sensors.csv"), format!("id,temperature,site,humidity,state\n{rows}"))
+        .unwrap();
+    fs::create_dir_all(folder.join("path/to/cifar10")).unwrap();
+    let images: Vec<u8> =
+        (0..20_u8).flat_map(|image| [vec![image % 10], vec![image; 3072]].concat()).collect();
+    for batch in 1..=5 {
+        let name = format!("path/to/cifar10/data_batch_{batch}.bin");
+        fs::write(folder.join(name), &images).unwrap();
+    }
+    let header = |sizes: &[u32]| {
+        let sizes = sizes.iter().flat_map(|size| size.to_be_bytes());
+        [0, 0, 8, sizes.clone().count() as u8 / 4].into_iter().chain(sizes).collect::<Vec<_>>()
+    };
+    let pixels: Vec<u8> = (0..100 * 16_u32).map(|pixel| pixel as u8).collect();
+    let classes: Vec<u8> = (0..100).map(|row| row % 4).collect();
+    fs::write(folder.join("images"), [header(&[100, 4, 4]), pixels].concat()).unwrap();
+    fs::write(folder.join("labels"), [header(&[100]), classes].concat()).unwrap();
 }
 
 /// Returns rows in LIBSVM format whose features determine their class.
