@@ -338,7 +338,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) security: SecurityArgs,
     /// This worker's data: a file or folder, `synthetic` if the job's data are synthetic, or
     /// `server` to receive them from the server. Without it: the job's data, if they need no file
-    #[arg(long, value_name = "PATH|synthetic|server")]
+    #[arg(long, value_name = "PATH|FORMAT|server")]
     pub(crate) data: Option<String>,
     /// Worker id to ask for (1, 2, ...); without it the server chooses one
     #[arg(long)]
@@ -477,8 +477,8 @@ pub(crate) struct EvalArgs {
     /// The model: model.safetensors, or the results folder that contains it
     #[arg(long, value_name = "PATH")]
     pub(crate) model: PathBuf,
-    /// The data: a file or folder, or `synthetic[:ROWS]`
-    #[arg(long, value_name = "PATH|synthetic")]
+    /// The data, as the job setting `data`
+    #[arg(long, value_name = "PATH|FORMAT")]
     pub(crate) data: String,
     /// Print one JSON object instead of tables
     #[arg(long)]
@@ -503,13 +503,13 @@ pub(crate) struct ReplayArgs {
     /// the mini-batches behind it
     #[arg(long, value_name = "NORM", value_parser = norm)]
     pub(crate) break_norm: Option<f64>,
-    /// The run's data at their present place: a file or folder, or `synthetic[:ROWS]` [default:
-    /// where its job file says]
-    #[arg(long, value_name = "PATH|synthetic")]
+    /// The run's data at their present place, as the job setting `data` [default: where its job
+    /// file says]
+    #[arg(long, value_name = "PATH|FORMAT")]
     pub(crate) data: Option<String>,
     /// The run's evaluation rows at their present place, or other rows to evaluate on; none: the
     /// rows held out of its data [default: where its job file says]
-    #[arg(long, value_name = "PATH|synthetic|none")]
+    #[arg(long, value_name = "PATH|FORMAT|none")]
     pub(crate) evaluation_data: Option<String>,
     /// Write the model to this file
     #[arg(long, value_name = "FILE")]
@@ -529,7 +529,7 @@ pub(crate) struct DataArgs {
 pub(crate) enum DataCommand {
     /// Describes data: rows, classes, columns
     Info {
-        /// A file or folder, `synthetic[:ROWS]`, or `nsl-kdd` for the shipped synthetic default
+        /// The data, as the job setting `data`, or `nsl-kdd` for the shipped synthetic default
         source: String,
         /// Print one JSON object instead of tables
         #[arg(long)]

@@ -41,10 +41,10 @@ pub(crate) enum ExperimentCommand {
 #[derive(Debug, Args)]
 pub(crate) struct BaseArgs {
     /// Data of all runs, as the job setting `data`
-    #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
+    #[arg(long, value_name = "PATH|FORMAT")]
     pub(crate) data: Option<String>,
     /// Separate evaluation rows of all runs, as the job setting `evaluation-data`
-    #[arg(long, value_name = "PATH|synthetic[:ROWS]")]
+    #[arg(long, value_name = "PATH|FORMAT")]
     pub(crate) evaluation_data: Option<String>,
     /// Overrule another setting in all runs; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
