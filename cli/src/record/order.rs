@@ -42,9 +42,9 @@ use super::pushed;
 use crate::digest::{hexadecimal, sha256};
 
 pub(super) const FORMAT: &str = "pstrain order of updates";
-pub(super) const FORMAT_VERSION: u32 = 7;
-/// The oldest version that is read. Version 5 added `missing`, 6 `push` and 7 `full`.
-pub(super) const OLDEST_VERSION: u32 = 4;
+/// The only version that is read. Since version 8 the digest of a job covers the schema of its
+/// data.
+pub(super) const FORMAT_VERSION: u32 = 8;
 
 /// The last line of a full file.
 pub(super) const FULL_LINE: &str = "full\n";

@@ -11,7 +11,7 @@ use pstrain_policy::rules::Closing;
 use serde::Serialize;
 
 use super::lines::number;
-use super::order::{FORMAT, FORMAT_VERSION, FULL_LINE, Header, OLDEST_VERSION};
+use super::order::{FORMAT, FORMAT_VERSION, FULL_LINE, Header};
 use super::pushed::{self, Pushed};
 
 /// A gradient of an update.
@@ -82,10 +82,10 @@ impl<R: BufRead> OrderReader<R> {
                 reader.path.display()
             ),
         };
-        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&header.format_version) {
+        if header.format_version != FORMAT_VERSION {
             bail!(
-                "{} has format version {}, but this release reads {OLDEST_VERSION} to \
-                 {FORMAT_VERSION}; use the release that recorded it",
+                "{} has format version {}, but this release reads {FORMAT_VERSION}; use the \
+                 release that recorded it",
                 reader.path.display(),
                 header.format_version
             );
@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":4,"job_sha256":"",
+    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":8,"job_sha256":"",
         "data_sha256":"","parameters_sha256":"","source":""}"#;
 
     fn steps(text: &str) -> anyhow::Result<Vec<(Step, usize)>> {
