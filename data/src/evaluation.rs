@@ -49,7 +49,7 @@ pub(crate) fn checked(
     schema: &Schema,
     read: impl FnOnce() -> Result<Examples, DataError>,
 ) -> Result<Examples, DataError> {
-    let unfit = |problem| Err(DataError::Evaluation { source: given.describe(), problem });
+    let unfit = |problem| Err(DataError::Evaluation { data: given.describe(), problem });
     if given.kind() != schema.kind {
         let (its, wanted) = (given.kind(), &schema.kind);
         return unfit(format!("its rows are {its}, the training rows are {wanted}"));

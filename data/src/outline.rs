@@ -75,7 +75,7 @@ impl Outline {
         let held_out = (&origin, held_out, settings.evaluation_share);
         let (evaluation, evaluation_rows) = EvaluationRows::of(held_out, given);
         if stamps() != before {
-            return Err(DataError::Changed { source: source.describe() });
+            return Err(DataError::Changed { data: source.describe() });
         }
         let (evaluation, fingerprint) = (Arc::new(evaluation), fingerprinter.finish());
         Ok(Self { spec, evaluation, evaluation_rows, fingerprint })

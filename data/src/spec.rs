@@ -95,7 +95,7 @@ impl Settings {
     pub(crate) fn check_rows(source: &Origin, rows: u64) -> Result<u32, DataError> {
         let allowed = "at most 4294967295 can be trained on";
         u32::try_from(rows).map_err(|_| DataError::Rows {
-            source: source.name.clone(),
+            data: source.name.clone(),
             rows,
             allowed,
         })
@@ -107,11 +107,7 @@ impl Settings {
         let parts = split(rows, self.evaluation_share, self.stream().fork("split", 0));
         if parts.train.is_empty() {
             let allowed = "at least one is needed to train on";
-            return Err(DataError::Rows {
-                source: source.name.clone(),
-                rows: rows.into(),
-                allowed,
-            });
+            return Err(DataError::Rows { data: source.name.clone(), rows: rows.into(), allowed });
         }
         Ok(parts)
     }
@@ -241,7 +237,7 @@ impl DataSpec {
         self.visit(source, next, take)?;
         // A source that changed may have fewer or more rows than when the assignment was made.
         if row != *rows {
-            return Err(DataError::Changed { source: source.describe() });
+            return Err(DataError::Changed { data: source.describe() });
         }
         Ok(())
     }
@@ -279,7 +275,7 @@ impl DataSpec {
         if kind == wanted {
             return Ok(());
         }
-        Err(DataError::Kind { source: source.describe(), kind, wanted: wanted.clone() })
+        Err(DataError::Kind { data: source.describe(), kind, wanted: wanted.clone() })
     }
 
     /// Encodes all rows of a source, in order, like the rows of the job, for evaluation.

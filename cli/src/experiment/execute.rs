@@ -149,7 +149,7 @@ pub(crate) fn check_settings(run: &Run<'_>) -> anyhow::Result<()> {
     let done = layers.resolve_with(|source, _| {
         read = true;
         // Any error will do: it only ends the reading of the settings.
-        Err(DataError::Changed { source: source.describe() })
+        Err(DataError::Changed { data: source.describe() })
     });
     match done {
         Err(error) if !read => Err(error.context(run.place.clone())),

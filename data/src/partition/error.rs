@@ -1,15 +1,15 @@
 //! Errors of partitions.
 
-use std::fmt;
-
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::named::Number;
+use thiserror::Error;
 
 /// Error of a partition that cannot be made of these rows for these workers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PartitionError {
     /// A parameter is outside its range.
+    #[error("partition {partition}: {}", number.must())]
     Parameter {
         /// The partition in text form.
         partition: String,
@@ -17,6 +17,10 @@ pub enum PartitionError {
         number: Number,
     },
     /// There are no workers, or more workers than rows.
+    #[error(
+        "{workers} workers for {rows} training rows; at least one worker, and one row for each, is \
+         needed"
+    )]
     Workers {
         /// The number of workers.
         workers: u32,
@@ -24,6 +28,7 @@ pub enum PartitionError {
         rows: usize,
     },
     /// The number of sizes differs from the number of workers.
+    #[error("partition sizes: {sizes} sizes for {workers} workers; give one size per worker")]
     Sizes {
         /// The number of sizes.
         sizes: usize,
@@ -31,6 +36,10 @@ pub enum PartitionError {
         workers: u32,
     },
     /// A worker would have no training rows.
+    #[error(
+        "partition {partition} leaves worker {worker} of {workers} without rows; use fewer workers or \
+         another partition"
+    )]
     Idle {
         /// The partition in text form.
         partition: String,
@@ -40,6 +49,11 @@ pub enum PartitionError {
         workers: u32,
     },
     /// No draw gave every worker enough rows.
+    #[error(
+        "partition dirichlet:{alpha}: none of {tries} draws gave each of {workers} workers at least \
+         {minimum} rows (a mini-batch, or half of an even share); use a larger alpha, fewer workers \
+         or a smaller batch-size"
+    )]
     Dirichlet {
         /// The concentration.
         alpha: f64,
@@ -51,35 +65,3 @@ pub enum PartitionError {
         tries: u32,
     },
 }
-
-impl fmt::Display for PartitionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Parameter { partition, number } => {
-                write!(f, "partition {partition}: {}", number.must())
-            }
-            Self::Workers { workers, rows } => write!(
-                f,
-                "{workers} workers for {rows} training rows; at least one worker, and one row for \
-                 each, is needed"
-            ),
-            Self::Sizes { sizes, workers } => write!(
-                f,
-                "partition sizes: {sizes} sizes for {workers} workers; give one size per worker"
-            ),
-            Self::Idle { partition, worker, workers } => write!(
-                f,
-                "partition {partition} leaves worker {worker} of {workers} without rows; use fewer \
-                 workers or another partition"
-            ),
-            Self::Dirichlet { alpha, minimum, workers, tries } => write!(
-                f,
-                "partition dirichlet:{alpha}: none of {tries} draws gave each of {workers} workers \
-                 at least {minimum} rows (a mini-batch, or half of an even share); use a \
-                 larger alpha, fewer workers or a smaller batch-size"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PartitionError {}
