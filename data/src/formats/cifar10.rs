@@ -9,20 +9,19 @@ use std::sync::Arc;
 use pstrain_compute::examples::Row;
 
 use super::pixels::{Bytes, broken, numbers};
-use super::{Format, Paths};
+use super::{Format, Paths, paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::decompress::find;
 use crate::error::DataError;
 
+const FORM: &str = "cifar10:PATH[,PATH...]";
+
 pub(super) const FORMAT: Format = Format {
-    form: "cifar10:PATH[,PATH...]",
+    form: FORM,
     summary: "images of CIFAR-10, binary version: the folder of the training batches, or files",
     paths: Paths::All,
     open: |arguments, _| {
-        if arguments.split(',').any(str::is_empty) {
-            return Err("a path is empty; write cifar10:PATH[,PATH...]".into());
-        }
-        let files = arguments.split(',').map(|path| batches(Path::new(path)));
+        let files = paths(arguments, FORM)?.map(batches);
         Ok(Arc::new(Cifar10 { files: files.collect::<Result<Vec<_>, _>>()?.concat() }))
     },
 };

@@ -4,21 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::sparse::{self as rows, SparseRows};
-use super::{Format, Paths};
+use super::{Format, Paths, paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::Info;
 use crate::sparse::{LibsvmError, SparseRow, read_file};
 
+const FORM: &str = "libsvm:PATH[,PATH...]";
+
 pub(super) const FORMAT: Format = Format {
-    form: "libsvm:PATH[,PATH...]",
+    form: FORM,
     summary: "sparse rows, the files one after the other",
     paths: Paths::All,
     open: |arguments, _| {
-        if arguments.split(',').any(str::is_empty) {
-            return Err("a path is empty; write libsvm:PATH[,PATH...]".into());
-        }
-        Ok(Arc::new(Libsvm { files: arguments.split(',').map(PathBuf::from).collect() }))
+        Ok(Arc::new(Libsvm { files: paths(arguments, FORM)?.map(PathBuf::from).collect() }))
     },
 };
 

@@ -142,6 +142,17 @@ fn format_of(text: &str) -> Option<(&'static Format, &str)> {
     (text.contains(':') || format.paths == Paths::None).then_some((format, arguments))
 }
 
+/// Reads arguments `PATH[,PATH...]` of the format `form`.
+///
+/// # Errors
+/// If a path is empty.
+fn paths<'a>(arguments: &'a str, form: &str) -> Result<impl Iterator<Item = &'a Path>, String> {
+    if arguments.split(',').any(str::is_empty) {
+        return Err(format!("a path is empty; write {form}"));
+    }
+    Ok(arguments.split(',').map(Path::new))
+}
+
 /// Reads arguments `A[,B...]`: whole numbers of which each may be left out for its default.
 ///
 /// # Errors
