@@ -35,7 +35,7 @@ use time::{nonzero_time, time_or_never};
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    " (protocol 16, ",
+    " (protocol 17, ",
     env!("PSTRAIN_TARGET"),
     ", ",
     env!("PSTRAIN_BUILD"),

@@ -1,4 +1,4 @@
-//! Sparse rows in LIBSVM files.
+//! Sparse rows in LIBSVM files, which [`read_file`] parses.
 
 use std::path::PathBuf;
 use std::sync::Arc;

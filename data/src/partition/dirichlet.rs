@@ -1,4 +1,5 @@
-//! Draws from a symmetric Dirichlet distribution.
+//! Draws from a symmetric Dirichlet distribution, for the partition of that name (`by_dirichlet` in
+//! `assign.rs`).
 //!
 //! Implemented here, on `libm`, because server and workers must draw the same partition on machines
 //! whose system libraries round differently, and because the usual product of powers underflows for

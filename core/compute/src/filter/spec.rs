@@ -156,15 +156,21 @@ impl FilterSpec {
     /// True for a filter that encodes values; false for a sparsifier.
     #[must_use]
     pub const fn encodes_values(&self) -> bool {
-        !matches!(
-            self,
+        match self {
             Self::ZeroSkip
-                | Self::Significant { .. }
-                | Self::RandomSkip { .. }
-                | Self::RandomK { .. }
-                | Self::TopK { .. }
-                | Self::Kkt { .. }
-        )
+            | Self::Significant { .. }
+            | Self::RandomSkip { .. }
+            | Self::RandomK { .. }
+            | Self::TopK { .. }
+            | Self::Kkt { .. } => false,
+            Self::Fp16
+            | Self::Bf16
+            | Self::Int8
+            | Self::TernGrad
+            | Self::Qsgd { .. }
+            | Self::OneBit
+            | Self::PowerSgd { .. } => true,
+        }
     }
 
     /// True if the filter loses nothing.
@@ -177,10 +183,20 @@ impl FilterSpec {
     /// floating-point rounding.
     #[must_use]
     pub const fn is_biased(&self) -> bool {
-        matches!(
-            self,
-            Self::Significant { .. } | Self::TopK { .. } | Self::OneBit | Self::PowerSgd { .. }
-        )
+        match self {
+            Self::Significant { .. } | Self::TopK { .. } | Self::OneBit | Self::PowerSgd { .. } => {
+                true
+            }
+            Self::ZeroSkip
+            | Self::RandomSkip { .. }
+            | Self::RandomK { .. }
+            | Self::Kkt { .. }
+            | Self::Fp16
+            | Self::Bf16
+            | Self::Int8
+            | Self::TernGrad
+            | Self::Qsgd { .. } => false,
+        }
     }
 }
 

@@ -4,6 +4,11 @@
 //! gradients and the update rule. It uses the worker of a gradient only to decide its weight, and
 //! does not know why the gradients belong to one update. The result depends only on the calls and
 //! their order.
+//!
+//! An update weighs its gradients (`weights`, `shares`; the factor for staleness is in
+//! [`rules`](crate::rules)), corrects them (`correction`: DC-ASGD, gap-aware), and adds them up
+//! (`blocks`), unless the rule is robust (`robust`: Krum, median, trimmed mean) or keeps gradients
+//! from update to update (`table`, `iterations`).
 
 mod blocks;
 mod correction;

@@ -1,4 +1,5 @@
-//! Weights of the gradients of an update.
+//! Weights of the gradients of an update: by examples, by share of the data, and by staleness,
+//! whose factors (1/tau and others) `StalenessSpec::factor` gives.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
