@@ -5,30 +5,30 @@
 //! invariant; a property test over random schedules checks it.
 
 mod asp;
-mod batches;
 mod bsp;
 mod cohort;
 mod delay;
-mod distinct;
+mod description;
 mod dssp;
+mod k_batch_sync;
+mod k_sync;
 mod malenia;
 mod redundant;
 mod ringleader;
 mod ringmaster;
 mod round_robin;
-mod rule;
 mod spec;
 mod ssp;
 
 use core::fmt::Debug;
 
 pub use asp::Asp;
-pub use batches::{Buffered, KBatchSync};
 pub use bsp::Bsp;
 pub use cohort::Cohort;
 pub use delay::Delay;
-pub use distinct::{KAsync, KSync, Quorum};
 pub use dssp::Dssp;
+pub use k_batch_sync::{Buffered, KBatchSync};
+pub use k_sync::{KAsync, KSync, Quorum};
 pub use malenia::Malenia;
 pub use redundant::Redundant;
 pub use ringleader::Ringleader;
@@ -172,4 +172,4 @@ fn fresh_only(cohort: &Cohort, base: Version) -> Admission {
 }
 
 #[cfg(test)]
-mod model;
+mod reference_model;

@@ -12,7 +12,7 @@ use super::{
     Ringleader, Ringmaster, RoundRobin, Ssp,
 };
 use super::{
-    asp, batches, bsp, delay, distinct, dssp, malenia, ringleader, ringmaster, round_robin, ssp,
+    asp, bsp, delay, dssp, k_batch_sync, k_sync, malenia, ringleader, ringmaster, round_robin, ssp,
 };
 use pstrain_compute::id::MAX_WORKERS;
 use pstrain_compute::named;
@@ -166,12 +166,12 @@ named!(ConsistencySpec: "consistency", ',' {
     Delay { bound } = delay::WORD,
     Asp = asp::WORD,
     RoundRobin = round_robin::WORD,
-    KSync { workers } = distinct::K_SYNC,
-    Backup { workers } = distinct::BACKUP,
-    KBatchSync { gradients } = batches::K_BATCH_SYNC,
-    Rennala { gradients } = batches::RENNALA,
-    KAsync { workers } = distinct::K_ASYNC,
-    Buffered { gradients } = batches::BUFFERED,
+    KSync { workers } = k_sync::K_SYNC,
+    Backup { workers } = k_sync::BACKUP,
+    KBatchSync { gradients } = k_batch_sync::K_BATCH_SYNC,
+    Rennala { gradients } = k_batch_sync::RENNALA,
+    KAsync { workers } = k_sync::K_ASYNC,
+    Buffered { gradients } = k_batch_sync::BUFFERED,
     Ringmaster { staleness } = ringmaster::WORD,
     Malenia { gradients } = malenia::WORD,
     Ringleader = ringleader::WORD,
