@@ -60,8 +60,8 @@ impl Transport for Mortal {
     ) -> Result<(), TransportError> {
         self.inner.wait(until, events)?;
         if self.killed.load(Ordering::SeqCst) {
-            let source = io::Error::other("the test has killed this node");
-            return Err(TransportError::System { what: "live on", source });
+            let why = io::Error::other("the test has killed this node");
+            return Err(TransportError::System { what: "live on", why });
         }
         Ok(())
     }

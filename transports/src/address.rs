@@ -21,21 +21,11 @@ pub enum Address {
 }
 
 /// Text that is not an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no address: use HOST:PORT (for example 192.168.1.10:7070 or [::1]:7070) or unix:PATH"
+)]
 pub struct AddressError(String);
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no address: use HOST:PORT (for example 192.168.1.10:7070 or [::1]:7070) or \
-             unix:PATH",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for AddressError {}
 
 impl FromStr for Address {
     type Err = AddressError;

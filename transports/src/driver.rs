@@ -1,6 +1,5 @@
 //! The loop that drives a node over a transport.
 
-use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -83,51 +82,23 @@ impl Mailbox {
 
 /// Inputs could not be written durably, with the system's error text. None of their effects was
 /// performed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0}, and it is to end: all that was acknowledged is kept; free some space and go on with \
+     --resume"
+)]
 pub struct JournalError(pub String);
 
 /// Errors that stop the driver before the node has finished.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriveError {
     /// The transport failed as a whole.
-    Transport(TransportError),
+    #[error(transparent)]
+    Transport(#[from] TransportError),
     /// The journal could not keep the inputs.
-    JournalError(JournalError),
-}
-
-impl From<TransportError> for DriveError {
-    fn from(error: TransportError) -> Self {
-        Self::Transport(error)
-    }
-}
-
-impl From<JournalError> for DriveError {
-    fn from(error: JournalError) -> Self {
-        Self::JournalError(error)
-    }
-}
-
-impl fmt::Display for DriveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Transport(error) => error.fmt(f),
-            Self::JournalError(JournalError(why)) => write!(
-                f,
-                "{why}, and it is to end: all that was acknowledged is kept; free some space and \
-                 continue with --resume"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for DriveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Transport(error) => error.source(),
-            Self::JournalError(_) => None,
-        }
-    }
+    #[error(transparent)]
+    JournalError(#[from] JournalError),
 }
 
 /// Keeps the inputs of a node, so that they can be replayed after a restart.

@@ -198,51 +198,39 @@ impl fmt::Debug for Waker {
     }
 }
 
-/// Errors that make a transport unusable.
-#[derive(Debug)]
+/// Errors that make a transport unusable. The text contains the inner error, so `source` returns
+/// none.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
     /// The transport cannot listen on its address.
+    #[error("cannot listen on {address}: {why}{}", listen_advice(.why))]
     Listen {
         /// The address.
         address: String,
         /// The operating system's error.
-        source: io::Error,
+        why: io::Error,
     },
     /// The operating system refuses a service that every transport needs.
+    #[error("cannot {what}: {why}")]
     System {
         /// The action that failed.
         what: &'static str,
         /// The operating system's error.
-        source: io::Error,
+        why: io::Error,
     },
 }
 
-impl fmt::Display for TransportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen { address, source } => {
-                write!(f, "cannot listen on {address}: {source}")?;
-                match source.kind() {
-                    io::ErrorKind::AddrInUse => f.write_str(
-                        "; another program has this address, choose another port or stop it",
-                    ),
-                    io::ErrorKind::AddrNotAvailable => {
-                        f.write_str("; this machine does not have this address")
-                    }
-                    io::ErrorKind::PermissionDenied => {
-                        f.write_str("; choose a port above 1023, or a folder you may write to")
-                    }
-                    _ => Ok(()),
-                }
-            }
-            Self::System { what, source } => write!(f, "cannot {what}: {source}"),
+/// Returns advice for a failed `listen`, to be appended to the error.
+fn listen_advice(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another program has this address, choose another port or stop it"
         }
-    }
-}
-
-impl std::error::Error for TransportError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None // the text contains it already
+        io::ErrorKind::AddrNotAvailable => "; this machine does not have this address",
+        io::ErrorKind::PermissionDenied => {
+            "; choose a port above 1023, or a folder you may write to"
+        }
+        _ => "",
     }
 }

@@ -4,7 +4,6 @@
 //! Its [metadata](super::sealed) contains a checksum of the whole file.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -202,18 +201,25 @@ impl Number for u32 {
 }
 
 /// Error of a checkpoint that cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{path} {problem}")]
 pub struct CheckpointError {
     path: PathBuf,
     problem: Problem,
 }
 
-#[derive(Debug)]
+/// A problem of the file. The text contains the inner error, so `source` returns none.
+#[derive(Debug, thiserror::Error)]
 enum Problem {
+    #[error("cannot be read: {0}")]
     Io(io::Error),
+    #[error("is damaged: it is not what was written; the disk or a copy of the file is faulty")]
     Damaged,
+    #[error("is no checkpoint of this release of pstrain")]
     Other,
+    #[error("is not the checkpoint that belongs there, but that of another run or another number")]
     Another,
+    #[error("cannot be gone on from: {0}")]
     Restore(RestoreError),
 }
 
@@ -222,33 +228,6 @@ impl CheckpointError {
     #[must_use]
     pub fn of_server(path: &Path, why: RestoreError) -> Self {
         Self { path: path.to_owned(), problem: Problem::Restore(why) }
-    }
-}
-
-impl fmt::Display for CheckpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        match &self.problem {
-            Problem::Io(why) => write!(f, "{path} cannot be read: {why}"),
-            Problem::Damaged => write!(
-                f,
-                "{path} is damaged: it is not what was written; the disk or a copy of the file is \
-                 faulty"
-            ),
-            Problem::Other => write!(f, "{path} is no checkpoint of this release of pstrain"),
-            Problem::Another => write!(
-                f,
-                "{path} is not the checkpoint that belongs there, but that of another run or \
-                 another number"
-            ),
-            Problem::Restore(why) => write!(f, "{path} cannot be resumed: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for CheckpointError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None // the text contains it already
     }
 }
 

@@ -5,7 +5,6 @@
 //! checkpoint is complete. So at any time the newest complete checkpoint and the logs from its
 //! number on represent the run.
 
-use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -252,57 +251,37 @@ impl StateFolder {
     }
 }
 
-/// Errors of a folder from which no run can continue.
-#[derive(Debug)]
+/// Errors of a folder from which no run can continue. The text contains the inner error, so
+/// `source` returns none.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
     /// Another process uses the folder.
+    #[error(
+        "{0} is in use by another pstrain server: stop that one first, or choose another folder"
+    )]
     InUse(PathBuf),
     /// The folder cannot be locked.
+    #[error(
+        "{0} cannot be locked against a second server: {1}; choose a folder that this server may \
+         write to, on a file system that has locks"
+    )]
     Lock(PathBuf, io::Error),
     /// The folder cannot be read.
+    #[error("{0} cannot be read: {1}")]
     Io(PathBuf, io::Error),
     /// This log is missing, though later files exist or it is required.
+    #[error(
+        "{0} is missing, without which the run cannot go on; restore it from a backup, or begin \
+         anew in another folder"
+    )]
     Missing(PathBuf),
     /// No checkpoint is usable; the error of the oldest.
+    #[error(
+        "{0}; there is no other to go on from: restore it from a backup, or begin anew in another \
+         folder"
+    )]
     Damaged(CheckpointError),
-}
-
-impl fmt::Display for FolderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse(path) => write!(
-                f,
-                "{} is in use by another pstrain server: stop that one first, or choose another \
-                 folder",
-                path.display()
-            ),
-            Self::Lock(path, why) => write!(
-                f,
-                "{} cannot be locked against a second server: {why}; choose a folder that this \
-                 server may write to, on a file system that has locks",
-                path.display()
-            ),
-            Self::Io(path, why) => write!(f, "{} cannot be read: {why}", path.display()),
-            Self::Missing(path) => write!(
-                f,
-                "{} is missing, without which the run cannot continue; restore it from a backup, or \
-                 begin anew in another folder",
-                path.display()
-            ),
-            Self::Damaged(error) => write!(
-                f,
-                "{error}; there is no other to continue from: restore it from a backup, or begin anew \
-                 in another folder"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FolderError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None // the text contains it already
-    }
 }
 
 #[cfg(test)]

@@ -252,7 +252,8 @@ fn is_followed(file: &mut File, number: u64, length: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Error of a log, with the file's path.
+/// Error of a log, with the file's path. The text contains the inner error, so `source` returns
+/// none.
 #[derive(Debug)]
 pub struct LogError {
     path: PathBuf,
@@ -295,11 +296,7 @@ impl fmt::Display for LogError {
     }
 }
 
-impl std::error::Error for LogError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        None // the text contains it already
-    }
-}
+impl std::error::Error for LogError {}
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@ use std::fmt;
 use pstrain_compute::id::WorkerId;
 
 /// Error of a text that does not describe a scenario, or one that does not fit the job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {item}: {problem}")]
 pub struct ScenarioError {
     setting: &'static str,
     item: String,
@@ -23,14 +24,6 @@ impl ScenarioError {
         format!("{}: {}", self.item, self.problem)
     }
 }
-
-impl fmt::Display for ScenarioError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.setting, self.item, self.problem)
-    }
-}
-
-impl std::error::Error for ScenarioError {}
 
 /// Subject of an item. Items about one worker take precedence over items about all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -114,7 +114,7 @@ impl Ready {
 const POLL_LISTENER: &str = "poll the listening socket";
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransportError {
-    move |source| TransportError::System { what, source }
+    move |why| TransportError::System { what, why }
 }
 
 impl SocketTransport {
@@ -156,7 +156,7 @@ impl SocketTransport {
     /// # Errors
     /// [`TransportError`] if it cannot listen there.
     pub fn listen(address: &Address) -> Result<Self, TransportError> {
-        let listen_error = |source| TransportError::Listen { address: address.to_string(), source };
+        let listen_error = |why| TransportError::Listen { address: address.to_string(), why };
         Self::new()?.at(Listener::bind(address).map_err(listen_error)?)
     }
 

@@ -12,7 +12,6 @@ mod noise;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::path::Path;
 
@@ -51,16 +50,9 @@ pub enum KeyAccess {
 }
 
 /// Error of the security setup, which names the file.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct SecurityError(String);
-
-impl fmt::Display for SecurityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SecurityError {}
 
 /// Error of a connection that cannot continue.
 #[derive(Debug)]
