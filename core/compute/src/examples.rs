@@ -6,7 +6,6 @@ mod records;
 mod tests;
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use self::entries::Entries;
 pub(crate) use self::records::Records;
@@ -77,10 +76,14 @@ impl<'a> Row<'a> {
 }
 
 /// Errors of examples that do not fit the shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
     /// The number of dense values or one-hot indices is wrong.
+    #[error(
+        "example has {} dense values and {} one-hot indices, but the shape needs {} and {}",
+        .dense.0, .hot.0, .dense.1, .hot.1
+    )]
     Width {
         /// Dense values: actual and required number.
         dense: (usize, usize),
@@ -88,6 +91,7 @@ pub enum ShapeError {
         hot: (usize, usize),
     },
     /// A one-hot index lies among the dense columns or past the last one.
+    #[error("one-hot index {index} is not a one-hot column of {inputs} inputs")]
     Column {
         /// The index.
         index: u16,
@@ -95,6 +99,7 @@ pub enum ShapeError {
         inputs: usize,
     },
     /// The label is not below the number of classes.
+    #[error("label {label} is not below the {classes} classes")]
     Label {
         /// The label.
         label: u16,
@@ -102,12 +107,17 @@ pub enum ShapeError {
         classes: usize,
     },
     /// A value is NaN or infinite.
+    #[error("value of column {column} is not finite")]
     NotFinite {
         /// The column of the value.
         column: usize,
     },
     /// Invalid entries of a sparse row: the numbers of columns and values differ, the columns do
     /// not ascend, or a column is past the last.
+    #[error(
+        "a sparse row of {columns} columns and {values} values does not fit: as many of each are \
+         needed, the columns ascending and below {inputs}"
+    )]
     Entries {
         /// Number of columns.
         columns: usize,
@@ -117,6 +127,7 @@ pub enum ShapeError {
         inputs: usize,
     },
     /// The packed bytes are not a whole number of rows.
+    #[error("{bytes} bytes are not a whole number of {row}-byte examples")]
     Packed {
         /// Number of bytes.
         bytes: usize,
@@ -124,35 +135,6 @@ pub enum ShapeError {
         row: usize,
     },
 }
-
-impl fmt::Display for ShapeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Width { dense, hot } => write!(
-                f,
-                "example has {} dense values and {} one-hot indices, but the shape needs {} and {}",
-                dense.0, hot.0, dense.1, hot.1
-            ),
-            Self::Column { index, inputs } => {
-                write!(f, "one-hot index {index} is not a one-hot column of {inputs} inputs")
-            }
-            Self::Label { label, classes } => {
-                write!(f, "label {label} is not below the {classes} classes")
-            }
-            Self::NotFinite { column } => write!(f, "value of column {column} is not finite"),
-            Self::Entries { columns, values, inputs } => write!(
-                f,
-                "a sparse row of {columns} columns and {values} values does not fit: as many of \
-                 each are needed, the columns ascending and below {inputs}"
-            ),
-            Self::Packed { bytes, row } => {
-                write!(f, "{bytes} bytes are not a whole number of {row}-byte examples")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ShapeError {}
 
 impl Examples {
     /// Creates an empty set of examples of this shape.

@@ -101,16 +101,9 @@ counted_as_workers! {
 }
 
 /// A text that is not the number of a worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no worker: they are numbered 1, 2, ...")]
 pub struct NotAWorker(String);
-
-impl fmt::Display for NotAWorker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no worker: they are numbered 1, 2, ...", self.0)
-    }
-}
-
-impl core::error::Error for NotAWorker {}
 
 impl Serialize for WorkerId {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -9,7 +9,6 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -37,14 +36,17 @@ pub enum Array {
 }
 
 /// A saved state that does not fit the job, or is incomplete.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SavedError {
     /// The small fields end too early or too late, or do not decode.
+    #[error("its state is not one that this release has saved")]
     Small,
     /// An array is missing, or has another type.
+    #[error("an array that its state speaks of is not there")]
     Missing,
     /// The length of an array differs from the number of keys.
+    #[error("{name} has {values} values where the model has {keys} parameters")]
     Length {
         /// The name of the array.
         name: String,
@@ -54,23 +56,9 @@ pub enum SavedError {
         keys: usize,
     },
     /// The state belongs to another job.
+    #[error("it is of another job")]
     OtherJob,
 }
-
-impl fmt::Display for SavedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Small => f.write_str("its state is not one that this release has saved"),
-            Self::Missing => f.write_str("an array that its state speaks of is not there"),
-            Self::Length { name, values, keys } => {
-                write!(f, "{name} has {values} values where the model has {keys} parameters")
-            }
-            Self::OtherJob => f.write_str("it is of another job"),
-        }
-    }
-}
-
-impl core::error::Error for SavedError {}
 
 impl Saved {
     /// Serialises the state: the small fields and the array lengths, then the numbers,

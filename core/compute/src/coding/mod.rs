@@ -13,7 +13,6 @@ mod cyclic;
 mod decoder;
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use cyclic::Cyclic;
 pub use decoder::Decoder;
@@ -54,10 +53,14 @@ pub const MOST_CYCLIC_WORKERS: u32 = 1024;
 pub const MOST_AMPLIFICATION: f64 = 1000.0;
 
 /// Invalid parameters of a code.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodeError {
     /// All workers may be missing.
+    #[error(
+        "{tolerance} of {workers} workers cannot be missing: choose 0 to {}",
+        .workers.saturating_sub(1)
+    )]
     Tolerance {
         /// Workers that may be missing.
         tolerance: u32,
@@ -65,6 +68,11 @@ pub enum CodeError {
         workers: u32,
     },
     /// The number of workers is not a multiple of the group size of fractional repetition.
+    #[error(
+        "fractional:{tolerance} needs groups of {} workers, and {workers} workers cannot be cut \
+         into such: choose another number of workers, or cyclic:{tolerance}",
+        u64::from(*.tolerance) + 1
+    )]
     Groups {
         /// Workers that may be missing.
         tolerance: u32,
@@ -72,8 +80,16 @@ pub enum CodeError {
         workers: u32,
     },
     /// Too many workers for a cyclic code.
+    #[error(
+        "cyclic redundancy is for {MOST_CYCLIC_WORKERS} workers at most, not {0}: use fractional"
+    )]
     Workers(u32),
     /// The cyclic code amplifies rounding errors too much.
+    #[error(
+        "cyclic:{tolerance} with {workers} workers would make rounding errors up to \
+         {amplification:.0} times as large, and {MOST_AMPLIFICATION} is the most that is allowed: \
+         use fractional, or fewer that may be missing"
+    )]
     Amplification {
         /// Workers that may be missing.
         tolerance: u32,
@@ -83,37 +99,6 @@ pub enum CodeError {
         amplification: f64,
     },
 }
-
-impl fmt::Display for CodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Tolerance { tolerance, workers } => write!(
-                f,
-                "{tolerance} of {workers} workers cannot be missing: choose 0 to {}",
-                workers.saturating_sub(1)
-            ),
-            Self::Groups { tolerance, workers } => write!(
-                f,
-                "fractional:{tolerance} needs groups of {} workers, and {workers} workers cannot \
-                 be cut into such: choose another number of workers, or cyclic:{tolerance}",
-                u64::from(tolerance) + 1
-            ),
-            Self::Workers(workers) => write!(
-                f,
-                "cyclic redundancy is for {MOST_CYCLIC_WORKERS} workers at most, not {workers}: \
-                 use fractional"
-            ),
-            Self::Amplification { tolerance, workers, amplification } => write!(
-                f,
-                "cyclic:{tolerance} with {workers} workers would make rounding errors up to \
-                 {amplification:.0} times as large, and {MOST_AMPLIFICATION} is the most that is \
-                 allowed: use fractional, or fewer that may be missing"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for CodeError {}
 
 impl Code {
     /// Fractional repetition: `workers / (tolerance + 1)` groups. All members of a group compute

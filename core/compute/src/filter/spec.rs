@@ -201,14 +201,20 @@ impl FilterSpec {
 }
 
 /// Filters that are incompatible with each other or with the job.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
     /// An argument is out of its range.
+    #[error("filters: {}: {}", .0, .1.must())]
     Number(FilterSpec, Number),
     /// Too many filters.
+    #[error("filters: {0} of them, but {MOST_FILTERS} at most make sense")]
     Long(usize),
     /// A filter follows one that encodes values.
+    #[error(
+        "filters: {filter} cannot come after {after}: first those that choose keys, then at most \
+         one that says how values travel"
+    )]
     Late {
         /// The filter.
         filter: FilterSpec,
@@ -216,53 +222,30 @@ pub enum FilterError {
         after: FilterSpec,
     },
     /// The argument of the pull filter is out of its range.
+    #[error("pull-filter = {}: {}", .0, .1.must())]
     Pull(PullFilter, Number),
     /// A low-rank filter, which needs whole matrices, follows a sparsifier.
+    #[error("filters: {0} is for whole matrices, so no filter can choose keys before it")]
     Gaps(FilterSpec),
     /// A KKT filter without an l1 penalty and a plain optimiser, or with error feedback.
+    #[error(
+        "filters: {0} leaves out what an l1 penalty would keep at 0, and error-feedback would \
+         bring it back: it needs optimizer = sgd or diagonal, proximal = l1:LAMBDA and \
+         error-feedback = auto or off"
+    )]
     Penalty(FilterSpec),
     /// Error feedback is on, but the filters lose nothing.
+    #[error(
+        "error-feedback = on: these filters take nothing away that could be added to the next \
+         gradient; leave it at auto"
+    )]
     NoError,
     /// The model has no arithmetic, so there are no gradients to filter.
+    #[error(
+        "filters need gradients, but a timing model has none: choose another model, or no filters"
+    )]
     Timing,
 }
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(filter, number) => write!(f, "filters: {filter}: {}", number.must()),
-            Self::Long(count) => {
-                write!(f, "filters: {count} of them, but {MOST_FILTERS} at most make sense")
-            }
-            Self::Late { filter, after } => write!(
-                f,
-                "filters: {filter} cannot come after {after}: first those that choose keys, then \
-                 at most one that says how values travel"
-            ),
-            Self::Pull(pull, number) => write!(f, "pull-filter = {pull}: {}", number.must()),
-            Self::Gaps(filter) => write!(
-                f,
-                "filters: {filter} is for whole matrices, so no filter can choose keys before it"
-            ),
-            Self::Penalty(filter) => write!(
-                f,
-                "filters: {filter} leaves out what an l1 penalty would keep at 0, and \
-                 error-feedback would bring it back: it needs optimizer = sgd or diagonal, \
-                 proximal = l1:LAMBDA and error-feedback = auto or off"
-            ),
-            Self::NoError => f.write_str(
-                "error-feedback = on: these filters take nothing away that could be added to the \
-                 next gradient; leave it at auto",
-            ),
-            Self::Timing => f.write_str(
-                "filters need gradients, but a timing model has none: choose another model, or no \
-                 filters",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for FilterError {}
 
 impl Filters {
     /// Parses a list of filters, separated by spaces or commas; `none` is the empty list.

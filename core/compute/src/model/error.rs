@@ -1,20 +1,22 @@
 //! Errors of building a model.
 
 use alloc::string::String;
-use core::fmt;
 
 /// A model that cannot be built for the given examples.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// The examples have no input columns.
+    #[error("examples have 0 input columns: a model needs 1 or more")]
     NoInputs,
     /// The examples have fewer than two classes.
+    #[error("examples have {classes} classes: a classifier needs 2 or more")]
     TooFewClasses {
         /// Number of classes.
         classes: u32,
     },
     /// The examples have fewer inputs than dense columns and one-hot groups need.
+    #[error("{dense} dense columns and {hot} one-hot groups do not fit into {inputs} inputs")]
     Columns {
         /// Total columns.
         inputs: u32,
@@ -24,19 +26,31 @@ pub enum ModelError {
         hot: u32,
     },
     /// A hidden layer has no units.
+    #[error("hidden layer {layer} has 0 units: it needs 1 or more")]
     NoUnits {
         /// The layer, counted from 0.
         layer: usize,
     },
     /// The model reads sparse rows of two classes, but the examples are dense or have other
     /// classes.
+    #[error(
+        "model = logistic reads sparse rows of two classes, but the data have {classes}, or dense \
+         columns; use libsvm or sparse data, or model = softmax"
+    )]
     NotSparse {
         /// Number of classes.
         classes: u32,
     },
     /// The model reads dense and one-hot columns, but the rows are sparse.
+    #[error(
+        "the data are sparse rows, which only model = logistic reads; choose it, or other data"
+    )]
     Sparse,
     /// The model would have too many parameters.
+    #[error(
+        "layer {layer} brings the model to {parameters} parameters: at most {} are allowed",
+        super::MOST_PARAMETERS
+    )]
     TooManyParameters {
         /// The layer, counted from 0, that exceeds the limit.
         layer: usize,
@@ -44,6 +58,7 @@ pub enum ModelError {
         parameters: u64,
     },
     /// A model that the program added cannot be built.
+    #[error("model = {model}: {problem}")]
     Registered {
         /// The model, as the user wrote it.
         model: String,
@@ -51,38 +66,3 @@ pub enum ModelError {
         problem: String,
     },
 }
-
-impl fmt::Display for ModelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoInputs => f.write_str("examples have 0 input columns: a model needs 1 or more"),
-            Self::TooFewClasses { classes } => {
-                write!(f, "examples have {classes} classes: a classifier needs 2 or more")
-            }
-            Self::Columns { inputs, dense, hot } => write!(
-                f,
-                "{dense} dense columns and {hot} one-hot groups do not fit into {inputs} inputs"
-            ),
-            Self::NoUnits { layer } => {
-                write!(f, "hidden layer {layer} has 0 units: it needs 1 or more")
-            }
-            Self::NotSparse { classes } => write!(
-                f,
-                "model = logistic reads sparse rows of two classes, but the data have {classes}, \
-                 or dense columns; use libsvm or sparse data, or model = softmax"
-            ),
-            Self::Sparse => f.write_str(
-                "the data are sparse rows, which only model = logistic reads; choose it, or other \
-                 data",
-            ),
-            Self::TooManyParameters { layer, parameters } => write!(
-                f,
-                "layer {layer} brings the model to {parameters} parameters: at most {} are allowed",
-                super::MOST_PARAMETERS
-            ),
-            Self::Registered { model, problem } => write!(f, "model = {model}: {problem}"),
-        }
-    }
-}
-
-impl core::error::Error for ModelError {}

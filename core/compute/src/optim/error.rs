@@ -1,15 +1,14 @@
 //! Validation errors of the optimiser settings.
 
-use core::fmt;
-
 use super::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
 use crate::named::Number;
 
 /// A setting outside its range.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptimError {
     /// A number is not in its range, or not finite.
+    #[error("{field} {value}: must be {allowed}")]
     Real {
         /// The setting.
         field: &'static str,
@@ -19,36 +18,21 @@ pub enum OptimError {
         allowed: &'static str,
     },
     /// A number of the optimiser is out of its range.
+    #[error("optimizer = {}: {}", .0, .1.must())]
     Optimizer(OptimizerSpec, Number),
     /// A number of the schedule is out of its range.
+    #[error("schedule = {}: {}", .0, .1.must())]
     Schedule(Schedule, Number),
     /// A number of the proximal step is out of its range.
+    #[error("proximal = {}: {}", .0, .1.must())]
     Proximal(Proximal, Number),
     /// A number of a server function is out of its range.
+    #[error("server-functions = {}: {}", .0, .1.must())]
     Function(FunctionSpec, Number),
     /// A schedule other than constant with FTRL, which works at one learning rate only.
+    #[error("optimizer ftrl sets the rate of each parameter by itself: schedule must be constant")]
     ConstantRate,
 }
-
-impl fmt::Display for OptimError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Real { field, value, allowed } => write!(f, "{field} {value}: must be {allowed}"),
-            Self::Optimizer(word, number) => write!(f, "optimizer = {word}: {}", number.must()),
-            Self::Schedule(word, number) => write!(f, "schedule = {word}: {}", number.must()),
-            Self::Proximal(word, number) => write!(f, "proximal = {word}: {}", number.must()),
-            Self::Function(word, number) => {
-                write!(f, "server-functions = {word}: {}", number.must())
-            }
-            Self::ConstantRate => f.write_str(
-                "optimizer ftrl sets the rate of each parameter by itself: schedule must be \
-                 constant",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for OptimError {}
 
 /// Refuses `value` unless it is finite and `fits`.
 pub(super) fn check(

@@ -14,19 +14,12 @@ pub struct KeyRange {
 }
 
 /// A range whose begin is not before its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("key range [{begin}, {end}) is empty: begin must be below end")]
 pub struct EmptyRange {
     begin: u64,
     end: u64,
 }
-
-impl fmt::Display for EmptyRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "key range [{}, {}) is empty: begin must be below end", self.begin, self.end)
-    }
-}
-
-impl core::error::Error for EmptyRange {}
 
 impl KeyRange {
     /// Creates the range `begin..end`.
