@@ -11,7 +11,6 @@ mod work;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -319,12 +318,14 @@ pub const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 3600);
 
 /// A job with invalid or contradictory settings.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// No workers, or too many.
+    #[error("workers = {0}: must be 1 to {MAX_WORKERS}")]
     Workers(u32),
     /// A minimum that is 0 or exceeds the number of workers.
+    #[error("min-workers = {min}: must be 1 to the {workers} workers of the job")]
     MinWorkers {
         /// The configured minimum.
         min: u32,
@@ -332,12 +333,19 @@ pub enum JobError {
         workers: u32,
     },
     /// A lease out of range.
+    #[error(
+        "lease = {0:?}: must be {SHORTEST_LEASE:?} to {longest} h",
+        longest = LONGEST_LEASE.as_secs() / 3600
+    )]
     Lease(Duration),
     /// An empty mini-batch.
+    #[error("batch-size = 0: must be 1 or more")]
     BatchSize,
     /// No epochs.
+    #[error("epochs = 0: must be 1 or more")]
     Epochs,
     /// The total number of examples overflows.
+    #[error("epochs = {epochs} over {rows} training rows: choose fewer epochs")]
     Budget {
         /// Training examples.
         rows: u64,
@@ -345,6 +353,7 @@ pub enum JobError {
         epochs: u32,
     },
     /// More workers than examples.
+    #[error("{rows} training rows for {workers} workers: each needs at least one")]
     FewRows {
         /// Training examples.
         rows: u64,
@@ -352,15 +361,23 @@ pub enum JobError {
         workers: u32,
     },
     /// A consistency whose number does not fit the job.
+    #[error(transparent)]
     Consistency(ImpossibleConsistency),
     /// A change of consistency that cannot be scheduled.
+    #[error(transparent)]
     Switch(SwitchError),
     /// No servers, or too many.
+    #[error("servers = {0}: must be 1 to {MAX_SERVERS}")]
     Servers(u32),
     /// A setting that needs a value for every key; gradients of a sparse model have values for
     /// some.
+    #[error(
+        "{0} needs a value for every key, but the gradients of model = logistic have one for each \
+         key of a worker's working set: leave it away"
+    )]
     Sparse(&'static str),
     /// Blocks of keys together with an incompatible setting.
+    #[error("blocks = {blocks} needs {needs}")]
     Blocks {
         /// The blocks.
         blocks: Blocks,
@@ -369,67 +386,27 @@ pub enum JobError {
     },
     /// Curvature steps together with an incompatible setting: the other setting, its required
     /// value, and the reason.
+    #[error("optimizer = diagonal needs {0}")]
     Diagonal(&'static str),
     /// A scenario description that is too long, in bytes.
+    #[error(
+        "link, compute and faults are {0} bytes, but {MOST_SCENARIO_BYTES} at most are carried: \
+         say with `all` what is the same for many workers"
+    )]
     Scenario(usize),
     /// An invalid mode.
+    #[error(transparent)]
     Mode(ModeError),
     /// An aggregation that is incompatible with other settings.
+    #[error(transparent)]
     Aggregation(AggregationError),
     /// A division of work that is incompatible with other settings.
+    #[error(transparent)]
     Work(WorkError),
     /// Invalid filters.
+    #[error(transparent)]
     Filters(FilterError),
 }
-
-impl fmt::Display for JobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Workers(workers) => {
-                write!(f, "workers = {workers}: must be 1 to {MAX_WORKERS}")
-            }
-            Self::MinWorkers { min, workers } => {
-                write!(f, "min-workers = {min}: must be 1 to the {workers} workers of the job")
-            }
-            Self::Lease(lease) => write!(
-                f,
-                "lease = {lease:?}: must be {SHORTEST_LEASE:?} to {} h",
-                LONGEST_LEASE.as_secs() / 3600
-            ),
-            Self::BatchSize => write!(f, "batch-size = 0: must be 1 or more"),
-            Self::Epochs => write!(f, "epochs = 0: must be 1 or more"),
-            Self::Budget { rows, epochs } => {
-                write!(f, "epochs = {epochs} over {rows} training rows: choose fewer epochs")
-            }
-            Self::FewRows { rows, workers } => {
-                write!(f, "{rows} training rows for {workers} workers: each needs at least one")
-            }
-            Self::Consistency(error) => error.fmt(f),
-            Self::Switch(error) => error.fmt(f),
-            Self::Servers(servers) => {
-                write!(f, "servers = {servers}: must be 1 to {MAX_SERVERS}")
-            }
-            Self::Sparse(setting) => write!(
-                f,
-                "{setting} needs a value for every key, but the gradients of model = logistic have \
-                 one for each key of a worker's working set: leave it away"
-            ),
-            Self::Blocks { blocks, needs } => write!(f, "blocks = {blocks} needs {needs}"),
-            Self::Diagonal(needs) => write!(f, "optimizer = diagonal needs {needs}"),
-            Self::Scenario(bytes) => write!(
-                f,
-                "link, compute and faults are {bytes} bytes, but {MOST_SCENARIO_BYTES} at most \
-                 are carried: say with `all` what is the same for many workers"
-            ),
-            Self::Mode(error) => error.fmt(f),
-            Self::Aggregation(error) => error.fmt(f),
-            Self::Work(error) => error.fmt(f),
-            Self::Filters(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for JobError {}
 
 named!(Exchange: "exchange", ',' {
     Combined = Word::new("combined", &[], "a push is answered with parameters"),

@@ -196,37 +196,23 @@ impl Switch {
 }
 
 /// A change of consistency that cannot be scheduled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
     /// The number of the new consistency does not fit the job.
+    #[error("switch = {0}: {1}")]
     Impossible(Switch, ImpossibleConsistency),
     /// The change would come before the first update.
+    #[error(
+        "switch = {switch}: must come after the first update or later; with consistency = {to} the \
+         run begins that way",
+        switch = .0, to = .0.to
+    )]
     TooEarly(Switch),
     /// The change would come before one that precedes it in the list.
+    #[error("switch = {0}: comes before one that is listed ahead of it; list them in their order")]
     OutOfOrder(Switch),
 }
-
-impl fmt::Display for SwitchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Impossible(switch, why) => write!(f, "switch = {switch}: {why}"),
-            Self::TooEarly(switch) => write!(
-                f,
-                "switch = {switch}: must come after the first update or later; with consistency = \
-                 {} the run begins that way",
-                switch.to
-            ),
-            Self::OutOfOrder(switch) => write!(
-                f,
-                "switch = {switch}: comes before one that is listed ahead of it; list them in \
-                 their order"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for SwitchError {}
 
 /// The time of a change of consistency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,53 +244,40 @@ impl SwitchAt {
 }
 
 /// A mode with invalid or contradictory settings.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModeError {
     /// No mini-batch under way, or too many.
+    #[error("in-flight = {0}: must be 1 to {MOST_IN_FLIGHT}, or auto")]
     InFlight(u32),
     /// Several mini-batches under way although each must wait for the update with the previous one.
+    #[error(
+        "in-flight above 1 with consistency = {0}, which gives a worker one mini-batch at a time; \
+         use 1 or auto, or another consistency such as asp or delay:4"
+    )]
     OneByOne(ConsistencySpec),
     /// `auto` together with settings that it chooses itself.
+    #[error(
+        "consistency = auto chooses in-flight, staleness, max-staleness and participation itself: \
+         leave them out, or choose a consistency"
+    )]
     ChosenByAuto,
     /// A staleness rule with numbers out of range.
+    #[error("staleness = {}: {}", .0, .1.must())]
     Staleness(StalenessSpec, Number),
     /// Two rules that each replace a worker's gradient by state of other gradients.
+    #[error(
+        "staleness = dynsgd with participation = incremental: each makes an update of what it \
+         remembers of other gradients; choose one of them"
+    )]
     TwoTables,
     /// A consistency that determines the weights of workers, with another rule for them.
+    #[error(
+        "consistency = {0} weighs workers by their data itself: choose participation = plain with \
+         it, and no staleness = dynsgd"
+    )]
     WeighedTwice(ConsistencySpec),
 }
-
-impl fmt::Display for ModeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InFlight(in_flight) => {
-                write!(f, "in-flight = {in_flight}: must be 1 to {MOST_IN_FLIGHT}, or auto")
-            }
-            Self::OneByOne(consistency) => write!(
-                f,
-                "in-flight above 1 with consistency = {consistency}, which gives a worker one \
-                 mini-batch at a time; use 1 or auto, or another consistency such as asp or delay:4"
-            ),
-            Self::ChosenByAuto => f.write_str(
-                "consistency = auto chooses in-flight, staleness, max-staleness and participation \
-                 itself: leave them out, or choose a consistency",
-            ),
-            Self::Staleness(rule, number) => write!(f, "staleness = {rule}: {}", number.must()),
-            Self::TwoTables => f.write_str(
-                "staleness = dynsgd with participation = incremental: each makes an update of \
-                 what it remembers of other gradients; choose one of them",
-            ),
-            Self::WeighedTwice(consistency) => write!(
-                f,
-                "consistency = {consistency} weighs workers by their data itself: choose \
-                 participation = plain with it, and no staleness = dynsgd"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ModeError {}
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

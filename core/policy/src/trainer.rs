@@ -7,7 +7,6 @@
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
 use core::ops::Range;
 
 use crate::batches::Batches;
@@ -58,12 +57,14 @@ pub struct Computed {
 }
 
 /// Invalid input of a trainer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainerError {
     /// The mini-batches would be empty.
+    #[error("batch size 0: must be 1 or more")]
     BatchSize,
     /// A part has no examples, or more than 2^32 - 1.
+    #[error("partition {part} has {examples} examples: must be 1 to {}", u32::MAX)]
     Examples {
         /// The part.
         part: PartId,
@@ -71,6 +72,7 @@ pub enum TrainerError {
         examples: usize,
     },
     /// The number of parts differs from the worker's number in this job.
+    #[error("{given} partitions where the worker has {wanted} in this job")]
     Parts {
         /// Number of parts.
         given: usize,
@@ -78,6 +80,12 @@ pub enum TrainerError {
         wanted: usize,
     },
     /// Model and examples have different shapes.
+    #[error(
+        "examples have {} inputs ({} dense, {} one-hot groups) and {} classes, but the model reads \
+         {} ({}, {}) and {}",
+        .examples.inputs, .examples.dense, .examples.hot, .examples.classes,
+        .model.inputs, .model.dense, .model.hot, .model.classes
+    )]
     Shape {
         /// Shape that the model reads.
         model: Shape,
@@ -85,35 +93,6 @@ pub enum TrainerError {
         examples: Shape,
     },
 }
-
-impl fmt::Display for TrainerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::BatchSize => f.write_str("batch size 0: must be 1 or more"),
-            Self::Examples { part, examples } => {
-                write!(f, "partition {part} has {examples} examples: must be 1 to {}", u32::MAX)
-            }
-            Self::Parts { given, wanted } => {
-                write!(f, "{given} partitions where the worker has {wanted} in this job")
-            }
-            Self::Shape { model, examples } => write!(
-                f,
-                "examples have {} inputs ({} dense, {} one-hot groups) and {} classes, \
-                 but the model reads {} ({}, {}) and {}",
-                examples.inputs,
-                examples.dense,
-                examples.hot,
-                examples.classes,
-                model.inputs,
-                model.dense,
-                model.hot,
-                model.classes
-            ),
-        }
-    }
-}
-
-impl core::error::Error for TrainerError {}
 
 impl Trainer {
     /// Creates a trainer of `model` on `examples`, the partition of `worker`, in mini-batches of

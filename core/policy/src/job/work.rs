@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 
 use crate::consistency::{Consistency, ConsistencySpec, Redundant};
 use crate::job::{BudgetKind, Job, OnLoss};
@@ -14,12 +13,14 @@ use pstrain_compute::id::{BatchId, PartId, WorkerId};
 use pstrain_compute::task::{MOST_IN_FLIGHT, Task};
 
 /// Work settings that are incompatible with the job.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
     /// An impossible gradient code.
+    #[error("redundancy: {0}")]
     Code(CodeError),
     /// Each worker would compute more partitions than exist, or than may be under way.
+    #[error("redundancy = partial:{tasks}: must be 1 to {most} here")]
     Partial {
         /// Partitions that each worker computes.
         tasks: u32,
@@ -27,6 +28,7 @@ pub enum WorkError {
         most: u32,
     },
     /// An unequal division of work together with an incompatible setting.
+    #[error("work = {work} needs {needs}")]
     Work {
         /// The division.
         work: WorkSpec,
@@ -34,11 +36,15 @@ pub enum WorkError {
         needs: &'static str,
     },
     /// Reassignment of a lost worker's share together with an incompatible setting.
+    #[error("on-worker-loss = reassign needs {needs}")]
     Reassign {
         /// The other setting, its required value, and the reason.
         needs: &'static str,
     },
     /// No shards, or more than allowed, or more than there are examples.
+    #[error(
+        "work = shards:{count}: must be 1 to {MOST_SHARDS}, and at most the {rows} training rows"
+    )]
     Shards {
         /// Shards.
         count: u32,
@@ -46,6 +52,7 @@ pub enum WorkError {
         rows: u64,
     },
     /// Redundancy together with an incompatible setting.
+    #[error("redundancy = {redundancy} needs {needs}")]
     Redundancy {
         /// The redundancy.
         redundancy: Redundancy,
@@ -53,29 +60,6 @@ pub enum WorkError {
         needs: &'static str,
     },
 }
-
-impl fmt::Display for WorkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(error) => write!(f, "redundancy: {error}"),
-            Self::Partial { tasks, most } => {
-                write!(f, "redundancy = partial:{tasks}: must be 1 to {most} here")
-            }
-            Self::Work { work, needs } => write!(f, "work = {work} needs {needs}"),
-            Self::Reassign { needs } => write!(f, "on-worker-loss = reassign needs {needs}"),
-            Self::Shards { count, rows } => write!(
-                f,
-                "work = shards:{count}: must be 1 to {MOST_SHARDS}, and at most the {rows} \
-                 training rows"
-            ),
-            Self::Redundancy { redundancy, needs } => {
-                write!(f, "redundancy = {redundancy} needs {needs}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for WorkError {}
 
 impl Job {
     /// Number of parts that the training data are divided into.

@@ -1,7 +1,5 @@
 //! Rules that combine the contributions of a round, as the job names them.
 
-use core::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use pstrain_compute::named;
@@ -82,10 +80,14 @@ impl Aggregation {
 }
 
 /// An aggregation that is incompatible with another setting of the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AggregationError {
     /// Fewer workers contribute to a round than the aggregation needs.
+    #[error(
+        "aggregation = {aggregation} needs the gradients of at least {least} workers in a round, \
+         but {contributors} contribute"
+    )]
     Few {
         /// The aggregation.
         aggregation: Aggregation,
@@ -95,6 +97,7 @@ pub enum AggregationError {
         least: u32,
     },
     /// The aggregation needs another value of a setting.
+    #[error("aggregation = {aggregation} needs {needs}")]
     Needs {
         /// The aggregation.
         aggregation: Aggregation,
@@ -102,23 +105,6 @@ pub enum AggregationError {
         needs: &'static str,
     },
 }
-
-impl fmt::Display for AggregationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Few { aggregation, contributors, least } => write!(
-                f,
-                "aggregation = {aggregation} needs the gradients of at least {least} workers in a \
-                 round, but {contributors} contribute"
-            ),
-            Self::Needs { aggregation, needs } => {
-                write!(f, "aggregation = {aggregation} needs {needs}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for AggregationError {}
 
 #[cfg(test)]
 mod tests {
