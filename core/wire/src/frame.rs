@@ -102,18 +102,26 @@ pub(super) fn is_heartbeat(bytes: &[u8]) -> bool {
 }
 
 /// Error for bytes that are not a frame of this protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The first four bytes are not `PSTR`.
+    #[error(fmt = write_magic)]
     Magic([u8; 4]),
     /// The frame has another protocol version.
+    #[error(
+        "frame of protocol {0}, but this side speaks {PROTOCOL_VERSION}; use the same release on \
+         both"
+    )]
     Version(u8),
     /// The message kind does not exist in this version.
+    #[error("kind {0} is no message of this protocol")]
     Kind(u8),
     /// Reserved bytes are not 0.
+    #[error("reserved bytes are {0:#06x} instead of 0")]
     Reserved(u16),
     /// The control part exceeds the limit.
+    #[error("control part of {length} bytes is over the limit of {limit}")]
     Control {
         /// Its length in bytes.
         length: u32,
@@ -121,6 +129,7 @@ pub enum FrameError {
         limit: u32,
     },
     /// The payload exceeds the limit.
+    #[error("payload of {length} bytes is over the limit of {limit}")]
     Payload {
         /// Its length in bytes.
         length: u32,
@@ -128,6 +137,7 @@ pub enum FrameError {
         limit: u32,
     },
     /// The checksum does not match the bytes.
+    #[error("checksum {computed:#010x} where the frame says {stated:#010x}")]
     Checksum {
         /// The checksum in the frame.
         stated: u32,
@@ -135,50 +145,30 @@ pub enum FrameError {
         computed: u32,
     },
     /// The fields do not decode.
+    #[error("the fields of a {0:?} message do not decode")]
     Malformed(Kind),
     /// The bytes are not exactly one whole frame, where they must be.
+    #[error("not one whole frame")]
     Cut,
     /// The next frame began before this one was complete: some of its bytes were lost, or its
     /// length fields were damaged.
+    #[error("bytes of a message were missing when the next one began")]
     Gap,
 }
 
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            // The first bytes of a TLS record: content type, then version.
-            Self::Magic([0x14..=0x17, 3, ..]) => {
-                f.write_str("the peer speaks TLS, this side plain text; use --tls on both")
-            }
-            Self::Magic(bytes) => write!(
-                f,
-                "bytes {bytes:02x?} do not begin a pstrain frame; is the peer a pstrain of the \
-                 same release, and this its port?"
-            ),
-            Self::Version(version) => write!(
-                f,
-                "frame of protocol {version}, but this side speaks {PROTOCOL_VERSION}; use the \
-                 same release on both"
-            ),
-            Self::Kind(kind) => write!(f, "kind {kind} is no message of this protocol"),
-            Self::Reserved(bytes) => write!(f, "reserved bytes are {bytes:#06x} instead of 0"),
-            Self::Control { length, limit } => {
-                write!(f, "control part of {length} bytes is over the limit of {limit}")
-            }
-            Self::Payload { length, limit } => {
-                write!(f, "payload of {length} bytes is over the limit of {limit}")
-            }
-            Self::Checksum { stated, computed } => {
-                write!(f, "checksum {computed:#010x} where the frame says {stated:#010x}")
-            }
-            Self::Malformed(kind) => write!(f, "the fields of a {kind:?} message do not decode"),
-            Self::Cut => f.write_str("not one whole frame"),
-            Self::Gap => f.write_str("bytes of a message were missing when the next one began"),
+fn write_magic(bytes: &[u8; 4], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match bytes {
+        // The first bytes of a TLS record: content type, then version.
+        [0x14..=0x17, 3, ..] => {
+            f.write_str("the peer speaks TLS, this side plain text; use --tls on both")
         }
+        _ => write!(
+            f,
+            "bytes {bytes:02x?} do not begin a pstrain frame; is the peer a pstrain of the same \
+             release, and this its port?"
+        ),
     }
 }
-
-impl core::error::Error for FrameError {}
 
 impl From<FrameError> for Refusal {
     fn from(error: FrameError) -> Self {

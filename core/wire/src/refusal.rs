@@ -10,10 +10,14 @@ use pstrain_compute::id::{Incarnation, Sequence, ServerId, WorkerId};
 use pstrain_compute::params::KeyRange;
 
 /// The reason for closing a connection, sent to the peer before it is closed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The peers have no protocol version in common.
+    #[error(
+        "speaks protocol {} to {}, but this side speaks {ours}; use the same release on both",
+        .theirs.0, .theirs.1
+    )]
     Protocol {
         /// Protocol versions that the peer speaks.
         theirs: (u8, u8),
@@ -21,6 +25,7 @@ pub enum Refusal {
         ours: u8,
     },
     /// The peer has another release.
+    #[error("worker is release {worker}, the server is {server}; use the same release on both")]
     Build {
         /// The worker's release.
         worker: String,
@@ -28,6 +33,7 @@ pub enum Refusal {
         server: String,
     },
     /// The job has no worker with this id.
+    #[error("there is no worker {worker} in a job of {workers} workers (1 to {workers})")]
     UnknownWorker {
         /// The requested id.
         worker: WorkerId,
@@ -35,6 +41,10 @@ pub enum Refusal {
         workers: u32,
     },
     /// Another process holds this worker id.
+    #[error(
+        "worker {worker} is there already ({owner}); choose another id, or none, or wait until its \
+         lease is over"
+    )]
     WorkerTaken {
         /// The requested id.
         worker: WorkerId,
@@ -42,11 +52,13 @@ pub enum Refusal {
         owner: String,
     },
     /// All worker slots are taken.
+    #[error("all {workers} workers of the job are there; start the job with more")]
     Full {
         /// Number of workers of the job.
         workers: u32,
     },
     /// Some servers are not connected yet.
+    #[error("server {server} of {servers} is not there yet; start it")]
     ServersMissing {
         /// The first missing server.
         server: ServerId,
@@ -54,41 +66,61 @@ pub enum Refusal {
         servers: u32,
     },
     /// The server is connected, and another process claims its id without its state.
+    #[error(
+        "server {server} is there already; stop one of the two, or wait until its lease is over"
+    )]
     ServerTaken {
         /// The server.
         server: ServerId,
     },
     /// Another process at another address has replaced a server. The worker must connect to the
     /// coordinator again to get the new address.
+    #[error("server {server} is another process now, elsewhere; ask again where")]
     ServerMoved {
         /// The server.
         server: ServerId,
     },
     /// The peer cannot be a server of the job.
+    #[error("{what}")]
     Server {
         /// Why, in words.
         what: String,
     },
     /// This node is a standby, which accepts no peers while it does not lead.
+    #[error("it is a standby, and the server that it stands by for is at {leader}; ask that one")]
     Standby {
         /// Address of the primary.
         leader: String,
     },
     /// The primary has a standby already.
+    #[error(
+        "the server has a standby already, or waits for one that it has lost; stop that one, or \
+         wait"
+    )]
     HasStandby,
     /// The run has ended.
+    #[error("the run is over")]
     Over,
     /// The worker's data differ from the data of the job.
+    #[error(
+        "the worker's data are not the job's: {difference}; give every worker the file that the \
+         server has, or use --data server where the server sends the data"
+    )]
     Data {
         /// The difference, in words.
         difference: String,
     },
     /// The incarnation was replaced by a newer one.
+    #[error(
+        "incarnation {incarnation} of this worker was replaced by a newer one; only one process \
+         may be this worker"
+    )]
     Fenced {
         /// The incarnation of the message.
         incarnation: Incarnation,
     },
     /// The keys do not match the keys of the model.
+    #[error(fmt = write_keys)]
     Keys {
         /// The keys of the message.
         given: KeyRange,
@@ -98,6 +130,10 @@ pub enum Refusal {
         wanted: KeyRange,
     },
     /// The gradient has NaN or infinite values.
+    #[error(
+        "gradient of push {sequence} is not finite at key {key}; look for bad input values, or try \
+         a smaller learning-rate, or clip-norm"
+    )]
     NotFinite {
         /// The sequence number of the push.
         sequence: Sequence,
@@ -105,13 +141,19 @@ pub enum Refusal {
         key: u64,
     },
     /// The message is not expected in this state.
+    #[error("{what}")]
     Unexpected {
         /// The expectation and the message that came, in words.
         what: String,
     },
     /// The peer sends far more messages than a worker needs to.
+    #[error(
+        "far more messages than a worker has to say; use the same release on both, and if they are \
+         the same, somebody means harm"
+    )]
     Flooding,
     /// The peer claims another identity than it has proved.
+    #[error(fmt = write_identity)]
     Identity {
         /// The proved identity.
         is: Identity,
@@ -119,11 +161,16 @@ pub enum Refusal {
         wanted: Identity,
     },
     /// The bytes are not a frame.
+    #[error("{what}")]
     Frame {
         /// The error, in words.
         what: String,
     },
     /// The worker has no data, and the server has none to send.
+    #[error(
+        "the server keeps no rows to send, for the job says data-from = own; give the worker the \
+         data with --data PATH"
+    )]
     NoRows,
 }
 
@@ -150,92 +197,21 @@ impl From<OtherIdentity> for Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Protocol { theirs: (min, max), ours } => write!(
-                f,
-                "speaks protocol {min} to {max}, but this side speaks {ours}; use the same \
-                 release on both"
-            ),
-            Self::Build { worker, server } => write!(
-                f,
-                "worker is release {worker}, the server is {server}; use the same release on both"
-            ),
-            Self::UnknownWorker { worker, workers } => write!(
-                f,
-                "there is no worker {worker} in a job of {workers} workers (1 to {workers})"
-            ),
-            Self::WorkerTaken { worker, owner } => write!(
-                f,
-                "worker {worker} is there already ({owner}); choose another id, or none, or wait \
-                 until its lease is over"
-            ),
-            Self::Full { workers } => {
-                write!(f, "all {workers} workers of the job are there; start the job with more")
-            }
-            Self::ServersMissing { server, servers } => {
-                write!(f, "server {server} of {servers} is not there yet; start it")
-            }
-            Self::ServerTaken { server } => write!(
-                f,
-                "server {server} is there already; stop one of the two, or wait until its lease is \
-                 over"
-            ),
-            Self::ServerMoved { server } => {
-                write!(f, "server {server} is another process now, elsewhere; ask again where")
-            }
-            Self::Standby { leader } => write!(
-                f,
-                "it is a standby, and the server that it stands by for is at {leader}; ask that one"
-            ),
-            Self::HasStandby => f.write_str(
-                "the server has a standby already, or waits for one that it has lost; stop that \
-                 one, or wait",
-            ),
-            Self::Over => f.write_str("the run is over"),
-            Self::Data { difference } => write!(
-                f,
-                "the worker's data are not the job's: {difference}; give every worker the file \
-                 that the server has, or use --data server where the server sends the data"
-            ),
-            Self::NoRows => f.write_str(
-                "the server keeps no rows to send, for the job says data-from = own; give the \
-                 worker the data with --data PATH",
-            ),
-            Self::Fenced { incarnation } => write!(
-                f,
-                "incarnation {incarnation} of this worker was replaced by a newer one; only one \
-                 process may be this worker"
-            ),
-            // Without values the message was a request for these keys.
-            Self::Keys { given, values: 0, wanted } => {
-                write!(f, "there are no keys {given}: the model has keys {wanted}")
-            }
-            Self::Keys { given, values, wanted } => {
-                write!(f, "{values} values for keys {given}, but the model has keys {wanted}")
-            }
-            Self::NotFinite { sequence, key } => write!(
-                f,
-                "gradient of push {sequence} is not finite at key {key}; look for bad input \
-                 values, or try a smaller learning-rate, or clip-norm"
-            ),
-            Self::Identity { is, wanted } => write_identity(*is, *wanted, f),
-            Self::Flooding => f.write_str(
-                "far more messages than a worker has to say; use the same release on both, and if \
-                 they are the same, somebody means harm",
-            ),
-            Self::Server { what } | Self::Unexpected { what } | Self::Frame { what } => {
-                f.write_str(what)
-            }
-        }
+fn write_keys(
+    given: &KeyRange,
+    values: &u64,
+    wanted: &KeyRange,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match values {
+        // Without values the message was a request for these keys.
+        0 => write!(f, "there are no keys {given}: the model has keys {wanted}"),
+        _ => write!(f, "{values} values for keys {given}, but the model has keys {wanted}"),
     }
 }
 
-impl core::error::Error for Refusal {}
-
 /// Writes the proved identity, and the one that it does not permit.
-fn write_identity(is: Identity, wanted: Identity, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_identity(is: &Identity, wanted: &Identity, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match wanted {
         Identity::Worker(Some(worker)) => write!(
             f,
