@@ -6,7 +6,6 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -44,24 +43,15 @@ struct Kept {
 }
 
 /// The bytes do not encode an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
     /// The entry is not valid.
+    #[error("an input that this release does not know")]
     Entry,
     /// The frame of the message is not valid.
+    #[error("a message: {0}")]
     Message(FrameError),
 }
-
-impl fmt::Display for InputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Entry => f.write_str("an input that this release does not know"),
-            Self::Message(error) => write!(f, "a message: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for InputError {}
 
 /// Appends a server's input, which happened at `now`, to `head`; returns the rest of a message's
 /// frame. Returns none and appends nothing if the input is not one of a server.

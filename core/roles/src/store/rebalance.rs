@@ -7,7 +7,6 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,39 +28,24 @@ pub struct Part {
 }
 
 /// Parts do not make up a store.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartError {
     /// The bytes do not encode a part.
+    #[error("they are no part of a server's state")]
     Bytes,
     /// The parts are of other keys than requested, or are not contiguous.
+    #[error("they are of other keys")]
     Keys,
     /// The parts are not of the same time.
+    #[error("they are of another time than what is here")]
     Times,
     /// The saved state in the parts is not valid.
-    Saved(SavedError),
+    #[error(transparent)]
+    Saved(#[from] SavedError),
     /// The job's optimiser is not valid.
+    #[error(transparent)]
     Optim(OptimError),
-}
-
-impl fmt::Display for PartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bytes => f.write_str("they are no part of a server's state"),
-            Self::Keys => f.write_str("they are of other keys"),
-            Self::Times => f.write_str("they are of another time than what is here"),
-            Self::Saved(error) => error.fmt(f),
-            Self::Optim(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for PartError {}
-
-impl From<SavedError> for PartError {
-    fn from(error: SavedError) -> Self {
-        Self::Saved(error)
-    }
 }
 
 impl Store {

@@ -34,7 +34,6 @@ mod waiting;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use checkpoints::Checkpoints;
 use clients::Clients;
@@ -90,36 +89,25 @@ pub struct Server {
 }
 
 /// Why no server can be built for a job.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
     /// The job's settings are invalid.
+    #[error(transparent)]
     Job(JobError),
     /// The model is invalid.
+    #[error(transparent)]
     Model(ModelError),
     /// The optimiser is invalid.
+    #[error(transparent)]
     Optim(OptimError),
     /// There are more servers than parameters.
+    #[error("the model has {parameters} parameters: too few for so many servers")]
     FewParameters {
         /// The number of parameters of the model.
         parameters: usize,
     },
 }
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Job(error) => error.fmt(f),
-            Self::Model(error) => error.fmt(f),
-            Self::Optim(error) => error.fmt(f),
-            Self::FewParameters { parameters } => {
-                write!(f, "the model has {parameters} parameters: too few for so many servers")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ServerError {}
 
 impl Server {
     /// Creates a server for `job`. `run` tells this run from others at the same address.

@@ -12,30 +12,15 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::replica::Electorate;
 
 /// Why a server cannot be restored.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
     /// No server can be built for the job.
+    #[error(transparent)]
     Server(ServerError),
     /// The saved state is not valid.
-    Saved(SavedError),
-}
-
-impl core::fmt::Display for RestoreError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Server(error) => error.fmt(f),
-            Self::Saved(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for RestoreError {}
-
-impl From<SavedError> for RestoreError {
-    fn from(error: SavedError) -> Self {
-        Self::Saved(error)
-    }
+    #[error(transparent)]
+    Saved(#[from] SavedError),
 }
 
 impl Server {

@@ -14,7 +14,6 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 use core::time::Duration;
 
 use group::Servers;
@@ -52,10 +51,14 @@ pub struct WorkerConfig {
 }
 
 /// Reasons for a node to fail.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// The server could not be reached for longer than the job's patience.
+    #[error(
+        "cannot reach the server, or find a place there: {why} (tried {attempts} times in {:.1} s)",
+        .tried.as_secs_f64()
+    )]
     Unreachable {
         /// The last error, in words.
         why: String,
@@ -65,10 +68,16 @@ pub enum NodeError {
         tried: Duration,
     },
     /// The server refused the node.
+    #[error("the server refused this worker: {0}")]
     Refused(Refusal),
     /// The server does not speak this protocol, or violates it.
+    #[error("the server broke the protocol: {0}")]
     Protocol(String),
     /// Messages were damaged in transit, over one connection after another.
+    #[error(
+        "{times} connections in a row ended with a damaged message, the last one with: {why}; \
+         something on the way to the server changes bytes: see to it, or use --tls or --psk"
+    )]
     Damaged {
         /// Connections that ended with a damaged message.
         times: u32,
@@ -76,8 +85,10 @@ pub enum NodeError {
         why: String,
     },
     /// The job's data is not available.
+    #[error("{0}")]
     Data(String),
     /// The job has another number of workers than the worker was started for.
+    #[error("the job has {workers} workers, and this one was started as one of {wanted}")]
     Workers {
         /// The number of workers that it was started for.
         wanted: u32,
@@ -85,59 +96,28 @@ pub enum NodeError {
         workers: u32,
     },
     /// Another server leads in place of this one.
+    #[error(
+        "its standby leads in its place (term {term}): nothing that this one did since counts; \
+         start it again as a standby of that one"
+    )]
     Deposed {
         /// The term in which the other server leads.
         term: Term,
     },
     /// A server of a job that takes checkpoints: its state is useless, and it must resume from this
     /// checkpoint.
+    #[error("the servers go back to {0}")]
     GoesBack(CheckpointId),
     /// The primary's standby is gone, and the electors did not vote in time for the primary to lead
     /// without it.
+    #[error(
+        "its standby is gone ({why}), and most of the workers have not promised to follow it alone"
+    )]
     Abandoned {
         /// Why the standby is gone, in words.
         why: String,
     },
 }
-
-impl fmt::Display for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable { why, attempts, tried } => write!(
-                f,
-                "cannot reach the server, or find a place there: {why} (tried {attempts} times in \
-                 {:.1} s)",
-                tried.as_secs_f64()
-            ),
-            Self::Refused(why) => write!(f, "the server refused this worker: {why}"),
-            Self::Protocol(what) => write!(f, "the server broke the protocol: {what}"),
-            Self::Damaged { times, why } => write!(
-                f,
-                "{times} connections in a row ended with a damaged message, the last one with: \
-                 {why}; something on the way to the server changes bytes: see to it, or use --tls \
-                 or --psk"
-            ),
-            Self::Data(what) => f.write_str(what),
-            Self::Workers { wanted, workers } => write!(
-                f,
-                "the job has {workers} workers, and this one was started as one of {wanted}"
-            ),
-            Self::GoesBack(checkpoint) => write!(f, "the servers go back to {checkpoint}"),
-            Self::Abandoned { why } => write!(
-                f,
-                "its standby is gone ({why}), and most of the workers have not promised to follow \
-                 it alone"
-            ),
-            Self::Deposed { term } => write!(
-                f,
-                "its standby leads in its place (term {term}): nothing that this one did since \
-                 counts; start it again as a standby of that one"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for NodeError {}
 
 /// A worker as a state machine.
 #[derive(Debug)]
