@@ -1,6 +1,5 @@
 //! Exit codes: the same number always has the same meaning.
 
-use std::fmt;
 use std::process::ExitCode;
 
 use pstrain_wire::worker::EndReason;
@@ -26,16 +25,9 @@ pub(crate) enum Ending {
 }
 
 /// A run that ended without reaching its goal, as opposed to an error of usage or environment.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Failed(pub(crate) String);
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failed {}
 
 /// Returns the outcome of a run that ended for `reason`.
 pub(crate) fn of_reason(reason: EndReason) -> anyhow::Result<Ending> {

@@ -1,6 +1,5 @@
 //! A client of a server: one request, one answer.
 
-use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -14,22 +13,15 @@ use crate::messages;
 use crate::security::security;
 
 /// Why a server gave no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
     /// No server accepts connections at the address.
+    #[error("{0}")]
     Unreachable(String),
     /// The connection was lost before the answer came.
+    #[error("{0}")]
     Lost(String),
 }
-
-impl fmt::Display for NoAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Unreachable(why) | Self::Lost(why)) = self;
-        f.write_str(why)
-    }
-}
-
-impl std::error::Error for NoAnswer {}
 
 /// Sends a request to the server at `address`, and waits for the first message that `answer`
 /// accepts.
