@@ -84,7 +84,7 @@ impl Mailbox {
 /// performed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0}, and it is to end: all that was acknowledged is kept; free some space and go on with \
+    "{0}, and it is to end: all that was acknowledged is kept; free some space and continue with \
      --resume"
 )]
 pub struct JournalError(pub String);

@@ -219,7 +219,7 @@ enum Problem {
     Other,
     #[error("is not the checkpoint that belongs there, but that of another run or another number")]
     Another,
-    #[error("cannot be gone on from: {0}")]
+    #[error("cannot be resumed: {0}")]
     Restore(RestoreError),
 }
 

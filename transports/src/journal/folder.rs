@@ -272,13 +272,13 @@ pub enum FolderError {
     Io(PathBuf, io::Error),
     /// This log is missing, though later files exist or it is required.
     #[error(
-        "{0} is missing, without which the run cannot go on; restore it from a backup, or begin \
+        "{0} is missing, without which the run cannot continue; restore it from a backup, or begin \
          anew in another folder"
     )]
     Missing(PathBuf),
     /// No checkpoint is usable; the error of the oldest.
     #[error(
-        "{0}; there is no other to go on from: restore it from a backup, or begin anew in another \
+        "{0}; there is no other to continue from: restore it from a backup, or begin anew in another \
          folder"
     )]
     Damaged(CheckpointError),
