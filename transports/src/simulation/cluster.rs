@@ -4,31 +4,29 @@
 //! standby or the other servers of the job follow, then the workers. A machine keeps its name
 //! whichever of two servers leads: the server begins on the first.
 
+mod outcome;
 mod role;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pstrain_compute::id::{PartId, PeerId, ServerId, Version, WorkerId};
+use pstrain_compute::id::{PartId, PeerId, ServerId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
     Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, NodeError, Prepare, Prepared,
-    Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Trained, Worker,
-    WorkerConfig,
+    Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Worker, WorkerConfig,
 };
 use pstrain_wire::Message;
 use pstrain_wire::group::Place;
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 use super::history::History;
-use super::{
-    Ending, Environment, Failover, LinkId, LinkUsage, Network, ProcessId, Remains, Simulation,
-    SimulationError,
-};
+use super::{Ending, Environment, LinkId, Network, ProcessId, Simulation, SimulationError};
 use crate::scenario::{Fault, Pace, Scenario, Victim};
+pub use outcome::Outcome;
+use outcome::outcome;
 use role::Role;
 
 /// The addresses of the server and of its standby.
@@ -102,29 +100,6 @@ pub struct Setup<'a> {
     pub weight: Option<u64>,
     /// Raised to finish the run in order.
     pub stop: &'a AtomicBool,
-}
-
-/// A cluster after its end.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Why the run ended; none if its servers were gone before.
-    pub reason: Option<EndReason>,
-    /// The result of the run; if no server leads at the end, the state that it had come to.
-    pub trained: Trained,
-    /// How each worker's last process ended; none if it crashed, or still runs.
-    pub workers: Vec<Option<Result<EndReason, NodeError>>>,
-    /// When the server had finished, in virtual time.
-    pub ended: Time,
-    /// SHA-256 over all events and the final parameters.
-    pub trace: [u8; 32],
-    /// Events: messages that arrived, gradients done, wake-ups, faults.
-    pub events: u64,
-    /// The use of the coordinator's access link, to it; none if it has no rate.
-    pub shared_up: Option<LinkUsage>,
-    /// And from it.
-    pub shared_down: Option<LinkUsage>,
-    /// Faults and failovers of the servers, if there is a standby or such a fault.
-    pub failover: Option<Failover>,
 }
 
 /// Runs the job of `setup` in virtual time.
@@ -297,60 +272,6 @@ fn replica_config(process: u32, life: u32, replicate: Replicate, stream: Stream)
     let id = u64::from(life) * ADDRESSES.len() as u64 + u64::from(process);
     let name = |process: u32| ADDRESSES[process as usize].to_owned();
     ReplicaConfig { id, address: name(process), leader: name(1 - process), stream, replicate }
-}
-
-fn outcome<H: Host>(
-    simulation: Simulation<Role, Cluster<'_, H>>,
-    standby_link: Option<LinkId>,
-) -> Result<Outcome, SimulationError> {
-    let at = simulation.now();
-    let leader = simulation.environment().leader;
-    let survives =
-        simulation.has_ended() || (simulation.node(leader).leads() && simulation.runs(leader));
-    let last = last_server(&simulation, survives);
-    let mut remains = simulation.finish();
-    let node = remains.nodes.swap_remove(last.0 as usize);
-    let replaced = remains.environment.remains.take();
-    let server = node.into_server().or(replaced).ok_or(SimulationError::Stuck { at })?;
-    let [shared_up, shared_down] = remains.network.usage(FIRST);
-    let version = survives.then(|| server.version());
-    let failover = failover(&mut remains, version, standby_link);
-    let machines = std::mem::take(&mut remains.environment.machines);
-    let (trained, parameters) = (server.trained(), Arc::clone(server.parameters()));
-    remains.environment.host.ended(server);
-    Ok(Outcome {
-        reason: remains.environment.reason,
-        events: remains.events(),
-        trace: remains.trace(&parameters),
-        trained,
-        workers: machines.into_iter().map(|machine| machine.ended).collect(),
-        ended: at,
-        shared_up,
-        shared_down,
-        failover,
-    })
-}
-
-fn failover<H>(
-    remains: &mut Remains<Role, Cluster<'_, H>>,
-    version: Option<Version>,
-    standby_link: Option<LinkId>,
-) -> Option<Failover> {
-    let history = remains.environment.history.take()?;
-    let carried = standby_link.map(|link| remains.network.counted(link));
-    Some(history.finish(version, carried.unwrap_or_default()))
-}
-
-/// The process with the server that the run has come to.
-fn last_server<H: Host>(
-    simulation: &Simulation<Role, Cluster<'_, H>>,
-    survives: bool,
-) -> ProcessId {
-    let Cluster { leader, replicas, history, .. } = simulation.environment();
-    let other = ProcessId((replicas - 1).saturating_sub(leader.0));
-    let is_whole = history.as_ref().is_some_and(|it| it.is_whole(other.0 as usize));
-    let has_all = is_whole && simulation.node(other).server().is_some();
-    if survives || !has_all { *leader } else { other }
 }
 
 impl<H> Cluster<'_, H> {
