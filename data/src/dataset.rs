@@ -72,9 +72,9 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The name of a dense column.
-    fn column(&self, _schema: &Schema, column: usize) -> String {
-        (column + 1).to_string()
+    /// The names of the dense columns.
+    fn columns(&self, schema: &Schema) -> Vec<String> {
+        (1..=schema.shape.dense).map(|column| column.to_string()).collect()
     }
 
     /// Collects facts about all rows.
@@ -88,8 +88,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
             tally.add(row);
             Ok(())
         })?;
-        let names = |column| self.column(&schema, column);
-        Ok(tally.finish(self.describe(), &schema.classes, names))
+        Ok(tally.finish(self.describe(), &schema.classes, self.columns(&schema)))
     }
 }
 
@@ -142,7 +141,7 @@ impl Features {
     }
 }
 
-/// What a model sees of rows: the part of a job's data that is the same for all of its nodes.
+/// The columns and classes that a model sees: the part of a job's data that all nodes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {

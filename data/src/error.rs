@@ -99,6 +99,11 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// The error of a value of a dense column, of those with these names.
+    pub(crate) fn range(names: &[String], column: usize) -> Self {
+        Self::Range { column: names.get(column).cloned().unwrap_or_default() }
+    }
+
     /// An error of a data format.
     pub fn format(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Format(error.into())

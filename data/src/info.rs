@@ -129,17 +129,12 @@ impl Tally {
         self.fingerprinter.add(row);
     }
 
-    /// Returns the facts; `name` names a dense column.
-    pub(crate) fn finish(
-        self,
-        source: String,
-        classes: &[String],
-        name: impl Fn(usize) -> String,
-    ) -> Info {
+    /// Returns the facts; `names` are the names of the dense columns.
+    pub(crate) fn finish(self, source: String, classes: &[String], names: Vec<String>) -> Info {
         let fingerprint = self.fingerprinter.finish();
         let rows = fingerprint.rows;
-        let column = |(column, &(min, sum, max)): (usize, &(f32, f64, f32))| Column {
-            name: name(column),
+        let column = |(name, (min, sum, max)): (String, (f32, f64, f32))| Column {
+            name,
             min,
             mean: sum / rows as f64,
             max,
@@ -150,7 +145,7 @@ impl Tally {
             classes: Occurrence::of_classes(classes, &fingerprint.class_counts, rows),
             attacks: Vec::new(),
             categories: Vec::new(),
-            columns: self.columns.iter().enumerate().map(column).collect(),
+            columns: names.into_iter().zip(self.columns).map(column).collect(),
             features: None,
             fingerprint,
         }

@@ -59,8 +59,7 @@ impl Encoded {
             Ok::<_, DataError>((given.describe(), rows))
         };
         let evaluation = settings.evaluation_data.as_ref().map(given).transpose()?;
-        let columns = (0..schema.shape.dense as usize).map(|column| source.column(&schema, column));
-        let columns = columns.collect();
+        let columns = source.columns(&schema);
         Ok(Self { origin: Origin::of(source), schema, columns, all, evaluation })
     }
 }
@@ -110,7 +109,7 @@ impl Prepared {
             Ok::<_, DataError>(())
         })?;
         for row in train.dense_mut().chain(evaluation.dense_mut()) {
-            let out_of_range = |column: usize| DataError::Range { column: columns[column].clone() };
+            let out_of_range = |column: usize| DataError::range(&columns, column);
             standardisation.apply(row).map_err(out_of_range)?;
         }
         let labels: Vec<u16> = train.labels().collect();

@@ -55,7 +55,7 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
-    /// What the model sees of the rows.
+    /// The columns and classes that the model sees.
     pub schema: Schema,
     /// A description of the server's source.
     pub source: String,
@@ -263,8 +263,7 @@ impl DataSpec {
                 return Err(DataError::Specification { problem });
             }
             dense.copy_from_slice(row.dense);
-            let out_of_range =
-                |column| DataError::Range { column: source.column(&self.schema, column) };
+            let out_of_range = |column| DataError::range(&source.columns(&self.schema), column);
             self.standardisation.apply(&mut dense).map_err(out_of_range)?;
             take(chosen, Row { dense: &dense, ..row })
         })

@@ -77,10 +77,8 @@ impl Dataset for Csv {
         vec![self.path.clone()]
     }
 
-    fn column(&self, schema: &Schema, column: usize) -> String {
-        let table = Table::of(schema).ok();
-        let name = table.and_then(|table| table.numbers.get(column).map(|it| it.name.clone()));
-        name.unwrap_or_else(|| (column + 1).to_string())
+    fn columns(&self, schema: &Schema) -> Vec<String> {
+        Table::of(schema).map_or_else(|_| Vec::new(), |table| table.names())
     }
 
     fn info(&self) -> Result<Info, DataError> {
@@ -93,16 +91,16 @@ impl Dataset for Csv {
             tally.add(row);
             Ok(())
         })?;
-        let name = |column: usize| table.numbers[column].name.clone();
-        let info = tally.finish(self.describe(), &schema.classes, name);
+        let info = tally.finish(self.describe(), &schema.classes, table.names());
+        let rows = info.rows;
         let mut counts = counts.into_iter().skip(table.numbers.len());
         let category = |group: &Texts| {
             let texts = group.texts.iter().map(String::as_str).chain(["(missing)"]);
             let values = texts.zip(&mut counts).filter(|(_, count)| *count > 0);
-            let values = values.map(|(text, count)| Occurrence::new(text, count, info.rows));
+            let values = values.map(|(text, count)| Occurrence::new(text, count, rows));
             Category { name: group.name.clone(), values: values.collect() }
         };
         let categories = table.texts.iter().map(category).collect();
-        Ok(Info { categories, ..info.clone() })
+        Ok(Info { categories, ..info })
     }
 }

@@ -97,11 +97,11 @@ pub(super) fn visit_labels(
     })
 }
 
-/// The name of a dense column.
-pub(super) fn column(schema: &Schema, column: usize) -> String {
+/// The names of the dense columns.
+pub(super) fn columns(schema: &Schema) -> Vec<String> {
     let recipe: Result<RecipeName, _> = schema.encoding.parse();
-    let numeric = recipe.ok().and_then(|recipe| recipe.numerics().get(column));
-    numeric.map_or_else(String::new, |&numeric| numeric_name(numeric.into()).into())
+    let numerics = recipe.map_or(&[][..], RecipeName::numerics);
+    numerics.iter().map(|&numeric| numeric_name(numeric.into()).into()).collect()
 }
 
 /// Collects the facts about records.
@@ -145,8 +145,8 @@ impl Dataset for NslKdd {
         vec![located(&self.path).unwrap_or_else(|_| self.path.clone())]
     }
 
-    fn column(&self, schema: &Schema, column: usize) -> String {
-        self::column(schema, column)
+    fn columns(&self, schema: &Schema) -> Vec<String> {
+        columns(schema)
     }
 
     fn info(&self) -> Result<Info, DataError> {

@@ -78,8 +78,8 @@ impl Dataset for SyntheticNslKdd {
         Some(format!("synthetic:{},{}", self.rows, self.seed))
     }
 
-    fn column(&self, schema: &Schema, column: usize) -> String {
-        records::column(schema, column)
+    fn columns(&self, schema: &Schema) -> Vec<String> {
+        records::columns(schema)
     }
 
     fn info(&self) -> Result<Info, DataError> {

@@ -88,7 +88,7 @@ fn columns_are_chosen_by_name() {
     let rows = encoded(&*data);
     assert_eq!((rows.shape().inputs, rows.class_counts()), (1, vec![2, 1]));
     let schema = data.schema(&Features::default()).unwrap();
-    assert_eq!(data.column(&schema, 0), "x");
+    assert_eq!(data.columns(&schema), ["x"]);
     let info = data.info().unwrap();
     assert_eq!((info.rows, info.columns[0].max, info.categories.len()), (3, 3.0, 0));
     let with_ids = open(&format!("csv:{},label=kind", path.display()), 1).unwrap().info().unwrap();

@@ -48,6 +48,11 @@ impl Table {
             .map_err(|_error| DataError::Specification { problem })
     }
 
+    /// The names of the dense columns.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.numbers.iter().map(|column| column.name.clone()).collect()
+    }
+
     /// The number of columns of an encoded row.
     pub(super) fn inputs(&self) -> usize {
         let hot = self.texts.iter().map(|group| group.texts.len() + 1);

@@ -36,20 +36,21 @@ impl Facts {
     }
 
     pub(super) fn finish(self, source: String) -> Info {
-        let name = |column| numeric_name(column).to_owned();
-        let info = self.all.finish(source, &CLASSES.map(String::from), name);
+        let names = (0..NUMERIC).map(|column| numeric_name(column).to_owned()).collect();
+        let info = self.all.finish(source, &CLASSES.map(String::from), names);
+        let rows = info.rows;
         let category = |((name, values), counts): ((&str, &[&str]), &BTreeMap<u8, u64>)| {
             let value = |(&value, &count): (&u8, &u64)| {
-                Occurrence::new(values[usize::from(value)], count, info.rows)
+                Occurrence::new(values[usize::from(value)], count, rows)
             };
             Category { name: name.to_owned(), values: counts.iter().map(value).collect() }
         };
         let attack =
-            |(attack, &count): (&Attack, &u64)| Occurrence::new(attack.name(), count, info.rows);
+            |(attack, &count): (&Attack, &u64)| Occurrence::new(attack.name(), count, rows);
         Info {
             attacks: self.attacks.iter().map(attack).collect(),
             categories: category_groups().into_iter().zip(&self.categories).map(category).collect(),
-            ..info.clone()
+            ..info
         }
     }
 }
