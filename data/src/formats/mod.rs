@@ -23,6 +23,7 @@ pub use self::nsl_kdd::NslKdd;
 pub use self::sparse::SyntheticSparse;
 pub use self::synthetic::{SyntheticNslKdd, write_csv};
 use crate::dataset::Dataset;
+use pstrain_compute::named::word_of;
 
 /// All formats that ship with this crate.
 static ALL: &[Format] = &[
@@ -70,7 +71,7 @@ impl Format {
     /// The name, before the colon.
     #[must_use]
     pub fn word(&self) -> &'static str {
-        self.form.split(['[', ':']).next().unwrap_or(self.form)
+        word_of(self.form)
     }
 }
 
@@ -95,7 +96,7 @@ pub fn formats() -> impl Iterator<Item = &'static Format> {
 /// `libsvm:a9a,a9a.t`), or the path of NSL-KDD records. Generators draw from `seed`.
 ///
 /// # Errors
-/// What is wrong with the text, in words for the user.
+/// The problem of the text, in words for the user.
 pub fn open(text: &str, seed: u64) -> Result<Arc<dyn Dataset>, String> {
     match format_of(text) {
         Some((format, arguments)) => (format.open)(arguments, seed),

@@ -9,6 +9,7 @@ use once_cell::race::OnceBox;
 
 use super::{MOST_PARAMETERS, ModelError, ModelSpec, Objective};
 use crate::examples::Shape;
+use crate::named::word_of;
 
 /// Set once, before any node exists: nodes stay functions of their inputs.
 static REGISTERED: OnceBox<Vec<ModelKind>> = OnceBox::new();
@@ -32,7 +33,7 @@ impl ModelKind {
     /// The name, before the colon.
     #[must_use]
     pub fn word(&self) -> &'static str {
-        self.form.split(['[', ':']).next().unwrap_or(self.form)
+        word_of(self.form)
     }
 }
 

@@ -92,6 +92,12 @@ impl Family {
     }
 }
 
+/// The word of a form such as `libsvm:PATH[,PATH...]` or `sparse[:ROWS]`.
+#[must_use]
+pub fn word_of(form: &'static str) -> &'static str {
+    form.split(['[', ':']).next().unwrap_or(form)
+}
+
 /// A type of numbers.
 pub trait Field: Sized {
     /// Reads a number; `None` if the text is none of this type.
