@@ -179,7 +179,8 @@ fn advertised(reached: &Reached, local: &Address, teller: &Address) -> anyhow::R
     };
     if address.is_unspecified() {
         bail!(
-            "--advertise {address}: no machine can dial it; give a name or an address of this machine"
+            "--advertise {address}: no machine can dial it; give a name or an address of this \
+             machine"
         );
     }
     match address.is_same(teller) {

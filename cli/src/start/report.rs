@@ -24,8 +24,8 @@ pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
             server.finish(if is_unix { "unix" } else { "tcp" })?;
             if let (EndReason::ServerLost(lost), true) = (reason, may_go_back) {
                 messages::say(&format!(
-                    "all servers continue from the last checkpoint with --resume, server {lost} with \
-                     them"
+                    "all servers continue from the last checkpoint with --resume, server {lost} \
+                     with them"
                 ));
             }
             exit::of_reason(reason)
@@ -114,7 +114,7 @@ impl Finished {
             messages::warn("no model is written: part of its parameters is lost");
             Ok(())
         };
-        // All are tried, whichever of them fails.
+        // Each is tried, although another fails.
         let finished = folder.finish(&report);
         let printed = print(&report, &training.output);
         finished.and(written).and(printed)

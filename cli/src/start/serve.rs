@@ -38,7 +38,7 @@ pub(crate) struct Served {
     pub(super) transport: SocketTransport,
 }
 
-/// A run that has ended: what its results are made from, whichever nodes trained.
+/// A run that has ended: the source of its results, for runs with and without a server.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(super) training: Training,

@@ -97,7 +97,8 @@ fn consequence(status: &Status, member: &MemberStatus) -> String {
     match member.pushes {
         0 => "; the others continue without it".to_owned(),
         pushes => format!(
-            "; the others continue without it ({pushes} of {all} gradients were its own, {share:.0} %)"
+            "; the others continue without it ({pushes} of {all} gradients were its own, \
+             {share:.0} %)"
         ),
     }
 }

@@ -50,8 +50,8 @@ pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
                 "the server that this one stands by for is gone, since {waited}, and most of the \
                  workers have not promised to follow this one"
             ),
-            "it continues if the process of that server lives and this one can reach it again, or if \
-             the processes of most workers live and reach this one where it says it is \
+            "it continues if the process of that server lives and this one can reach it again, or \
+             if the processes of most workers live and reach this one where it says it is \
              (--advertise); a server that is started without its --state folder begins another \
              run, and workers that are started now know nothing of this one",
         ),

@@ -31,7 +31,7 @@ use pstrain_compute::decided::Decided;
 
 messages! {
     "Every connection" {
-        /// What was wrong and what to do: the last message of a connection.
+        /// The reason of a refusal and its cure: the last message of a connection.
         Refused(Refusal) = 3, Node -> Node;
         /// A sign of life.
         Heartbeat(Heartbeat) = 11, Node -> Node;

@@ -37,8 +37,8 @@ pub enum PartitionError {
     },
     /// A worker would have no training rows.
     #[error(
-        "partition {partition} leaves worker {worker} of {workers} without rows; use fewer workers or \
-         another partition"
+        "partition {partition} leaves worker {worker} of {workers} without rows; use fewer workers \
+         or another partition"
     )]
     Idle {
         /// The partition in text form.
@@ -50,9 +50,9 @@ pub enum PartitionError {
     },
     /// No draw gave every worker enough rows.
     #[error(
-        "partition dirichlet:{alpha}: none of {tries} draws gave each of {workers} workers at least \
-         {minimum} rows (a mini-batch, or half of an even share); use a larger alpha, fewer workers \
-         or a smaller batch-size"
+        "partition dirichlet:{alpha}: none of {tries} draws gave each of {workers} workers at \
+         least {minimum} rows (a mini-batch, or half of an even share); use a larger alpha, fewer \
+         workers or a smaller batch-size"
     )]
     Dirichlet {
         /// The concentration.

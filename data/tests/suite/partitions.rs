@@ -62,7 +62,8 @@ proptest! {
 
     #[test]
     fn equal_parts_differ_by_at_most_one_row(workers in 1_u32..20, rows in 20_usize..3000, seed: u64) {
-        let owners = assign(&PartitionSpec::Iid, (&labels(rows), 5), workers, 1, Stream::new(seed)).unwrap();
+        let (labels, stream) = (labels(rows), Stream::new(seed));
+        let owners = assign(&PartitionSpec::Iid, (&labels, 5), workers, 1, stream).unwrap();
         let sizes = sizes(&owners, workers);
         prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{sizes:?}");
     }
@@ -82,8 +83,8 @@ proptest! {
     #[test]
     fn each_half_of_the_papers_split_holds_its_own_classes_only(workers in 2_u32..9, seed: u64) {
         let labels = labels(3000);
-        let owners =
-            assign(&PartitionSpec::PaperNonIid, (&labels, 5), workers, 1, Stream::new(seed)).unwrap();
+        let (split, stream) = (PartitionSpec::PaperNonIid, Stream::new(seed));
+        let owners = assign(&split, (&labels, 5), workers, 1, stream).unwrap();
         let mut normal = [0_i32; 2];
         for (&class, &owner) in labels.iter().zip(&owners) {
             let side = (owner % 2) as usize;
@@ -106,7 +107,8 @@ proptest! {
         let labels = labels(500);
         let stream = Stream::new(seed);
         let mixed = assign(&PartitionSpec::Mix { q: 1.0 }, (&labels, 5), workers, 1, stream);
-        prop_assert_eq!(mixed, assign(&PartitionSpec::PaperNonIid, (&labels, 5), workers, 1, stream));
+        let split = PartitionSpec::PaperNonIid;
+        prop_assert_eq!(mixed, assign(&split, (&labels, 5), workers, 1, stream));
     }
 }
 

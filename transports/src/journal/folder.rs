@@ -278,8 +278,8 @@ pub enum FolderError {
     Missing(PathBuf),
     /// No checkpoint is usable; the error of the oldest.
     #[error(
-        "{0}; there is no other to continue from: restore it from a backup, or begin anew in another \
-         folder"
+        "{0}; there is no other to continue from: restore it from a backup, or begin anew in \
+         another folder"
     )]
     Damaged(CheckpointError),
 }

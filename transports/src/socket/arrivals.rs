@@ -95,9 +95,9 @@ impl SocketTransport {
 
     pub(super) fn try_dial(&mut self, target: &Target) -> Result<(), Broken> {
         let permanent = |why: String| Broken { why, permanent: true };
-        let nobody = || permanent("this transport has no server to dial".into());
+        let no_server = || permanent("this transport has no server to dial".into());
         let address = match target {
-            Target::Server => self.target.clone().ok_or_else(nobody)?,
+            Target::Server => self.target.clone().ok_or_else(no_server)?,
             Target::Address(address) => {
                 address.parse().map_err(|error: AddressError| permanent(error.to_string()))?
             }

@@ -332,7 +332,7 @@ impl From<ExactPoint> for Point {
     }
 }
 
-/// The result of a run, whichever nodes trained: with the events, all that reports are made from.
+/// The result of a run. Reports are made from it and the events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
     /// The position of the final parameters on the training curve.

@@ -288,8 +288,8 @@ impl Server {
         }
         if disk.checkpoints.len() > MOST_CHECKPOINTS || !disk.can_go_back_to(*whole) {
             return Err(alloc::format!(
-                "the servers continue from {whole}, which it does not have: give it the folder that \
-                 it had, with --resume"
+                "the servers continue from {whole}, which it does not have: give it the folder \
+                 that it had, with --resume"
             ));
         }
         Ok(if was_taken { Standing::Lost(*whole) } else { Standing::Behind(*whole) })
