@@ -116,7 +116,10 @@ fn measure_with(effort: Effort) -> anyhow::Result<Calibration> {
 
 fn products(effort: Effort) -> anyhow::Result<Times> {
     let mut work = SquareProduct::new(effort.size, Stream::new(SEED));
-    times(effort.products, || work.multiply())
+    times(effort.products, || {
+        work.multiply();
+        Ok(())
+    })
 }
 
 fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
@@ -131,24 +134,25 @@ fn reference_steps(effort: Effort, batch_size: u32) -> anyhow::Result<Times> {
     let mut gradient = Vec::new();
     times(effort.repetitions, || {
         for step in 0..effort.steps {
-            trainer.compute(Task::own(WorkerId(0), BatchId(step)), &params, &mut gradient);
+            trainer.compute(Task::own(WorkerId(0), BatchId(step)), &params, &mut gradient)?;
             updater.apply(&mut params, &gradient, Version(step));
         }
         black_box(&params);
+        Ok(())
     })
 }
 
 /// Runs `work` once to warm up, then `repetitions` times with a clock.
-fn times(repetitions: u32, mut work: impl FnMut()) -> anyhow::Result<Times> {
+fn times(repetitions: u32, mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Times> {
     let clock = WallClock::start();
-    work();
-    let mut times: Vec<Duration> = (0..repetitions)
+    work()?;
+    let mut times = (0..repetitions)
         .map(|_| {
             let begin = clock.now();
-            work();
-            clock.now() - begin
+            work()?;
+            Ok(clock.now() - begin)
         })
-        .collect();
+        .collect::<anyhow::Result<Vec<Duration>>>()?;
     times.sort_unstable();
     let best = times.first().context("nothing was measured")?;
     let median = times.get(times.len() / 2).context("nothing was measured")?;
@@ -175,7 +179,11 @@ mod tests {
     #[test]
     fn the_work_is_done_once_more_than_it_is_timed() {
         let mut done = 0;
-        times(5, || done += 1).unwrap();
+        times(5, || {
+            done += 1;
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(done, 6);
     }
 }

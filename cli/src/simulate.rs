@@ -286,13 +286,13 @@ fn measure(job: &Job, examples: Examples) -> anyhow::Result<Duration> {
     let mut trainer = Trainer::new(model, examples, Stream::new(job.seed), worker, job.batch_size)?;
     let clock = WallClock::start();
     let mut gradient = Vec::new();
-    let mut times: Vec<Duration> = (0..TIMES)
+    let mut times = (0..TIMES)
         .map(|batch| {
             let begin = clock.now();
-            trainer.compute(Task::own(worker, BatchId(batch)), &params, &mut gradient);
-            clock.now() - begin
+            trainer.compute(Task::own(worker, BatchId(batch)), &params, &mut gradient)?;
+            Ok(clock.now() - begin)
         })
-        .collect();
+        .collect::<anyhow::Result<Vec<Duration>>>()?;
     times.sort_unstable();
     times.get(times.len() / 2).copied().context("nothing was measured")
 }

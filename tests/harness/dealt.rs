@@ -98,7 +98,7 @@ impl Host for Observer<'_> {
         self.laboratory.prepare(worker, order)
     }
 
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed {
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
         self.laboratory.compute(worker, order)
     }
 

@@ -36,7 +36,7 @@ pub fn sequential_bsp(toy: &Toy) -> Vec<f32> {
         for (worker, trainer) in (0..).map(WorkerId).zip(&mut trainers) {
             let mut gradient = Vec::new();
             let task = Task::own(worker, BatchId(round));
-            let computed = trainer.compute(task, &params, &mut gradient);
+            let computed = trainer.compute(task, &params, &mut gradient).unwrap();
             gradients.push((computed.samples, gradient));
         }
         let all: u32 = gradients.iter().map(|(samples, _)| samples).sum();

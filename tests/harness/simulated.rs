@@ -284,12 +284,13 @@ impl Host for Watcher<'_> {
         self.laboratory.prepare(worker, order)
     }
 
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed {
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
         let parameters = Arc::clone(&order.parameters);
         let seen = Compute { parameters, scratch: Vec::new(), ..order };
         let computed = self.laboratory.compute(worker, order);
+        let computed = computed?;
         self.checker.computed(worker, &seen, &computed.gradient);
-        computed
+        Ok(computed)
     }
 
     fn evaluate(&mut self, order: Evaluate) -> Evaluated {

@@ -60,7 +60,7 @@ impl Stepping {
         let Self { trainer, params, push, frame, steps } = self;
         let task = Task::own(WorkerId(0), BatchId(*steps));
         let gradient = Arc::get_mut(&mut push.gradient).unwrap();
-        let computed = trainer.compute(task, params, gradient);
+        let computed = trainer.compute(task, params, gradient).unwrap();
         push.header.task = task;
         push.header.sequence = Sequence(*steps);
         push.header.samples = computed.samples;

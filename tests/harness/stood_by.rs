@@ -120,7 +120,7 @@ impl Host for Witness<'_> {
         self.laboratory.prepare(worker, order)
     }
 
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed {
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
         let version = order.ticket.base;
         let seen = self.seen.entry(version).or_insert_with(|| Arc::clone(&order.parameters));
         assert_eq!(*seen, order.parameters, "two versions {version}");

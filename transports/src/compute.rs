@@ -9,7 +9,7 @@ use pstrain_roles::node::{Compute, Input};
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
-use crate::gradient::compute_gradient;
+use crate::gradient::{answer, compute_gradient};
 use crate::paced::{Paced, Pacing};
 
 /// Computes the gradients of one worker.
@@ -63,12 +63,13 @@ impl Computer {
         let (place, answer) = match self.place.take()?.come_back(self.short) {
             Place::Here(mut trainer) => {
                 let computed = compute_gradient(&mut trainer, order, self.clock);
-                let place = if computed.took < self.short {
+                let is_short = computed.as_ref().is_ok_and(|computed| computed.took < self.short);
+                let place = if is_short {
                     Place::Here(trainer)
                 } else {
                     Place::Away(Away::start(*trainer, self.clock, handle.clone()))
                 };
-                (place, Some(Input::Computed(computed)))
+                (place, Some(answer(computed)))
             }
             Place::Away(away) => {
                 // Unless it panics, the thread ends only after this sender is dropped.
@@ -109,9 +110,11 @@ impl Away {
         let thread = std::thread::spawn(move || {
             for order in inbox {
                 let computed = compute_gradient(&mut trainer, order, clock);
-                // A `Computer` that was dropped needs no report.
-                let _unheard = report.send(computed.took);
-                handle.post(Input::Computed(computed));
+                if let Ok(computed) = &computed {
+                    // A `Computer` that was dropped needs no report.
+                    let _unheard = report.send(computed.took);
+                }
+                handle.post(answer(computed));
             }
             trainer
         });

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::source::GradientSource;
 use pstrain_roles::node::{Evaluate, Evaluated, Input};
 
@@ -22,7 +23,7 @@ impl Evaluator {
         let (orders, inbox) = channel::<(Evaluate, Handle)>();
         let thread = std::thread::spawn(move || {
             for (Evaluate { point, parameters }, handle) in inbox {
-                let evaluation = source.evaluate(0, &parameters);
+                let evaluation = evaluate(&mut source, &parameters);
                 handle.post(Input::Evaluated(Evaluated { point, evaluation }));
             }
         });
@@ -35,6 +36,12 @@ impl Evaluator {
             let _ended = orders.send((order, handle.clone()));
         }
     }
+}
+
+/// Evaluates `parameters` on the first part of `source`. If the source cannot, the evaluation is of
+/// no examples: an evaluation never ends a run.
+pub(crate) fn evaluate(source: &mut dyn GradientSource, parameters: &[f32]) -> Evaluation {
+    source.evaluate(0, parameters).unwrap_or_else(|_told| Evaluation::absent(parameters, 0))
 }
 
 impl Drop for Evaluator {

@@ -1,24 +1,36 @@
 //! Computes one gradient and measures its duration.
 
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Compute, Computed};
+use pstrain_roles::node::{Compute, Computed, Input};
 
 use crate::clock::WallClock;
 
 /// Computes the gradient that a worker ordered, timed by `clock`.
+///
+/// # Errors
+/// The error of the source of gradients, in words for the user.
 pub(crate) fn compute_gradient(
     trainer: &mut Trainer,
     order: Compute,
     clock: WallClock,
-) -> Computed {
+) -> Result<Computed, String> {
     let begin = clock.now();
     let mut gradient = order.scratch;
     let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
-    Computed {
+    let computed = computed.map_err(|error| error.to_string())?;
+    Ok(Computed {
         ticket: order.ticket,
         gradient,
         loss: computed.loss,
         samples: computed.samples,
         took: clock.now() - begin,
+    })
+}
+
+/// The input with which a worker receives its gradient, or the reason for its absence.
+pub(crate) fn answer(computed: Result<Computed, String>) -> Input {
+    match computed {
+        Ok(computed) => Input::Computed(computed),
+        Err(why) => Input::ComputeFailed(why),
     }
 }

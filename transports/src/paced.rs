@@ -8,11 +8,11 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Compute, Input};
+use pstrain_roles::node::Compute;
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
-use crate::gradient::compute_gradient;
+use crate::gradient::{answer, compute_gradient};
 use crate::punctuality::Punctuality;
 use crate::scenario::{Pace, Scenario};
 
@@ -108,12 +108,15 @@ impl Paced {
             while let Some((order, begin)) = next {
                 let amount = order.amount;
                 let mut computed = compute_gradient(&mut trainer, order, clock);
-                next = pacing.keep((begin, amount), computed.took, &inbox);
-                if next.is_none() {
+                if let Ok(computed) = &mut computed {
+                    next = pacing.keep((begin, amount), computed.took, &inbox);
+                    if next.is_some() {
+                        continue;
+                    }
                     computed.took = clock.now() - begin;
-                    handle.post(Input::Computed(computed));
-                    next = inbox.recv().ok();
                 }
+                handle.post(answer(computed));
+                next = inbox.recv().ok();
             }
         });
         Self { orders, clock }

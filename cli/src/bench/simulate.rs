@@ -66,7 +66,7 @@ fn arithmetic(run: &Virtual, gradients: u64) -> anyhow::Result<f64> {
     let (mut gradient, mut workspace) = (Vec::new(), Workspace::new());
     let clock = WallClock::start();
     for batch in 0..gradients {
-        trainer.compute(Task::own(WorkerId(0), BatchId(batch)), &params, &mut gradient);
+        trainer.compute(Task::own(WorkerId(0), BatchId(batch)), &params, &mut gradient)?;
     }
     for _ in 0..=job.budget.epochs {
         black_box(evaluate(&model, &params, &data.evaluation, &mut workspace));

@@ -29,7 +29,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
     for _ in 0..effort.rounds {
         for (case, times) in cases.iter_mut().zip(&mut times) {
             bar.set_message(case.what());
-            times.push(case.turn());
+            times.push(case.turn()?);
         }
     }
     Ok(cases
@@ -65,7 +65,7 @@ impl Case {
             Trainer::new(model, data.train.clone(), Stream::new(SEED), WorkerId(0), batch)?;
         let mut case =
             Self { layers, batch, trainer, updater, params, gradient: Vec::new(), step: 0 };
-        case.turn();
+        case.turn()?;
         Ok(case)
     }
 
@@ -74,13 +74,13 @@ impl Case {
     }
 
     /// The seconds of one step, measured over about 20 ms.
-    fn turn(&mut self) -> f64 {
+    fn turn(&mut self) -> anyhow::Result<f64> {
         let clock = WallClock::start();
         let (begin, mut done) = (clock.now(), 0);
         loop {
             for _ in 0..16 {
                 let task = Task::own(WorkerId(0), BatchId(self.step));
-                self.trainer.compute(task, &self.params, &mut self.gradient);
+                self.trainer.compute(task, &self.params, &mut self.gradient)?;
                 self.updater.apply(&mut self.params, &self.gradient, Version(self.step));
                 self.step += 1;
             }
@@ -88,7 +88,7 @@ impl Case {
             let spent = (clock.now() - begin).as_secs_f64();
             if spent > 0.02 {
                 black_box(&self.params);
-                return spent / f64::from(done);
+                return Ok(spent / f64::from(done));
             }
         }
     }

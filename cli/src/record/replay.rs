@@ -178,7 +178,7 @@ impl Replay {
             }
             let own = trainer.keys().map(|keys| keys.gather(parameters));
             let parameters = own.as_ref().unwrap_or(parameters);
-            let computed = trainer.compute(task, parameters, gradient);
+            let computed = trainer.compute(task, parameters, gradient)?;
             if computed.samples != samples {
                 bail!(
                     "mini-batch {batch} of worker {worker} has {} examples, but had {samples} in \

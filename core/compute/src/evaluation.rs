@@ -35,6 +35,16 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
+    /// The evaluation of `params` on no examples, with `classes` classes.
+    #[must_use]
+    pub fn absent(params: &[f32], classes: usize) -> Self {
+        let non_zeros = params.iter().filter(|value| **value != 0.0).count() as u64;
+        let l1 = params.iter().map(|value| f64::from(value.abs())).sum();
+        let none = vec![None; classes];
+        let (recall, f1) = (none.clone(), none);
+        Self { examples: 0, correct: 0, loss: f64::NAN, non_zeros, l1, recall, f1 }
+    }
+
     /// Returns the share of examples whose most probable class is the label; NaN without examples.
     #[must_use]
     pub fn accuracy(&self) -> f64 {
@@ -83,12 +93,9 @@ pub fn evaluate(
     workspace: &mut Workspace,
 ) -> Evaluation {
     let counts = examples.class_counts();
-    let non_zeros = params.iter().filter(|value| **value != 0.0).count() as u64;
-    let l1 = params.iter().map(|value| f64::from(value.abs())).sum();
+    let absent = Evaluation::absent(params, counts.len());
     if !model.computes() {
-        let none = vec![None; counts.len()];
-        let (recall, f1) = (none.clone(), none);
-        return Evaluation { examples: 0, correct: 0, loss: f64::NAN, non_zeros, l1, recall, f1 };
+        return absent;
     }
     let (mut recognised, mut chosen) = (vec![0_u64; counts.len()], vec![0_u64; counts.len()]);
     let mut loss = 0.0;
@@ -118,10 +125,9 @@ pub fn evaluate(
         examples: examples.len() as u64,
         correct: recognised.iter().sum(),
         loss: loss / examples.len() as f64,
-        non_zeros,
-        l1,
         recall: recall.collect(),
         f1: f1.collect(),
+        ..absent
     }
 }
 

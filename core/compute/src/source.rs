@@ -1,6 +1,7 @@
 //! Gradients and evaluations of a worker's examples, regardless of what computes them.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -30,17 +31,33 @@ pub trait GradientSource: fmt::Debug + Send {
     /// Overwrites `gradient` with the gradient of the mean loss over `rows` at `params`, and
     /// returns the mean loss.
     ///
+    /// # Errors
+    /// [`SourceError`] if the source is not in this program and does not answer as it should.
+    ///
     /// # Panics
     /// If `params` or `gradient` has another length than [`Self::parameters`], or if a row is not
     /// there.
-    fn gradient(&mut self, rows: Rows<'_>, params: &[f32], gradient: &mut [f32]) -> f32;
+    fn gradient(
+        &mut self,
+        rows: Rows<'_>,
+        params: &[f32],
+        gradient: &mut [f32],
+    ) -> Result<f32, SourceError>;
 
     /// Evaluates `params` on all examples of a part.
     ///
+    /// # Errors
+    /// As [`Self::gradient`].
+    ///
     /// # Panics
     /// If `params` has another length than [`Self::parameters`], or if there is no such part.
-    fn evaluate(&mut self, part: usize, params: &[f32]) -> Evaluation;
+    fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError>;
 }
+
+/// Why a source has no gradient, no evaluation or no initial parameters, in words for the user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SourceError(pub String);
 
 /// The examples of a gradient, and its keys.
 #[derive(Clone, Debug)]
@@ -96,11 +113,16 @@ impl GradientSource for Local {
         self.parts[part].examples.len()
     }
 
-    fn gradient(&mut self, rows: Rows<'_>, params: &[f32], gradient: &mut [f32]) -> f32 {
+    fn gradient(
+        &mut self,
+        rows: Rows<'_>,
+        params: &[f32],
+        gradient: &mut [f32],
+    ) -> Result<f32, SourceError> {
         let Self { model, parts, workspace } = self;
         let Rows { part, numbers, keys } = rows;
         let Part { examples, margins } = &mut parts[part];
-        match keys {
+        Ok(match keys {
             Some(keys) if numbers.len() == examples.len() => {
                 let margins = margins.get_or_insert_with(|| Box::new(Margins::new(examples)));
                 model.gradient_by_margins(keys, params, (examples, margins), gradient)
@@ -109,10 +131,11 @@ impl GradientSource for Local {
                 let keys = keys.unwrap_or_else(|| 0..model.parameters());
                 model.gradient_at(keys, params, (examples, numbers), gradient, workspace)
             }
-        }
+        })
     }
 
-    fn evaluate(&mut self, part: usize, params: &[f32]) -> Evaluation {
-        evaluate(&self.model, params, &self.parts[part].examples, &mut self.workspace)
+    fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError> {
+        let Self { model, parts, workspace } = self;
+        Ok(evaluate(model, params, &parts[part].examples, workspace))
     }
 }

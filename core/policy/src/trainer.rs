@@ -19,7 +19,7 @@ use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::params::KeyList;
 use pstrain_compute::rng::Stream;
-use pstrain_compute::source::{GradientSource, Local, Rows};
+use pstrain_compute::source::{GradientSource, Local, Rows, SourceError};
 use pstrain_compute::task::Task;
 
 /// One worker's source of gradients, and the mini-batches of its parts of the data.
@@ -211,10 +211,18 @@ impl Trainer {
     /// where the gradient of a part is its share of the mean over all their examples, or, if
     /// gradients are summed, its own mean.
     ///
+    /// # Errors
+    /// The error of the source of gradients.
+    ///
     /// # Panics
     /// If `params` does not have [`Model::parameters`] values, or if [`Self::has`] is false for
     /// `task`.
-    pub fn compute(&mut self, task: Task, params: &[f32], gradient: &mut Vec<f32>) -> Computed {
+    pub fn compute(
+        &mut self,
+        task: Task,
+        params: &[f32],
+        gradient: &mut Vec<f32>,
+    ) -> Result<Computed, SourceError> {
         let keys = self.block(task);
         let Self { source, batches, combination, .. } = self;
         gradient.resize(source.parameters(), 0.0);
@@ -224,8 +232,8 @@ impl Trainer {
         #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
         let part = batches.find(task.part).expect("a known part");
         let numbers = batches.rows(part, task);
-        let loss = source.gradient(Rows { part, numbers, keys }, params, gradient);
-        Computed { loss, samples: numbers.len() as u32 }
+        let loss = source.gradient(Rows { part, numbers, keys }, params, gradient)?;
+        Ok(Computed { loss, samples: numbers.len() as u32 })
     }
 }
 
@@ -237,7 +245,7 @@ impl Combination {
         batches: &mut Batches,
         task: Task,
         (params, gradient): (&[f32], &mut [f32]),
-    ) -> Computed {
+    ) -> Result<Computed, SourceError> {
         let Self { coefficients, aggregation, gradient: own } = self;
         let samples: usize = (0..source.parts()).map(|part| batches.len(part, task)).sum();
         own.resize(gradient.len(), 0.0);
@@ -245,7 +253,7 @@ impl Combination {
         for (part, coefficient) in coefficients.iter().enumerate() {
             let numbers = batches.rows(part, task);
             let share = numbers.len() as f64 / samples as f64;
-            let mean = source.gradient(Rows { part, numbers, keys: None }, params, own);
+            let mean = source.gradient(Rows { part, numbers, keys: None }, params, own)?;
             loss += f64::from(mean) * share;
             let factor = match aggregation {
                 Aggregation::Sum => *coefficient,
@@ -256,7 +264,7 @@ impl Combination {
                 *sum = if part == 0 { term } else { *sum + term };
             }
         }
-        Computed { loss: loss as f32, samples: samples as u32 }
+        Ok(Computed { loss: loss as f32, samples: samples as u32 })
     }
 }
 
@@ -394,7 +402,7 @@ mod tests {
         let params = model.initial(Stream::new(4));
         let mut gradient = vec![7.0; 3];
         let task = Task::own(WorkerId(2), BatchId(4));
-        let computed = trainer.compute(task, &params, &mut gradient);
+        let computed = trainer.compute(task, &params, &mut gradient).unwrap();
         assert_eq!(computed.samples, 5);
 
         let rows = rows(&mut trainer, 4);

@@ -211,6 +211,7 @@ impl Cluster {
 fn compute(trainer: &mut Trainer, order: Compute) -> Computed {
     let mut gradient = order.scratch;
     let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
+    let computed = computed.expect("a model in memory computes");
     Computed {
         ticket: order.ticket,
         gradient,

@@ -61,7 +61,7 @@ fn by_hand(toy: &Toy) -> Vec<f32> {
         let all_keys = |(worker, trainer): (u32, &mut Trainer)| {
             let mut gradient = Vec::new();
             let task = Task::own(WorkerId(worker), BatchId(update));
-            let computed = trainer.compute(task, &params, &mut gradient);
+            let computed = trainer.compute(task, &params, &mut gradient).unwrap();
             (f64::from(computed.samples) / toy.train.len() as f64, gradient)
         };
         let gradients: Vec<_> = (0..).zip(&mut trainers).map(all_keys).collect();

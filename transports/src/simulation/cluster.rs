@@ -59,7 +59,10 @@ pub trait Host {
     fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String>;
 
     /// Computes a gradient. Its computing time is replaced by the modelled one.
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed;
+    ///
+    /// # Errors
+    /// Why there is none, in words for the user; the worker ends.
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String>;
 
     /// Evaluates parameters.
     fn evaluate(&mut self, order: Evaluate) -> Evaluated;
@@ -373,7 +376,10 @@ impl<H: Host> Cluster<'_, H> {
         match effect {
             Effect::Compute(order) => {
                 let amount = order.amount;
-                let mut computed = self.host.compute(worker, order);
+                let mut computed = match self.host.compute(worker, order) {
+                    Ok(computed) => computed,
+                    Err(why) => return Some((now, Input::ComputeFailed(why))),
+                };
                 // The worker that asks for another gradient does not want the one before.
                 computed.took = self.machine(worker).pace.take(now, amount);
                 Some((now + computed.took, Input::Computed(computed)))

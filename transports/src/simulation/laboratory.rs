@@ -5,11 +5,12 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::source::GradientSource;
 use pstrain_compute::time::Time;
-use pstrain_policy::trainer::Trainer;
+use pstrain_policy::trainer::{self, Trainer};
 use pstrain_roles::node::{Compute, Computed, Evaluate, Evaluated, Event, Prepare, Prepared};
 use pstrain_wire::worker::ExamplesChunk;
 
 use super::cluster::{Host, Origin};
+use crate::evaluate::evaluate;
 use crate::services::{Partitions, prepare_trainer};
 
 /// Gets the examples of [`Prepare::parts`], with the fingerprint of the split they were taken from.
@@ -69,20 +70,18 @@ impl<R: FnMut(Time, Origin, Event)> Host for Laboratory<'_, R> {
         Ok(prepared)
     }
 
-    fn compute(&mut self, worker: WorkerId, order: Compute) -> Computed {
+    fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
         let mut gradient = order.scratch;
-        let (mut loss, mut samples) = (f32::NAN, 0);
         // A worker asks for gradients once its data are ready, never before.
-        if let Some(trainer) = self.trainer(worker) {
-            let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
-            (loss, samples) = (computed.loss, computed.samples);
-        }
+        let trainer = self.trainer(worker).as_mut().ok_or("its data are not ready")?;
+        let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
+        let trainer::Computed { loss, samples } = computed.map_err(|error| error.to_string())?;
         let took = std::time::Duration::ZERO;
-        Computed { ticket: order.ticket, gradient, loss, samples, took }
+        Ok(Computed { ticket: order.ticket, gradient, loss, samples, took })
     }
 
     fn evaluate(&mut self, Evaluate { point, parameters }: Evaluate) -> Evaluated {
-        Evaluated { point, evaluation: self.evaluation.evaluate(0, &parameters) }
+        Evaluated { point, evaluation: evaluate(&mut *self.evaluation, &parameters) }
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {

@@ -73,9 +73,11 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Overslept => Entry::Overslept,
         Input::Wake => Entry::Wake,
         // A worker's inputs, and those of checkpoints, which a record of the inputs does not need.
-        Input::Prepared(_) | Input::Computed(_) | Input::Checkpoint(_) | Input::Written(_) => {
-            return None;
-        }
+        Input::Prepared(_)
+        | Input::Computed(_)
+        | Input::ComputeFailed(_)
+        | Input::Checkpoint(_)
+        | Input::Written(_) => return None,
     };
     let begin = head.len();
     head.extend_from_slice(&[0; LENGTH]);

@@ -122,6 +122,8 @@ pub enum Input {
     Prepared(Result<Prepared, String>),
     /// The requested gradient.
     Computed(Computed),
+    /// The requested gradient cannot be computed; why, in words.
+    ComputeFailed(String),
     /// The requested evaluation.
     Evaluated(Evaluated),
     /// A checkpoint with this number is due; answered by [`Effect::Checkpoint`].
@@ -159,8 +161,8 @@ pub enum Effect {
     },
     /// Get the data of the partition ready; answered by `Prepared`. One at a time, in order.
     Prepare(Box<Prepare>),
-    /// Compute a gradient; answered by `Computed`. One at a time: another `Compute` cancels an
-    /// unanswered one, which need not be answered.
+    /// Compute a gradient; answered by `Computed` or `ComputeFailed`. One at a time: another
+    /// `Compute` cancels an unanswered one, which need not be answered.
     Compute(Compute),
     /// Evaluate parameters on the held-out data; answered by `Evaluated`. Never stalls training.
     Evaluate(Evaluate),

@@ -152,6 +152,7 @@ impl Standby {
             Input::Wake => self.on_wake(now, out),
             Input::Prepared(_)
             | Input::Computed(_)
+            | Input::ComputeFailed(_)
             | Input::Evaluated(_)
             | Input::Checkpoint(_)
             | Input::Written(_) => {}

@@ -371,7 +371,8 @@ impl Node for Server {
             Input::Dialled(..)
             | Input::DialFailed { .. }
             | Input::Prepared(_)
-            | Input::Computed(_) => {}
+            | Input::Computed(_)
+            | Input::ComputeFailed(_) => {}
         }
         // The order matters: pushes that waited for a measurement make decisions, and `flush` sends
         // all decisions of this input together, as its last act.

@@ -539,6 +539,7 @@ impl Node for Shard {
             Input::Written(number) => self.on_written(now, number, out),
             Input::Prepared(_)
             | Input::Computed(_)
+            | Input::ComputeFailed(_)
             | Input::Evaluated(_)
             | Input::Checkpoint(_) => {}
         }

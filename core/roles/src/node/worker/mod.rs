@@ -87,6 +87,9 @@ pub enum NodeError {
     /// The job's data is not available.
     #[error("{0}")]
     Data(String),
+    /// The worker's gradients cannot be computed.
+    #[error("{0}")]
+    Compute(String),
     /// The job has another number of workers than the worker was started for.
     #[error("the job has {workers} workers, and this one was started as one of {wanted}")]
     Workers {
@@ -262,6 +265,15 @@ impl Worker {
         self.finish(Ok(reason), out);
     }
 
+    /// Leaves the run because of an error of this machine.
+    fn give_up(&mut self, now: Time, error: NodeError, out: &mut Outbox) {
+        if let (Some(_), Some(member)) = (self.server(), &self.member) {
+            let bye = Bye { incarnation: member.incarnation };
+            self.send(now, Message::Bye(bye), out);
+        }
+        self.finish(Err(error), out);
+    }
+
     fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
@@ -364,6 +376,7 @@ impl Node for Worker {
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),
             Input::Computed(computed) => self.on_computed(now, computed, out),
+            Input::ComputeFailed(why) => self.give_up(now, NodeError::Compute(why), out),
             Input::Overslept => {
                 self.dialler.overslept(now);
                 self.servers.overslept(now);

@@ -9,7 +9,7 @@ use crate::node::{Effect, Outbox, Prepare, Prepared};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
-use pstrain_wire::worker::{Bye, ExamplesChunk, PullExamples, Ready};
+use pstrain_wire::worker::{ExamplesChunk, PullExamples, Ready};
 
 impl Worker {
     /// Continues with the data or the pushes where they are, on a new connection.
@@ -110,13 +110,7 @@ impl Worker {
                     self.go_on(now, out);
                 }
             }
-            Err(what) => {
-                if let (Some(_), Some(member)) = (self.server(), &self.member) {
-                    let bye = Bye { incarnation: member.incarnation };
-                    self.send(now, Message::Bye(bye), out);
-                }
-                self.finish(Err(NodeError::Data(what)), out);
-            }
+            Err(what) => self.give_up(now, NodeError::Data(what), out),
         }
     }
 }
