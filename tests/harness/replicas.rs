@@ -545,7 +545,8 @@ impl Lab {
                 let parts = parts_of(&self.toy.train, self.job().parts(), &order);
                 let rows = parts.iter().map(|part| part.len() as u64).collect();
                 let train = Some(self.job().data.train.clone());
-                let input = Input::Prepared(Ok(Prepared { rows, train, keys: None }));
+                let input =
+                    Input::Prepared(Ok(Prepared { rows, train, keys: None, initial: None }));
                 self.after(self.delay, Happening::To(process, input));
             }
             Effect::Compute(order) => self.compute(process, order),

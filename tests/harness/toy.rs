@@ -13,7 +13,8 @@ use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
-    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
+    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
+    Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -76,6 +77,7 @@ impl Toy {
             },
             filters: Filters::default(),
             scenario: String::new(),
+            initial: InitialFrom::Seed,
         };
         Self { job, train }
     }

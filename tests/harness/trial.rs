@@ -16,7 +16,7 @@ use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, SyntheticNslKdd};
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::{Budget, Job, JobData, Membership, Redundancy, WorkSpec};
+use pstrain_policy::job::{Budget, InitialFrom, Job, JobData, Membership, Redundancy, WorkSpec};
 use pstrain_policy::mode::{Mode, Switch, SwitchAt};
 use pstrain_policy::rules::StalenessSpec;
 use pstrain_transports::scenario::{Fault, Scenario};
@@ -230,6 +230,7 @@ impl Draw {
             },
             filters: Filters::default(),
             scenario: String::new(),
+            initial: InitialFrom::Seed,
         };
         let delay = lease / self.one_of(&[5000, 500, 50, 8]);
         let compute = lease / self.one_of(&[1000, 200, 30, 3]);

@@ -21,7 +21,8 @@ use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{Dataset, NslKdd, PartitionSpec, Prepared, Settings, SyntheticNslKdd};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
-    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
+    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
+    Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -68,6 +69,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         },
         filters: Filters::default(),
         scenario: String::new(),
+        initial: InitialFrom::Seed,
     }
 }
 

@@ -19,6 +19,7 @@ mod driver;
 mod evaluate;
 mod gradient;
 pub mod journal;
+mod loaded;
 mod log_limit;
 mod memory;
 mod paced;
@@ -39,6 +40,7 @@ pub use driver::{
     drive_from,
 };
 pub use evaluate::Evaluator;
+pub use loaded::{Loaded, Parts};
 pub use log_limit::{LogLimit, LogLimitBySource};
 pub use memory::{MemoryHub, MemoryTransport};
 pub use punctuality::{Lateness, Punctuality};

@@ -8,12 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pstrain_compute::examples::Examples;
-use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::PartId;
-use pstrain_compute::model::Model;
 use pstrain_compute::time::Time;
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Effect, Event, Input, Prepare, Prepared};
+use pstrain_roles::node::{Effect, Event, Input, Prepare};
 use pstrain_wire::Status;
 use pstrain_wire::worker::EXAMPLES_CHUNK_BYTES;
 use pstrain_wire::worker::{ExampleRows, ExamplesChunk};
@@ -22,11 +20,10 @@ use crate::clock::WallClock;
 use crate::compute::Computer;
 use crate::driver::{Handle, Services};
 use crate::evaluate::Evaluator;
+use crate::loaded::{Loaded, Loader, prepare_trainer};
 use crate::paced::Pacing;
 use crate::punctuality::Punctuality;
 
-/// Loads the examples of [`Prepare::parts`], with the fingerprint of the split they come from.
-type Loader = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + Send>;
 type Report = Box<dyn FnMut(Time, Event) + Send>;
 type Look = Box<dyn FnMut(Option<Status>) + Send>;
 
@@ -74,15 +71,15 @@ impl Services for ShardServices {
 /// Loader of partitions; answers orders in sequence.
 enum Loading {
     /// Not started; the thread starts with the first order.
-    Idle(Option<Loader>),
+    Idle(Option<Loader<'static>>),
     Begun {
         orders: Sender<(Box<Prepare>, Handle, WallClock)>,
-        loaded: Receiver<Loaded>,
+        loaded: Receiver<Ready>,
     },
 }
 
 /// A trainer with its partition, and the duration model of its gradients.
-struct Loaded {
+struct Ready {
     trainer: Trainer,
     short: Duration,
     pacing: Option<Pacing>,
@@ -95,13 +92,13 @@ impl fmt::Debug for WorkerServices {
 }
 
 impl WorkerServices {
-    /// Returns services that load the examples of [`Prepare::parts`] with `loader`, which may be
-    /// slow and also returns the fingerprint of the training split.
+    /// Returns services that load the data of [`Prepare::parts`] with `loader`, which may be slow.
     #[must_use]
-    pub fn new(
-        loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + Send + 'static,
+    pub fn new<L: Into<Loaded>>(
+        loader: impl Fn(&Prepare) -> Result<L, String> + Send + 'static,
         report: impl FnMut(Time, Event) + Send + 'static,
     ) -> Self {
+        let loader = move |order: &Prepare| loader(order).map(Into::into);
         Self {
             loading: Loading::Idle(Some(Box::new(loader))),
             computer: None,
@@ -134,7 +131,7 @@ impl WorkerServices {
     /// Takes over the trainer that was loaded last.
     fn take_loaded(&mut self, handle: &Handle) {
         if let Loading::Begun { loaded, .. } = &self.loading
-            && let Some(Loaded { trainer, short, pacing }) = loaded.try_iter().last()
+            && let Some(Ready { trainer, short, pacing }) = loaded.try_iter().last()
         {
             self.computer = Some(match pacing {
                 Some(pacing) => Computer::paced(trainer, pacing, handle),
@@ -145,16 +142,16 @@ impl WorkerServices {
 }
 
 impl Loading {
-    fn begin(loader: Loader, punctuality: Arc<Mutex<Punctuality>>) -> Self {
+    fn begin(loader: Loader<'static>, punctuality: Arc<Mutex<Punctuality>>) -> Self {
         let (orders, inbox) = channel::<(Box<Prepare>, Handle, WallClock)>();
         let (sender, loaded) = channel();
         std::thread::spawn(move || {
             for (mut order, handle, clock) in inbox {
                 let pacing = Pacing::of(&order.job, order.worker, clock, &punctuality);
                 let prepared = pacing.and_then(|pacing| {
-                    let (trainer, prepared) = prepare_trainer(&*loader, &mut order)?;
+                    let (trainer, prepared) = prepare_trainer(&loader, &mut order)?;
                     let short = order.job.membership.heartbeat() / 10;
-                    let _gone = sender.send(Loaded { trainer, short, pacing });
+                    let _gone = sender.send(Ready { trainer, short, pacing });
                     Ok(prepared)
                 });
                 handle.post(Input::Prepared(prepared));
@@ -162,28 +159,6 @@ impl Loading {
         });
         Self::Begun { orders, loaded }
     }
-}
-
-/// Builds a worker's trainer from the examples that the server sent, or else from those of
-/// `loader`.
-pub(crate) fn prepare_trainer(
-    loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String>,
-    order: &mut Prepare,
-) -> Result<(Trainer, Prepared), String> {
-    let (parts, train) = match order.examples.take() {
-        Some(parts) => (parts, None),
-        None => {
-            let (parts, train) = loader(order)?;
-            (parts, Some(train))
-        }
-    };
-    let rows = parts.iter().map(|part| part.len() as u64).collect();
-    let job = &order.job;
-    let model = Model::new(&job.model, job.data.shape).map_err(|error| error.to_string())?;
-    let trainer =
-        Trainer::of_job(job, model, order.worker, parts).map_err(|error| error.to_string())?;
-    let keys = trainer.keys().cloned();
-    Ok((trainer, Prepared { rows, train, keys }))
 }
 
 impl Services for WorkerServices {

@@ -12,7 +12,7 @@ use pstrain_data::{
     DataError, Dataset, Features, Outline, PartitionSpec, Prepared, Settings, formats,
 };
 use pstrain_policy::job::{
-    ALL_EXAMPLES, Budget, DataFrom, Job, JobData, Membership, WorkError, WorkSpec,
+    ALL_EXAMPLES, Budget, DataFrom, InitialFrom, Job, JobData, Membership, WorkError, WorkSpec,
 };
 use pstrain_policy::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_transports::scenario::{Scenario, ScenarioError};
@@ -289,6 +289,7 @@ impl Layers {
                 recipe: serde_json::to_string(&spec).context("cannot write the recipe")?,
             },
             scenario: scenario.to_text(),
+            initial: InitialFrom::Seed,
         };
         job.validate()?;
         Ok(Resolved { job, data })

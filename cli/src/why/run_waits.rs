@@ -73,6 +73,14 @@ pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
             "nothing to do: the server waits one lease at most",
         ),
         WaitReason::Workers => vec![missing_workers(status, wait, way)],
+        WaitReason::Initial => finding(
+            Cause::Missing,
+            format!(
+                "training has not begun, since {waited}: {} has not sent the initial parameters",
+                workers_in_words(&wait.workers)
+            ),
+            "look at its compute process, which has them",
+        ),
         _ => Vec::new(),
     }
 }

@@ -19,6 +19,14 @@ pub trait GradientSource: fmt::Debug + Send {
     /// The number of parameters.
     fn parameters(&self) -> usize;
 
+    /// The parameters to begin with, if the source has its own.
+    ///
+    /// # Errors
+    /// As [`Self::gradient`].
+    fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
+        Ok(None)
+    }
+
     /// The number of parts.
     fn parts(&self) -> usize;
 

@@ -75,6 +75,18 @@ pub struct Job {
     /// Description of the modelled network and machines, at most [`MOST_SCENARIO_BYTES`]; empty
     /// without a model. Written and read by the transports; the nodes only carry it.
     pub scenario: String,
+    /// Origin of the initial parameters.
+    pub initial: InitialFrom,
+}
+
+/// Origin of the initial parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InitialFrom {
+    /// The model draws them from the job's seed.
+    #[default]
+    Seed,
+    /// A worker has them: the server asks one for them before training begins.
+    Worker,
 }
 
 /// Decides if a worker's push also requests new parameters.
@@ -292,7 +304,7 @@ impl Job {
         }
     }
 
-    /// The initial parameters of all keys of `model`.
+    /// The initial parameters of all keys of `model`, until a worker's replace them.
     #[must_use]
     pub fn initial(&self, model: &Model) -> Vec<f32> {
         model.initial(Stream::new(self.seed).fork("initial", 0))

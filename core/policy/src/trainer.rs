@@ -126,9 +126,9 @@ impl Trainer {
         worker: WorkerId,
         parts: Vec<Examples>,
     ) -> Result<Self, TrainerError> {
-        let ids = job.parts_of(worker);
-        if ids.len() != parts.len() {
-            return Err(TrainerError::Parts { given: parts.len(), wanted: ids.len() });
+        let (given, wanted) = (parts.len(), job.parts_of(worker).len());
+        if given != wanted {
+            return Err(TrainerError::Parts { given, wanted });
         }
         let blocks =
             job.blocks.is_some().then(|| (Box::new(job.clone()), model.parameters() as u64));
@@ -141,10 +141,22 @@ impl Trainer {
         };
         check_shapes(&model, &parts)?;
         let source = Box::new(Local::new(model, parts));
-        let mut trainer = Self::of_source(source, &ids, Stream::new(job.seed), job.batch_size)?;
+        Ok(Self { keys, blocks, ..Self::of_job_source(job, source, worker)? })
+    }
+
+    /// Creates the trainer of `worker` in `job` whose gradients of all keys come from `source`. Its
+    /// parts are those of [`Job::parts_of`], in that order.
+    ///
+    /// # Errors
+    /// As [`Self::of_source`].
+    pub fn of_job_source(
+        job: &Job,
+        source: Box<dyn GradientSource>,
+        worker: WorkerId,
+    ) -> Result<Self, TrainerError> {
+        let (ids, seed) = (job.parts_of(worker), Stream::new(job.seed));
+        let mut trainer = Self::of_source(source, &ids, seed, job.batch_size)?;
         let coefficient = |piece: Piece| piece.coefficient;
-        trainer.keys = keys;
-        trainer.blocks = blocks;
         trainer.combination = job.pieces_of(worker).map(|pieces| Combination {
             coefficients: pieces.into_iter().map(coefficient).collect(),
             aggregation: job.aggregation,
@@ -182,6 +194,14 @@ impl Trainer {
         let parts = ids.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?;
         let batches = Batches::new(&parts, seed, batch_size as usize);
         Ok(Self { source, batches, keys: None, combination: None, blocks: None })
+    }
+
+    /// The parameters to begin with, if the source of gradients has its own.
+    ///
+    /// # Errors
+    /// The error of the source.
+    pub fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
+        self.source.initial()
     }
 
     /// The keys that parameters and gradients have values for; `None` for all keys.

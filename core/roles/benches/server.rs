@@ -24,7 +24,8 @@ use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::{
-    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
+    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
+    Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -67,6 +68,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         },
         filters: Filters::default(),
         scenario: String::new(),
+        initial: InitialFrom::Seed,
     }
 }
 

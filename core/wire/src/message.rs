@@ -92,10 +92,10 @@ messages! {
         RangeOf(RangeOf { header; bytes: Content::Unlimited }) = 45, Server -> Client;
         /// Announces values for a key range.
         PushRange(PushRange) = 47, Client -> Server;
-        /// Requests a part of the values.
-        PartDue(PartDue) = 48, Server -> Client;
+        /// Requests a part of the values, or of a worker's initial parameters.
+        PartDue(PartDue) = 48, Server -> Client, Server -> Worker;
         /// A part of the values.
-        RangePart(RangePart: Parts) = 49, Client -> Server;
+        RangePart(RangePart: Parts) = 49, Client -> Server, Worker -> Server;
         /// The result of the push.
         RangePushed(RangePushed) = 50, Server -> Client;
     }

@@ -187,7 +187,8 @@ pub struct PushRange {
     pub how: PushRule,
 }
 
-/// Server to client: requests the next part of the values.
+/// Server to client: requests the next part of the values. Server to worker: requests a part of the
+/// initial parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartDue {
     /// The keys of the part, at most [`MOST_PART_KEYS`].
@@ -206,7 +207,7 @@ impl PartDue {
     }
 }
 
-/// Client to server: the requested values.
+/// Client or worker to server: the requested values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangePart {
     /// The keys of the values.

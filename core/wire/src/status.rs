@@ -172,6 +172,8 @@ pub enum WaitReason {
     /// The standby is connected but silent. No effect of the server is visible before the standby
     /// has confirmed it.
     StandbySilent,
+    /// A worker has not sent the initial parameters.
+    Initial,
 }
 
 /// One worker of a job.
@@ -257,6 +259,7 @@ impl fmt::Display for WaitReason {
             Self::Keys => "the last gradients before keys move to another server",
             Self::Goodbyes => "goodbyes",
             Self::Push => "the last gradients before the parameters are those that were pushed",
+            Self::Initial => "the initial parameters",
             Self::StandbySilent => "the standby, which is silent, to confirm what it was sent",
         })
     }

@@ -204,7 +204,7 @@ impl Cluster {
         let trainer = Trainer::of_job(&order.job, self.model.clone(), order.worker, parts)
             .map_err(|error| error.to_string())?;
         self.workers[number].trainer = Some(trainer);
-        Ok(Prepared { rows, train: Some(Fingerprint::of(&self.train)), keys: None })
+        Ok(Prepared { rows, train: Some(Fingerprint::of(&self.train)), keys: None, initial: None })
     }
 }
 

@@ -13,7 +13,8 @@ use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
-    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
+    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
+    Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -69,6 +70,7 @@ pub(crate) fn job(train: &Examples) -> Job {
         },
         filters: Filters::default(),
         scenario: String::new(),
+        initial: InitialFrom::Seed,
     }
 }
 

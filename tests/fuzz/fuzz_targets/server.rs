@@ -20,7 +20,8 @@ use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
-    Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss, Redundancy, WorkSpec,
+    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
+    Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -102,6 +103,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         filters: Filters::default(),
         servers: 1,
         scenario: String::new(),
+        initial: InitialFrom::Seed,
     }
 }
 

@@ -138,6 +138,7 @@ impl Words {
                     rows: vec![oracle.bounds.rounds.into()],
                     train,
                     keys: None,
+                    initial: None,
                 }))
             }
             Stimulus::Start => Input::Start,

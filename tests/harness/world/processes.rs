@@ -158,12 +158,13 @@ impl World<'_> {
         let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
         let worker = order.worker.0 as usize;
         let keys = working_sets(&order.job, train).into_iter().nth(worker);
-        let mut prepared = Ok(Prepared { rows: rows.clone(), train: own, keys: keys.clone() });
+        let mut prepared =
+            Ok(Prepared { rows: rows.clone(), train: own, keys: keys.clone(), initial: None });
         let bad = self.settings.faults.bad_data;
         if !self.calm && self.percent(bad) {
             let other = Fingerprint::of(&parts[0].select(&[0]));
             prepared = match self.percent(50) {
-                true => Ok(Prepared { rows, train: Some(other), keys }),
+                true => Ok(Prepared { rows, train: Some(other), keys, initial: None }),
                 false => Err("the disk is broken".into()),
             };
         }

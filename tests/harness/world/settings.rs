@@ -14,8 +14,8 @@ use pstrain_compute::params::{BlockOrder, Blocks};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
-    ALL_EXAMPLES, Budget, BudgetKind, DataFrom, Exchange, Job, JobData, Membership, OnLoss,
-    Redundancy, WorkSpec,
+    ALL_EXAMPLES, Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership,
+    OnLoss, Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::{Mode, Switch, SwitchAt};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec};
@@ -524,6 +524,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         },
         filters: draw_filters(seed),
         scenario: String::new(),
+        initial: InitialFrom::Seed,
     };
     (job, train)
 }

@@ -368,7 +368,12 @@ fn welcome_and_grant(worker: &mut Hand<Worker>, peer: PeerId, welcome: &Welcome)
     let out = worker.tell(peer, Message::Welcome(Box::new(welcome.clone())));
     if out.iter().any(|effect| matches!(effect, Effect::Prepare(_))) {
         let train = Some(welcome.job.data.train.clone());
-        worker.give(Input::Prepared(Ok(Prepared { rows: vec![8], train, keys: None })));
+        worker.give(Input::Prepared(Ok(Prepared {
+            rows: vec![8],
+            train,
+            keys: None,
+            initial: None,
+        })));
     }
     let mut server = Hand::new(Server::new(welcome.job.clone(), welcome.run).unwrap());
     server.greet(PeerId(0), None);

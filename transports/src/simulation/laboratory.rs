@@ -1,7 +1,6 @@
 //! The host of an ordinary training run: real gradients, real evaluations.
 
 use pstrain_compute::examples::Examples;
-use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::source::GradientSource;
 use pstrain_compute::time::Time;
@@ -11,10 +10,8 @@ use pstrain_wire::worker::ExamplesChunk;
 
 use super::cluster::{Host, Origin};
 use crate::evaluate::evaluate;
-use crate::services::{Partitions, prepare_trainer};
-
-/// Gets the examples of [`Prepare::parts`], with the fingerprint of the split they were taken from.
-type Loader<'a> = Box<dyn Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + 'a>;
+use crate::loaded::{Loaded, Loader, prepare_trainer};
+use crate::services::Partitions;
 
 /// The host of an ordinary training run: real gradients, real evaluations.
 pub struct Laboratory<'a, R> {
@@ -32,17 +29,17 @@ impl<R> std::fmt::Debug for Laboratory<'_, R> {
 }
 
 impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
-    /// A host whose workers take their examples from `loader`, whose server evaluates on the first
+    /// A host whose workers take their data from `loader`, whose server evaluates on the first
     /// part of `evaluation` and makes partitions with `partition`, and that tells `report` of every
     /// event.
-    pub fn new(
-        loader: impl Fn(&Prepare) -> Result<(Vec<Examples>, Fingerprint), String> + 'a,
+    pub fn new<L: Into<Loaded>>(
+        loader: impl Fn(&Prepare) -> Result<L, String> + Send + 'a,
         evaluation: impl GradientSource + 'a,
         partition: impl Fn(PartId) -> Examples + Send + 'a,
         report: R,
     ) -> Self {
         Self {
-            loader: Box::new(loader),
+            loader: Box::new(move |order: &Prepare| loader(order).map(Into::into)),
             trainers: Vec::new(),
             evaluation: Box::new(evaluation),
             partitions: Partitions::new(move |part| Some(partition(part))),

@@ -46,6 +46,20 @@ pub enum ModelError {
         "the data are sparse rows, which only model = logistic reads; choose it, or other data"
     )]
     Sparse,
+    /// An external model without tensors.
+    #[error(
+        "model = external: its tensors are not known; give the compute process that has them with \
+         --process, or a file with --init"
+    )]
+    NoTensors,
+    /// A tensor of an external model is not valid.
+    #[error("tensor {name:?}: {problem}")]
+    Tensor {
+        /// The name of the tensor.
+        name: String,
+        /// The reason.
+        problem: String,
+    },
     /// The model would have too many parameters.
     #[error(
         "layer {layer} brings the model to {parameters} parameters: at most {} are allowed",

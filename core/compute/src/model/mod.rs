@@ -12,6 +12,7 @@
 mod activation;
 mod by_row;
 mod error;
+mod external;
 mod kernels;
 mod layer;
 mod logistic;
@@ -35,6 +36,7 @@ use core::ops::Range;
 use nalgebra::DMatrixView;
 use serde::{Deserialize, Serialize};
 
+use self::external::External;
 use self::logistic::Logistic;
 use self::network::Network;
 use self::timing::Timing;
@@ -45,6 +47,7 @@ use crate::rng::Stream;
 pub use self::activation::Activation;
 pub use self::by_row::{ByRow, RowModel};
 pub use self::error::ModelError;
+pub use self::external::ExternalTensor;
 pub use self::margins::Margins;
 pub use self::objective::{Objective, SparseObjective};
 pub use self::registered::{Build, ModelKind, register, registered};
@@ -76,6 +79,11 @@ pub enum ModelSpec {
     },
     /// A model that the program has added, as users write it.
     Registered(String),
+    /// A model that a compute process computes.
+    External {
+        /// Its tensors, in key order.
+        tensors: Vec<ExternalTensor>,
+    },
 }
 
 /// A model for examples of one shape.
@@ -90,11 +98,14 @@ impl Model {
     ///
     /// # Errors
     /// [`ModelError`] if the shape has no inputs, fewer than two classes or fewer inputs than its
-    /// columns need, if the kind of model does not fit the kind of rows, if a hidden layer has no
+    /// columns need (an external model knows no shape), if the kind of model does not fit the kind of rows, if a hidden layer has no
     /// units, if there would be 2^30 or more parameters, or if the program has no such model.
     pub fn new(spec: &ModelSpec, shape: Shape) -> Result<Self, ModelError> {
-        check_shape(shape)?;
+        if !matches!(spec, ModelSpec::External { .. }) {
+            check_shape(shape)?;
+        }
         let objective: Arc<dyn Objective> = match spec {
+            ModelSpec::External { tensors } => Arc::new(External::new(tensors)?),
             ModelSpec::Softmax => Arc::new(Network::new(shape, &[], Activation::Relu)?),
             ModelSpec::Mlp { hidden, activation } => {
                 Arc::new(Network::new(shape, hidden, *activation)?)

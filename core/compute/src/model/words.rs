@@ -13,6 +13,7 @@ enum Known {
     Mlp(Vec<u32>),
     Logistic,
     Timing(Vec<u32>),
+    External,
 }
 
 /// Numbers that are repeated and at least 1.
@@ -28,6 +29,7 @@ named!(Known: "model", ',' {
         "a weight for each feature of sparse rows of two classes"),
     Timing(layers) = Word::new("timing", &[sizes("PARAMETERS")],
         "messages and times as with these layers, no arithmetic"),
+    External = Word::new("external", &[], "the model of a compute process"),
 });
 
 impl ModelSpec {
@@ -48,6 +50,7 @@ impl ModelSpec {
             Known::Mlp(hidden) => Self::Mlp { hidden, activation },
             Known::Logistic => Self::Logistic,
             Known::Timing(layers) => Self::Timing { layers },
+            Known::External => Self::External { tensors: Vec::new() },
         })
     }
 }

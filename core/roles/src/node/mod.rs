@@ -244,6 +244,8 @@ pub struct Prepared {
     pub train: Option<Fingerprint>,
     /// The keys that gradients have values for; none if for all keys of the model.
     pub keys: Option<KeyList>,
+    /// Initial parameters of all keys, if the job takes them from a worker.
+    pub initial: Option<Arc<Vec<f32>>>,
 }
 
 /// A gradient to compute.

@@ -22,7 +22,7 @@ use pstrain_compute::params::first_not_finite;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Redundancy;
 use pstrain_wire::decision::Decision;
-use pstrain_wire::range::{PartDue, PushRange, PushedRange, RangePart, RangePushed};
+use pstrain_wire::range::{PartDue, PushRange, PushRule, PushedRange, RangePart, RangePushed};
 use pstrain_wire::{Limits, Message, Phase, Refusal};
 
 /// The most clients whose values may be held at once: each may push one for every parameter.
@@ -226,6 +226,9 @@ impl Server {
             self.store.push(how, part);
             self.group.tell(|| Decision::PushRange { how, part: part.clone() });
         }
+        if how == PushRule::Set {
+            self.note_set(pushed.keys);
+        }
         // One new version for the whole push, after its last part.
         self.rounds.cohort.renew();
         let (point, keys) = (self.point(), pushed.keys);
@@ -240,7 +243,7 @@ impl Server {
 }
 
 /// Checks that a part is the one that is due, and that it can be applied.
-fn check_part(part: &RangePart, due: PartDue) -> Result<(), String> {
+pub(super) fn check_part(part: &RangePart, due: PartDue) -> Result<(), String> {
     if part.keys != due.part {
         let (came, due) = (part.keys, due.part);
         return Err(alloc::format!("values for keys {came} came where those for {due} are due"));

@@ -68,6 +68,7 @@ impl Server {
         if self.hear_server(now, peer) || self.clients.pushes.hear(now, peer) {
             return;
         }
+        self.initial.hear(now, peer);
         let Some((_, slot)) = self.members.roster.of_peer(peer) else { return };
         slot.heard = now;
         if now >= slot.told + heartbeat {
@@ -244,6 +245,7 @@ impl Server {
     pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) {
         self.expire_strangers(now, out);
         self.expire_pushers(now, out);
+        self.expire_initial(now, out);
         self.watch_servers(now, out);
         if self.members.lease_check.is_some_and(|at| now >= at) {
             self.expire_leases(now, out);
@@ -359,6 +361,7 @@ impl Server {
             self.rounds.next_turn,
             self.members.unauthenticated.first().map(|&(since, _)| since + membership.lease),
             self.clients.pushes.heard().map(|heard| heard + membership.lease),
+            self.initial.heard().map(|heard| heard + membership.lease),
             self.members
                 .short_since
                 .filter(|_| self.lifecycle.phase() == Phase::Training)

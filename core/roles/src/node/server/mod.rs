@@ -12,6 +12,7 @@ mod evaluations;
 mod grant;
 mod group;
 mod handshake;
+mod initial;
 mod keys;
 mod lifecycle;
 mod liveness;
@@ -40,6 +41,7 @@ use clients::Clients;
 use doubt::Doubt;
 use evaluations::Evaluations;
 use group::Group;
+use initial::Initial;
 use lifecycle::Lifecycle;
 use measuring::Measuring;
 use members::Members;
@@ -71,6 +73,7 @@ pub struct Server {
     store: Store,
     /// All keys of the model.
     keys: KeyRange,
+    initial: Initial,
     /// The other servers, and the key map.
     group: Group,
     modes: Modes,
@@ -133,6 +136,7 @@ impl Server {
             run,
             store,
             keys: all,
+            initial: Initial::of(job.initial),
             group: Group::new(map),
             modes: Modes::new(
                 job.at_start(job.mode),
@@ -244,6 +248,9 @@ impl Server {
             Message::PushRange(push) => self.on_push_range(now, peer, push, out),
             Message::RangePart(part) if self.clients.pushes.is_awaited(peer) => {
                 self.on_range_part(now, peer, part, out);
+            }
+            Message::RangePart(part) if self.initial.is_awaited(peer) => {
+                self.on_initial_part(now, peer, part, out);
             }
             Message::Control(control) => self.on_control(now, peer, control, out),
             Message::VoteRequest(asked) if self.members.identities.contains_key(&peer) => {

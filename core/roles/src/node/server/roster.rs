@@ -259,6 +259,14 @@ impl Roster {
         (0..).map(WorkerId).zip(&self.slots)
     }
 
+    /// The first ready worker that is connected, with its connection.
+    pub(super) fn first_ready(&self) -> Option<(WorkerId, PeerId)> {
+        let ready = |(worker, slot): (WorkerId, &Slot)| {
+            slot.peer.filter(|_| slot.presence == Presence::Ready).map(|peer| (worker, peer))
+        };
+        self.iter().find_map(ready)
+    }
+
     /// The earliest report of a present worker that it cannot reach another server, and since when.
     pub(super) fn first_unreached(&self) -> Option<(&Unreached, Time)> {
         let those = self.slots.iter().filter(|slot| slot.presence.is_alive());

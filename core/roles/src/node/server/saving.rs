@@ -147,6 +147,7 @@ impl Server {
         archive.small(&mut self.lifecycle)?;
         archive.small(&mut self.progress)?;
         archive.small(&mut self.clients)?;
+        archive.small(&mut self.initial)?;
         archive.small(&mut self.doubt)?;
         self.evaluations.archive(archive, keys as usize)
     }

@@ -111,6 +111,24 @@ impl Server {
         changes.into_iter().find_map(|(reason, since)| Some((reason, since?)))
     }
 
+    /// True if a worker holds others back: it owes a gradient and is not waiting itself.
+    fn holds_back(&self, worker: WorkerId, slot: &Slot) -> bool {
+        let is_gone = slot.presence != Presence::Ready;
+        // If no worker waits, the run waits only for departed workers to come back.
+        let is_awaited = self.rounds.policy.awaits(&self.rounds.cohort, worker)
+            && !self.rounds.waiting.is_empty()
+            && !slot.seat.grants.is_empty();
+        self.rounds.cohort.contains(worker)
+            && !self.rounds.waiting.contains(worker)
+            && (is_gone || is_awaited)
+    }
+
+    /// True if all that training needs to begin is the initial parameters.
+    fn lacks_initial(&self) -> bool {
+        !self.initial.is_known()
+            && self.members.roster.ready() >= self.job.membership.needed_to_start()
+    }
+
     /// Returns what the job waits for, if anything. The cause that all others follow from comes
     /// first.
     fn wait(&self, now: Time) -> Option<Wait> {
@@ -148,7 +166,11 @@ impl Server {
         match self.lifecycle.phase() {
             Phase::Gathering => {
                 let limit = Some(membership.start_patience());
-                Some(wait(WaitReason::Workers, which(&absent), self.lifecycle.since, limit))
+                let (reason, workers) = match self.lacks_initial() {
+                    true => (WaitReason::Initial, self.initial.sender().into_iter().collect()),
+                    false => (WaitReason::Workers, which(&absent)),
+                };
+                Some(wait(reason, workers, self.lifecycle.since, limit))
             }
             Phase::Ending => {
                 let here = which(&|_, slot| slot.presence.is_alive());
@@ -166,18 +188,7 @@ impl Server {
                 if self.rounds.waiting.is_empty() && self.members.awaited_back.is_empty() {
                     return None;
                 }
-                // Workers that hold the others back: they owe a gradient and are not waiting
-                // themselves.
-                let members_owing = which(&|worker, slot| {
-                    let is_gone = slot.presence != Presence::Ready;
-                    // If no worker waits, the run waits only for departed workers to come back.
-                    let is_awaited = self.rounds.policy.awaits(&self.rounds.cohort, worker)
-                        && !self.rounds.waiting.is_empty()
-                        && !slot.seat.grants.is_empty();
-                    self.rounds.cohort.contains(worker)
-                        && !self.rounds.waiting.contains(worker)
-                        && (is_gone || is_awaited)
-                });
+                let members_owing = which(&|worker, slot| self.holds_back(worker, slot));
                 let asked = self
                     .rounds
                     .waiting

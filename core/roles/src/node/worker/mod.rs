@@ -293,6 +293,7 @@ impl Worker {
             Message::VoteRequest(asked) => self.on_candidacy(now, asked, out),
             Message::Standby(standby) => self.allegiance.note_standby(standby.address),
             Message::Holders(holders) => self.on_holders(now, holders, out),
+            Message::PartDue(due) => self.on_initial_due(now, due, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(NodeError::Protocol(what)), out);

@@ -9,6 +9,7 @@ use crate::node::{Effect, Outbox, Prepare, Prepared};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
+use pstrain_wire::range::{PartDue, RangePart};
 use pstrain_wire::worker::{ExamplesChunk, PullExamples, Ready};
 
 impl Worker {
@@ -43,6 +44,27 @@ impl Worker {
         let unanswered: Vec<_> = self.work.sent().cloned().collect();
         for push in unanswered {
             self.send_push(now, push, out);
+        }
+    }
+
+    /// Sends the requested part of the initial parameters.
+    pub(super) fn on_initial_due(&mut self, now: Time, due: PartDue, out: &mut Outbox) {
+        let Data::Ready(Prepared { initial: Some(initial), .. }) = &self.data else {
+            let what = String::from("it requested initial parameters that this worker lacks");
+            return self.finish(Err(NodeError::Protocol(what)), out);
+        };
+        let Some(values) = initial.get(due.part.indices()) else {
+            let what = alloc::format!("it requested initial parameters of keys {}", due.part);
+            return self.finish(Err(NodeError::Protocol(what)), out);
+        };
+        let part = RangePart::new(due.part, values);
+        self.send(now, Message::RangePart(part), out);
+    }
+
+    /// Frees the initial parameters: training has begun.
+    pub(super) fn drop_initial(&mut self) {
+        if let Data::Ready(prepared) = &mut self.data {
+            prepared.initial = None;
         }
     }
 
