@@ -16,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_roles::node::Replicate;
 use pstrain_transports::Address;
+use pstrain_transports::process::ProcessAddress;
 use pstrain_wire::group::Place;
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,8 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Recomputes the parameters of a past run from its order of updates
     Replay(ReplayArgs),
+    /// Checks and serves compute processes, which have a model and data of your own
+    Compute(ComputeArgs),
     /// Describes data, makes synthetic data, shows the parts of a partition
     Data(DataArgs),
     /// Measures this machine, so that training times of different machines can be compared
@@ -340,6 +343,16 @@ pub(crate) struct WorkerArgs {
     /// `server` to receive them from the server. Without it: the job's data, if they need no file
     #[arg(long, value_name = "PATH|FORMAT|server")]
     pub(crate) data: Option<String>,
+    /// The compute process that has the model and the data: a shell command, unix:PATH where it
+    /// listens, or - if it started this worker and speaks on its standard input and output
+    #[arg(long, value_name = "COMMAND|unix:PATH|-", conflicts_with = "data")]
+    pub(crate) process: Option<ProcessAddress>,
+    /// How often a compute process that fails is started again until it has answered
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, requires = "process")]
+    pub(crate) process_restarts: u32,
+    /// How long a compute process may take for an answer before it is started again
+    #[arg(long, value_name = "DURATION", requires = "process", value_parser = nonzero_time)]
+    pub(crate) process_timeout: Option<humantime::Duration>,
     /// Worker id to ask for (1, 2, ...); without it the server chooses one
     #[arg(long)]
     pub(crate) id: Option<WorkerId>,
@@ -511,12 +524,38 @@ pub(crate) struct ReplayArgs {
     /// rows held out of its data [default: where its job file says]
     #[arg(long, value_name = "PATH|FORMAT|none")]
     pub(crate) evaluation_data: Option<String>,
+    /// The compute process of the run, if it had one: a shell command, or unix:PATH. A job file
+    /// never starts a process by itself here, since records may come from elsewhere
+    #[arg(long, value_name = "COMMAND|unix:PATH")]
+    pub(crate) process: Option<ProcessAddress>,
     /// Write the model to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ComputeArgs {
+    #[command(subcommand)]
+    pub(crate) command: ComputeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ComputeCommand {
+    /// Serves a model of pstrain as a compute process, on standard input and output: an example,
+    /// and a test, of the protocol
+    Serve(ServeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Listen at this Unix socket instead, for any number of workers
+    #[arg(long, value_name = "unix:PATH")]
+    pub(crate) listen: Option<Address>,
 }
 
 #[derive(Debug, Args)]

@@ -22,6 +22,7 @@ mod messages;
 mod metrics;
 #[cfg(feature = "pictures")]
 mod picture;
+mod process;
 mod progress;
 mod pulse;
 mod rank;
@@ -117,6 +118,7 @@ fn command(command: Command, clock: WallClock) -> anyhow::Result<Ending> {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Data(args) => cmd::data::run(&args),
         Command::Calibrate(args) => cmd::calibrate::run(&args),
+        Command::Compute(args) => cmd::compute::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
         Command::Crowd(args) => cmd::bench::crowd(&args),
         #[cfg(feature = "cert")]

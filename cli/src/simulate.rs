@@ -6,15 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_compute::examples::Examples;
 use pstrain_compute::id::{BatchId, PartId, WorkerId};
 use pstrain_compute::model::{Model, ModelSpec};
 use pstrain_compute::rng::Stream;
-use pstrain_compute::source::Local;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_data::{Dataset, Encoded, Prepared, Settings};
-use pstrain_policy::job::Job;
+use pstrain_policy::job::{InitialFrom, Job};
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Event, Prepare, Server};
 use pstrain_transports::WallClock;
@@ -27,6 +25,7 @@ use serde::Serialize;
 
 use crate::digest::hexadecimal;
 use crate::job::{Layers, Resolved};
+use crate::process::Arithmetic;
 
 /// Encoded files and measured computing times, shared by the runs of one process.
 #[derive(Debug, Default)]
@@ -59,13 +58,20 @@ impl DataCache {
 
     /// Returns the computing time of a mini-batch of the job on this machine. The lock is held
     /// during the measurement, so that equal jobs of one process use the same number.
-    fn measured(&self, job: &Job, examples: Examples) -> anyhow::Result<Duration> {
-        let key = format!("{:?} {:?} {}", job.model, job.data.shape, job.batch_size);
+    fn measured(
+        &self,
+        job: &Job,
+        data: &Prepared,
+        arithmetic: &Arithmetic,
+    ) -> anyhow::Result<Duration> {
+        let Job { model, batch_size, .. } = job;
+        let key = format!("{model:?} {:?} {batch_size} {arithmetic:?}", job.data.shape);
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(time) = measured.get(&key) {
             return Ok(*time);
         }
-        let time = measure(job, examples)?;
+        let parts = data.partitions(&job.parts_of(WorkerId(0)));
+        let time = measure(job, arithmetic.trainer(job, WorkerId(0), parts)?)?;
         measured.insert(key, time);
         Ok(time)
     }
@@ -76,6 +82,7 @@ impl DataCache {
 pub(crate) struct Virtual {
     pub(crate) job: Job,
     pub(crate) data: Arc<Prepared>,
+    pub(crate) arithmetic: Arithmetic,
     scenario: Scenario,
     pub(crate) measured: Option<Duration>,
     weight: Option<u64>,
@@ -206,7 +213,7 @@ impl Virtual {
     pub(crate) fn resolve(layers: &Layers, data: &DataCache) -> anyhow::Result<Self> {
         let scenario = layers.scenario()?;
         let cache = data;
-        let Resolved { mut job, data } =
+        let Resolved { mut job, data, arithmetic } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
         // Before `fitted`, which shrinks a timing model.
         let job_sha256 = hexadecimal(&job_digest(&job));
@@ -214,9 +221,10 @@ impl Virtual {
         let measured = (0..job.membership.workers)
             .filter_map(|worker| scenario.compute.of(WorkerId(worker)))
             .any(|spec| spec.needs_measurement())
-            .then(|| cache.measured(&job, data.partition(WorkerId(0))))
+            .then(|| cache.measured(&job, &data, &arithmetic))
             .transpose()?;
-        Ok(Self { job, data: Arc::new(data), scenario, measured, weight, job_sha256 })
+        let data = Arc::new(data);
+        Ok(Self { job, data, arithmetic, scenario, measured, weight, job_sha256 })
     }
 
     /// Creates a server for the job.
@@ -234,11 +242,10 @@ impl Virtual {
         let data = &*self.data;
         let loader = |order: &Prepare| {
             let parts = data.partitions(&order.parts());
-            Ok((parts, data.fingerprint.clone()))
+            self.arithmetic.load(order, (parts, data.fingerprint.clone()))
         };
-        let model = Model::new(&self.job.model, self.job.data.shape)?;
         let partition = |part: PartId| data.partition(part);
-        let evaluation = Local::new(model, [Arc::clone(&data.evaluation)]);
+        let evaluation = self.arithmetic.evaluation(&self.job, &data.evaluation)?;
         let mut host = Laboratory::new(loader, evaluation, partition, report);
         let setup = Setup {
             server,
@@ -278,12 +285,16 @@ pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Optio
 }
 
 /// Measures a mini-batch of the job on this machine: the median of many.
-fn measure(job: &Job, examples: Examples) -> anyhow::Result<Duration> {
+fn measure(job: &Job, mut trainer: Trainer) -> anyhow::Result<Duration> {
     const TIMES: u64 = 201;
     let model = Model::new(&job.model, job.data.shape)?;
-    let params = model.initial(Stream::new(job.seed));
+    let initial = match job.initial {
+        InitialFrom::Seed => None,
+        InitialFrom::Worker => trainer.initial()?,
+    };
+    let params = initial.unwrap_or_else(|| model.initial(Stream::new(job.seed)));
+    let params = trainer.keys().map_or_else(|| params.clone(), |keys| keys.gather(&params));
     let worker = WorkerId(0);
-    let mut trainer = Trainer::new(model, examples, Stream::new(job.seed), worker, job.batch_size)?;
     let clock = WallClock::start();
     let mut gradient = Vec::new();
     let mut times = (0..TIMES)

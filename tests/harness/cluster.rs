@@ -133,7 +133,7 @@ fn run<S: Transport, W: Transport + Send + 'static>(
     };
     let mut server = Server::new(toy.job.clone(), 1).unwrap();
     let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
-    let evaluator = Evaluator::new(Local::new(model, [toy.train.clone()]));
+    let evaluator = Evaluator::new(Box::new(Local::new(model, [toy.train.clone()])));
     let (train, count) = (toy.train.clone(), toy.job.parts());
     let partition = move |part: PartId| Some(partition_of(&train, count, part));
     let mut services = ServerServices::new(evaluator, partition, report);

@@ -61,7 +61,7 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
     let partition = |part: PartId| partition_of(&toy.train, parts, part);
     let ignore: fn(Time, Origin, Event) = |_, _, _| {};
     let evaluation = Local::new(job.model.clone(), [toy.train.clone()]);
-    let laboratory = Laboratory::new(load, evaluation, partition, ignore);
+    let laboratory = Laboratory::new(load, Box::new(evaluation), partition, ignore);
     let mut observer = Observer { laboratory, events: Vec::new(), server: None };
     let reason = job.run(&mut observer).reason.unwrap();
     let Observer { events, server, .. } = observer;

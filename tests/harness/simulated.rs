@@ -249,7 +249,7 @@ impl VirtualRun {
         let partition = |part: PartId| self.partitions[part.0 as usize].clone();
         let ignore: fn(Time, Origin, Event) = |_, _, _| {};
         let evaluation = Local::new(model, [self.evaluation.clone()]);
-        Laboratory::new(load, evaluation, partition, ignore)
+        Laboratory::new(load, Box::new(evaluation), partition, ignore)
     }
 }
 

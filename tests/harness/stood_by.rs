@@ -59,7 +59,7 @@ pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> Stood
     let ignore: fn(Time, Origin, Event) = |_, _, _| {};
     let evaluation = Local::new(job.model.clone(), [toy.train.clone()]);
     let mut witness = Witness {
-        laboratory: Laboratory::new(load, evaluation, partition, ignore),
+        laboratory: Laboratory::new(load, Box::new(evaluation), partition, ignore),
         seen: BTreeMap::new(),
         events: Vec::new(),
         limit: Time::ZERO + toy.job.membership.lease * 2000,

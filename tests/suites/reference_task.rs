@@ -100,7 +100,7 @@ fn train(job: Job, data: &Arc<Prepared>, liar: Option<WorkerId>) -> Arc<Vec<f32>
         .collect();
     let model = Model::new(&job.model, job.data.shape).unwrap();
     let mut server = Server::new(job, 1).unwrap();
-    let evaluator = Evaluator::new(Local::new(model, [data.evaluation.clone()]));
+    let evaluator = Evaluator::new(Box::new(Local::new(model, [data.evaluation.clone()])));
     let source = Arc::clone(data);
     let mut services =
         ServerServices::new(evaluator, move |part: PartId| Some(source.partition(part)), |_, _| {});

@@ -19,11 +19,11 @@ pub struct Evaluator {
 impl Evaluator {
     /// Starts an evaluator with its thread, which evaluates on the first part of `source`.
     #[must_use]
-    pub fn new(mut source: impl GradientSource + 'static) -> Self {
+    pub fn new(mut source: Box<dyn GradientSource>) -> Self {
         let (orders, inbox) = channel::<(Evaluate, Handle)>();
         let thread = std::thread::spawn(move || {
             for (Evaluate { point, parameters }, handle) in inbox {
-                let evaluation = evaluate(&mut source, &parameters);
+                let evaluation = evaluate(&mut *source, &parameters);
                 handle.post(Input::Evaluated(Evaluated { point, evaluation }));
             }
         });

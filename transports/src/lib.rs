@@ -6,6 +6,7 @@
 //! - [`Shaped`]: wraps any of them so that messages take as long as a scenario says.
 //! - [`drive`]: the loop that passes inputs to a node and performs its effects.
 //! - [`WorkerServices`], [`ServerServices`]: long-running effects, on their own threads.
+//! - [`process`]: gradients from a compute process of the user.
 //! - [`journal`]: the inputs of a server on disk, for a restart.
 //! - [`scenario`]: the model of network and machines, as values without a clock.
 //!
@@ -23,6 +24,7 @@ mod loaded;
 mod log_limit;
 mod memory;
 mod paced;
+pub mod process;
 mod punctuality;
 mod refusals;
 pub mod scenario;

@@ -21,8 +21,6 @@ pub struct Loaded {
     pub parts: Parts,
     /// The fingerprint of the split that the parts come from; none if the server sent them.
     pub train: Option<Fingerprint>,
-    /// Parameters to begin with, if the worker has some.
-    pub initial: Option<Arc<Vec<f32>>>,
 }
 
 /// The parts of the data that a worker has.
@@ -44,7 +42,7 @@ impl fmt::Debug for Parts {
 
 impl From<(Vec<Examples>, Fingerprint)> for Loaded {
     fn from((parts, train): (Vec<Examples>, Fingerprint)) -> Self {
-        Self { parts: Parts::Examples(parts), train: Some(train), initial: None }
+        Self { parts: Parts::Examples(parts), train: Some(train) }
     }
 }
 
@@ -57,8 +55,8 @@ pub(crate) fn prepare_trainer(
     loader: &Loader<'_>,
     order: &mut Prepare,
 ) -> Result<(Trainer, Prepared), String> {
-    let Loaded { parts, train, initial } = match order.examples.take() {
-        Some(parts) => Loaded { parts: Parts::Examples(parts), train: None, initial: None },
+    let Loaded { parts, train } = match order.examples.take() {
+        Some(parts) => Loaded { parts: Parts::Examples(parts), train: None },
         None => loader(order)?,
     };
     let (job, worker) = (&order.job, order.worker);
@@ -77,10 +75,7 @@ pub(crate) fn prepare_trainer(
     let mut trainer = trainer.map_err(|error| error.to_string())?;
     let initial = match job.initial {
         InitialFrom::Seed => None,
-        InitialFrom::Worker => Some(match initial {
-            Some(initial) => initial,
-            None => Arc::new(initial_of(&mut trainer)?),
-        }),
+        InitialFrom::Worker => Some(Arc::new(initial_of(&mut trainer)?)),
     };
     let keys = trainer.keys().cloned();
     Ok((trainer, Prepared { rows, train, keys, initial }))

@@ -68,7 +68,7 @@ impl Pushes {
         transport: impl Transport,
         dial: impl Fn() -> anyhow::Result<W>,
     ) -> anyhow::Result<f64> {
-        let Resolved { job, data } = self.resolved;
+        let Resolved { job, data, .. } = self.resolved;
         let workers = job.membership.workers;
         let data = Arc::new(data);
         let threads: Vec<JoinHandle<anyhow::Result<()>>> = (0..workers)
@@ -93,7 +93,7 @@ pub(super) fn serve(
 ) -> anyhow::Result<f64> {
     let model = Model::new(&job.model, job.data.shape)?;
     let mut server = Server::new(job, 1)?;
-    let evaluator = Evaluator::new(Local::new(model, [evaluation]));
+    let evaluator = Evaluator::new(Box::new(Local::new(model, [evaluation])));
     let warm = Arc::new(OnceLock::new());
     let becomes_warm = Arc::clone(&warm);
     let report = move |now, event| {

@@ -5,6 +5,7 @@ pub(crate) mod calibrate;
 #[cfg(feature = "cert")]
 pub(crate) mod cert;
 mod client;
+pub(crate) mod compute;
 pub(crate) mod control;
 pub(crate) mod data;
 pub(crate) mod eval;

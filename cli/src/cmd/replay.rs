@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use pstrain_compute::evaluation::evaluate;
 use pstrain_compute::id::Version;
-use pstrain_compute::model::{Model, ModelSpec, Workspace};
+use pstrain_compute::model::{Model, ModelSpec};
 use pstrain_data::{Dataset, Prepared, Settings};
 use serde::Serialize;
 
@@ -78,16 +77,16 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     {
         bail!("--until {until}: {} has versions 0 to {last}", args.log.display());
     }
-    let Resolved { job, data } = resolve(args, &header)?;
+    let Resolved { job, data, arithmetic } = resolve(args, &header)?;
     if matches!(job.model, ModelSpec::Timing { .. }) {
         bail!("{}: a job of messages and times has no parameters to compute", args.log.display());
     }
     check(args, &header, &Header::of(&job)?)?;
     let model = Model::new(&job.model, job.data.shape)?;
-    let mut replay = Replay::new(&job, &data, &job.initial(&model), uses)?;
+    let mut replay = Replay::new(&job, &data, &arithmetic, &job.initial(&model), uses)?;
     let (gradients, broke) = play(args, &mut replay)?;
-    let evaluation =
-        evaluate(&model, replay.parameters(), &data.evaluation, &mut Workspace::default());
+    let mut evaluation = arithmetic.evaluation(&job, &data.evaluation)?;
+    let evaluation = evaluation.evaluate(0, replay.parameters())?;
     let params_sha256 = sha256(replay.parameters());
     let classes = data.spec.classes();
     let recorded_sha256 = recorded(&args.log, replay.version())?;
@@ -197,9 +196,10 @@ fn tell_full(args: &ReplayArgs, last: Version) -> anyhow::Result<()> {
 /// The job recorded next to the order of updates, with its data.
 fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
     let job = args.log.with_file_name(JOB);
-    let layers = Layers::of_file(&job).with_context(|| {
+    let mut layers = Layers::of_file(&job).with_context(|| {
         format!("{} needs the {JOB} that was recorded beside it", args.log.display())
     })?;
+    layers.give_process(args.process.as_ref())?;
     let wrong = |flag, text: &str, why| anyhow::anyhow!("{flag} {text}: {why}");
     let elsewhere =
         args.data.as_deref().map(|text| source_of(text).map_err(|why| wrong("--data", text, why)));
@@ -275,7 +275,10 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
             }
             Step::Push(version, pushed) => {
                 let place = || format!("cannot make version {version} of {}", args.log.display());
-                replay.push(&pushed).with_context(place)?;
+                match version {
+                    Version(0) => replay.begin_from(&pushed).with_context(place)?,
+                    _ => replay.push(&pushed).with_context(place)?,
+                }
                 continue;
             }
             Step::Missing(..) | Step::Full | Step::End | Step::BrokeOff => break,

@@ -18,6 +18,7 @@ use pstrain_wire::worker::EndReason;
 use crate::args::{GroupPosition, RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
+use crate::process::Arithmetic;
 use crate::record::Recorder;
 use crate::start::{Training, gather, shard_config};
 
@@ -35,7 +36,7 @@ type ShardThread = JoinHandle<anyhow::Result<Result<EndReason, NodeError>>>;
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
     let is_shaped = !layers.real_time()?.links.is_none();
-    let Resolved { job, data } = layers.resolve()?;
+    let Resolved { job, data, arithmetic } = layers.resolve()?;
     let data = Arc::new(data);
     let workers = job.membership.workers;
     if workers > MOST_WORKERS {
@@ -45,8 +46,8 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         );
     }
     let (servers, lease) = (job.servers, job.membership.lease);
-    let training =
-        Training::in_process(&layers, job, Arc::clone(&data).into(), args.output.clone());
+    let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
+    let training = Training::in_process(&layers, served, args.output.clone());
     let mut server = training.alone()?;
     let recorder = server.recorder();
     let gate = Gate::new(servers.saturating_sub(1));
@@ -58,6 +59,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         gate: gate.clone(),
         nodes: nodes.clone(),
         data: Arc::clone(&data),
+        arithmetic: arithmetic.clone(),
         recorder: recorder.clone(),
         is_shaped,
     };
@@ -249,6 +251,7 @@ struct Local {
     gate: Gate,
     nodes: Nodes,
     data: Arc<pstrain_data::Prepared>,
+    arithmetic: Arithmetic,
     /// Recorder of the worker's events, if the run is recorded.
     recorder: Option<Recorder>,
     /// True if links are modelled.
@@ -263,7 +266,7 @@ impl Local {
 
     /// Starts the worker, which takes its partition from the data in memory.
     fn spawn(self, transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
-        let Self { worker, lease, gate, nodes, data, recorder, is_shaped, .. } = self;
+        let Self { worker, lease, gate, nodes, data, arithmetic, recorder, is_shaped, .. } = self;
         let config = WorkerConfig {
             name: format!("local-{worker}"),
             worker: Some(worker),
@@ -273,7 +276,7 @@ impl Local {
         };
         let load = move |order: &Prepare| {
             let parts = data.partitions(&order.parts());
-            Ok((parts, data.fingerprint.clone()))
+            arithmetic.load(order, (parts, data.fingerprint.clone()))
         };
         let report = move |now, event| {
             if let Some(recorder) = &recorder {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::args::SimulateArgs;
 use crate::exit::{self, Ending, Failed};
+use crate::job::Resolved;
 use crate::record::LEADERLESS;
 use crate::simulate::{DataCache, Virtual};
 use crate::start::{Training, gather};
@@ -12,7 +13,8 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
     let run = Virtual::resolve(&layers, &DataCache::default())?;
     let (job, data) = (run.job.clone(), Arc::clone(&run.data).into());
-    let training = Training::in_process(&layers, job, data, args.output.clone());
+    let resolved = Resolved { job, data, arithmetic: run.arithmetic.clone() };
+    let training = Training::in_process(&layers, resolved, args.output.clone());
     let (finished, reason) = training.simulate(&run)?;
     finished.finish("virtual")?;
     let gone = || Failed(format!("the run ended early: {LEADERLESS}")).into();

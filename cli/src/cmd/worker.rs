@@ -19,6 +19,7 @@ use pstrain_wire::worker::EndReason;
 use crate::args::{SecurityArgs, WorkerArgs};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
+use crate::process::{Arithmetic, ComputeProcess};
 use crate::progress::teller;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
@@ -34,6 +35,7 @@ struct Plan {
     security: SecurityArgs,
     /// Its own copy of the data, if it has one.
     source: Option<Arc<dyn Dataset>>,
+    arithmetic: Arithmetic,
     config: WorkerConfig,
     rank: Option<Rank>,
     quiet: bool,
@@ -76,7 +78,11 @@ impl Plan {
             lease,
         };
         let (server, security) = (args.server.clone(), args.security.clone());
-        Ok(Self { server, security, source, config, rank, quiet: args.quiet })
+        let arithmetic = args.process.clone().map_or(Arithmetic::Program, |address| {
+            let timeout = args.process_timeout.map(Into::into);
+            Arithmetic::Process(ComputeProcess::new(address, args.process_restarts, timeout))
+        });
+        Ok(Self { server, security, source, arithmetic, config, rank, quiet: args.quiet })
     }
 
     /// Works until the run has ended. Returns how well the modelled times were kept, too.
@@ -89,7 +95,8 @@ impl Plan {
             node = node.one_of(size);
         }
         let source = self.source.clone();
-        let load = move |order: &Prepare| load(order, source.as_deref());
+        let arithmetic = self.arithmetic.clone();
+        let load = move |order: &Prepare| arithmetic.load(order, load(order, source.as_deref())?);
         let mut services = WorkerServices::new(load, teller(self.quiet, user_message));
         let mailbox = Mailbox::new(&transport);
         signals::drain_on_signal(mailbox.handle())?;
@@ -105,7 +112,7 @@ impl Plan {
     ) -> anyhow::Result<Ending> {
         let reason = match ended {
             Ok(reason) => reason,
-            Err(NodeError::Data(what)) => bail!("{what}"),
+            Err(NodeError::Data(what) | NodeError::Compute(what)) => bail!("{what}"),
             Err(error) => match (&self.rank, workers_of(&error)) {
                 (Some(rank), Some(workers)) => bail!("{}", rank.misfit(workers)),
                 _ => return Err(Failed(format!("{}: {error}", self.server)).into()),

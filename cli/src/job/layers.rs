@@ -142,6 +142,7 @@ impl Layers {
             let Some(setting) = find(key) else { bail!("{place}: {}", unknown(key)) };
             layers.0.insert(setting.key, (value.clone(), Origin::File(place.to_owned())));
         }
+        layers.follow_process();
         Ok(layers)
     }
 
@@ -176,12 +177,31 @@ impl Layers {
         for (key, value) in &flags.0 {
             values.insert(key, (value.clone(), Origin::Flag));
         }
-        Ok(Self(values))
+        let mut layers = Self(values);
+        layers.follow_process();
+        Ok(layers)
+    }
+
+    /// A compute process has the model and the data of its job, unless a layer has others.
+    fn follow_process(&mut self) {
+        if self.text("process") == "none" {
+            return;
+        }
+        for (key, text) in [("model", "external"), ("data", "process")] {
+            if self.is_default(key) {
+                self.set(key, text.to_owned());
+            }
+        }
     }
 
     /// The value of a setting as text.
     pub(crate) fn text(&self, key: &'static str) -> &str {
         self.0.get(key).map_or("", |(value, _)| value)
+    }
+
+    /// True if no layer but the defaults has the setting.
+    fn is_default(&self, key: &'static str) -> bool {
+        self.0.get(key).is_none_or(|(_, origin)| *origin == Origin::Default)
     }
 
     /// Replaces the text of a setting, but not its origin.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_compute::filter::Filters;
+use pstrain_compute::model::ModelSpec;
 use pstrain_compute::optim::{Functions, UpdateSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::{
@@ -15,10 +16,13 @@ use pstrain_policy::job::{
     ALL_EXAMPLES, Budget, DataFrom, InitialFrom, Job, JobData, Membership, WorkError, WorkSpec,
 };
 use pstrain_policy::mode::{Mode, Switch, read_in_flight, read_max_staleness};
+use pstrain_transports::process::ProcessAddress;
+use pstrain_transports::process::protocol::Description;
 use pstrain_transports::scenario::{Scenario, ScenarioError};
 
 use super::layers::Layers;
 use super::values;
+use crate::process::{self, Arithmetic, ComputeProcess};
 use crate::served::ServerData;
 
 /// Seed of synthetic data. It does not depend on the seed of the run, so that the data stay the
@@ -39,6 +43,7 @@ pub(crate) const DATA: [&str; 2] = ["data", "evaluation-data"];
 pub(crate) struct Resolved<D = Prepared> {
     pub(crate) job: Job,
     pub(crate) data: D,
+    pub(crate) arithmetic: Arithmetic,
 }
 
 /// The data called `text`: a format with its arguments, or a path.
@@ -66,9 +71,14 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
     if is_word(key, text) { Ok(text.to_owned()) } else { formats::with_paths(text, absolute) }
 }
 
+/// The model of a compute process, if there is one.
+fn model_of(described: Option<&Description>) -> Option<ModelSpec> {
+    described.map(|described| ModelSpec::External { tensors: described.external() })
+}
+
 /// True if `text` is a keyword of the setting `key` instead of a path.
 fn is_word(key: &str, text: &str) -> bool {
-    [("data", "server"), ("evaluation-data", "none")].contains(&(key, text))
+    [("data", "server"), ("data", "process"), ("evaluation-data", "none")].contains(&(key, text))
 }
 
 impl Layers {
@@ -84,6 +94,54 @@ impl Layers {
     /// Source of the data. `server` says which node sends the data, not where they come from.
     pub(crate) fn source(&self) -> anyhow::Result<Arc<dyn Dataset>> {
         self.parse("data", |text| source_of(if text == "server" { "synthetic" } else { text }))
+    }
+
+    /// Source of the data of a job whose compute process describes itself so, if it has one.
+    fn source_by(&self, described: Option<&Description>) -> anyhow::Result<Arc<dyn Dataset>> {
+        match (self.text("data"), described) {
+            ("process", Some(described)) => {
+                source_of(&process::rows_format(described)).map_err(anyhow::Error::msg)
+            }
+            ("process", None) => {
+                bail!("data = process: there is no process; give it with --process")
+            }
+            _ => self.source(),
+        }
+    }
+
+    /// Replaces the compute process of a recorded job, which is not started without being given.
+    pub(crate) fn give_process(&mut self, given: Option<&ProcessAddress>) -> anyhow::Result<()> {
+        match (self.text("process"), given) {
+            ("none", None) => Ok(()),
+            (recorded, None) => bail!(
+                "the gradients of the run came from a compute process ({recorded}): start it \
+                 with --process"
+            ),
+            (_, Some(given)) => {
+                self.set("process", given.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// The compute process of the job, if it has one.
+    pub(crate) fn process(&self) -> anyhow::Result<Option<ComputeProcess>> {
+        let address = self.parse("process", |text| match text {
+            "none" => Ok(None),
+            text => text.parse().map(Some),
+        })?;
+        let Some(address) = address else { return Ok(None) };
+        if self.text("model") != "external" {
+            bail!(
+                "model = {}: the compute process has a model of its own; leave model out",
+                self.text("model")
+            );
+        }
+        let timeout = self.parse("process-timeout", |text| match text {
+            "none" => Ok(None),
+            text => values::duration(text).map(Some),
+        })?;
+        Ok(Some(ComputeProcess::new(address, self.number("process-restarts")?, timeout)))
     }
 
     fn data_from(&self) -> anyhow::Result<DataFrom> {
@@ -117,7 +175,9 @@ impl Layers {
         }
         let evaluation_data = self.parse("evaluation-data", evaluation_source_of)?;
         let share = self.parse("evaluation-share", |text| values::optional(text, "auto"))?;
-        let usual = if evaluation_data.is_some() { 0.0 } else { EVALUATION_SHARE };
+        // A compute process has rows of its own to evaluate on.
+        let has_own = evaluation_data.is_some() || self.text("process") != "none";
+        let usual = if has_own { 0.0 } else { EVALUATION_SHARE };
         let features = Features {
             recipe: self.get("recipe")?,
             hashing: self.parse("hash-features", str::parse)?,
@@ -224,6 +284,8 @@ impl Layers {
     ) -> anyhow::Result<Resolved<D>> {
         // Reading data takes long: all settings are read first, so that a typing error is reported
         // at once.
+        let process = self.process()?;
+        let described = process.as_ref().map(ComputeProcess::describe).transpose()?;
         let (settings, workers) = (self.data_settings()?, self.workers()?);
         let activation = self.get("activation")?;
         let update = UpdateSpec {
@@ -246,6 +308,10 @@ impl Layers {
         };
         let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
         let model = self.parse("model", |text| values::model(text, activation))?;
+        let (model, initial) = match model_of(described.as_ref()) {
+            Some(external) => (external, InitialFrom::Worker),
+            None => (model, InitialFrom::Seed),
+        };
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let switches = self.parse("switch", values::switches)?;
         Switch::check_all(&switches, workers)?;
@@ -254,7 +320,7 @@ impl Layers {
         let blocks = self.parse("blocks", values::blocks)?;
         let filters = self.filters()?;
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
-        let (from, source) = (self.data_from()?, self.source()?);
+        let (from, source) = (self.data_from()?, self.source_by(described.as_ref())?);
         let scenario = self.scenario()?;
         scenario.check(workers)?;
         let data = load(&*source, &settings).map_err(|error| match (work, error) {
@@ -289,10 +355,11 @@ impl Layers {
                 recipe: serde_json::to_string(&spec).context("cannot write the recipe")?,
             },
             scenario: scenario.to_text(),
-            initial: InitialFrom::Seed,
+            initial,
         };
         job.validate()?;
-        Ok(Resolved { job, data })
+        let arithmetic = process.map_or(Arithmetic::Program, Arithmetic::Process);
+        Ok(Resolved { job, data, arithmetic })
     }
 }
 

@@ -105,6 +105,25 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("name", "TEXT", "reference", "A name for the job"),
     setting("seed", "NUMBER", "1", "The seed of every random stream"),
     Setting { words: Words::Models, ..setting("model", "NAME", "mlp:21", "The model") },
+    setting(
+        "process",
+        "COMMAND|unix:PATH|none",
+        "none",
+        "The compute process that has the model and the data: a shell command that each worker \
+         runs, or the Unix socket where it listens; the model is external then",
+    ),
+    setting(
+        "process-restarts",
+        "NUMBER",
+        "3",
+        "How often a compute process that fails is started again until it has answered",
+    ),
+    setting(
+        "process-timeout",
+        "DURATION|none",
+        "none",
+        "How long a compute process may take for an answer before it is started again",
+    ),
     named::<Activation>("activation", "relu", "The function between the layers of an mlp"),
     named::<OptimizerSpec>("optimizer", "sgd", "How a gradient becomes a step"),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),
@@ -228,9 +247,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         words: Words::Formats,
         ..setting(
             "data",
-            "PATH|FORMAT|server",
+            "PATH|FORMAT|server|process",
             "synthetic",
-            "A file or folder of NSL-KDD records, server (rows that the server sends), or a format",
+            "A file or folder of NSL-KDD records, server (rows that the server sends), process (rows \
+             of the compute process), or a format",
         )
     },
     named::<DataFrom>("data-from", "worker", "Where workers have the data from"),

@@ -70,7 +70,7 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
             let values = &params[tensor.keys.indices()];
             match tensor.shape[..] {
                 // PyTorch stores a linear layer's weights with shape outputs x inputs.
-                [inputs, outputs] => {
+                [inputs, outputs] if has_linear_layers(&about.model) => {
                     let turned = transposed(values, inputs, outputs);
                     (tensor.name.clone(), vec![outputs, inputs], bytes_of(&turned))
                 }
@@ -142,6 +142,7 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
     let tensors = SafeTensors::deserialize(&bytes)
         .with_context(|| format!("{place} is no safetensors file"))?;
     let mut params = vec![0.0; model.parameters()];
+    let turns = has_linear_layers(&about.model);
     for tensor in model.layout().tensors() {
         let stored = tensors
             .tensor(&tensor.name)
@@ -149,7 +150,7 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
         let (values, rest) = stored.data().as_chunks::<4>();
         let values: Vec<f32> = values.iter().map(|&value| f32::from_le_bytes(value)).collect();
         let (values, wanted) = match tensor.shape[..] {
-            [inputs, outputs] if values.len() == inputs * outputs => {
+            [inputs, outputs] if turns && values.len() == inputs * outputs => {
                 (transposed(&values, outputs, inputs), vec![outputs, inputs])
             }
             _ => (values, tensor.shape.clone()),
@@ -183,6 +184,12 @@ pub(crate) fn check_finite(path: &Path, model: &Model, params: &[f32]) -> anyhow
         params.len()
     );
     Err(Failed(what).into())
+}
+
+/// True if matrices of the model are the weights of linear layers. An external model has its own
+/// tensors.
+const fn has_linear_layers(model: &ModelSpec) -> bool {
+    !matches!(model, ModelSpec::External { .. })
 }
 
 fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {

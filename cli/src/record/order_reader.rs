@@ -139,7 +139,9 @@ impl<R: BufRead> OrderReader<R> {
         }
         if let Some(words) = line.strip_prefix("push ") {
             let (version, pushed) = pushed::read(words)?;
-            if version != self.version.next() {
+            // A worker's initial parameters are version 0.
+            let is_initial = version == Version(0) && self.version == Version(0);
+            if version != self.version.next() && !is_initial {
                 return Err(format!("version {version} was pushed after version {}", self.version));
             }
             self.version = version;

@@ -25,6 +25,7 @@ use pstrain_policy::work::{Assigner, Share, Weights};
 use super::filtering::ReplayFilters;
 use super::order_reader::Contribution;
 use super::pushed::Pushed;
+use crate::process::Arithmetic;
 
 /// A run that is being replayed.
 #[derive(Debug)]
@@ -71,6 +72,7 @@ impl Replay {
     pub(crate) fn new(
         job: &Job,
         data: &Prepared,
+        arithmetic: &Arithmetic,
         parameters: &[f32],
         uses: Uses,
     ) -> anyhow::Result<Self> {
@@ -102,7 +104,7 @@ impl Replay {
             if let Some(assigner) = &mut assigner {
                 assigner.set_rows(worker, &rows).map_err(anyhow::Error::msg)?;
             }
-            Ok::<_, anyhow::Error>(Trainer::of_job(job, model.clone(), worker, parts)?)
+            arithmetic.trainer(job, worker, parts)
         };
         let workers = (0..job.membership.workers).map(WorkerId);
         let trainers = workers.map(&mut trainer).collect::<Result<_, _>>()?;
@@ -221,6 +223,15 @@ impl Replay {
             self.kept.remove(&before);
         }
         self.used(from);
+        Ok(())
+    }
+
+    /// Begins with a worker's initial parameters.
+    pub(crate) fn begin_from(&mut self, pushed: &Pushed) -> anyhow::Result<()> {
+        let parameters = self.kept.get_mut(&Version(0));
+        if !parameters.is_some_and(|parameters| pushed.apply(parameters)) {
+            bail!("initial parameters were recorded for keys that the model does not have");
+        }
         Ok(())
     }
 

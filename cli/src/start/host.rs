@@ -15,10 +15,11 @@ use pstrain_wire::group::Place;
 use super::fresh_run;
 use crate::args::Output;
 use crate::durable::{StandbyOf, State};
-use crate::job::Layers;
+use crate::job::{Layers, Resolved};
 use crate::messages;
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
+use crate::process::Arithmetic;
 use crate::progress::Progress;
 use crate::record::{Folder, Recorder, Summary};
 use crate::served::ServerData;
@@ -61,6 +62,7 @@ pub(crate) enum Host {
 pub(crate) struct Training {
     pub(super) job: Job,
     pub(super) data: Arc<ServerData>,
+    pub(super) arithmetic: Arithmetic,
     /// The text of its job file.
     pub(super) job_file: String,
     pub(super) output: Output,
@@ -150,9 +152,13 @@ pub(super) fn companions(recorder: &Recorder) -> Companions {
 
 impl Training {
     /// The job of a run in one process.
-    pub(crate) fn in_process(layers: &Layers, job: Job, data: ServerData, output: Output) -> Self {
+    pub(crate) fn in_process(
+        layers: &Layers,
+        Resolved { job, data, arithmetic }: Resolved<ServerData>,
+        output: Output,
+    ) -> Self {
         let (data, job_file, drain) = (Arc::new(data), layers.to_toml(), Drain::default());
-        Self { job, data, job_file, output, guests: false, says_every: None, drain }
+        Self { job, data, arithmetic, job_file, output, guests: false, says_every: None, drain }
     }
 
     /// The server of a run in one process.

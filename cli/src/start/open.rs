@@ -15,7 +15,7 @@ use super::host::{
 use super::plan::{Begins, JobPlan, Keeps, NO_STANDBY, NewServer, NewState, Plan, Reached, Role};
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, StandbyOf};
-use crate::job::{Layers, Resolved};
+use crate::job::Layers;
 use crate::messages;
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
@@ -204,8 +204,8 @@ fn advertised(reached: &Reached, local: &Address, teller: &Address) -> anyhow::R
 impl Training {
     /// Reads the data of a job.
     fn read(layers: &Layers, output: Output, says_every: Option<Duration>) -> anyhow::Result<Self> {
-        let Resolved { job, data } = layers.resolve_served()?;
-        Ok(Self { guests: true, says_every, ..Self::in_process(layers, job, data, output) })
+        let resolved = layers.resolve_served()?;
+        Ok(Self { guests: true, says_every, ..Self::in_process(layers, resolved, output) })
     }
 
     /// The coordinator of a new run, or a new standby `of` a server.

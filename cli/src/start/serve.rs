@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use pstrain_compute::id::{CheckpointId, PartId};
-use pstrain_compute::model::Model;
-use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Durable, Event, NodeError, Trained};
 use pstrain_transports::scenario::{Scenario, ServerLink};
@@ -132,10 +130,9 @@ impl JobServer {
     }
 
     fn drive_over(&mut self, transport: &mut impl Transport) -> anyhow::Result<Ended> {
-        let job = &self.training.job;
-        let model = Model::new(&job.model, job.data.shape)?;
+        let Training { job, arithmetic, .. } = &self.training;
         let data = Arc::clone(&self.training.data);
-        let evaluator = Evaluator::new(Local::new(model, [data.outline.evaluation.clone()]));
+        let evaluator = Evaluator::new(arithmetic.evaluation(job, &data.outline.evaluation)?);
         let partition = move |part: PartId| data.partition(part);
         let recorder = self.recorder.clone();
         let report = move |now, event| recorder.note(now, &event);

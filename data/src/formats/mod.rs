@@ -9,6 +9,7 @@ mod idx;
 mod libsvm;
 mod nsl_kdd;
 mod pixels;
+mod rows;
 mod sparse;
 mod synthetic;
 
@@ -20,6 +21,7 @@ pub use self::csv::Csv;
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::nsl_kdd::NslKdd;
+pub use self::rows::Numbered;
 pub use self::sparse::SyntheticSparse;
 pub use self::synthetic::{SyntheticNslKdd, write_csv};
 use crate::dataset::Dataset;
@@ -34,6 +36,7 @@ static ALL: &[Format] = &[
     cifar10::FORMAT,
     libsvm::FORMAT,
     sparse::FORMAT,
+    rows::FORMAT,
 ];
 
 /// Formats of the program.

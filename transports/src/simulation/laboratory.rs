@@ -34,14 +34,14 @@ impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
     /// event.
     pub fn new<L: Into<Loaded>>(
         loader: impl Fn(&Prepare) -> Result<L, String> + Send + 'a,
-        evaluation: impl GradientSource + 'a,
+        evaluation: Box<dyn GradientSource + 'a>,
         partition: impl Fn(PartId) -> Examples + Send + 'a,
         report: R,
     ) -> Self {
         Self {
             loader: Box::new(move |order: &Prepare| loader(order).map(Into::into)),
             trainers: Vec::new(),
-            evaluation: Box::new(evaluation),
+            evaluation,
             partitions: Partitions::new(move |part| Some(partition(part))),
             report,
         }

@@ -1,0 +1,204 @@
+//! The compute process of a job: what it says of itself, and the gradients of each worker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use pstrain_compute::examples::Examples;
+use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::source::{GradientSource, Local};
+use pstrain_data::DataSpec;
+use pstrain_data::formats::Numbered;
+use pstrain_policy::job::Job;
+use pstrain_policy::trainer::Trainer;
+use pstrain_roles::node::Prepare;
+use pstrain_transports::process::protocol::{Description, Hello};
+use pstrain_transports::process::{ProcessAddress, ProcessConfig, ProcessSource};
+use pstrain_transports::{Loaded, Parts};
+
+use crate::messages;
+
+/// Where a compute process is, and how it is watched.
+#[derive(Clone, Debug)]
+pub(crate) struct ComputeProcess(ProcessConfig);
+
+/// The source of a job's gradients and evaluations: a model of this program, or a compute process.
+#[derive(Clone, Debug)]
+pub(crate) enum Arithmetic {
+    Program,
+    Process(ComputeProcess),
+}
+
+impl Arithmetic {
+    /// The data that a worker computes on, given its parts and the fingerprint of their split.
+    pub(crate) fn load(
+        &self,
+        order: &Prepare,
+        loaded: (Vec<Examples>, Fingerprint),
+    ) -> Result<Loaded, String> {
+        match self {
+            Self::Program => Ok(loaded.into()),
+            Self::Process(process) => {
+                process.load(order, loaded).map_err(|error| format!("{error:#}"))
+            }
+        }
+    }
+
+    /// The trainer of a worker with these parts.
+    pub(crate) fn trainer(
+        &self,
+        job: &Job,
+        worker: WorkerId,
+        parts: Vec<Examples>,
+    ) -> anyhow::Result<Trainer> {
+        Ok(match self {
+            Self::Program => {
+                Trainer::of_job(job, Model::new(&job.model, job.data.shape)?, worker, parts)?
+            }
+            Self::Process(process) => {
+                let source = process.worker(job, worker, &parts)?;
+                Trainer::of_job_source(job, Box::new(source), worker)?
+            }
+        })
+    }
+
+    /// The evaluations of a job on `examples`. A compute process evaluates on rows of its own if
+    /// there are none.
+    pub(crate) fn evaluation(
+        &self,
+        job: &Job,
+        examples: &Arc<Examples>,
+    ) -> anyhow::Result<Box<dyn GradientSource>> {
+        Ok(match self {
+            Self::Program => {
+                let model = Model::new(&job.model, job.data.shape)?;
+                Box::new(Local::new(model, [Arc::clone(examples)]))
+            }
+            Self::Process(process) => Box::new(process.evaluation(job, examples)?),
+        })
+    }
+}
+
+impl ComputeProcess {
+    pub(crate) fn new(address: ProcessAddress, restarts: u32, timeout: Option<Duration>) -> Self {
+        Self(ProcessConfig { address, restarts, timeout, tell: messages::warn })
+    }
+
+    /// Starts the process to ask for its description.
+    pub(crate) fn describe(&self) -> anyhow::Result<Description> {
+        Ok(self.start(Hello::default())?.description().clone())
+    }
+
+    fn start(&self, hello: Hello) -> anyhow::Result<ProcessSource> {
+        Ok(ProcessSource::start(self.0.clone(), hello)?)
+    }
+
+    fn load(
+        &self,
+        order: &Prepare,
+        (parts, train): (Vec<Examples>, Fingerprint),
+    ) -> anyhow::Result<Loaded> {
+        let source = self.worker(&order.job, order.worker, &parts)?;
+        Ok(Loaded { parts: Parts::Source(Box::new(source)), train: Some(train) })
+    }
+
+    /// The gradients of a worker, whose parts of the data are `parts`.
+    fn worker(
+        &self,
+        job: &Job,
+        worker: WorkerId,
+        parts: &[Examples],
+    ) -> anyhow::Result<ProcessSource> {
+        let source = self.start(hello(job, Some(worker.0)))?;
+        let rows = rows_of(job, source.description(), parts)?;
+        Ok(source.with_parts(rows))
+    }
+
+    /// The evaluations of a job: on `held_out`, or on the process's own rows if that is empty.
+    fn evaluation(&self, job: &Job, held_out: &Examples) -> anyhow::Result<ProcessSource> {
+        let source = self.start(hello(job, None))?;
+        let rows = match held_out.is_empty() {
+            true => vec![Vec::new()],
+            false => rows_of(job, source.description(), std::slice::from_ref(held_out))?,
+        };
+        Ok(source.with_parts(rows))
+    }
+}
+
+/// What the process of `worker`, or of evaluations, learns of the job.
+fn hello(job: &Job, worker: Option<u32>) -> Hello {
+    let (workers, seed) = (Some(job.membership.workers), Some(job.seed));
+    Hello { protocol: 0, worker, workers, seed }
+}
+
+/// The numbers by which the process knows the rows of each part. A process with as many examples as
+/// the job has rows knows all of them; one with as many as its only part has numbers of its own.
+fn rows_of(job: &Job, found: &Description, parts: &[Examples]) -> anyhow::Result<Vec<Vec<u32>>> {
+    check(job, found)?;
+    let all = job.data.shape.inputs;
+    let number = |part: &Examples, row: usize| part.row(row).columns.first().copied();
+    if found.examples == all {
+        let rows = |part: &Examples| (0..part.len()).filter_map(|row| number(part, row)).collect();
+        return Ok(parts.iter().map(rows).collect());
+    }
+    match parts {
+        [own] if own.len() == found.examples as usize => Ok(vec![(0..found.examples).collect()]),
+        _ => {
+            let own: Vec<String> = parts.iter().map(|part| part.len().to_string()).collect();
+            bail!(
+                "the compute process has {} examples: it needs all {all} of the job, or, if it has \
+                 its own part alone, as many as that ({})",
+                found.examples,
+                own.join(", ")
+            )
+        }
+    }
+}
+
+/// Checks that the process has the model and the data of the job.
+fn check(job: &Job, found: &Description) -> anyhow::Result<()> {
+    let spec: DataSpec =
+        serde_json::from_str(&job.data.recipe).context("the job's recipe does not read")?;
+    if spec.schema.kind != Numbered::KIND {
+        bail!(
+            "the rows of the job ({}) are not those of a compute process: leave data out, or use \
+             data = rows:COUNT",
+            spec.source
+        );
+    }
+    if let (Some(found), Some(wanted)) = (&found.digest, Numbered::digest_in(&spec.schema))
+        && found != wanted
+    {
+        bail!("the compute process has other data (digest {found}) than the job ({wanted})");
+    }
+    let ModelSpec::External { tensors } = &job.model else {
+        bail!("model is not external: a compute process has a model of its own; leave model out");
+    };
+    let external = found.external();
+    if *tensors == external {
+        return Ok(());
+    }
+    let differs = tensors.iter().zip(&external).find(|(wanted, found)| wanted != found);
+    match differs {
+        Some((wanted, found)) => bail!(
+            "the compute process has tensor {} {:?} where the job has {} {:?}",
+            found.name,
+            found.shape,
+            wanted.name,
+            wanted.shape
+        ),
+        None => bail!(
+            "the compute process has {} tensors, the job has {}",
+            external.len(),
+            tensors.len()
+        ),
+    }
+}
+
+/// The data of a job whose rows only its process knows.
+pub(crate) fn rows_format(found: &Description) -> String {
+    let digest = found.digest.as_ref().map(|digest| format!(",{digest}")).unwrap_or_default();
+    format!("rows:{}{digest}", found.examples)
+}

@@ -1,0 +1,143 @@
+//! The connection to a compute process, and the process itself if pstrain started it.
+
+use std::fmt;
+use std::io::{self, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use super::protocol::{Request, write_message};
+
+/// How long a process may take to end after its goodbye, before it is killed.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Where the compute process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessAddress {
+    /// A shell command, which pstrain runs: it speaks on its standard input and output.
+    Command(String),
+    /// A process that listens at this Unix socket. pstrain neither starts nor ends it.
+    Socket(PathBuf),
+    /// The process that started pstrain: it speaks on pstrain's standard input and output.
+    Parent,
+}
+
+impl FromStr for ProcessAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text.strip_prefix("unix:") {
+            Some("") => return Err("unix: needs a path after it".into()),
+            Some(path) => Self::Socket(path.into()),
+            None if text == "-" => Self::Parent,
+            None if text.trim().is_empty() => {
+                return Err("give a command, unix:PATH, or - for the parent process".into());
+            }
+            None => Self::Command(text.into()),
+        })
+    }
+}
+
+impl fmt::Display for ProcessAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(command) => f.write_str(command),
+            Self::Socket(path) => write!(f, "unix:{}", path.display()),
+            Self::Parent => f.write_str("-"),
+        }
+    }
+}
+
+/// A connection to a compute process.
+pub(super) struct Link {
+    pub(super) from: BufReader<Box<dyn Read + Send>>,
+    pub(super) to: Box<dyn Write + Send>,
+    /// The process, if pstrain started it.
+    child: Option<Child>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("child", &self.child).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Starts the process, or connects to it. Each of its answers may take `timeout`, if that is
+    /// given.
+    pub(super) fn open(address: &ProcessAddress, timeout: Option<Duration>) -> io::Result<Self> {
+        match address {
+            ProcessAddress::Command(command) => Self::start(command, timeout),
+            ProcessAddress::Socket(path) => Self::of(UnixStream::connect(path)?, timeout, None),
+            ProcessAddress::Parent => Ok(Self {
+                from: BufReader::new(Box::new(io::stdin())),
+                to: Box::new(io::stdout()),
+                child: None,
+            }),
+        }
+    }
+
+    fn start(command: &str, timeout: Option<Duration>) -> io::Result<Self> {
+        // A socket, since reading from it can time out.
+        let (ours, theirs) = UnixStream::pair()?;
+        let output = theirs.try_clone()?;
+        let child = Command::new("sh")
+            .args(["-c", command])
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(OwnedFd::from(output)))
+            // A signal for pstrain, such as Ctrl-C, must not end the process before its worker,
+            // which may still need one gradient.
+            .process_group(0)
+            .spawn()?;
+        Self::of(ours, timeout, Some(child))
+    }
+
+    fn of(stream: UnixStream, timeout: Option<Duration>, child: Option<Child>) -> io::Result<Self> {
+        stream.set_read_timeout(timeout)?;
+        stream.set_write_timeout(timeout)?;
+        let from: Box<dyn Read + Send> = Box::new(stream.try_clone()?);
+        Ok(Self { from: BufReader::with_capacity(64 * 1024, from), to: Box::new(stream), child })
+    }
+
+    /// How the process ended, in words, if pstrain started it and it has ended.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        let child = self.child.as_mut()?;
+        // Its output closes a little before it can be waited for.
+        let end = Instant::now() + Duration::from_millis(200);
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return Some(format!("it ended with {status}")),
+                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Ends the process at once, with its children, if pstrain started it.
+    fn kill(child: &mut Child) {
+        let group = rustix::process::Pid::from_raw(child.id().cast_signed());
+        if let Some(group) = group {
+            let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _reaped = child.wait();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let said = write_message(&mut self.to, &Request::Bye, &[], &[]);
+        let Some(child) = &mut self.child else { return };
+        let end = Instant::now() + GOODBYE;
+        while said.is_ok() && Instant::now() < end {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Self::kill(child);
+    }
+}

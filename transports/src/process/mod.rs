@@ -1,0 +1,330 @@
+//! Gradients from a compute process: a program in any language, next to its worker.
+//!
+//! The worker sends the numbers of the rows and the parameters, and receives the gradient
+//! ([`protocol`]). A process that ends or breaks the protocol is started again with the same
+//! request: a gradient is a function of rows and parameters, so nothing is lost and nothing is
+//! counted twice.
+
+mod link;
+pub mod protocol;
+mod served;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::model::ExternalTensor;
+use pstrain_compute::source::{GradientSource, Rows, SourceError};
+
+use self::link::Link;
+pub use self::link::ProcessAddress;
+use self::protocol::{
+    Answer, Description, Evaluated, Hello, Order, PROCESS_PROTOCOL, ProtocolError, Request,
+    read_line, read_values, write_message,
+};
+pub use self::served::Served;
+
+/// How a compute process is started and watched.
+#[derive(Clone, Debug)]
+pub struct ProcessConfig {
+    /// Where it is.
+    pub address: ProcessAddress,
+    /// How often it is started again after a failure, until it has answered a request.
+    pub restarts: u32,
+    /// How long an answer may take; none for as long as it takes.
+    pub timeout: Option<Duration>,
+    /// Receives a message for the user when the process is started again.
+    pub tell: fn(&str),
+}
+
+/// The process of one worker, or of a server's evaluations, as a source of gradients.
+#[derive(Debug)]
+pub struct ProcessSource {
+    config: ProcessConfig,
+    hello: Hello,
+    link: Option<Link>,
+    description: Description,
+    parameters: usize,
+    /// The rows of each part, by the process's numbers.
+    parts: Vec<Vec<u32>>,
+    /// Row numbers of the request in progress.
+    rows: Vec<u32>,
+    /// The number of the last request.
+    id: u64,
+    /// Restarts since the last answer.
+    failures: u32,
+}
+
+/// Why a request has no answer.
+enum Failure {
+    /// The process said so: asking again would not help.
+    Said(String),
+    /// The process ended, or broke the protocol.
+    Broken(String),
+}
+
+impl From<ProtocolError> for Failure {
+    fn from(error: ProtocolError) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+impl ProcessSource {
+    /// Starts the process and asks for its description. It has no parts yet.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the process cannot be started, or does not describe itself.
+    pub fn start(config: ProcessConfig, hello: Hello) -> Result<Self, SourceError> {
+        let hello = Hello { protocol: PROCESS_PROTOCOL, ..hello };
+        let (description, parts, rows) = (Description::default(), Vec::new(), Vec::new());
+        let mut source = Self {
+            config,
+            hello,
+            link: None,
+            description,
+            parameters: 0,
+            parts,
+            rows,
+            id: 0,
+            failures: 0,
+        };
+        source.attempt(|source| source.link().map(|_open| ()))?;
+        Ok(source)
+    }
+
+    /// Sets the rows of each part, by the process's numbers.
+    #[must_use]
+    pub fn with_parts(self, parts: Vec<Vec<u32>>) -> Self {
+        Self { parts, ..self }
+    }
+
+    /// The model and the data of the process.
+    #[must_use]
+    pub const fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The open connection: connects first if there is none.
+    fn link(&mut self) -> Result<&mut Link, Failure> {
+        if self.link.is_none() {
+            let mut link = Link::open(&self.config.address, self.config.timeout)
+                .map_err(|error| Failure::Broken(format!("it cannot be started: {error}")))?;
+            write_message(&mut link.to, &Request::Hello(self.hello.clone()), &[], &[])?;
+            let found = read_line::<Described>(&mut link.from, "a description").and_then(whole);
+            let found = match found {
+                Ok(found) => found.into_result().map_err(Failure::Said)?,
+                Err(error) => return Err(Failure::Broken(ended_or(&mut link, &error))),
+            };
+            if self.parameters > 0 && found != self.description {
+                let what = "after its restart it has another model or other data than before";
+                return Err(Failure::Said(what.into()));
+            }
+            self.parameters = parameters_of(&found).map_err(Failure::Said)?;
+            self.description = found;
+            self.link = Some(link);
+        }
+        self.link.as_mut().ok_or_else(|| Failure::Broken("it is not connected".into()))
+    }
+
+    /// Asks until the process answers: starts it again if it fails.
+    fn attempt<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, SourceError> {
+        loop {
+            let why = match ask(self) {
+                Ok(answer) => {
+                    self.failures = 0;
+                    return Ok(answer);
+                }
+                Err(Failure::Said(why)) => return Err(self.error(&why)),
+                Err(Failure::Broken(why)) => why,
+            };
+            self.link = None;
+            // The parent is the only process of its kind.
+            let is_last = self.failures >= self.config.restarts
+                || self.config.address == ProcessAddress::Parent;
+            if is_last {
+                return Err(self.error(&why));
+            }
+            self.failures += 1;
+            (self.config.tell)(&format!(
+                "{}; starting it again ({} of {})",
+                self.error(&why),
+                self.failures,
+                self.config.restarts
+            ));
+        }
+    }
+
+    fn error(&self, why: &str) -> SourceError {
+        SourceError(format!("the compute process ({}) failed: {why}", self.config.address))
+    }
+
+    /// Sends a request with parameters, and returns the number of the request.
+    fn send(
+        &mut self,
+        request: fn(Order) -> Request,
+        rows: Option<&[u32]>,
+        params: &[f32],
+    ) -> Result<u64, Failure> {
+        self.id += 1;
+        let id = self.id;
+        let (order, after) = Order::of(id, rows, params.len());
+        let link = self.link()?;
+        let sent = write_message(&mut link.to, &request(order), params, after);
+        sent.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
+        Ok(id)
+    }
+
+    /// Receives the answer to request `id`: values into `values`. Returns the loss.
+    fn receive(&mut self, id: u64, values: &mut [f32]) -> Result<f64, Failure> {
+        let link = self.link()?;
+        let received = loop {
+            match receive_into(link, id, values) {
+                Ok(None) => {}
+                Ok(Some(answer)) => break Ok(answer),
+                Err(error) => break Err(Failure::Broken(ended_or(link, &error))),
+            }
+        };
+        match received? {
+            Answer { error: Some(why), .. } => Err(Failure::Said(why)),
+            Answer { loss, .. } => Ok(loss.unwrap_or(f64::NAN)),
+        }
+    }
+}
+
+/// Receives one answer; none if it is a late answer to a request before `id`.
+fn receive_into(
+    link: &mut Link,
+    id: u64,
+    values: &mut [f32],
+) -> Result<Option<Answer>, ProtocolError> {
+    let answer = read_line::<Answer>(&mut link.from, "an answer").and_then(whole)?;
+    if answer.error.is_some() && answer.id == id {
+        return Ok(Some(answer));
+    }
+    if answer.values != values.len() {
+        return Err(ProtocolError::Values { given: answer.values, wanted: values.len() });
+    }
+    if answer.id > id {
+        return Err(ProtocolError::Id { given: answer.id, asked: id });
+    }
+    read_values(&mut link.from, values)?;
+    Ok((answer.id == id).then_some(answer))
+}
+
+/// A description, or the reason for its absence.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Described {
+    Refused { error: String },
+    Found(Description),
+}
+
+impl Described {
+    fn into_result(self) -> Result<Description, String> {
+        match self {
+            Self::Refused { error } => Err(error),
+            Self::Found(found) => Ok(found),
+        }
+    }
+}
+
+/// The message that must not be missing.
+fn whole<M>(message: Option<M>) -> Result<M, ProtocolError> {
+    message.ok_or(ProtocolError::Ended)
+}
+
+/// How the process ended if it has, or else the error.
+fn ended_or(link: &mut Link, error: &ProtocolError) -> String {
+    match error {
+        ProtocolError::Ended => link.ended().unwrap_or_else(|| error.to_string()),
+        _ => error.to_string(),
+    }
+}
+
+/// The number of parameters of a model.
+fn parameters_of(description: &Description) -> Result<usize, String> {
+    let sizes =
+        |shape: &[u32]| shape.iter().try_fold(1_usize, |all, &size| all.checked_mul(size as usize));
+    let mut tensors = description.tensors.iter();
+    let all = tensors.try_fold(0_usize, |all, tensor| all.checked_add(sizes(&tensor.shape)?));
+    match all {
+        Some(0) => Err("its model has no parameters".into()),
+        Some(all) => Ok(all),
+        None => Err("its model has more parameters than any machine can hold".into()),
+    }
+}
+
+impl Description {
+    /// The tensors, for a [`ModelSpec`](pstrain_compute::model::ModelSpec).
+    #[must_use]
+    pub fn external(&self) -> Vec<ExternalTensor> {
+        let tensors = self.tensors.iter().cloned();
+        tensors.map(|tensor| ExternalTensor { name: tensor.name, shape: tensor.shape }).collect()
+    }
+}
+
+impl GradientSource for ProcessSource {
+    fn parameters(&self) -> usize {
+        self.parameters
+    }
+
+    fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
+        let mut initial = vec![0.0; self.parameters];
+        self.attempt(|source| {
+            // The answer to `start` has no number.
+            let sent = write_message(&mut source.link()?.to, &Request::Start, &[], &[]);
+            sent?;
+            source.receive(0, &mut initial)
+        })?;
+        Ok(Some(initial))
+    }
+
+    fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn examples(&self, part: usize) -> usize {
+        self.parts[part].len()
+    }
+
+    fn gradient(
+        &mut self,
+        Rows { part, numbers, .. }: Rows<'_>,
+        params: &[f32],
+        gradient: &mut [f32],
+    ) -> Result<f32, SourceError> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        rows.extend(numbers.iter().map(|&number| self.parts[part][number as usize]));
+        let loss = self.attempt(|source| {
+            let id = source.send(Request::Gradient, Some(&rows), params)?;
+            source.receive(id, gradient)
+        });
+        self.rows = rows;
+        Ok(loss? as f32)
+    }
+
+    fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError> {
+        let rows = self.parts.get(part).filter(|rows| !rows.is_empty()).cloned();
+        let found = self.attempt(|source| {
+            let id = source.send(Request::Evaluate, rows.as_deref(), params)?;
+            let link = source.link()?;
+            let found = read_line::<Evaluated>(&mut link.from, "an evaluation").and_then(whole);
+            let found = found.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
+            match found.error {
+                _ if found.id != id => Err(ProtocolError::Id { given: found.id, asked: id }.into()),
+                Some(why) => Err(Failure::Said(why)),
+                None => Ok(found),
+            }
+        })?;
+        let Evaluated { examples, loss, metrics, recall, f1, .. } = found;
+        let accuracy = metrics.accuracy.unwrap_or(f64::NAN);
+        let correct = (accuracy * examples as f64).round() as u64;
+        let loss = loss.unwrap_or(f64::NAN);
+        Ok(Evaluation { examples, correct, loss, recall, f1, ..Evaluation::absent(params, 0) })
+    }
+}

@@ -1,0 +1,310 @@
+//! Messages between pstrain and a compute process: a line of JSON, then the values as 32-bit
+//! floating-point numbers, then row numbers as 32-bit integers, all little-endian.
+//!
+//! docs/compute-process.md is the same for authors of processes.
+
+use std::io::{self, BufRead, Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this protocol.
+pub const PROCESS_PROTOCOL: u32 = 1;
+
+/// The most row numbers in a line; more follow the values.
+const MOST_ROWS_IN_LINE: usize = 8192;
+
+/// Values up to this size travel in one write with their line, which costs a process one wake-up
+/// instead of two.
+const ONE_WRITE: usize = 64 * 1024;
+
+/// The longest line of a process, in bytes: it names all tensors of a model.
+const MOST_LINE: u64 = 4 * 1024 * 1024;
+
+/// A request to the process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase")]
+pub enum Request {
+    /// The first request; answered by a [`Description`].
+    Hello(Hello),
+    /// Asks for the initial parameters; answered by an [`Answer`] with values.
+    Start,
+    /// Asks for a gradient at parameters, which follow; answered by an [`Answer`] with values.
+    Gradient(Order),
+    /// Asks for an evaluation of parameters, which follow; answered by an [`Evaluated`].
+    Evaluate(Order),
+    /// The process is no longer needed; not answered.
+    Bye,
+}
+
+/// The role of the process in the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROCESS_PROTOCOL`].
+    pub protocol: u32,
+    /// The worker that the process computes for, counted from 0; none for evaluations, and where
+    /// only the description is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u32>,
+    /// Number of workers of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
+    /// The seed of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+/// A gradient or an evaluation to compute.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The number of the request, repeated in the answer.
+    pub id: u64,
+    /// The examples, by number; none if they follow the values, and for all examples that the
+    /// process evaluates on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Vec<u32>>,
+    /// The number of row numbers that follow the values.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows_after: usize,
+    /// The number of parameters that follow the line.
+    pub values: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// The model and the data of a process: its answer to [`Request::Hello`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// The tensors of the model, in the order of their values.
+    pub tensors: Vec<TensorOf>,
+    /// The number of examples that the process can compute gradients of.
+    pub examples: u32,
+    /// Tells datasets with different rows apart. All processes of a job must have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// A tensor of the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorOf {
+    /// The name.
+    pub name: String,
+    /// The dimensions, the slowest first; none for a single number.
+    pub shape: Vec<u32>,
+}
+
+/// The answer to [`Request::Start`] and [`Request::Gradient`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The number of the request.
+    #[serde(default)]
+    pub id: u64,
+    /// The mean loss of the rows; none if it is not finite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// The number of values that follow the line.
+    #[serde(default)]
+    pub values: usize,
+    /// Why there is no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The answer to [`Request::Evaluate`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evaluated {
+    /// The number of the request.
+    pub id: u64,
+    /// The number of examples that were evaluated.
+    #[serde(default)]
+    pub examples: u64,
+    /// Their mean loss; none if it is not finite.
+    #[serde(default)]
+    pub loss: Option<f64>,
+    /// Other figures.
+    #[serde(default)]
+    pub metrics: Metrics,
+    /// Recall of each class; none for a class without examples.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recall: Vec<Option<f64>>,
+    /// F1 of each class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub f1: Vec<Option<f64>>,
+    /// Why there is no evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The figures of an evaluation that pstrain reports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// The share of examples that the model classifies correctly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
+}
+
+/// A request or an answer that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// The other end is gone.
+    #[error("it has ended, or closed its output")]
+    Ended,
+    /// Nothing arrived in time.
+    #[error("it did not answer in time")]
+    Late,
+    /// The connection failed.
+    #[error("its input or output failed: {0}")]
+    Io(io::Error),
+    /// A line is longer than any message.
+    #[error("it wrote a line of more than {MOST_LINE} bytes")]
+    Long,
+    /// A line is no message of the protocol.
+    #[error(
+        "it wrote {line:?} where {wanted} was expected ({why}); standard output is for the \
+         protocol alone, print to standard error"
+    )]
+    Line {
+        /// The beginning of the line.
+        line: String,
+        /// The expected message.
+        wanted: &'static str,
+        /// The error of the JSON reader.
+        why: String,
+    },
+    /// The number of values is not the number of parameters.
+    #[error("it announced {given} values where the model has {wanted}")]
+    Values {
+        /// The number in the line.
+        given: usize,
+        /// The number of parameters.
+        wanted: usize,
+    },
+    /// An answer to a request that was not made.
+    #[error("it answered request {given}, but the last one is {asked}")]
+    Id {
+        /// The number in the answer.
+        given: u64,
+        /// The number of the last request.
+        asked: u64,
+    },
+}
+
+impl From<io::Error> for ProtocolError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset => Self::Ended,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Late,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Writes a message: a line and the values after it.
+///
+/// # Errors
+/// The error of `to`.
+pub fn write_message(
+    to: &mut dyn Write,
+    line: &impl Serialize,
+    values: &[f32],
+    rows: &[u32],
+) -> Result<(), ProtocolError> {
+    let mut bytes = serde_json::to_vec(line).map_err(io::Error::from)?;
+    bytes.push(b'\n');
+    if size_of_val(values) <= ONE_WRITE {
+        append(values, &mut bytes);
+        to.write_all(&bytes)?;
+    } else if cfg!(target_endian = "little") {
+        to.write_all(&bytes)?;
+        to.write_all(bytemuck::cast_slice(values))?;
+    } else {
+        append(values, &mut bytes);
+        to.write_all(&bytes)?;
+    }
+    if !rows.is_empty() {
+        let rows: Vec<u8> = rows.iter().flat_map(|row| row.to_le_bytes()).collect();
+        to.write_all(&rows)?;
+    }
+    Ok(to.flush()?)
+}
+
+fn append(values: &[f32], bytes: &mut Vec<u8>) {
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+}
+
+/// Reads a line, which is a message of type `M`; `wanted` names it in errors. Returns none at the
+/// end of the input.
+///
+/// # Errors
+/// [`ProtocolError`] if there is no such message.
+pub fn read_line<M: for<'de> Deserialize<'de>>(
+    from: &mut impl BufRead,
+    wanted: &'static str,
+) -> Result<Option<M>, ProtocolError> {
+    let mut line = Vec::new();
+    from.take(MOST_LINE).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.last() != Some(&b'\n') {
+        let is_long = line.len() as u64 == MOST_LINE;
+        return Err(if is_long { ProtocolError::Long } else { ProtocolError::Ended });
+    }
+    let first = match serde_json::from_slice(&line) {
+        Ok(message) => return Ok(Some(message)),
+        Err(error) => error,
+    };
+    // Python's and other writers of JSON write numbers that are not finite as words.
+    let text = String::from_utf8_lossy(&line);
+    let finite =
+        text.replace("-Infinity", "null").replace("Infinity", "null").replace("NaN", "null");
+    serde_json::from_str(&finite).map(Some).map_err(|_same| ProtocolError::Line {
+        line: text.trim_end().chars().take(80).collect(),
+        wanted,
+        why: first.to_string(),
+    })
+}
+
+/// Reads as many values as `values` has.
+///
+/// # Errors
+/// [`ProtocolError`] if the input ends before.
+pub fn read_values(from: &mut impl Read, values: &mut [f32]) -> Result<(), ProtocolError> {
+    from.read_exact(bytemuck::cast_slice_mut(values))?;
+    if cfg!(target_endian = "big") {
+        values.iter_mut().for_each(|value| *value = f32::from_bits(value.to_bits().swap_bytes()));
+    }
+    Ok(())
+}
+
+/// Reads `count` row numbers.
+///
+/// # Errors
+/// [`ProtocolError`] if the input ends before.
+pub fn read_rows(from: &mut impl Read, count: usize) -> Result<Vec<u32>, ProtocolError> {
+    let mut rows = Vec::new();
+    let mut bytes = [0; size_of::<u32>()];
+    for _ in 0..count {
+        from.read_exact(&mut bytes)?;
+        rows.push(u32::from_le_bytes(bytes));
+    }
+    Ok(rows)
+}
+
+impl Order {
+    /// An order with `values` parameters, of `rows` if they are few; the rows to send after the
+    /// values otherwise.
+    pub(super) fn of(id: u64, rows: Option<&[u32]>, values: usize) -> (Self, &[u32]) {
+        match rows {
+            Some(rows) if rows.len() > MOST_ROWS_IN_LINE => {
+                (Self { id, rows: None, rows_after: rows.len(), values }, rows)
+            }
+            rows => (Self { id, rows: rows.map(Into::into), rows_after: 0, values }, &[]),
+        }
+    }
+}
