@@ -58,7 +58,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
         "transports",
         &[
             &["address", "clock", "log_limit", "punctuality", "refusals", "scenario", "transport"],
-            &["driver", "gradient", "memory", "shaped", "socket"],
+            &["driver", "gradient", "loaded", "memory", "process", "shaped", "socket"],
             &["evaluate", "journal", "paced"],
             &["compute"],
             &["services"],
@@ -82,7 +82,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
         "cli",
         &[
             &["digest", "keys", "links", "messages", "metrics", "picture", "rank", "served"],
-            &["statistics", "troubles", "wait_text"],
+            &["process", "statistics", "troubles", "wait_text"],
             &["exit", "html", "job"],
             &["args", "calibration", "signals", "simulate"],
             &["durable", "security", "why"],

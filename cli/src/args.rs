@@ -3,6 +3,7 @@
 mod bench;
 #[cfg(feature = "cert")]
 mod cert;
+mod compute;
 #[cfg(feature = "pictures")]
 mod experiment;
 mod output;
@@ -28,6 +29,7 @@ use crate::rank::RankOf;
 pub(crate) use bench::{BenchArgs, BenchPart, CrowdArgs, CrowdSize};
 #[cfg(feature = "cert")]
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
+pub(crate) use compute::{ComputeArgs, ComputeCommand, ProcessArgs, ServeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
 pub(crate) use output::{LogArgs, Output};
@@ -343,16 +345,8 @@ pub(crate) struct WorkerArgs {
     /// `server` to receive them from the server. Without it: the job's data, if they need no file
     #[arg(long, value_name = "PATH|FORMAT|server")]
     pub(crate) data: Option<String>,
-    /// The compute process that has the model and the data: a shell command, unix:PATH where it
-    /// listens, or - if it started this worker and speaks on its standard input and output
-    #[arg(long, value_name = "COMMAND|unix:PATH|-", conflicts_with = "data")]
-    pub(crate) process: Option<ProcessAddress>,
-    /// How often a compute process that fails is started again until it has answered
-    #[arg(long, value_name = "NUMBER", default_value_t = 3, requires = "process")]
-    pub(crate) process_restarts: u32,
-    /// How long a compute process may take for an answer before it is started again
-    #[arg(long, value_name = "DURATION", requires = "process", value_parser = nonzero_time)]
-    pub(crate) process_timeout: Option<humantime::Duration>,
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
     /// Worker id to ask for (1, 2, ...); without it the server chooses one
     #[arg(long)]
     pub(crate) id: Option<WorkerId>,
@@ -534,28 +528,6 @@ pub(crate) struct ReplayArgs {
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ComputeArgs {
-    #[command(subcommand)]
-    pub(crate) command: ComputeCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ComputeCommand {
-    /// Serves a model of pstrain as a compute process, on standard input and output: an example,
-    /// and a test, of the protocol
-    Serve(ServeArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ServeArgs {
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
-    /// Listen at this Unix socket instead, for any number of workers
-    #[arg(long, value_name = "unix:PATH")]
-    pub(crate) listen: Option<Address>,
 }
 
 #[derive(Debug, Args)]

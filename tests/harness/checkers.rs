@@ -180,8 +180,11 @@ impl Checker {
         self.ranks.may_switch = true;
     }
 
-    /// The values of a client reach the server.
+    /// Values reach the server: a client's, or initial parameters of a worker.
     pub(crate) fn pushed(&mut self, peer: PeerId) {
+        if self.attached.values().any(|(attached, _)| *attached == peer) {
+            return;
+        }
         self.strangers.remove(&peer);
         self.pushers.insert(peer);
     }

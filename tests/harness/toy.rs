@@ -1,6 +1,7 @@
 //! A small job with examples of its own: learnable, mixed dense and one-hot, uneven partitions.
 //! Most tests start from it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_compute::examples::{Examples, Shape};
@@ -113,6 +114,15 @@ pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
         train.push_sparse(&entries, &values, label).unwrap_or_default();
     }
     train
+}
+
+/// The initial parameters that a worker has, if the job takes them from one. They are not those of
+/// the job's seed.
+#[must_use]
+pub(crate) fn initial_of(job: &Job) -> Option<Arc<Vec<f32>>> {
+    let model = Model::new(&job.model, job.data.shape).ok()?;
+    let stream = Stream::new(job.seed).fork("worker's", 0);
+    (job.initial == InitialFrom::Worker).then(|| Arc::new(model.initial(stream)))
 }
 
 /// Returns the working sets of the workers of `job`, or none if it is dense.

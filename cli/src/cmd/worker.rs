@@ -16,7 +16,7 @@ use pstrain_wire::Refusal;
 use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
 use pstrain_wire::worker::EndReason;
 
-use crate::args::{SecurityArgs, WorkerArgs};
+use crate::args::{ProcessArgs, SecurityArgs, WorkerArgs};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
 use crate::process::{Arithmetic, ComputeProcess};
@@ -78,9 +78,10 @@ impl Plan {
             lease,
         };
         let (server, security) = (args.server.clone(), args.security.clone());
-        let arithmetic = args.process.clone().map_or(Arithmetic::Program, |address| {
-            let timeout = args.process_timeout.map(Into::into);
-            Arithmetic::Process(ComputeProcess::new(address, args.process_restarts, timeout))
+        let ProcessArgs { process, process_restarts, process_timeout } = args.process.clone();
+        let arithmetic = process.map_or(Arithmetic::Program, |address| {
+            let timeout = process_timeout.map(Into::into);
+            Arithmetic::Process(ComputeProcess::new(address, process_restarts, timeout))
         });
         Ok(Self { server, security, source, arithmetic, config, rank, quiet: args.quiet })
     }

@@ -204,6 +204,7 @@ impl OrderLog {
                 self.lines.number(from.0);
                 self.lines.end()
             }
+            Event::Initialised { values, .. } => pushed::write(&mut self.lines, Version(0), values),
             Event::RangePushed { point, pushed, .. } => {
                 self.version = point.version;
                 pushed::write(&mut self.lines, point.version, pushed)

@@ -13,7 +13,7 @@ use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::task::Task;
 use pstrain_policy::aggregate::{Aggregator, Gradient, Merging};
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::Job;
+use pstrain_policy::job::{InitialFrom, Job};
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
 use pstrain_roles::node::{Compute, Event, Ledger, Point, Server};
@@ -22,6 +22,7 @@ use pstrain_wire::worker::Push;
 
 use super::deck::Deck;
 use super::twin::Twin;
+use crate::toy::initial_of;
 
 /// Identity of a push, unique in the run.
 pub(super) type Key = (WorkerId, Incarnation, Sequence);
@@ -43,6 +44,8 @@ pub(super) struct Books {
     pub(super) keys: Vec<KeyList>,
     /// The parameters of every version.
     history: Vec<Vec<f32>>,
+    /// The parameters of a worker have become the initial ones.
+    initialised: bool,
     /// The aggregator, run a second time on the gradients that the workers computed.
     aggregator: Twin<Aggregator>,
     /// Arithmetic independent of the aggregator, for updates that are a mean or a sum of their
@@ -155,6 +158,7 @@ impl Books {
                 Twin::new(fresh, Updater::archive, keys)
             }),
             history: vec![initial],
+            initialised: false,
             consistency: job.at_start(job.mode).consistency,
             workers: vec![Account::default(); job.membership.workers as usize],
             deck: Deck::new(&job, rows),
@@ -255,6 +259,7 @@ impl Books {
                 self.updater = None;
             }
             Event::Restored { point, from } => self.restored(point, *from),
+            Event::Initialised { values, .. } => self.initialised(values),
             Event::RangePushed { point, pushed, .. } => self.range_pushed(point, pushed),
             Event::Updated { point, closing } => {
                 self.updated(point.version, point.samples, *closing);
@@ -284,6 +289,21 @@ impl Books {
     }
 
     /// Adds a client's pushed values key by key, or sets the key range to them.
+    /// The parameters of a worker replace the initial ones, once, before all else.
+    fn initialised(&mut self, values: &PushedRange) {
+        assert_eq!(self.job.initial, InitialFrom::Worker, "the job has initial parameters");
+        assert!(!self.initialised, "initial parameters came twice");
+        self.initialised = true;
+        let [initial] = &mut self.history[..] else { panic!("versions before the initial one") };
+        assert_eq!((values.keys.len() as usize, values.how), (initial.len(), PushRule::Set));
+        initial.fill(0.0);
+        for (key, value) in values.non_zeros() {
+            initial[key as usize] = value;
+        }
+        let wanted = initial_of(&self.job);
+        assert_eq!(Some(&*initial), wanted.as_deref(), "not those of the worker");
+    }
+
     fn range_pushed(&mut self, point: &Point, pushed: &PushedRange) {
         self.check_fence(point);
         let mut parameters = self.history.last().expect("the initial ones").clone();

@@ -19,7 +19,7 @@ use super::links::{End, Item, Link};
 use super::settings::Fault;
 use super::{Entry, Process, World};
 use crate::policies::draw_control;
-use crate::toy::{all_keys, partition_of, parts_of, working_sets};
+use crate::toy::{all_keys, initial_of, partition_of, parts_of, working_sets};
 
 impl World<'_> {
     pub(super) fn spawn(&mut self, wish: Option<WorkerId>) {
@@ -158,13 +158,18 @@ impl World<'_> {
         let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
         let worker = order.worker.0 as usize;
         let keys = working_sets(&order.job, train).into_iter().nth(worker);
-        let mut prepared =
-            Ok(Prepared { rows: rows.clone(), train: own, keys: keys.clone(), initial: None });
+        let initial = initial_of(&order.job);
+        let mut prepared = Ok(Prepared {
+            rows: rows.clone(),
+            train: own,
+            keys: keys.clone(),
+            initial: initial.clone(),
+        });
         let bad = self.settings.faults.bad_data;
         if !self.calm && self.percent(bad) {
             let other = Fingerprint::of(&parts[0].select(&[0]));
             prepared = match self.percent(50) {
-                true => Ok(Prepared { rows, train: Some(other), keys, initial: None }),
+                true => Ok(Prepared { rows, train: Some(other), keys, initial }),
                 false => Err("the disk is broken".into()),
             };
         }

@@ -6,11 +6,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::protocol::{Request, write_message};
+use crate::clock::WallClock;
 
 /// How long a process may take to end after its goodbye, before it is killed.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -107,14 +108,8 @@ impl Link {
     pub(super) fn ended(&mut self) -> Option<String> {
         let child = self.child.as_mut()?;
         // Its output closes a little before it can be waited for.
-        let end = Instant::now() + Duration::from_millis(200);
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) => return Some(format!("it ended with {status}")),
-                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
-                _ => return None,
-            }
-        }
+        let status = wait_for(child, Duration::from_millis(200))?;
+        Some(format!("it ended with {status}"))
     }
 
     /// Ends the process at once, with its children, if pstrain started it.
@@ -127,17 +122,25 @@ impl Link {
     }
 }
 
+/// Waits until the process has ended, for so long at most; returns its exit status if it has.
+fn wait_for(child: &mut Child, most: Duration) -> Option<ExitStatus> {
+    let clock = WallClock::start();
+    let end = clock.now() + most;
+    loop {
+        match child.try_wait() {
+            Ok(None) if clock.now() < end => std::thread::sleep(Duration::from_millis(2)),
+            Ok(status) => return status,
+            Err(_) => return None,
+        }
+    }
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
         let said = write_message(&mut self.to, &Request::Bye, &[], &[]);
         let Some(child) = &mut self.child else { return };
-        let end = Instant::now() + GOODBYE;
-        while said.is_ok() && Instant::now() < end {
-            if matches!(child.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        if said.is_err() || wait_for(child, GOODBYE).is_none() {
+            Self::kill(child);
         }
-        Self::kill(child);
     }
 }

@@ -1,1 +1,288 @@
+//! A compute process that answers wrongly, late, twice or not at all is named, and a failed one is
+//! started again with the same request.
 
+use std::io::Cursor;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use pstrain_compute::source::{GradientSource, Rows};
+
+use super::protocol::{
+    Answer, Description, Evaluated, Hello, Order, ProtocolError, Request, read_line, read_rows,
+    read_values, write_message,
+};
+use super::{ProcessAddress, ProcessConfig, ProcessSource};
+
+/// The loss `x^2 + y^2`, in Python, with hooks for faults: `line` has the request as text.
+const PROCESS: &str = r#"
+import sys, json, array, os, time
+i, o = sys.stdin.buffer, sys.stdout.buffer
+def say(message, values=()):
+    values = array.array("f", values)
+    o.write(json.dumps({**message, "values": len(values)}).encode() + b"\n" + values.tobytes())
+    o.flush()
+def fault(m): pass
+FAULT
+for line in i:
+    m = json.loads(line)
+    p = array.array("f", i.read(4 * m.get("values", 0)))
+    rows = m.get("rows")
+    if "rows_after" in m:
+        rows = array.array("I", i.read(4 * m["rows_after"])).tolist()
+    if fault(m): continue
+    if m["do"] == "hello": say({"tensors": [{"name": "w", "shape": [2]}], "examples": 50000})
+    if m["do"] == "start": say({}, [1, 2])
+    if m["do"] == "gradient": say({"id": m["id"], "loss": sum(x * x for x in p) + len(rows)}, [2 * x for x in p])
+    if m["do"] == "evaluate": say({"id": m["id"], "examples": 4, "loss": .5, "metrics": {"accuracy": .75}})
+    if m["do"] == "bye": break
+"#;
+
+/// Messages for the user, of all tests.
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn tell(message: &str) {
+    TOLD.lock().unwrap().push(message.to_owned());
+}
+
+/// True if there is Python for the processes; says so if not.
+fn has_python() -> bool {
+    let found = std::process::Command::new("python3").arg("--version").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: there is no python3 for compute processes");
+    }
+    found
+}
+
+/// The source of a process with this fault, in a file that names the test.
+fn source(
+    name: &str,
+    fault: &str,
+    timeout: Option<Duration>,
+) -> (Result<ProcessSource, String>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(format!("{name}.py"));
+    std::fs::write(&path, PROCESS.replace("FAULT", fault)).unwrap();
+    let address = ProcessAddress::Command(format!("exec python3 {}", path.display()));
+    let config = ProcessConfig { address, restarts: 2, timeout, tell };
+    let source = ProcessSource::start(config, Hello::default());
+    let parts = vec![(0..50_000).collect()];
+    (source.map(|source| source.with_parts(parts)).map_err(|error| error.to_string()), folder)
+}
+
+fn gradient(source: &mut ProcessSource, rows: &[u32]) -> Result<(f32, Vec<f32>), String> {
+    let mut gradient = vec![0.0; 2];
+    let rows = Rows { part: 0, numbers: rows, keys: None };
+    let loss = source.gradient(rows, &[3.0, 4.0], &mut gradient);
+    loss.map(|loss| (loss, gradient)).map_err(|error| error.to_string())
+}
+
+/// The messages about restarts of the process that the test `name` started.
+fn told(name: &str) -> Vec<String> {
+    TOLD.lock().unwrap().iter().filter(|it| it.contains(&format!("{name}.py"))).cloned().collect()
+}
+
+#[test]
+fn gradients_evaluations_and_initial_parameters_come_from_the_process() {
+    if !has_python() {
+        return;
+    }
+    let (source, _folder) = source("plain", "", None);
+    let mut source = source.unwrap();
+    assert_eq!((source.parameters(), source.description().examples), (2, 50_000));
+    assert_eq!(source.initial().unwrap(), Some(vec![1.0, 2.0]));
+    assert_eq!(gradient(&mut source, &[0, 7]), Ok((27.0, vec![6.0, 8.0])));
+    // More rows than a line has.
+    let many: Vec<u32> = (0..20_000).collect();
+    assert_eq!(gradient(&mut source, &many), Ok((20_025.0, vec![6.0, 8.0])));
+    let evaluation = source.with_parts(vec![Vec::new()]).evaluate(0, &[3.0, 0.0]).unwrap();
+    assert_eq!((evaluation.examples, evaluation.correct, evaluation.loss), (4, 3, 0.5));
+    assert_eq!((evaluation.non_zeros, evaluation.l1), (1, 3.0));
+    assert_eq!(told("plain"), [""; 0]);
+}
+
+#[test]
+fn a_process_that_dies_is_started_again_with_the_same_request() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    # The first process dies at its second gradient.
+    if m["do"] == "gradient" and m["id"] == 2 and not os.path.exists(__file__ + ".died"):
+        open(__file__ + ".died", "w").close()
+        os._exit(3)
+"#;
+    let (source, _folder) = source("dies", fault, None);
+    let mut source = source.unwrap();
+    for _ in 0..3 {
+        assert_eq!(gradient(&mut source, &[0]), Ok((26.0, vec![6.0, 8.0])));
+    }
+    let told = told("dies");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("it ended with exit status: 3; starting it again (1 of 2)"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_process_that_keeps_failing_is_given_up_with_the_reason() {
+    if !has_python() {
+        return;
+    }
+    for (name, fault, why) in [
+        ("exits", "sys.exit(4)", "it ended with exit status: 4"),
+        ("prints", "print('Epoch 1', flush=True)", "it wrote \"Epoch 1\" where"),
+        (
+            "short",
+            r#"
+def fault(m):
+    if m["do"] == "gradient": say({"id": m["id"], "loss": 1}, [1]); return True
+"#,
+            "it announced 1 values where the model has 2",
+        ),
+        (
+            "ahead",
+            r#"
+def fault(m):
+    if m["do"] == "gradient": say({"id": m["id"] + 1, "loss": 1}, [1, 1]); return True
+"#,
+            "it answered request",
+        ),
+        (
+            "cut",
+            r#"
+def fault(m):
+    if m["do"] == "gradient":
+        o.write(b'{"id":%d,"loss":1,"values":2}\n1234' % m["id"]); o.flush(); os._exit(0)
+"#,
+            "it ended with exit status: 0",
+        ),
+    ] {
+        let (source, _folder) = source(name, fault, None);
+        let found = source.and_then(|mut source| gradient(&mut source, &[0]).map(|_| ()));
+        let error = found.unwrap_err();
+        assert!(error.contains(why), "{name}: {error}");
+        assert_eq!(told(name).len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn a_process_that_hangs_is_started_again_when_its_time_is_up() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    if m["do"] == "gradient" and not os.path.exists(__file__ + ".hung"):
+        open(__file__ + ".hung", "w").close()
+        time.sleep(600)
+"#;
+    let (source, _folder) = source("hangs", fault, Some(Duration::from_secs(3)));
+    assert_eq!(gradient(&mut source.unwrap(), &[0]), Ok((26.0, vec![6.0, 8.0])));
+    assert!(told("hangs")[0].contains("it did not answer in time"), "{:?}", told("hangs"));
+}
+
+#[test]
+fn an_error_that_the_process_names_is_final() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    if m["do"] in ("gradient", "evaluate"):
+        say({"id": m["id"], "error": "row 3 has no label"}); return True
+"#;
+    let (source, _folder) = source("names", fault, None);
+    let mut source = source.unwrap();
+    assert!(gradient(&mut source, &[0]).unwrap_err().contains("failed: row 3 has no label"));
+    assert!(source.evaluate(0, &[0.0; 2]).unwrap_err().0.contains("row 3 has no label"));
+    assert_eq!(told("names"), [""; 0]);
+}
+
+#[test]
+fn an_answer_that_comes_twice_is_ignored() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    if m["do"] == "gradient": say({"id": m["id"], "loss": 7}, [7, 7])
+"#;
+    let (source, _folder) = source("twice", fault, None);
+    let mut source = source.unwrap();
+    for _ in 0..3 {
+        assert_eq!(gradient(&mut source, &[0]), Ok((7.0, vec![7.0, 7.0])));
+    }
+    assert_eq!(told("twice"), [""; 0]);
+}
+
+#[test]
+fn a_process_with_another_model_after_its_restart_is_refused() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    if m["do"] == "hello" and os.path.exists(__file__ + ".died"):
+        say({"tensors": [{"name": "w", "shape": [3]}], "examples": 50000}); return True
+    if m["do"] == "gradient":
+        open(__file__ + ".died", "w").close()
+        os._exit(3)
+"#;
+    let (source, _folder) = source("changes", fault, None);
+    let error = gradient(&mut source.unwrap(), &[0]).unwrap_err();
+    assert!(error.contains("after its restart it has another model"), "{error}");
+}
+
+#[test]
+fn losses_that_are_not_finite_are_read() {
+    for text in ["NaN", "Infinity", "-Infinity", "null"] {
+        let line = format!("{{\"id\":3,\"loss\":{text},\"values\":2}}\n");
+        let answer: Answer = read_line(&mut line.as_bytes(), "an answer").unwrap().unwrap();
+        assert_eq!(answer, Answer { id: 3, loss: None, values: 2, error: None });
+    }
+}
+
+#[test]
+fn messages_come_back_with_their_values_and_rows() {
+    let mut bytes = Vec::new();
+    let values: Vec<f32> = (0..40_000).map(|value| value as f32 / 7.0).collect();
+    let order = Order { id: 9, rows: None, rows_after: 3, values: values.len() };
+    write_message(&mut bytes, &Request::Gradient(order.clone()), &values, &[1, 2, u32::MAX])
+        .unwrap();
+    let mut from = Cursor::new(bytes);
+    assert_eq!(read_line(&mut from, "a request").unwrap(), Some(Request::Gradient(order)));
+    let mut found = vec![0.0; values.len()];
+    read_values(&mut from, &mut found).unwrap();
+    assert_eq!(found, values);
+    assert_eq!(read_rows(&mut from, 3).unwrap(), [1, 2, u32::MAX]);
+    assert!(read_line::<Request>(&mut from, "a request").unwrap().is_none());
+}
+
+#[test]
+fn addresses_are_read_as_they_are_written() {
+    for text in ["python3 x.py --a b", "unix:/run/x.sock", "-"] {
+        assert_eq!(text.parse::<ProcessAddress>().unwrap().to_string(), text);
+    }
+    for wrong in ["", "  ", "unix:"] {
+        wrong.parse::<ProcessAddress>().unwrap_err();
+    }
+}
+
+proptest! {
+    /// No line of a process does harm: it is a message or an error that quotes it.
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        bytes.push(b'\n');
+        for error in [
+            read_line::<Answer>(&mut bytes.as_slice(), "an answer").err(),
+            read_line::<Description>(&mut bytes.as_slice(), "a description").err(),
+            read_line::<Evaluated>(&mut bytes.as_slice(), "an evaluation").err(),
+            read_line::<Request>(&mut bytes.as_slice(), "a request").err(),
+        ].into_iter().flatten() {
+            prop_assert!(matches!(error, ProtocolError::Line { .. }), "{error}");
+        }
+    }
+}

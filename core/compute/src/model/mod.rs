@@ -98,8 +98,9 @@ impl Model {
     ///
     /// # Errors
     /// [`ModelError`] if the shape has no inputs, fewer than two classes or fewer inputs than its
-    /// columns need (an external model knows no shape), if the kind of model does not fit the kind of rows, if a hidden layer has no
-    /// units, if there would be 2^30 or more parameters, or if the program has no such model.
+    /// columns need (an external model knows no shape), if the kind of model does not fit the kind
+    /// of rows, if a hidden layer has no units, if there would be 2^30 or more parameters, if a
+    /// tensor is not valid, or if the program has no such model.
     pub fn new(spec: &ModelSpec, shape: Shape) -> Result<Self, ModelError> {
         if !matches!(spec, ModelSpec::External { .. }) {
             check_shape(shape)?;

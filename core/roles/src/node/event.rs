@@ -278,6 +278,14 @@ pub enum Event {
         /// The earlier version.
         from: Version,
     },
+    /// The parameters of version 0 are those of a worker.
+    Initialised {
+        /// The worker.
+        worker: WorkerId,
+        /// The values.
+        #[serde(skip)]
+        values: Arc<PushedRange>,
+    },
     /// Values that a client pushed became part of the parameters, as a new version. The optimiser's
     /// state is kept.
     RangePushed {

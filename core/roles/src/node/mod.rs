@@ -244,7 +244,8 @@ pub struct Prepared {
     pub train: Option<Fingerprint>,
     /// The keys that gradients have values for; none if for all keys of the model.
     pub keys: Option<KeyList>,
-    /// Initial parameters of all keys, if the job takes them from a worker.
+    /// Initial parameters of all keys, if the job takes them from a worker. The worker keeps them:
+    /// servers that go back to a state before training ask for them again.
     pub initial: Option<Arc<Vec<f32>>>,
 }
 

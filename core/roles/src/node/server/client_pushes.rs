@@ -18,7 +18,7 @@ use super::Server;
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version};
 use pstrain_compute::optim::OptimizerSpec;
-use pstrain_compute::params::first_not_finite;
+use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Redundancy;
 use pstrain_wire::decision::Decision;
@@ -119,7 +119,7 @@ impl Server {
             return self.refuse(now, peer, Refusal::Server { what }, out);
         }
         self.forget_stranger(peer);
-        if let Err(why) = self.check_pushes() {
+        if let Err(why) = self.check_pushes(keys, push.how) {
             return answer(peer, Err(why), out);
         }
         let pushed = PushedRange { keys, how: push.how, parts: Vec::new() };
@@ -128,10 +128,16 @@ impl Server {
         out.push(Effect::Send(peer, Message::PartDue(due)));
     }
 
-    /// Checks that clients may change the parameters now; if not, returns the reason.
-    fn check_pushes(&self) -> Result<(), String> {
+    /// Checks that clients may change the parameters of `keys` now; if not, returns the reason.
+    fn check_pushes(&self, keys: KeyRange, how: PushRule) -> Result<(), String> {
         if !self.may_change() {
             return Err("the run is over, or about to be".into());
+        }
+        let sets_all = keys == self.keys && how == PushRule::Set;
+        if !self.initial.is_known() && !sets_all {
+            return Err("the initial parameters have not come from a worker yet; push after \
+                        training has begun, or set all parameters"
+                .into());
         }
         let is_made_anew = matches!(self.job.update.optimizer, OptimizerSpec::Ftrl { .. });
         if is_made_anew && self.lifecycle.phase() != Phase::Gathering {
@@ -210,7 +216,7 @@ impl Server {
         let Some(Whole { peer, pushed, .. }) = self.clients.pushes.whole.pop_front() else {
             return false;
         };
-        let checked = self.check_pushes();
+        let checked = self.check_pushes(pushed.keys, pushed.how);
         if checked.is_ok() {
             self.restart_cohort(now, out);
             self.push(pushed, out);

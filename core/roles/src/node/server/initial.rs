@@ -29,6 +29,8 @@ pub(super) enum Initial {
     Wanted,
     /// A worker is sending them.
     Coming(Coming),
+    /// A worker has sent all, and not all servers are connected.
+    Arrived(WorkerId, Vec<RangePart>),
 }
 
 /// Initial parameters that a worker is sending.
@@ -57,20 +59,15 @@ impl Initial {
     pub(super) const fn sender(&self) -> Option<WorkerId> {
         match self {
             Self::Coming(coming) => Some(coming.worker),
-            Self::Known | Self::Wanted => None,
+            Self::Known | Self::Wanted | Self::Arrived(..) => None,
         }
-    }
-
-    /// True if this connection is expected to send a part.
-    pub(super) fn is_awaited(&self, peer: PeerId) -> bool {
-        matches!(self, Self::Coming(coming) if coming.peer == peer)
     }
 
     /// When the sending worker sent something last, if a worker is sending.
     pub(super) const fn heard(&self) -> Option<Time> {
         match self {
             Self::Coming(coming) => Some(coming.heard),
-            Self::Known | Self::Wanted => None,
+            Self::Known | Self::Wanted | Self::Arrived(..) => None,
         }
     }
 
@@ -85,25 +82,40 @@ impl Initial {
 }
 
 impl Server {
-    /// Asks a ready worker for the initial parameters, unless they are known or one that is still
-    /// connected sends them.
-    pub(super) fn ask_for_initial(&mut self, now: Time, out: &mut Outbox) {
-        if self.initial.is_known() || self.lifecycle.phase() != Phase::Gathering {
+    /// Begins with the initial parameters if they have arrived; otherwise asks a ready worker for
+    /// them, unless one that is still connected sends them.
+    pub(super) fn see_to_initial(&mut self, now: Time, out: &mut Outbox) {
+        if self.lifecycle.phase() != Phase::Gathering {
             return;
         }
-        if let Initial::Coming(Coming { worker, peer, .. }) = self.initial
-            && self.members.roster.worker_of(peer) == Some(worker)
-        {
-            return;
+        match &self.initial {
+            Initial::Known => {}
+            // A server that is away would follow later than the others.
+            Initial::Arrived(..) if self.group.first_away().is_none() => {
+                self.begin_from_worker(out)
+            }
+            Initial::Arrived(..) => {}
+            Initial::Coming(Coming { worker, peer, .. })
+                if self.members.roster.worker_of(*peer) == Some(*worker) => {}
+            Initial::Coming(_) | Initial::Wanted => {
+                self.initial = Initial::Wanted;
+                let first = self.members.roster.connected().next();
+                if let Some((worker, peer)) = first {
+                    self.request_initial(now, worker, peer, out);
+                }
+            }
         }
-        self.initial = Initial::Wanted;
-        let Some((worker, peer)) = self.members.roster.first_ready() else { return };
+    }
+
+    /// Asks a worker for the first part of the initial parameters.
+    fn request_initial(&mut self, now: Time, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
         let Some(due) = PartDue::at(self.keys, self.keys.begin()) else { return };
         self.initial = Initial::Coming(Coming { worker, peer, due, heard: now, parts: Vec::new() });
         out.push(Effect::Send(peer, Message::PartDue(due)));
     }
 
-    /// Receives a part of the initial parameters, from the worker that was asked for it.
+    /// Receives a part of the initial parameters, from the worker that was asked for it. Parts of a
+    /// worker that was asked before come too late.
     pub(super) fn on_initial_part(
         &mut self,
         now: Time,
@@ -112,6 +124,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         let Initial::Coming(coming) = &mut self.initial else { return };
+        if coming.peer != peer {
+            return;
+        }
         if let Err(what) = check_part(&part, coming.due) {
             return self.refuse(now, peer, Refusal::Unexpected { what }, out);
         }
@@ -121,22 +136,21 @@ impl Server {
             (coming.due, coming.heard) = (due, now);
             return out.push(Effect::Send(peer, Message::PartDue(due)));
         }
-        let parts = core::mem::take(&mut coming.parts);
-        self.begin_from(parts, out);
+        self.initial = Initial::Arrived(coming.worker, core::mem::take(&mut coming.parts));
         self.settle(now, out);
     }
 
-    /// Begins with these parameters, which are all that the model has.
-    fn begin_from(&mut self, parts: Vec<RangePart>, out: &mut Outbox) {
-        self.initial = Initial::Known;
+    /// Begins with the parameters that have arrived, which are all that the model has.
+    fn begin_from_worker(&mut self, out: &mut Outbox) {
+        let arrived = core::mem::replace(&mut self.initial, Initial::Known);
+        let Initial::Arrived(worker, parts) = arrived else { return };
         let (how, keys) = (PushRule::Set, self.keys);
         for part in &parts {
             self.store.push(how, part);
             self.group.tell(|| Decision::PushRange { how, part: part.clone() });
         }
-        let pushed = Arc::new(PushedRange { keys, how, parts });
-        let point = self.point();
-        out.push(Effect::Report(Event::RangePushed { point, keys, how, pushed }));
+        let values = Arc::new(PushedRange { keys, how, parts });
+        out.push(Effect::Report(Event::Initialised { worker, values }));
     }
 
     /// A client has set the parameters of `keys`: no worker needs to be asked if these are all.
@@ -146,15 +160,27 @@ impl Server {
         }
     }
 
-    /// Refuses a worker that has not sent the initial parameters within a lease.
+    /// When another worker is asked, because the one that was asked has sent nothing for a lease;
+    /// none if there is no other.
+    pub(super) fn initial_due(&self) -> Option<Time> {
+        let heard = self.initial.heard()?;
+        self.next_sender().map(|_| heard + self.job.membership.lease)
+    }
+
+    /// Asks the next ready worker if the one that was asked has sent nothing for a lease.
     pub(super) fn expire_initial(&mut self, now: Time, out: &mut Outbox) {
-        let lease = self.job.membership.lease;
-        if let Initial::Coming(Coming { peer, heard, .. }) = self.initial
-            && now >= heard + lease
-        {
-            self.initial = Initial::Wanted;
-            let what = alloc::format!("no initial parameters came within {lease:?}");
-            self.refuse(now, peer, Refusal::Unexpected { what }, out);
+        if self.initial_due().is_none_or(|due| now < due) {
+            return;
         }
+        if let Some((worker, peer)) = self.next_sender() {
+            self.request_initial(now, worker, peer, out);
+        }
+    }
+
+    /// The ready worker after the one that was asked, if there is another.
+    fn next_sender(&self) -> Option<(WorkerId, PeerId)> {
+        let last = self.initial.sender().filter(|_| self.lifecycle.phase() == Phase::Gathering)?;
+        let others = || self.members.roster.connected().filter(|(worker, _)| *worker != last);
+        others().find(|(worker, _)| *worker > last).or_else(|| others().next())
     }
 }

@@ -361,7 +361,7 @@ impl Server {
             self.rounds.next_turn,
             self.members.unauthenticated.first().map(|&(since, _)| since + membership.lease),
             self.clients.pushes.heard().map(|heard| heard + membership.lease),
-            self.initial.heard().map(|heard| heard + membership.lease),
+            self.initial_due(),
             self.members
                 .short_since
                 .filter(|_| self.lifecycle.phase() == Phase::Training)

@@ -61,7 +61,7 @@ use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::time::Time;
 use pstrain_policy::auto::Auto;
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::{BudgetKind, Job, JobError, WorkError};
+use pstrain_policy::job::{BudgetKind, InitialFrom, Job, JobError, WorkError};
 use pstrain_wire::{Limits, Message, Refusal, Status, job_digest};
 
 /// The parameter server as a state machine.
@@ -249,9 +249,6 @@ impl Server {
             Message::RangePart(part) if self.clients.pushes.is_awaited(peer) => {
                 self.on_range_part(now, peer, part, out);
             }
-            Message::RangePart(part) if self.initial.is_awaited(peer) => {
-                self.on_initial_part(now, peer, part, out);
-            }
             Message::Control(control) => self.on_control(now, peer, control, out),
             Message::VoteRequest(asked) if self.members.identities.contains_key(&peer) => {
                 self.on_candidacy(now, peer, asked, out);
@@ -296,6 +293,9 @@ impl Server {
             Message::Heartbeat(heartbeat) => {
                 out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
                 self.supersede_for(now, worker, out);
+            }
+            Message::RangePart(part) if self.job.initial == InitialFrom::Worker => {
+                self.on_initial_part(now, peer, part, out);
             }
             Message::Mapped(mapped) => self.on_mapped(now, worker, mapped, out),
             Message::Bye(_) => self.on_bye(now, peer, worker, out),

@@ -62,6 +62,10 @@ impl Server {
             let why = Refusal::Keys { given: keys, values: 0, wanted: self.keys };
             return self.refuse(now, peer, why, out);
         }
+        if !self.initial.is_known() {
+            let what = String::from("the initial parameters have not come from a worker yet");
+            return self.refuse(now, peer, Refusal::Server { what }, out);
+        }
         let version = self.version();
         let puller = Puller { peer, keys, values: pull.values, version };
         if let Some(values) = self.values_here(keys) {

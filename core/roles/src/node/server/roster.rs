@@ -259,12 +259,11 @@ impl Roster {
         (0..).map(WorkerId).zip(&self.slots)
     }
 
-    /// The first ready worker that is connected, with its connection.
-    pub(super) fn first_ready(&self) -> Option<(WorkerId, PeerId)> {
-        let ready = |(worker, slot): (WorkerId, &Slot)| {
+    /// The ready workers that are connected, with their connections.
+    pub(super) fn connected(&self) -> impl Iterator<Item = (WorkerId, PeerId)> {
+        self.iter().filter_map(|(worker, slot)| {
             slot.peer.filter(|_| slot.presence == Presence::Ready).map(|peer| (worker, peer))
-        };
-        self.iter().find_map(ready)
+        })
     }
 
     /// The earliest report of a present worker that it cannot reach another server, and since when.

@@ -79,7 +79,7 @@ impl Server {
     /// run. An event handler that may have made one possible calls it last. The order of the steps
     /// is an invariant, for the reasons given at each.
     pub(super) fn settle(&mut self, now: Time, out: &mut Outbox) {
-        self.ask_for_initial(now, out);
+        self.see_to_initial(now, out);
         if self.lifecycle.phase() == Phase::Gathering
             && self.members.roster.ready() >= self.job.membership.needed_to_start()
             && self.initial.is_known()

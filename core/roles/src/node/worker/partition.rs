@@ -61,13 +61,6 @@ impl Worker {
         self.send(now, Message::RangePart(part), out);
     }
 
-    /// Frees the initial parameters: training has begun.
-    pub(super) fn drop_initial(&mut self) {
-        if let Data::Ready(prepared) = &mut self.data {
-            prepared.initial = None;
-        }
-    }
-
     /// Requests the examples that follow the received ones.
     fn fetch(&mut self, now: Time, out: &mut Outbox) {
         let (Data::Fetching(whole, examples), Some(member)) = (&self.data, &self.member) else {

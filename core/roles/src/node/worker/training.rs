@@ -85,7 +85,6 @@ impl Worker {
             self.damage.progressed();
         }
         let supersedes = self.work.permit(&header, parameters.values, following);
-        self.drop_initial();
         self.begin(out);
         if called_off || supersedes {
             // The server sends no newer parameters before it knows that these have arrived.

@@ -1,0 +1,45 @@
+//! Arguments of compute processes.
+
+use clap::{Args, Subcommand};
+use pstrain_transports::Address;
+use pstrain_transports::process::ProcessAddress;
+
+use super::JobArgs;
+use super::time::nonzero_time;
+
+#[derive(Debug, Args)]
+pub(crate) struct ComputeArgs {
+    #[command(subcommand)]
+    pub(crate) command: ComputeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ComputeCommand {
+    /// Serves a model of pstrain as a compute process, on standard input and output: an example,
+    /// and a test, of the protocol
+    Serve(ServeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Listen at this Unix socket instead, for any number of workers
+    #[arg(long, value_name = "unix:PATH")]
+    pub(crate) listen: Option<Address>,
+}
+
+/// The compute process of a worker.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ProcessArgs {
+    /// The compute process that has the model and the data: a shell command, unix:PATH where it
+    /// listens, or - if it started this worker and speaks on its standard input and output
+    #[arg(long, value_name = "COMMAND|unix:PATH|-", conflicts_with = "data")]
+    pub(crate) process: Option<ProcessAddress>,
+    /// How often a compute process that fails is started again until it has answered
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, requires = "process")]
+    pub(crate) process_restarts: u32,
+    /// How long a compute process may take for an answer before it is started again
+    #[arg(long, value_name = "DURATION", requires = "process", value_parser = nonzero_time)]
+    pub(crate) process_timeout: Option<humantime::Duration>,
+}
