@@ -161,13 +161,7 @@ fn rows_of(job: &Job, found: &Description, parts: &[Examples]) -> anyhow::Result
 fn check(job: &Job, found: &Description) -> anyhow::Result<()> {
     let spec: DataSpec =
         serde_json::from_str(&job.data.recipe).context("the job's recipe does not read")?;
-    if spec.schema.kind != Numbered::KIND {
-        bail!(
-            "the rows of the job ({}) are not those of a compute process: leave data out, or use \
-             data = rows:COUNT",
-            spec.source
-        );
-    }
+    check_kind(&spec.schema.kind, &spec.source)?;
     if let (Some(found), Some(wanted)) = (&found.digest, Numbered::digest_in(&spec.schema))
         && found != wanted
     {
@@ -195,6 +189,17 @@ fn check(job: &Job, found: &Description) -> anyhow::Result<()> {
             tensors.len()
         ),
     }
+}
+
+/// Checks that rows of this kind, which `source` describes, are a compute process's.
+pub(crate) fn check_kind(kind: &str, source: &str) -> anyhow::Result<()> {
+    if kind == Numbered::KIND {
+        return Ok(());
+    }
+    bail!(
+        "the rows of the job ({source}) are not those of a compute process: leave data out, or use \
+         data = rows:COUNT"
+    )
 }
 
 /// The data of a job whose rows only its process knows.

@@ -8,6 +8,7 @@
 mod books;
 mod checkpoints;
 mod cluster;
+mod compute;
 mod control;
 #[cfg(target_os = "linux")]
 mod cuts;

@@ -71,7 +71,7 @@ impl Printed {
     }
 }
 
-const PSTRAIN: &str = env!("CARGO_BIN_EXE_pstrain");
+pub(crate) const PSTRAIN: &str = env!("CARGO_BIN_EXE_pstrain");
 
 impl Process {
     /// Starts `pstrain` with `args`.

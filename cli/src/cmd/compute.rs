@@ -18,7 +18,6 @@ use crate::digest::hexadecimal;
 use crate::exit::Ending;
 use crate::job::Resolved;
 use crate::messages;
-use crate::process::Arithmetic;
 use crate::start::gather;
 
 pub(crate) fn run(args: &ComputeArgs) -> anyhow::Result<Ending> {
@@ -30,10 +29,10 @@ pub(crate) fn run(args: &ComputeArgs) -> anyhow::Result<Ending> {
 /// Serves the model of a job on its training rows.
 fn serve(args: &ServeArgs) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
-    let Resolved { job, data, arithmetic } = layers.resolve()?;
-    if matches!(arithmetic, Arithmetic::Process(_)) {
+    if layers.process()?.is_some() {
         bail!("--process: this command is a compute process itself; leave it out");
     }
+    let Resolved { job, data, .. } = layers.resolve()?;
     match &args.listen {
         None => {
             let mut from = BufReader::new(stdin().lock());

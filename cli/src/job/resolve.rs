@@ -321,6 +321,9 @@ impl Layers {
         let filters = self.filters()?;
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
         let (from, source) = (self.data_from()?, self.source_by(described.as_ref())?);
+        if described.is_some() {
+            process::check_kind(source.kind(), &source.describe())?;
+        }
         let scenario = self.scenario()?;
         scenario.check(workers)?;
         let data = load(&*source, &settings).map_err(|error| match (work, error) {

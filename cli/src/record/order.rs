@@ -42,9 +42,9 @@ use super::pushed;
 use crate::digest::{hexadecimal, sha256};
 
 pub(super) const FORMAT: &str = "pstrain order of updates";
-/// The only version that is read. Since version 8 the digest of a job covers the schema of its
-/// data.
-pub(super) const FORMAT_VERSION: u32 = 8;
+/// The only version that is read. Since version 9 the digest of a job covers the origin of its
+/// initial parameters, which may be a line.
+pub(super) const FORMAT_VERSION: u32 = 9;
 
 /// The last line of a full file.
 pub(super) const FULL_LINE: &str = "full\n";

@@ -250,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":8,"job_sha256":"",
+    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":9,"job_sha256":"",
         "data_sha256":"","parameters_sha256":"","source":""}"#;
 
     fn steps(text: &str) -> anyhow::Result<Vec<(Step, usize)>> {

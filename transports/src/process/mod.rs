@@ -110,8 +110,10 @@ impl ProcessSource {
         if self.link.is_none() {
             let mut link = Link::open(&self.config.address, self.config.timeout)
                 .map_err(|error| Failure::Broken(format!("it cannot be started: {error}")))?;
-            write_message(&mut link.to, &Request::Hello(self.hello.clone()), &[], &[])?;
-            let found = read_line::<Described>(&mut link.from, "a description").and_then(whole);
+            let hello = Request::Hello(self.hello.clone());
+            let found = write_message(&mut link.to, &hello, &[], &[])
+                .and_then(|()| read_line::<Described>(&mut link.from, "a description"))
+                .and_then(whole);
             let found = match found {
                 Ok(found) => found.into_result().map_err(Failure::Said)?,
                 Err(error) => return Err(Failure::Broken(ended_or(&mut link, &error))),
@@ -275,9 +277,10 @@ impl GradientSource for ProcessSource {
     fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
         let mut initial = vec![0.0; self.parameters];
         self.attempt(|source| {
-            // The answer to `start` has no number.
-            let sent = write_message(&mut source.link()?.to, &Request::Start, &[], &[]);
-            sent?;
+            let link = source.link()?;
+            let sent = write_message(&mut link.to, &Request::Start, &[], &[]);
+            sent.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
+            // The answer has no number.
             source.receive(0, &mut initial)
         })?;
         Ok(Some(initial))
