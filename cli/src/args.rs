@@ -29,7 +29,7 @@ use crate::rank::RankOf;
 pub(crate) use bench::{BenchArgs, BenchPart, CrowdArgs, CrowdSize};
 #[cfg(feature = "cert")]
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
-pub(crate) use compute::{ComputeArgs, ComputeCommand, ProcessArgs, ServeArgs};
+pub(crate) use compute::{CheckArgs, ComputeArgs, ComputeCommand, ProcessArgs, ServeArgs};
 #[cfg(feature = "pictures")]
 pub(crate) use experiment::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, ValidateArgs};
 pub(crate) use output::{LogArgs, Output};

@@ -191,3 +191,74 @@ fn settings_that_a_process_rules_out_are_refused() {
     finish(&["run", "--data", "process"]).refused(2, &["--process"]);
     finish(&["compute", "serve", "--process", "x"]).refused(2, &["leave it out"]);
 }
+
+/// Linear regression of three columns in Python, without any package. `FAULT` changes rows or the
+/// answer.
+const LINEAR: &str = r#"
+import sys, json, array, random
+i, o = sys.stdin.buffer, sys.stdout.buffer
+data = [([1.0, r % 7 / 7, r % 5 / 5], 2 * (r % 7) / 7 - (r % 5) / 5 + .5) for r in range(200)]
+def say(message, values=()):
+    values = array.array("f", values)
+    o.write(json.dumps({**message, "values": len(values)}).encode() + b"\n" + values.tobytes())
+    o.flush()
+for line in i:
+    m = json.loads(line)
+    p = array.array("f", i.read(4 * m.get("values", 0)))
+    if m["do"] == "hello":
+        say({"tensors": [{"name": "w", "shape": [3]}], "examples": 200})
+    elif m["do"] == "start":
+        say({}, [.1, .2, .3])
+    elif m["do"] == "gradient":
+        rows = m["rows"]
+        factor, noise = 1, 0
+        FAULT
+        chosen = [data[row] for row in rows]
+        errors = [sum(w * x for w, x in zip(p, xs)) - y for xs, y in chosen]
+        n = len(chosen)
+        gradient = [factor * 2 * sum(e * xs[k] for e, (xs, _) in zip(errors, chosen)) / n for k in range(3)]
+        say({"id": m["id"], "loss": sum(e * e for e in errors) / n + noise}, gradient)
+    elif m["do"] == "evaluate":
+        errors = [sum(w * x for w, x in zip(p, xs)) - y for xs, y in data]
+        say({"id": m["id"], "examples": 200, "loss": sum(e * e for e in errors) / 200})
+    elif m["do"] == "bye":
+        break
+"#;
+
+#[test]
+fn a_check_finds_what_is_planted_in_a_process() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 for compute processes");
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let script = |name: &str, fault: &str| {
+        let file = folder.path().join(format!("{name}.py"));
+        fs::write(&file, LINEAR.replace("FAULT", fault)).unwrap();
+        format!("python3 {}", path(&file))
+    };
+    let right = script("right", "pass");
+    let report = finish(&["compute", "check", &right, "--json"]).with_code(0).json();
+    assert_eq!(report["right"], true, "{report}");
+    // All 200 rows are on one plane, so that training reaches it.
+    let run = ["run", "--json", "--process", &right, "--epochs", "40", "--batch-size", "20"];
+    let found = finish(&run).with_code(0).json();
+    assert!(found["loss"].as_f64().unwrap() < 1e-2, "{found}");
+    for (name, fault, check, words) in [
+        ("sum", "factor = n = len(rows)", "derivative", "the loss changes by"),
+        ("sign", "factor = -1", "derivative", "the loss changes by"),
+        ("noise", "noise = random.random()", "determinism", "turn dropout"),
+        ("rows", "rows = [row + 1 for row in rows]", "first and last row", "rows counted from 1"),
+        ("slice", "rows = rows[:-1] or rows", "mean over rows", "does every row count once"),
+        ("set", "rows = list(set(rows))", "repeated rows", "does every row count once"),
+    ] {
+        let check_it = ["compute", "check", &script(name, fault), "--json"];
+        let ended = finish(&check_it).with_code(1);
+        assert!(ended.stderr.contains("the compute process is wrong: "), "{}", ended.stderr);
+        let report = ended.json();
+        let found = report["checks"].as_array().unwrap().iter().find(|it| it["name"] == check);
+        let found = found.unwrap();
+        assert_eq!(found["right"], false, "{name}: {report}");
+        assert!(found["says"].as_str().unwrap().contains(words), "{name}: {report}");
+    }
+}

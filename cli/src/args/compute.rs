@@ -15,9 +15,31 @@ pub(crate) struct ComputeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ComputeCommand {
+    /// Checks a compute process: its answers, its gradient against finite differences of its loss,
+    /// and its speed
+    Check(CheckArgs),
     /// Serves a model of pstrain as a compute process, on standard input and output: an example,
     /// and a test, of the protocol
     Serve(ServeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The process: a shell command, or unix:PATH where it listens
+    #[arg(value_name = "COMMAND|unix:PATH")]
+    pub(crate) process: ProcessAddress,
+    /// Rows of a mini-batch
+    #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) batch_size: u32,
+    /// The seed of rows and coordinates
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How long the process may take for an answer
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = nonzero_time)]
+    pub(crate) timeout: humantime::Duration,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `pstrain compute`: compute processes.
+//! `pstrain compute serve`: a model of pstrain as a compute process.
 
 use std::io::{BufReader, BufWriter, stdin, stdout};
 use std::os::unix::net::UnixListener;
@@ -13,21 +13,15 @@ use pstrain_transports::Address;
 use pstrain_transports::process::Served;
 use pstrain_transports::process::protocol::{Description, TensorOf};
 
-use crate::args::{ComputeArgs, ComputeCommand, ServeArgs};
+use crate::args::ServeArgs;
 use crate::digest::hexadecimal;
 use crate::exit::Ending;
 use crate::job::Resolved;
 use crate::messages;
 use crate::start::gather;
 
-pub(crate) fn run(args: &ComputeArgs) -> anyhow::Result<Ending> {
-    match &args.command {
-        ComputeCommand::Serve(args) => serve(args),
-    }
-}
-
 /// Serves the model of a job on its training rows.
-fn serve(args: &ServeArgs) -> anyhow::Result<Ending> {
+pub(super) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
     let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
     if layers.process()?.is_some() {
         bail!("--process: this command is a compute process itself; leave it out");

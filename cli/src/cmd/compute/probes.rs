@@ -1,0 +1,234 @@
+//! What a correct compute process fulfils: each probe asks for gradients and compares them.
+
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_compute::source::{GradientSource, Rows};
+use pstrain_transports::process::ProcessSource;
+
+/// Coordinates of which the gradient is compared with finite differences.
+const COORDINATES: usize = 20;
+/// Step of a finite difference, relative to the parameter if that is above 1: large enough for
+/// losses in single precision.
+const STEP: f32 = 1e-2;
+/// Largest error of a derivative, relative to itself and to the largest derivative. The second
+/// derivative and single precision cost less; a wrong factor or a wrong sign costs more.
+const TOLERANCE: (f64, f64) = (0.1, 0.02);
+/// Share of coordinates that may be wrong: a difference across a kink (ReLU) is.
+const KINKS: usize = 10;
+/// Largest relative error of a sum in another order.
+const ROUNDING: f64 = 1e-3;
+
+/// The outcome of a probe, in words; an error if the process is wrong.
+pub(super) type Outcome = Result<String, String>;
+
+/// A process, and the rows and parameters of its probes.
+#[derive(Debug)]
+pub(super) struct Probe {
+    source: ProcessSource,
+    params: Vec<f32>,
+    rows: Vec<u32>,
+    rng: Random,
+}
+
+/// A gradient with its loss.
+#[derive(Clone, Debug, PartialEq)]
+struct Found {
+    loss: f64,
+    gradient: Vec<f32>,
+}
+
+impl Probe {
+    /// The probes of `source` on `batch` random rows, at its initial parameters.
+    pub(super) fn new(source: ProcessSource, batch: u32, seed: u64) -> Self {
+        let examples = source.description().examples;
+        let mut rng = Stream::new(seed).fork("check", 0).rng();
+        let rows = (0..batch).map(|_| rng.below(examples.into()) as u32).collect();
+        let source = source.with_parts(vec![(0..examples).collect()]);
+        let params = vec![0.0; source.parameters()];
+        Self { source, params, rows, rng }
+    }
+
+    fn at(&mut self, params: &[f32], rows: &[u32]) -> Result<Found, String> {
+        let mut gradient = vec![f32::NAN; params.len()];
+        let asked = Rows { part: 0, numbers: rows, keys: None };
+        let loss = self.source.gradient(asked, params, &mut gradient);
+        let loss = loss.map_err(|error| error.to_string())?;
+        Ok(Found { loss: loss.into(), gradient })
+    }
+
+    fn of(&mut self, rows: &[u32]) -> Result<Found, String> {
+        let params = std::mem::take(&mut self.params);
+        let found = self.at(&params, rows);
+        self.params = params;
+        found
+    }
+
+    /// The initial parameters are finite, and become those of all later probes.
+    pub(super) fn initial(&mut self) -> Outcome {
+        let initial = self.source.initial().map_err(|error| error.to_string())?;
+        let initial = initial.unwrap_or_default();
+        if let Some(key) = initial.iter().position(|value| !value.is_finite()) {
+            return Err(format!("value {key} is {}", initial[key]));
+        }
+        let norm = norm(&initial);
+        self.params = initial;
+        Ok(format!("{} values, L2 norm {norm:.4}", self.params.len()))
+    }
+
+    /// The gradient and the loss of a mini-batch are finite.
+    pub(super) fn gradient(&mut self) -> Outcome {
+        let found = self.of(&self.rows.clone())?;
+        if let Some(key) = found.gradient.iter().position(|value| !value.is_finite()) {
+            return Err(format!("value {key} of the gradient is {}", found.gradient[key]));
+        }
+        if !found.loss.is_finite() {
+            return Err("the loss is not finite".into());
+        }
+        let norm = norm(&found.gradient);
+        if norm == 0.0 {
+            return Err("the gradient is zero at the initial parameters: nothing can train".into());
+        }
+        Ok(format!("loss {:.6}, L2 norm {norm:.6}", found.loss))
+    }
+
+    /// The same request has the same answer: replay and standbys rely on it.
+    pub(super) fn determinism(&mut self) -> Outcome {
+        let rows = self.rows.clone();
+        let (one, other) = (self.of(&rows)?, self.of(&rows)?);
+        if one == other {
+            return Ok("the same request twice has the same bits".into());
+        }
+        let differing = one.gradient.iter().zip(&other.gradient).filter(|(a, b)| a != b).count();
+        Err(format!(
+            "the same request twice differs: losses {} and {}, {differing} values of the gradient; \
+             turn dropout and other randomness off, or draw it from the rows",
+            one.loss, other.loss
+        ))
+    }
+
+    /// The gradient is the derivative of the loss.
+    pub(super) fn derivative(&mut self) -> Outcome {
+        let rows = self.rows.clone();
+        let gradient = self.of(&rows)?.gradient;
+        let largest = gradient.iter().fold(0.0_f64, |most, it| most.max(f64::from(it.abs())));
+        let mut wrong = Vec::new();
+        for key in self.coordinates(&gradient) {
+            let mut params = self.params.clone();
+            let step = STEP * params[key].abs().max(1.0);
+            params[key] = self.params[key] + step;
+            let (above, up) = (self.at(&params, &rows)?.loss, params[key]);
+            params[key] = self.params[key] - step;
+            let (below, down) = (self.at(&params, &rows)?.loss, params[key]);
+            let slope = (above - below) / f64::from(up - down);
+            let claimed = f64::from(gradient[key]);
+            let most = TOLERANCE.0 * slope.abs().max(claimed.abs()) + TOLERANCE.1 * largest;
+            if (slope - claimed).abs() > most {
+                wrong.push((key, claimed, slope));
+            }
+        }
+        let count = COORDINATES.min(gradient.len());
+        match wrong.first() {
+            Some((key, claimed, slope)) if wrong.len() * KINKS > count => Err(format!(
+                "{} of {count} derivatives are wrong: that of parameter {key} is {claimed:.6}, but \
+                 the loss changes by {slope:.6}; is it the gradient of the mean loss of the rows?",
+                wrong.len()
+            )),
+            _ => Ok(format!("{count} derivatives agree with differences of the loss")),
+        }
+    }
+
+    /// Keys to compare: those with the largest derivatives, and random others.
+    fn coordinates(&mut self, gradient: &[f32]) -> Vec<usize> {
+        let mut keys: Vec<usize> = (0..gradient.len()).collect();
+        keys.sort_by(|a, b| gradient[*b].abs().total_cmp(&gradient[*a].abs()));
+        let mut chosen: Vec<usize> = keys.drain(..keys.len().min(COORDINATES / 2)).collect();
+        while chosen.len() < COORDINATES && !keys.is_empty() {
+            let place = self.rng.below(keys.len() as u64) as usize;
+            chosen.push(keys.swap_remove(place));
+        }
+        chosen
+    }
+
+    /// The gradient of rows is the mean of the gradients of each, so that every row counts, and
+    /// counts once.
+    pub(super) fn mean(&mut self) -> Outcome {
+        let rows = self.rows.clone();
+        let whole = self.of(&rows)?;
+        let mut sum = vec![0.0_f64; whole.gradient.len()];
+        let mut loss = 0.0;
+        for row in &rows {
+            let own = self.of(std::slice::from_ref(row))?;
+            sum.iter_mut().zip(&own.gradient).for_each(|(sum, it)| *sum += f64::from(*it));
+            loss += own.loss;
+        }
+        let count = rows.len() as f64;
+        let mean: Vec<f32> = sum.iter().map(|sum| (sum / count) as f32).collect();
+        same(&whole, &Found { loss: loss / count, gradient: mean }, "the mean of its rows")?;
+        Ok(format!("the gradient of {count} rows is the mean of theirs"))
+    }
+
+    /// A row that occurs twice counts twice.
+    pub(super) fn repeated(&mut self) -> Outcome {
+        let (one, two) = (self.rows[0], self.rows[1]);
+        let (first, second) = (self.of(&[one])?, self.of(&[two])?);
+        let found = self.of(&[one, two, one])?;
+        let mix = |a: f64, b: f64| (2.0 * a + b) / 3.0;
+        let pairs = first.gradient.iter().zip(&second.gradient);
+        let gradient = pairs.map(|(a, b)| mix((*a).into(), (*b).into()) as f32).collect();
+        let wanted = Found { loss: mix(first.loss, second.loss), gradient };
+        same(&found, &wanted, "two thirds of the first row")?;
+        Ok("a row that occurs twice counts twice".into())
+    }
+
+    /// The first and the last row have gradients.
+    pub(super) fn ends(&mut self) -> Outcome {
+        let last = self.source.description().examples - 1;
+        for row in [0, last] {
+            self.of(&[row]).map_err(|error| {
+                format!(
+                    "row {row} of 0 to {last} has no gradient: are rows counted from 1? {error}"
+                )
+            })?;
+        }
+        Ok(format!("rows 0 and {last} have gradients"))
+    }
+
+    /// An evaluation, if there is one.
+    pub(super) fn evaluation(&mut self) -> Outcome {
+        let params = self.params.clone();
+        let whole = self.source.parts();
+        // A part that does not exist stands for the process's own rows.
+        let found = self.source.evaluate(whole, &params).map_err(|error| error.to_string())?;
+        let accuracy = 100.0 * found.accuracy();
+        let accuracy =
+            if found.correct > 0 { format!(", accuracy {accuracy:.2} %") } else { String::new() };
+        Ok(format!("{} examples, loss {:.6}{accuracy}", found.examples, found.loss))
+    }
+
+    /// Computes the gradient of the mini-batch once.
+    pub(super) fn step(&mut self) -> Result<(), String> {
+        self.of(&self.rows.clone()).map(|_found| ())
+    }
+}
+
+/// Compares two gradients up to rounding; `of` names the second.
+fn same(one: &Found, other: &Found, of: &str) -> Result<(), String> {
+    let scale = norm(&one.gradient).max(norm(&other.gradient));
+    let pairs = one.gradient.iter().zip(&other.gradient);
+    let distance: f64 = pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum();
+    let of_losses = (one.loss - other.loss).abs() / one.loss.abs().max(1.0);
+    if distance.sqrt() <= ROUNDING * scale && of_losses <= ROUNDING {
+        return Ok(());
+    }
+    Err(format!(
+        "the gradient of rows (L2 norm {:.6}, loss {:.6}) is not {of} ({:.6}, {:.6}): does every \
+         row count once, and do rows of a batch depend on each other (batch normalisation)?",
+        norm(&one.gradient),
+        one.loss,
+        norm(&other.gradient),
+        other.loss
+    ))
+}
+
+fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
+}
