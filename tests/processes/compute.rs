@@ -130,6 +130,23 @@ fn a_killed_compute_process_costs_nothing_but_its_restart() {
 }
 
 #[test]
+fn why_names_a_compute_process_that_hangs() {
+    let process = served();
+    let server = Server::tcp(&[&["--process", &process], &JOB[..], &PACED]);
+    let workers = workers_of(&server, &process);
+    server.wait_for_updates(5);
+    let child = child_of(&workers[0]);
+    kill_process(child, Signal::STOP).unwrap();
+    let said = eventually("blame", || {
+        let said = finish(&["why", &server.address]).with_code(0).stdout;
+        said.contains("its compute process does not").then_some(said)
+    });
+    assert!(said.contains("worker 1 holds the others back: its gradient is not"), "{said}");
+    kill_process(child, Signal::CONT).unwrap();
+    server.finish(workers);
+}
+
+#[test]
 fn a_killed_worker_takes_its_process_along_and_another_continues() {
     let process = served();
     let job = ["--consistency", "asp", "--on-worker-loss", "wait"];

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
+use super::process::has_processes;
 use super::verdict::{Cause, Finding};
 use super::{Way, pace, run_waits, span};
 
@@ -65,8 +66,13 @@ fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severit
                 span(usual),
                 span(member.silent),
             );
-            let cure = "look at its machine: stopped, swapping or busy with something else; \
-                        consistency = backup:B lets a run do without the slowest";
+            let cure = if has_processes(status) {
+                "the worker answers, its compute process does not: look at that process; \
+                 --process-timeout has the worker start it again"
+            } else {
+                "look at its machine: stopped, swapping or busy with something else; \
+                 consistency = backup:B lets a run do without the slowest"
+            };
             Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(worker), says, cure)))
         }
         // If the run is paused for too few workers, that finding names them.

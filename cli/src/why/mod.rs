@@ -5,6 +5,7 @@
 
 mod absent;
 mod pace;
+mod process;
 mod run_waits;
 mod slow;
 mod verdict;

@@ -8,6 +8,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_wire::{MemberStatus, Status, TimeSpent};
 
+use super::process::has_processes;
 use super::verdict::{Cause, Finding};
 use super::{Usual, pace, span};
 
@@ -136,8 +137,11 @@ fn link_in_words(member: &MemberStatus) -> String {
 }
 
 /// Describes the part of the worker's own time that is to blame.
-fn blame(cause: Cause, member: &MemberStatus, usual: &Usual) -> String {
+fn blame(status: &Status, cause: Cause, member: &MemberStatus, usual: &Usual) -> String {
     let (what, part) = match cause {
+        Cause::Machine if has_processes(status) => {
+            ("its compute process takes".to_owned(), usual.compute)
+        }
         Cause::Machine => ("its machine computes".to_owned(), usual.compute),
         _ => (format!("{} takes", link_in_words(member)), usual.network),
     };
@@ -163,7 +167,7 @@ fn of_holder(status: &Status, member: &MemberStatus, usual: &Usual, percent: f64
     let says = format!(
         "worker {worker} holds the others back, who wait {percent:.0} % of their time for it: \
          {}{times}",
-        blame(cause, member, usual)
+        blame(status, cause, member, usual)
     );
     Finding::new(cause, Some(worker), says, cure)
 }
@@ -184,7 +188,7 @@ fn far_slower(status: &Status, member: &MemberStatus, usual: &Usual, times: f64)
          the gradients: {}",
         span(median(Usual::own)),
         100.0 * pace::share(status, member),
-        blame(cause, member, usual)
+        blame(status, cause, member, usual)
     );
     Finding::new(cause, Some(worker), says, cure)
 }

@@ -7,6 +7,7 @@ use pstrain_data::DataSpec;
 use pstrain_policy::job::DataFrom;
 use pstrain_wire::Status;
 
+use super::process::has_processes;
 use crate::args::SecurityArgs;
 
 /// Address of a server and security of connections to it.
@@ -53,9 +54,13 @@ impl Way {
         };
         let spec: Option<DataSpec> = serde_json::from_str(&status.recipe).ok();
         let files = spec.filter(|spec| spec.generated.is_none()).map(|spec| spec.source);
+        let has_processes = has_processes(status);
         let mut besides = Vec::new();
         if self.has_certificates {
             besides.push(whose);
+        }
+        if has_processes {
+            besides.push("--process and its compute process".to_owned());
         }
         let rows = match (status.data_from, files) {
             (DataFrom::Worker, Some(_)) => " --data server",
