@@ -65,7 +65,7 @@ impl Arithmetic {
     }
 
     /// The evaluations of a job on `examples`. A compute process evaluates on rows of its own if
-    /// there are none.
+    /// there are none; a description of one evaluates nothing.
     pub(crate) fn evaluation(
         &self,
         job: &Job,
@@ -73,6 +73,10 @@ impl Arithmetic {
     ) -> anyhow::Result<Box<dyn GradientSource>> {
         Ok(match self {
             Self::Program => {
+                let model = Model::new(&job.model, job.data.shape)?;
+                Box::new(Local::new(model, [Arc::clone(examples)]))
+            }
+            Self::Process(process) if process.is_absent() => {
                 let model = Model::new(&job.model, job.data.shape)?;
                 Box::new(Local::new(model, [Arc::clone(examples)]))
             }
@@ -86,9 +90,21 @@ impl ComputeProcess {
         Self(ProcessConfig { address, restarts, timeout, tell: messages::warn })
     }
 
-    /// Starts the process to ask for its description.
+    /// Starts the process to ask for its description, or reads that.
     pub(crate) fn describe(&self) -> anyhow::Result<Description> {
+        if let ProcessAddress::Description(path) = &self.0.address {
+            let place = path.display();
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the description {place}"))?;
+            return serde_json::from_str(&text)
+                .with_context(|| format!("{place} is no description of a compute process"));
+        }
         Ok(self.start(Hello::default())?.description().clone())
+    }
+
+    /// True if there is only a description of the process: it evaluates nothing.
+    const fn is_absent(&self) -> bool {
+        matches!(self.0.address, ProcessAddress::Description(_))
     }
 
     fn start(&self, hello: Hello) -> anyhow::Result<ProcessSource> {

@@ -46,6 +46,16 @@ struct Wanted {
 }
 
 impl Drain {
+    /// Drains the current node and every later one, as the first signal does.
+    pub(crate) fn ask(&self) {
+        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut wanted.asked, true)
+            && let Some(node) = &wanted.node
+        {
+            node.post(Input::Drain);
+        }
+    }
+
     /// True after the first signal.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).asked

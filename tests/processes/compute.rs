@@ -130,6 +130,22 @@ fn a_killed_compute_process_costs_nothing_but_its_restart() {
 }
 
 #[test]
+fn a_server_with_a_description_alone_trains_with_its_workers_processes() {
+    let wanted = built_in(&[]);
+    let (folder, process) = (TempDir::new().unwrap(), served());
+    let file = folder.path().join("net.json");
+    fs::write(&file, finish(&["compute", "describe", &process]).with_code(0).stdout).unwrap();
+    let description = format!("description:{}", path(&file));
+    let server = Server::tcp(&[&["--process", &description], &JOB[..]]);
+    let workers = workers_of(&server, &process);
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], wanted);
+    let run = ["run", "--process", &description, "--process-restarts", "0"];
+    let said = finish(&run).with_code(1).stderr;
+    assert!(said.contains("which cannot compute; give the process itself"), "{said}");
+}
+
+#[test]
 fn why_names_a_compute_process_that_hangs() {
     let process = served();
     let server = Server::tcp(&[&["--process", &process], &JOB[..], &PACED]);

@@ -18,6 +18,13 @@ pub(crate) enum ComputeCommand {
     /// Checks a compute process: its answers, its gradient against finite differences of its loss,
     /// and its speed
     Check(CheckArgs),
+    /// Prints the description of a compute process, for a server on a machine that cannot run it:
+    /// `pstrain server --process description:FILE`
+    Describe {
+        /// The process: a shell command, or unix:PATH where it listens
+        #[arg(value_name = "COMMAND|unix:PATH")]
+        process: ProcessAddress,
+    },
     /// Serves a model of pstrain as a compute process, on standard input and output: an example,
     /// and a test, of the protocol
     Serve(ServeArgs),

@@ -20,6 +20,7 @@ use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
 use crate::process::Arithmetic;
 use crate::record::Recorder;
+use crate::signals::Drain;
 use crate::start::{Training, gather, shard_config};
 
 /// Threads that an ordinary system gives one process by default.
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let (servers, lease) = (job.servers, job.membership.lease);
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
     let training = Training::in_process(&layers, served, args.output.clone());
+    let drain = training.drain();
     let mut server = training.alone()?;
     let recorder = server.recorder();
     let gate = Gate::new(servers.saturating_sub(1));
@@ -60,6 +62,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         nodes: nodes.clone(),
         data: Arc::clone(&data),
         arithmetic: arithmetic.clone(),
+        drain: drain.clone(),
         recorder: recorder.clone(),
         is_shaped,
     };
@@ -252,6 +255,8 @@ struct Local {
     nodes: Nodes,
     data: Arc<pstrain_data::Prepared>,
     arithmetic: Arithmetic,
+    /// Ends the run if the worker has no data: it would wait for the worker.
+    drain: Drain,
     /// Recorder of the worker's events, if the run is recorded.
     recorder: Option<Recorder>,
     /// True if links are modelled.
@@ -266,7 +271,8 @@ impl Local {
 
     /// Starts the worker, which takes its partition from the data in memory.
     fn spawn(self, transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
-        let Self { worker, lease, gate, nodes, data, arithmetic, recorder, is_shaped, .. } = self;
+        let Self { worker, lease, gate, nodes, data, arithmetic, drain, .. } = self;
+        let (recorder, is_shaped) = (self.recorder, self.is_shaped);
         let config = WorkerConfig {
             name: format!("local-{worker}"),
             worker: Some(worker),
@@ -287,11 +293,15 @@ impl Local {
         std::thread::spawn(move || {
             gate.wait_until_open();
             let node = Worker::new(config);
-            if is_shaped {
+            let worked = if is_shaped {
                 work(node, Shaped::worker(transport), services, (&nodes, Shaped::lateness))
             } else {
                 work(node, transport, services, (&nodes, |_| Lateness::default()))
+            };
+            if let Ok((Err(NodeError::Data(_)), _)) = &worked {
+                drain.ask();
             }
+            worked
         })
     }
 }

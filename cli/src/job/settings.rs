@@ -107,10 +107,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting { words: Words::Models, ..setting("model", "NAME", "mlp:21", "The model") },
     setting(
         "process",
-        "COMMAND|unix:PATH|none",
+        "COMMAND|unix:PATH|description:FILE|none",
         "none",
         "The compute process that has the model and the data: a shell command that each worker \
-         runs, or the Unix socket where it listens; the model is external then",
+         runs, the Unix socket where it listens, or for a server alone a description that \
+         `pstrain compute describe` printed; the model is external then",
     ),
     setting(
         "process-restarts",

@@ -161,6 +161,11 @@ impl Training {
         Self { job, data, arithmetic, job_file, output, guests: false, says_every: None, drain }
     }
 
+    /// Ends the run in order when it is asked.
+    pub(crate) fn drain(&self) -> Drain {
+        self.drain.clone()
+    }
+
     /// The server of a run in one process.
     pub(crate) fn alone(self) -> anyhow::Result<JobServer> {
         let server = Server::new(self.job.clone(), fresh_run())?;

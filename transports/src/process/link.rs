@@ -25,21 +25,26 @@ pub enum ProcessAddress {
     Socket(PathBuf),
     /// The process that started pstrain: it speaks on pstrain's standard input and output.
     Parent,
+    /// No process, but the description of one in this file: for a server on a machine that cannot
+    /// run it.
+    Description(PathBuf),
 }
 
 impl FromStr for ProcessAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text.strip_prefix("unix:") {
-            Some("") => return Err("unix: needs a path after it".into()),
-            Some(path) => Self::Socket(path.into()),
-            None if text == "-" => Self::Parent,
-            None if text.trim().is_empty() => {
-                return Err("give a command, unix:PATH, or - for the parent process".into());
+        let (prefix, path) = text.split_once(':').unwrap_or((text, ""));
+        match (text.trim(), prefix) {
+            ("", _) => Err("give a command, unix:PATH, or - for the parent process".into()),
+            ("-", _) => Ok(Self::Parent),
+            (_, "unix" | "description") if path.is_empty() => {
+                Err(format!("{prefix}: needs a path after it"))
             }
-            None => Self::Command(text.into()),
-        })
+            (_, "unix") => Ok(Self::Socket(path.into())),
+            (_, "description") => Ok(Self::Description(path.into())),
+            _ => Ok(Self::Command(text.into())),
+        }
     }
 }
 
@@ -49,6 +54,7 @@ impl fmt::Display for ProcessAddress {
             Self::Command(command) => f.write_str(command),
             Self::Socket(path) => write!(f, "unix:{}", path.display()),
             Self::Parent => f.write_str("-"),
+            Self::Description(path) => write!(f, "description:{}", path.display()),
         }
     }
 }
@@ -74,6 +80,9 @@ impl Link {
         match address {
             ProcessAddress::Command(command) => Self::start(command, timeout),
             ProcessAddress::Socket(path) => Self::of(UnixStream::connect(path)?, timeout, None),
+            ProcessAddress::Description(_) => Err(io::Error::other(
+                "this is a description, which cannot compute; give the process itself",
+            )),
             ProcessAddress::Parent => Ok(Self {
                 from: BufReader::new(Box::new(io::stdin())),
                 to: Box::new(io::stdout()),

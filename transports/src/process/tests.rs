@@ -263,7 +263,7 @@ fn messages_come_back_with_their_values_and_rows() {
 
 #[test]
 fn addresses_are_read_as_they_are_written() {
-    for text in ["python3 x.py --a b", "unix:/run/x.sock", "-"] {
+    for text in ["python3 x.py --a b", "unix:/run/x.sock", "description:net.json", "-"] {
         assert_eq!(text.parse::<ProcessAddress>().unwrap().to_string(), text);
     }
     for wrong in ["", "  ", "unix:"] {
