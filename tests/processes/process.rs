@@ -86,7 +86,12 @@ impl Process {
 
     /// Starts `pstrain` with `args` in `folder`.
     pub(crate) fn start_in(folder: &Path, args: &[&str]) -> Self {
-        Self::spawn(Command::new(PSTRAIN).current_dir(folder), args)
+        // A compute process in the arguments may be pstrain itself.
+        let own = Path::new(PSTRAIN).parent().expect("it is in a folder");
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let paths = [own.to_owned()].into_iter().chain(std::env::split_paths(&paths));
+        let paths = std::env::join_paths(paths).expect("they were joined before");
+        Self::spawn(Command::new(PSTRAIN).current_dir(folder).env("PATH", paths), args)
     }
 
     /// Starts `command`, which must replace itself by `pstrain` with `args`: signals must reach it.

@@ -5,6 +5,7 @@
 
 use crate::message::Kind;
 use crate::payload::MOST_CONTROL_BYTES;
+use crate::range::MOST_PART_KEYS;
 use crate::table::Party;
 
 /// The largest control part and payload that a connection accepts, in bytes.
@@ -27,8 +28,10 @@ impl Limits {
         Self { payload: most_payload(Party::Server, Party::Client, 0), ..Self::DIALER };
 
     /// For a server that has requested values from a client: one part of them.
-    pub const PUSHER: Self =
-        Self { payload: most_payload(Party::Client, Party::Server, 0), ..Self::UNAUTHENTICATED };
+    pub const PUSHER: Self = Self {
+        payload: most_payload(Party::Client, Party::Server, MOST_PART_KEYS as usize),
+        ..Self::UNAUTHENTICATED
+    };
 
     /// For a server that has accepted a worker: gradients of `parameters` values, key lists with a
     /// value for each key, and a fingerprint that counts each of up to 65,536 classes.

@@ -226,6 +226,9 @@ mod tests {
             Content::Values => "values: at most 4 bytes a parameter".into(),
             Content::KeyList => "keys: at most 33 bits a parameter".into(),
             Content::Input => "input: at most 4 bytes a parameter and 16 MiB".into(),
+            Content::Part(most) => {
+                format!("values: at most 4 bytes a parameter, and {} KiB", most / 1024)
+            }
             Content::Bytes(most) => format!("at most {} KiB", most / 1024),
             Content::Unlimited => "of any length".into(),
         }

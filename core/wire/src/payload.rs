@@ -63,6 +63,8 @@ pub enum Content {
     KeyList,
     /// An input of a server: the frame of a message with values, and more.
     Input,
+    /// Some of the values of a model, in at most this number of bytes.
+    Part(u32),
     /// At most this number of bytes.
     Bytes(u32),
     /// Bytes of any number: the receiver asked for them.
@@ -80,6 +82,10 @@ impl Content {
                 bytes_of(parameters.saturating_add(parameters.div_ceil(8 * size_of::<f32>())))
             }
             Self::Input => bytes_of(parameters).saturating_add(MOST_CONTROL_BYTES),
+            Self::Part(most) => {
+                let all = bytes_of(parameters);
+                if all < most { all } else { most }
+            }
             Self::Bytes(most) => most,
             Self::Unlimited => u32::MAX,
         }

@@ -233,7 +233,7 @@ impl RangePart {
 }
 
 impl Parts for RangePart {
-    const CONTENT: Option<Content> = Some(Content::Bytes(MOST_PART_BYTES));
+    const CONTENT: Option<Content> = Some(Content::Part(MOST_PART_BYTES));
 
     fn append_control(&self, bytes: &mut Vec<u8>) {
         codec::append(&(self.keys, &self.encoded.form), bytes);

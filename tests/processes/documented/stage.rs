@@ -151,6 +151,7 @@ impl Stage {
         let follows = ["--shard", "--join", "--resume"];
         if trains && !follows.iter().any(|flag| words.iter().any(|word| word == flag)) {
             match value(&words, "--data") {
+                _ if value(&words, "--process").is_some() => {}
                 None | Some("synthetic") => set(&mut words, "--data", "synthetic:4000"),
                 Some(_) => {}
             }
