@@ -51,7 +51,7 @@ pub use error::DataError;
 pub use evaluation::EvaluationRows;
 pub use experiments::{Shipped, experiments};
 pub use formats::{
-    Cifar10, Csv, Format, Idx, Libsvm, NslKdd, Paths, SyntheticNslKdd, SyntheticSparse, open,
+    Cifar10, Csv, Format, Idx, Libsvm, Npy, NslKdd, Paths, SyntheticNslKdd, SyntheticSparse, open,
     write_csv,
 };
 pub use info::Info;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::Row;
 
-use super::pixels::{Bytes, broken, numbers};
+use super::bytes::{Bytes, broken};
+use super::pixels::numbers;
 use super::{Format, Paths, paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::decompress::find;

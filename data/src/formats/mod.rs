@@ -3,10 +3,12 @@
 //! To add a format, implement [`Dataset`] in a file of this directory, and add its [`Format`] to
 //! `ALL`. A program that is built on this crate [`register`]s formats of its own.
 
+mod bytes;
 mod cifar10;
 mod csv;
 mod idx;
 mod libsvm;
+mod npy;
 mod nsl_kdd;
 mod pixels;
 mod rows;
@@ -20,6 +22,7 @@ pub use self::cifar10::Cifar10;
 pub use self::csv::Csv;
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
+pub use self::npy::Npy;
 pub use self::nsl_kdd::NslKdd;
 pub use self::rows::Numbered;
 pub use self::sparse::SyntheticSparse;
@@ -32,6 +35,7 @@ static ALL: &[Format] = &[
     synthetic::FORMAT,
     nsl_kdd::FORMAT,
     csv::FORMAT,
+    npy::FORMAT,
     idx::FORMAT,
     cifar10::FORMAT,
     libsvm::FORMAT,
@@ -55,6 +59,26 @@ pub enum Paths {
     First,
     /// All.
     All,
+    /// All, except for the options with these names (`NAME=VALUE`).
+    AllBut(&'static [&'static str]),
+}
+
+impl Paths {
+    /// The path in an argument, counted from 0.
+    fn in_argument(self, index: usize, argument: &str) -> Option<&str> {
+        let is_path = match self {
+            Self::None => false,
+            Self::First => index == 0,
+            Self::All => true,
+            Self::AllBut(names) => !option(argument).is_some_and(|(name, _)| names.contains(&name)),
+        };
+        is_path.then_some(argument)
+    }
+}
+
+/// The name and the value of an option `NAME=VALUE`.
+fn option(argument: &str) -> Option<(&str, &str)> {
+    argument.split_once('=')
 }
 
 /// A data format.
@@ -119,18 +143,15 @@ pub fn with_paths<E>(
     let Some((format, arguments)) = format_of(text) else {
         return if text.is_empty() { Ok(String::new()) } else { replace(Path::new(text)) };
     };
-    let count = match format.paths {
-        Paths::None => 0,
-        Paths::First => 1,
-        Paths::All => usize::MAX,
-    };
-    if count == 0 || arguments.split(',').any(str::is_empty) {
+    if format.paths == Paths::None || arguments.split(',').any(str::is_empty) {
         return Ok(text.to_owned());
     }
     let mut replaced = Vec::new();
     for (index, argument) in arguments.split(',').enumerate() {
-        let is_path = index < count;
-        replaced.push(if is_path { replace(Path::new(argument))? } else { argument.to_owned() });
+        replaced.push(match format.paths.in_argument(index, argument) {
+            Some(path) => replace(Path::new(path))?,
+            None => argument.to_owned(),
+        });
     }
     // The comma in the folder's name would separate two arguments.
     let is_ambiguous = replaced.iter().any(|argument| argument.contains(','));
@@ -155,6 +176,18 @@ fn paths<'a>(arguments: &'a str, form: &str) -> Result<impl Iterator<Item = &'a 
         return Err(format!("a path is empty; write {form}"));
     }
     Ok(arguments.split(',').map(Path::new))
+}
+
+/// Reads the value of the option `name`, `yes` or `no`.
+///
+/// # Errors
+/// If it is another word.
+fn yes(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("{name}={value}: write yes or no")),
+    }
 }
 
 /// Reads arguments `A[,B...]`: whole numbers of which each may be left out for its default.
@@ -211,6 +244,7 @@ mod tests {
             ("libsvm:a,b", "libsvm:/x/a,/x/b"),
             ("csv:a,label=b", "csv:/x/a,label=b"),
             ("nsl-kdd:a", "nsl-kdd:/x/a"),
+            ("npy:a,b=c,standardise=no", "npy:/x/a,/x/b=c,standardise=no"),
             ("libsvm:a,", "libsvm:a,"),
             ("synthetic:9", "synthetic:9"),
             ("", ""),

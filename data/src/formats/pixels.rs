@@ -1,46 +1,5 @@
 //! Images as rows of pixels: shared by the formats of images.
 
-use std::fmt::Display;
-use std::io::{self, BufRead, ErrorKind, Read as _};
-use std::path::Path;
-
-use crate::decompress::open;
-use crate::error::DataError;
-
-/// A file that is read from its beginning, plain or compressed.
-pub(super) struct Bytes<'a> {
-    path: &'a Path,
-    bytes: Box<dyn BufRead>,
-}
-
-impl<'a> Bytes<'a> {
-    pub(super) fn open(path: &'a Path) -> Result<Self, DataError> {
-        let unread = |error| broken(path, format_args!("cannot be read: {error}"));
-        Ok(Self { path, bytes: open(path).map_err(unread)?.bytes })
-    }
-
-    /// Fills `buffer`; false if the file ends before its first byte.
-    pub(super) fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, DataError> {
-        let unread = |error: io::Error| {
-            let problem = match error.kind() {
-                ErrorKind::UnexpectedEof => "it ends early; fetch it again".to_owned(),
-                _ => format!("cannot be read: {error}"),
-            };
-            broken(self.path, problem)
-        };
-        if self.bytes.fill_buf().map_err(unread)?.is_empty() {
-            return Ok(false);
-        }
-        self.bytes.read_exact(buffer).map_err(unread)?;
-        Ok(true)
-    }
-}
-
-/// The error of a file.
-pub(super) fn broken(path: &Path, problem: impl Display) -> DataError {
-    DataError::format(format!("{}: {problem}", path.display()))
-}
-
 /// Maps pixels from 0 to 255 to numbers from -1 to 1.
 pub(super) fn numbers(pixels: &[u8], numbers: &mut [f32]) {
     for (number, &pixel) in numbers.iter_mut().zip(pixels) {

@@ -1,5 +1,6 @@
 //! Integration tests of the crate's public API: readers, prepared data, partitions.
 
+mod arrays;
 mod images;
 mod partitions;
 mod prepared;

@@ -317,7 +317,7 @@ impl Stage {
     }
 }
 
-/// Writes a table, and images in the files of CIFAR-10 and in IDX files.
+/// Writes a table, images in the files of CIFAR-10 and in IDX files, and arrays.
 fn write_tables_and_images(folder: &Path) {
     let row = |row: u32| {
         let (class, site) = (row % 3, ["north", "south", "east"][(row / 3) as usize % 3]);
@@ -339,8 +339,16 @@ fn write_tables_and_images(folder: &Path) {
     };
     let pixels: Vec<u8> = (0..100 * 16_u32).map(|pixel| pixel as u8).collect();
     let classes: Vec<u8> = (0..100).map(|row| row % 4).collect();
-    fs::write(folder.join("images"), [header(&[100, 4, 4]), pixels].concat()).unwrap();
-    fs::write(folder.join("labels"), [header(&[100]), classes].concat()).unwrap();
+    fs::write(folder.join("images"), [&header(&[100, 4, 4])[..], &pixels].concat()).unwrap();
+    fs::write(folder.join("labels"), [&header(&[100])[..], &classes].concat()).unwrap();
+    let array = |name: &str, descr: &str, shape: &str, values: &[u8]| {
+        let header =
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let begin = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..]].concat();
+        fs::write(folder.join(name), [&begin, header.as_bytes(), values].concat()).unwrap();
+    };
+    array("features.npy", "|u1", "(100, 4, 4)", &pixels);
+    array("labels.npy", "|u1", "(100,)", &classes);
 }
 
 /// Returns rows in LIBSVM format whose features determine their class.

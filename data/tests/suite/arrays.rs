@@ -1,0 +1,169 @@
+//! Rows in NumPy's files.
+
+#![expect(clippy::unwrap_used, reason = "a failing helper fails its test")]
+
+use std::fs;
+use std::path::Path;
+
+use pstrain_compute::id::PartId;
+use pstrain_data::{Dataset, Features, Npy, Prepared, Settings, open};
+
+/// The bytes of an array, as `numpy.save` writes them, in a version of the format.
+pub(crate) fn array(version: u8, descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+    let order = "'fortran_order': False";
+    with_header(version, &format!("{{'descr': {descr}, {order}, 'shape': {shape}, }}"), values)
+}
+
+fn with_header(version: u8, header: &str, values: &[u8]) -> Vec<u8> {
+    let length = if version == 1 { 2 } else { 4 };
+    let size = (header.len() as u32 + 1).to_le_bytes();
+    [b"\x93NUMPY", &[version, 0][..], &size[..length], header.as_bytes(), b"\n", values].concat()
+}
+
+/// Writes arrays into a folder; returns the data.
+fn written(folder: &Path, features: &[u8], labels: &[u8]) -> Npy {
+    let data =
+        Npy { features: folder.join("x.npy"), labels: folder.join("y.npy"), standardised: true };
+    fs::write(&data.features, features).unwrap();
+    fs::write(&data.labels, labels).unwrap();
+    data
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// The rows, not standardised, with their labels.
+fn rows(data: &dyn Dataset) -> Vec<(Vec<f32>, u16)> {
+    let schema = data.schema(&Features::default()).unwrap();
+    let mut rows = Vec::new();
+    let take = &mut |row: pstrain_compute::examples::Row<'_>| {
+        rows.push((row.dense.to_vec(), row.label));
+        Ok(())
+    };
+    data.visit(&schema, take).unwrap();
+    rows
+}
+
+#[test]
+fn every_type_and_version_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let labels = array(1, "'<i8'", "(3,)", &[7_i64, -2, 7].map(i64::to_le_bytes).concat());
+    let (mut values, wanted) = (Vec::new(), [1.0, 0.0, 3.0, 200.0, 1.0, 0.0]);
+    let whole = [1_u8, 0, 3, 200, 1, 0];
+    let wide = |size: usize| {
+        let wide = |&value: &u8| [vec![value], vec![0; size - 1]].concat();
+        whole.iter().flat_map(wide).collect::<Vec<u8>>()
+    };
+    values.push(("'<f4'", floats(&wanted)));
+    values.push(("'<f8'", wanted.map(|value| f64::from(value).to_le_bytes()).concat()));
+    for (descr, size) in
+        [("'|u1'", 1), ("'<u2'", 2), ("'<i2'", 2), ("'<i4'", 4), ("'<u4'", 4), ("'<i8'", 8)]
+    {
+        values.push((descr, wide(size)));
+    }
+    for (descr, values) in values {
+        for (version, shape) in [(1, "(3, 2)"), (2, "(3, 1, 2)"), (3, "(3, 2)")] {
+            let data = written(folder.path(), &array(version, descr, shape, &values), &labels);
+            let labelled = |row: usize, label| (wanted[2 * row..][..2].to_vec(), label);
+            assert_eq!(rows(&data), [labelled(0, 1), labelled(1, 0), labelled(2, 1)], "{descr}");
+        }
+    }
+    let data = written(
+        folder.path(),
+        &array(1, "'|i1'", "(2, 1)", &[255, 128]),
+        &array(1, "'|b1'", "(2,)", &[1, 0]),
+    );
+    assert_eq!(rows(&data), [(vec![-1.0], 1), (vec![-128.0], 0)]);
+    assert_eq!(data.schema(&Features::default()).unwrap().classes, ["0", "1"]);
+}
+
+#[test]
+fn server_and_workers_prepare_the_same_rows_of_arrays() {
+    let folder = tempfile::tempdir().unwrap();
+    let values: Vec<f32> = (0..600).map(|value| (value % 37) as f32 / 7.0).collect();
+    let labels: Vec<u8> = (0..200).map(|row| row % 5).collect();
+    let x = array(1, "'<f4'", "(200, 3)", &floats(&values));
+    let data = written(folder.path(), &x, &array(1, "'|u1'", "(200,)", &labels));
+    for partition in ["iid", "by-class", "dirichlet:0.5", "mix:0.5", "sizes:3,2,1"] {
+        let settings =
+            Settings { workers: 3, partition: partition.parse().unwrap(), ..Settings::default() };
+        let server = Prepared::load(&data, &settings).unwrap();
+        assert!(server.spec.schema.standardised);
+        let (mine, fingerprint) = server.spec.prepare_parts(&data, &[PartId(1)]).unwrap();
+        assert_eq!((mine, fingerprint), (vec![server.partition(PartId(1))], server.fingerprint));
+    }
+    let (x, y) = (data.features.display(), data.labels.display());
+    let plain = open(&format!("npy:{x},{y},standardise=no"), 1).unwrap();
+    assert!(!plain.schema(&Features::default()).unwrap().standardised);
+    for (words, told) in [
+        ("npy:x", "two files are needed"),
+        ("npy:,y", "two files are needed"),
+        ("npy:x,y,standardise=maybe", "standardise=maybe: write yes or no"),
+    ] {
+        let error = open(words, 1).unwrap_err();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn damaged_arrays_are_named_with_the_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let x = array(1, "'<f4'", "(3, 2)", &floats(&[0.0; 6]));
+    let y = array(1, "'<i4'", "(3,)", &[1_i32, 2, 2].map(i32::to_le_bytes).concat());
+    let refused = |x: &[u8], y: &[u8], words: &str| {
+        let data = written(folder.path(), x, y);
+        let told = Prepared::load(&data, &Settings::default()).unwrap_err().to_string();
+        assert!(told.contains(words), "{told}");
+    };
+    let header = |header: &str| with_header(1, header, &[0; 24]);
+    for (x, words) in [
+        (&b"P5"[..], "x.npy: it ends early"),
+        (b"no array", "x.npy: no .npy file"),
+        (&with_header(4, "", &[]), "version 4 of the format"),
+        (&x[..x.len() - 1], "x.npy: it ends early"),
+        (&x[..x.len() - 8], "x.npy: it ends after 2 of 3 rows"),
+        (&array(1, "'>f4'", "(3, 2)", &[0; 24]), "big-endian (>f4); save array.astype('<f4')"),
+        (&array(1, "'|O'", "(3, 2)", &[0; 24]), "dtype object"),
+        (&array(1, "'<c8'", "(3, 2)", &[0; 48]), "type \"<c8\""),
+        (&array(1, "[('a', '<f4')]", "(3, 2)", &[0; 24]), "structured dtype"),
+        (&header("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }"), "Fortran order"),
+        (
+            &header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, x), }"),
+            "header is damaged",
+        ),
+        (&header("{'descr': '<f4'}"), "header is damaged"),
+        (&array(1, "'<f4'", "(3,)", &[0; 12]), "shape (3,) has no rows of values"),
+        (&array(1, "'<f4'", "(3, 0)", &[]), "shape (3, 0) has no rows of values"),
+        (&array(1, "'<f4'", "(2, 2)", &[0; 16]), "it has 2 rows, but there are 3 labels"),
+        (
+            &array(1, "'<f4'", "(3, 2)", &floats(&[0.0, 0.0, 0.0, f32::NAN, 0.0, 0.0])),
+            "x.npy: row 1, column 1: NaN is no finite number",
+        ),
+        (
+            &array(1, "'<f8'", "(3, 1)", &[0.0, 0.0, 1e300].map(f64::to_le_bytes).concat()),
+            "row 2, column 0: 1000000000",
+        ),
+    ] {
+        refused(x, &y, words);
+    }
+    for (y, words) in [
+        (array(1, "'<i4'", "(3, 1)", &[0; 12]), "y.npy: shape (3, 1) is none of labels"),
+        (array(1, "'<f4'", "(3,)", &[0; 12]), "labels are whole numbers"),
+        (array(1, "'<i4'", "(3,)", &[0; 12]), "its labels are all 0"),
+        (array(1, "'<i4'", "(3,)", &[0; 8]), "y.npy: it ends after 2 of 3 rows"),
+    ] {
+        refused(&x, &y, words);
+    }
+    // Another copy has a class and a shape that the job lacks.
+    let data = written(folder.path(), &x, &y);
+    let schema = data.schema(&Features::default()).unwrap();
+    let other = |x: &[u8], y: &[u8]| {
+        let data = written(folder.path(), x, y);
+        data.visit(&schema, &mut |_| Ok(())).unwrap_err().to_string()
+    };
+    let told = other(&x, &array(1, "'|u1'", "(3,)", &[1, 2, 3]));
+    assert!(told.contains("y.npy: row 2: 3 is no class of the job"), "{told}");
+    let told = other(&array(1, "'<f4'", "(3, 1)", &[0; 12]), &y);
+    assert!(told.contains("its rows have 1 values, those of the job 2"), "{told}");
+}
