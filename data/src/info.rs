@@ -20,6 +20,12 @@ pub struct Info {
     pub categories: Vec<Category>,
     /// The numeric features.
     pub columns: Vec<Column>,
+    /// The roles of a table's columns, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<Role>,
+    /// Rows that are left out because they have a missing value; they are not in `rows`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left_out: u64,
     /// Facts about the features, if the rows are sparse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
@@ -37,6 +43,23 @@ pub struct Features {
     pub touched: u64,
     /// Number of entries in all rows.
     pub entries: u64,
+}
+
+/// The role of a table's column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Role {
+    /// The column's name.
+    pub column: String,
+    /// The role.
+    pub role: String,
+    /// The reason: what the user said, or what the column has.
+    pub why: String,
+    /// The number of missing values.
+    pub missing: u64,
+}
+
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The number of rows with some property.
@@ -100,6 +123,8 @@ impl Info {
             attacks: Vec::new(),
             categories: Vec::new(),
             columns: Vec::new(),
+            roles: Vec::new(),
+            left_out: 0,
             features: Some(features),
             fingerprint: Fingerprint::of(all),
         }
@@ -146,6 +171,8 @@ impl Tally {
             attacks: Vec::new(),
             categories: Vec::new(),
             columns: names.into_iter().zip(self.columns).map(column).collect(),
+            roles: Vec::new(),
+            left_out: 0,
             features: None,
             fingerprint,
         }

@@ -71,6 +71,9 @@ fn show_info(info: &Info) -> String {
     let digest: String = info.fingerprint.digest.iter().map(|b| format!("{b:02x}")).collect();
     let mut head =
         format!("source       {}\nrows         {}\nfingerprint  {digest}", info.source, info.rows);
+    if info.left_out > 0 {
+        head += &format!("\nleft out     {} rows with a missing value", info.left_out);
+    }
     if let Some(features) = &info.features {
         head += &format!(
             "\ncolumns      {}, of which rows have {}\nentries      {} ({:.1} a row)",
@@ -80,9 +83,14 @@ fn show_info(info: &Info) -> String {
             features.entries as f64 / info.rows.max(1) as f64,
         );
     }
+    let roles = info.roles.iter().map(|role| {
+        let missing = role.missing.to_string();
+        vec![role.column.clone(), role.role.clone(), role.why.clone(), missing]
+    });
     let more = info.columns.len().saturating_sub(SHOWN_COLUMNS);
     let tables = [
-        (&["class", "rows", "share"][..], 1, occurrences(&info.classes)),
+        (&["column", "role", "why", "missing"][..], 3, roles.collect()),
+        (&["class", "rows", "share"], 1, occurrences(&info.classes)),
         (&["attack", "rows", "share"], 1, occurrences(&info.attacks)),
         (&["symbolic column", "most frequent", "values"], 2, categories.collect()),
         (&["numeric column", "min", "mean", "max"], 1, columns.take(SHOWN_COLUMNS).collect()),

@@ -5,6 +5,7 @@
 //! found in the server's copy and travel with the schema, so that a worker whose copy has other
 //! rows encodes them alike.
 
+mod options;
 mod reader;
 mod roles;
 mod table;
@@ -12,6 +13,8 @@ mod table;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::options::{FORM, Options};
+pub use self::options::{Missing, Roles};
 use self::reader::Reader;
 use self::table::{Encoder, Table, Texts};
 use super::{Format, Paths};
@@ -19,25 +22,16 @@ use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::{Category, Info, Occurrence, Tally};
 
-const FORM: &str = "csv:PATH[,label=COLUMN][,drop=COLUMN...]";
-
 pub(super) const FORMAT: Format = Format {
     form: FORM,
-    summary: "a table with a header; the last column has the classes, unless label names another",
+    summary: "a table with a header; options: label, drop, one-hot, missing, standardise, delimiter",
     paths: Paths::First,
     open: |arguments, _| {
         let mut arguments = arguments.split(',');
         let path = arguments.next().filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| format!("a path is missing; write {FORM}"))?.into();
-        let (mut label, mut dropped) = (None, Vec::new());
-        for argument in arguments {
-            match argument.split_once('=') {
-                Some(("label", name)) if label.is_none() => label = Some(name.to_owned()),
-                Some(("drop", name)) => dropped.push(name.to_owned()),
-                _ => return Err(format!("{argument:?} is no label and no drop; write {FORM}")),
-            }
-        }
-        Ok(Arc::new(Csv { path, label, dropped }))
+        let Options { roles, delimiter } = Options::read(arguments)?;
+        Ok(Arc::new(Csv { path, delimiter, roles }))
     },
 };
 
@@ -46,12 +40,24 @@ const KIND: &str = "rows of a table";
 /// The rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Csv {
-    /// The file: columns separated by commas, semicolons or tabs.
+    /// The file.
     pub path: PathBuf,
-    /// The name of the column with the classes; the last column if there is none.
-    pub label: Option<String>,
-    /// The names of columns that a model does not see.
-    pub dropped: Vec<String>,
+    /// The character between two columns; if there is none, a comma, semicolon or tab.
+    pub delimiter: Option<u8>,
+    /// The roles of columns.
+    pub roles: Roles,
+}
+
+impl Csv {
+    /// The table at `path`, whose columns get their roles from their values.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), delimiter: None, roles: Roles::default() }
+    }
+
+    fn reader(&self) -> Result<Reader, DataError> {
+        Reader::open(&self.path, self.delimiter)
+    }
 }
 
 impl Dataset for Csv {
@@ -61,14 +67,16 @@ impl Dataset for Csv {
 
     fn schema(&self, features: &Features) -> Result<Schema, DataError> {
         features.unhashed()?;
-        roles::schema(self)
+        roles::find(self)?.schema()
     }
 
     fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
-        let mut reader = Reader::open(&self.path)?;
+        let mut reader = self.reader()?;
         let mut encoder = Encoder::new(schema, &reader)?;
         while reader.advance()? {
-            visit(encoder.encode(&reader)?)?;
+            if let Some(row) = encoder.encode(&reader)? {
+                visit(row)?;
+            }
         }
         Ok(())
     }
@@ -82,8 +90,8 @@ impl Dataset for Csv {
     }
 
     fn info(&self) -> Result<Info, DataError> {
-        let schema = self.schema(&Features::default())?;
-        let table = Table::of(&schema)?;
+        let found = roles::find(self)?;
+        let (table, schema) = (found.table(), found.schema()?);
         let mut tally = Tally::new(schema.shape);
         let mut counts = vec![0_u64; schema.shape.inputs as usize];
         self.visit(&schema, &mut |row| {
@@ -95,12 +103,11 @@ impl Dataset for Csv {
         let rows = info.rows;
         let mut counts = counts.into_iter().skip(table.numbers.len());
         let category = |group: &Texts| {
-            let texts = group.texts.iter().map(String::as_str).chain(["(missing)"]);
-            let values = texts.zip(&mut counts).filter(|(_, count)| *count > 0);
+            let values = group.values().zip(&mut counts).filter(|(_, count)| *count > 0);
             let values = values.map(|(text, count)| Occurrence::new(text, count, rows));
             Category { name: group.name.clone(), values: values.collect() }
         };
         let categories = table.texts.iter().map(category).collect();
-        Ok(Info { categories, ..info })
+        Ok(Info { categories, roles: found.told(), left_out: found.left_out, ..info })
     }
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 pub use self::cifar10::Cifar10;
-pub use self::csv::Csv;
+pub use self::csv::{Csv, Missing, Roles};
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::npy::Npy;

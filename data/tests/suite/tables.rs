@@ -13,7 +13,7 @@ use pstrain_data::{Csv, Dataset, Features, Prepared, Settings, open};
 fn table(folder: &Path, text: &str) -> Csv {
     let path = folder.join("table.csv");
     fs::write(&path, text).unwrap();
-    Csv { path, label: None, dropped: Vec::new() }
+    Csv::new(path)
 }
 
 /// Encodes all rows, not standardised.
@@ -99,7 +99,17 @@ fn columns_are_chosen_by_name() {
 
     let refused = |words: &str| open(words, 1).unwrap_err();
     assert!(refused("csv:").contains("a path is missing"));
-    assert!(refused("csv:a,target=b").contains("no label and no drop"));
+    for (words, told) in [
+        ("csv:a,more=b", "there is no option more; the options are label=COLUMN"),
+        ("csv:a,b", "\"b\" is no option; write csv:PATH[,OPTION=VALUE...]"),
+        ("csv:a,label=b,label=c", "label= is there twice"),
+        ("csv:a,drop=", "drop= names no column"),
+        ("csv:a,missing=0", "missing=0: write mean, skip or category"),
+        ("csv:a,standardise=1", "standardise=1: write yes or no"),
+        ("csv:a,delimiter=ab", "delimiter=ab: write comma, semicolon, tab, space"),
+    ] {
+        assert!(refused(words).contains(told), "{}", refused(words));
+    }
     let missing = open(&format!("csv:{},label=y", path.display()), 1).unwrap();
     let told = missing.schema(&Features::default()).unwrap_err().to_string();
     assert!(told.contains("no column \"y\"; its columns are id, kind, x"), "{told}");
@@ -121,7 +131,7 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
         let told = Prepared::load(&data, &Settings::default()).unwrap_err().to_string();
         assert!(told.contains(words) && told.contains("table.csv"), "{told}");
     }
-    let none = Csv { path: folder.path().join("none"), label: None, dropped: Vec::new() };
+    let none = Csv::new(folder.path().join("none"));
     let told = none.schema(&Features::default()).unwrap_err().to_string();
     assert!(told.contains("none: cannot be read"), "{told}");
 }
@@ -148,4 +158,105 @@ fn server_and_workers_prepare_the_same_rows() {
     let spec: pstrain_data::DataSpec = serde_json::from_str(&json).unwrap();
     let (mine, fingerprint) = spec.prepare_parts(&data, &[PartId(1)]).unwrap();
     assert_eq!((mine, fingerprint), (vec![server.partition(PartId(1))], server.fingerprint));
+}
+
+/// Rows: dense columns (not standardised), one-hot columns, class.
+type Rows = Vec<(Vec<f32>, Vec<u16>, u16)>;
+
+/// The rows of a table with options.
+fn with(path: &Path, options: &str) -> Result<Rows, String> {
+    let data = open(&format!("csv:{}{options}", path.display()), 1)?;
+    let schema = data.schema(&Features::default()).map_err(|error| error.to_string())?;
+    let mut rows = Vec::new();
+    let take = &mut |row: pstrain_compute::examples::Row<'_>| {
+        rows.push((row.dense.to_vec(), row.hot.to_vec(), row.label));
+        Ok(())
+    };
+    data.visit(&schema, take).map_err(|error| error.to_string())?;
+    Ok(rows)
+}
+
+#[test]
+fn missing_values_are_means_or_categories_or_rows_that_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "x,z,place,y\n1,5,a,no\n3,6,?,yes\nNA,7,b,no\n";
+    let path = table(folder.path(), text).path;
+    // Columns: x, z, then a, b and all others.
+    let mean = vec![
+        (vec![1.0, 5.0], vec![2], 0),
+        (vec![3.0, 6.0], vec![4], 1),
+        (vec![2.0, 7.0], vec![3], 0),
+    ];
+    assert_eq!(with(&path, "").unwrap(), mean);
+    assert_eq!(with(&path, ",missing=mean").unwrap(), mean);
+    // Columns: x, z, then x is missing, x is there, a, b, place is missing, all other places.
+    let category = [
+        (vec![1.0, 5.0], vec![3, 4], 0),
+        (vec![3.0, 6.0], vec![3, 6], 1),
+        (vec![2.0, 7.0], vec![2, 5], 0),
+    ];
+    assert_eq!(with(&path, ",missing=category").unwrap(), category);
+    let info = |options: &str| {
+        open(&format!("csv:{}{options}", path.display()), 1).unwrap().info().unwrap()
+    };
+    let counted = info(",missing=category");
+    let names: Vec<_> = counted.categories.iter().flat_map(|it| &it.values).collect();
+    let names: Vec<_> = names.iter().map(|it| (it.name.as_str(), it.count)).collect();
+    let place = [("a", 1), ("b", 1), ("(missing)", 1)];
+    assert_eq!(names, [&[("(missing)", 1), ("(a number)", 2)][..], &place].concat());
+    let told: Vec<_> = info("").roles;
+    let told: Vec<_> = told.iter().map(|it| (&*it.role, &*it.why, it.missing)).collect();
+    let number = "3 of 3 values are numbers";
+    assert_eq!(
+        told,
+        [
+            ("number", "2 of 3 values are numbers", 1),
+            ("number", number, 0),
+            ("one-hot: 2", "line 2 has \"a\"", 1),
+            ("classes: 2", "the last column", 0)
+        ]
+    );
+
+    let text = text.replace("b,no", "b,?") + "4,8,c,yes\n";
+    let path = table(folder.path(), &text).path;
+    let kept = with(&path, ",missing=skip").unwrap();
+    assert_eq!(kept, [(vec![1.0, 5.0], vec![2], 0), (vec![4.0, 8.0], vec![3], 1)]);
+    let data = open(&format!("csv:{},missing=skip", path.display()), 1).unwrap();
+    let info = data.info().unwrap();
+    assert_eq!((info.rows, info.left_out), (2, 2));
+    let settings = Settings { evaluation_share: 0.0, workers: 1, ..Settings::default() };
+    let server = Prepared::load(&*data, &settings).unwrap();
+    let (mine, fingerprint) = server.spec.prepare_parts(&*data, &[PartId(0)]).unwrap();
+    assert_eq!((mine[0].len(), fingerprint), (2, server.fingerprint));
+    let told = with(&table(folder.path(), "x,y\n?,a\n1,\n").path, ",missing=skip").unwrap_err();
+    assert!(told.contains("each of its 2 rows has a missing value"), "{told}");
+}
+
+#[test]
+fn roles_and_delimiters_are_as_users_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = table(folder.path(), "zip|x a|y\n10|1.5|no\n20|2.5|yes\n10|3.5|no\n").path;
+    let rows = with(&path, ",delimiter=|,one-hot=zip").unwrap();
+    assert_eq!(rows[1], (vec![2.5], vec![2], 1));
+    let told = with(&path, "").unwrap_err();
+    assert!(told.contains("no table") && told.contains("delimiter=CHARACTER"), "{told}");
+    let told = with(&path, ",delimiter=space").unwrap_err();
+    assert!(told.contains("names"), "{told}");
+    for (options, words) in [
+        (",delimiter=|,one-hot=zip,drop=zip", "one-hot=zip contradicts drop=zip"),
+        (",delimiter=|,drop=y", "column y: it has drop=y and is the last"),
+        (",delimiter=|,one-hot=none", "it has no column \"none\""),
+    ] {
+        let told = with(&path, options).unwrap_err();
+        assert!(told.contains(words), "{told}");
+    }
+    let raw = open(&format!("csv:{},delimiter=|,standardise=no", path.display()), 1).unwrap();
+    let server = Prepared::load(&*raw, &Settings { workers: 1, ..Settings::default() }).unwrap();
+    let values: Vec<f32> = (0..2).map(|row| server.train.row(row).dense[1]).collect();
+    assert!(values.iter().all(|value| [1.5, 2.5, 3.5].contains(value)), "{values:?}");
+    for (name, byte) in [("tab", '\t'), ("semicolon", ';'), ("comma", ','), (";", ';')] {
+        let text = "a,b,c\n1,2,no\n1,3,yes\n".replace(',', &byte.to_string());
+        let rows = with(&table(folder.path(), &text).path, &format!(",delimiter={name}"));
+        assert_eq!(rows.unwrap()[1], (vec![1.0, 3.0], vec![], 1));
+    }
 }

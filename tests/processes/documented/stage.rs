@@ -321,11 +321,19 @@ impl Stage {
 fn write_tables_and_images(folder: &Path) {
     let row = |row: u32| {
         let (class, site) = (row % 3, ["north", "south", "east"][(row / 3) as usize % 3]);
-        format!("n{row},{}.5,{site},{},s{class}\n", 20 + 3 * class, 50 - class)
+        let floor = if row % 50 == 7 { "?" } else { ["1", "2"][row as usize % 2] };
+        format!("n{row},{}.5,{site},{floor},{},s{class}\n", 20 + 3 * class, 50 - class)
     };
-    let rows: String = (0..300).map(row).collect();
-    fs::write(folder.join("sensors.csv"), format!("id,temperature,site,humidity,state\n{rows}"))
-        .unwrap();
+    let rows = |rows: std::ops::Range<u32>| -> String {
+        format!("id,temperature,site,floor,humidity,state\n{}", rows.map(row).collect::<String>())
+    };
+    for (name, rows) in [
+        ("sensors.csv", rows(0..300)),
+        ("test.csv", rows(300..390)),
+        ("sensors.tsv", rows(0..300).replace(',', "\t")),
+    ] {
+        fs::write(folder.join(name), rows).unwrap();
+    }
     fs::create_dir_all(folder.join("path/to/cifar10")).unwrap();
     let images: Vec<u8> =
         (0..20_u8).flat_map(|image| [vec![image % 10], vec![image; 3072]].concat()).collect();

@@ -26,22 +26,23 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Opens a file and reads its header.
-    pub(super) fn open(path: &Path) -> Result<Self, DataError> {
+    /// Opens a file and reads its header, which shows the delimiter if none is given.
+    pub(super) fn open(path: &Path, delimiter: Option<u8>) -> Result<Self, DataError> {
         let unread = |error| broken(path, None, &format!("cannot be read: {error}"));
         let mut bytes = open(path).map_err(unread)?.bytes;
         let begin = bytes.fill_buf().map_err(unread)?;
         let first = begin.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let count = |separator: &u8| first.iter().filter(|byte| *byte == separator).count();
         // Of separators that are equally frequent, the last one is taken: the comma.
-        let separator = SEPARATORS.into_iter().rev().max_by_key(count).unwrap_or(b',');
+        let frequent = || SEPARATORS.into_iter().rev().max_by_key(count).unwrap_or(b',');
+        let separator = delimiter.unwrap_or_else(frequent);
         let bytes: Box<dyn Read> = Box::new(bytes);
         let builder = &mut ReaderBuilder::new();
         let mut records = builder.delimiter(separator).trim(Trim::All).from_reader(bytes);
         let header = records.headers().map_err(|error| broken(path, None, &problem(&error)))?;
         let names = header.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned());
         let header: Vec<String> = names.collect();
-        check_header(&header).map_err(|problem| broken(path, None, &problem))?;
+        check_header(&header, separator).map_err(|problem| broken(path, None, &problem))?;
         Ok(Self { path: path.to_owned(), records, record: ByteRecord::new(), header })
     }
 
@@ -76,6 +77,21 @@ impl Reader {
         Ok((!MISSING.iter().any(|it| it.eq_ignore_ascii_case(text))).then_some(text))
     }
 
+    /// True if the record lacks one of these values.
+    pub(super) fn lacks(&self, columns: &[usize]) -> Result<bool, DataError> {
+        for &column in columns {
+            if self.value(column)?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The line of the record.
+    pub(super) fn line(&self) -> u64 {
+        self.record.position().map_or(0, csv::Position::line)
+    }
+
     /// The error of a value of the record.
     pub(super) fn refused(&self, column: usize, problem: &str) -> DataError {
         let value = String::from_utf8_lossy(self.record.get(column).unwrap_or_default());
@@ -89,15 +105,22 @@ impl Reader {
     pub(super) fn refused_column(&self, column: usize, problem: &str) -> DataError {
         broken(&self.path, None, &format!("column {}: {problem}", self.header[column]))
     }
+
+    /// The error of the whole file.
+    pub(super) fn refused_whole(&self, problem: &str) -> DataError {
+        broken(&self.path, None, &problem)
+    }
 }
 
-fn check_header(header: &[String]) -> Result<(), String> {
+fn check_header(header: &[String], separator: u8) -> Result<(), String> {
     if header.len() < 2 {
-        return Err(
-            "no table: its first line must name two columns or more, separated by commas, \
-                    semicolons or tabs"
-                .into(),
-        );
+        let separators = match SEPARATORS.contains(&separator) {
+            true => "commas, semicolons or tabs, or by the character of delimiter=CHARACTER".into(),
+            false => format!("{:?}", char::from(separator)),
+        };
+        return Err(format!(
+            "no table: its first line must name two columns or more, separated by {separators}"
+        ));
     }
     for (index, name) in header.iter().enumerate() {
         if name.is_empty() {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use pstrain_compute::examples::Shape;
-
+use super::Csv;
+use super::options::{Missing, Roles};
 use super::reader::Reader;
 use super::table::{Numbers, Table, Texts, number};
-use super::{Csv, KIND};
 use crate::dataset::Schema;
 use crate::error::DataError;
+use crate::info;
 
 /// Most different texts of a column.
 const MOST_TEXTS: usize = 1000;
@@ -17,22 +17,28 @@ const MOST_INPUTS: usize = u16::MAX as usize;
 
 /// The values of a column, summed up.
 #[derive(Clone, Default)]
-struct Column {
-    /// A value is no number.
-    has_text: bool,
+struct Sum {
+    /// The first value that is no number, and its line.
+    text: Option<(u64, String)>,
     count: u64,
     sum: f64,
+    missing: u64,
 }
 
-impl Column {
-    fn add(&mut self, text: &str) {
-        match number(text) {
-            Some(value) => {
-                self.count += 1;
-                self.sum += f64::from(value);
-            }
-            None => self.has_text = true,
+impl Sum {
+    fn add(&mut self, reader: &Reader, column: usize) -> Result<(), DataError> {
+        match reader.value(column)? {
+            None => self.missing += 1,
+            Some(text) => match number(text) {
+                Some(value) => {
+                    self.count += 1;
+                    self.sum += f64::from(value);
+                }
+                None if self.text.is_none() => self.text = Some((reader.line(), text.to_owned())),
+                None => {}
+            },
         }
+        Ok(())
     }
 
     fn mean(&self) -> f32 {
@@ -40,80 +46,227 @@ impl Column {
     }
 }
 
-/// Returns the schema of a table. Reads it twice, and keeps the different texts of its columns.
-pub(super) fn schema(csv: &Csv) -> Result<Schema, DataError> {
-    let mut reader = Reader::open(&csv.path)?;
-    let last = reader.header().len() - 1;
-    let label = csv.label.as_ref().map_or(Ok(last), |name| reader.place(name))?;
-    let mut unseen = vec![label];
-    for name in &csv.dropped {
-        unseen.push(reader.place(name)?);
-    }
-    let seen: Vec<usize> = (0..=last).filter(|column| !unseen.contains(column)).collect();
-    let mut columns = vec![Column::default(); last + 1];
+/// The role of a column.
+enum Role {
+    Dropped,
+    Classes,
+    Number,
+    Texts(BTreeSet<String>),
+}
+
+/// A column with its role and the reason for it.
+struct Column {
+    name: String,
+    role: Role,
+    why: String,
+    sum: Sum,
+}
+
+/// The roles of all columns of a table.
+pub(super) struct Found {
+    columns: Vec<Column>,
+    classes: Vec<String>,
+    missing: Missing,
+    standardised: bool,
+    /// Rows that are left out for a missing value.
+    pub(super) left_out: u64,
+}
+
+/// Finds the roles of the columns. Reads the table twice, and keeps the different texts of its
+/// columns.
+pub(super) fn find(csv: &Csv) -> Result<Found, DataError> {
+    let roles = &csv.roles;
+    let mut reader = csv.reader()?;
+    let mut columns = named_roles(roles, &reader)?;
+    let used: Vec<usize> =
+        (0..columns.len()).filter(|&at| !matches!(columns[at].role, Role::Dropped)).collect();
+    let is_left_out = |reader: &Reader| Ok(roles.missing == Missing::Skip && reader.lacks(&used)?);
+    let (mut rows, mut left_out) = (0_u64, 0_u64);
     while reader.advance()? {
-        for &column in &seen {
-            if let Some(text) = reader.value(column)? {
-                columns[column].add(text);
-            }
+        if is_left_out(&reader)? {
+            left_out += 1;
+            continue;
+        }
+        rows += 1;
+        for &column in &used {
+            columns[column].sum.add(&reader, column)?;
         }
     }
-    let (texts, numbers): (Vec<_>, Vec<_>) =
-        seen.into_iter().partition(|&column| columns[column].has_text);
-    let mut different = different_texts(csv, &[&texts[..], &[label]].concat())?;
-    let classes = classes(different.pop().unwrap_or_default());
-    let name = |column: usize| reader.header()[column].clone();
-    let number = |&column: &usize| Numbers { name: name(column), mean: columns[column].mean() };
-    let group = |(&column, texts): (&usize, BTreeSet<String>)| Texts {
-        name: name(column),
-        texts: texts.into_iter().collect(),
-    };
-    let table = Table {
-        label: name(label),
-        numbers: numbers.iter().map(number).collect(),
-        texts: texts.iter().zip(different).map(group).collect(),
-    };
+    if rows == 0 && left_out > 0 {
+        return Err(reader.refused_whole(&format!(
+            "each of its {left_out} rows has a missing value, and missing=skip leaves them out"
+        )));
+    }
+    for column in &mut columns {
+        column.decide(rows);
+    }
+    let several = different_texts(csv, &columns, &is_left_out)?;
+    let mut classes = Vec::new();
+    for (column, texts) in columns.iter_mut().zip(several) {
+        match &mut column.role {
+            Role::Classes => classes = sorted(texts),
+            Role::Texts(its) => *its = texts,
+            Role::Dropped | Role::Number => {}
+        }
+    }
     if classes.len() < 2 {
         let found = classes.join(", ");
         let problem = format!("all its values are {found:?}; two classes or more are needed");
-        return Err(reader.refused_column(label, &problem));
+        return Err(reader.refused_column(label_of(&columns), &problem));
     }
-    let inputs = table.inputs();
-    if inputs > MOST_INPUTS {
+    let Roles { missing, standardised, .. } = *roles;
+    let found = Found { columns, classes, missing, standardised, left_out };
+    found.check(&reader)?;
+    Ok(found)
+}
+
+/// The columns of a table, with the roles that users named. The others are numbers until a text is
+/// found.
+fn named_roles(roles: &Roles, reader: &Reader) -> Result<Vec<Column>, DataError> {
+    let undecided = |name: &String| {
+        let (role, why) = (Role::Number, String::new());
+        Column { name: name.clone(), role, why, sum: Sum::default() }
+    };
+    let mut columns: Vec<Column> = reader.header().iter().map(undecided).collect();
+    let mut set = |name: &String, role, word: &str| {
+        let at = reader.place(name)?;
+        if !columns[at].why.is_empty() {
+            let problem = format!("{word}={name} contradicts {}", columns[at].why);
+            return Err(reader.refused_column(at, &problem));
+        }
+        (columns[at].role, columns[at].why) = (role, format!("{word}={name}"));
+        Ok(())
+    };
+    for name in &roles.dropped {
+        set(name, Role::Dropped, "drop")?;
+    }
+    for name in &roles.one_hot {
+        set(name, Role::Texts(BTreeSet::new()), "one-hot")?;
+    }
+    if let Some(name) = &roles.label {
+        set(name, Role::Classes, "label")?;
+        return Ok(columns);
+    }
+    let last = columns.len() - 1;
+    if !columns[last].why.is_empty() {
+        let problem = format!(
+            "it has {} and is the last: name the classes by label=COLUMN",
+            columns[last].why
+        );
+        return Err(reader.refused_column(last, &problem));
+    }
+    (columns[last].role, columns[last].why) = (Role::Classes, "the last column".into());
+    Ok(columns)
+}
+
+impl Column {
+    /// Decides the role by the values, unless the user named it.
+    fn decide(&mut self, rows: u64) {
+        if !self.why.is_empty() {
+            return;
+        }
+        match &self.sum.text {
+            Some((line, text)) => {
+                let shown: String = text.chars().take(20).collect();
+                self.role = Role::Texts(BTreeSet::new());
+                self.why = format!("line {line} has {shown:?}");
+            }
+            None => self.why = format!("{} of {rows} values are numbers", self.sum.count),
+        }
+    }
+}
+
+/// The index of the column with the classes.
+fn label_of(columns: &[Column]) -> usize {
+    columns.iter().position(|it| matches!(it.role, Role::Classes)).unwrap_or_default()
+}
+
+impl Found {
+    /// The columns that a model sees.
+    pub(super) fn table(&self) -> Table {
+        let (mut numbers, mut texts) = (Vec::new(), Vec::new());
+        for Column { name, role, sum, .. } in &self.columns {
+            // Where each value is there, an own column would always be 0.
+            let missing = self.missing == Missing::Category && sum.missing > 0;
+            let group = |texts| Texts { name: name.clone(), texts, missing };
+            match role {
+                Role::Dropped | Role::Classes => {}
+                Role::Number => {
+                    numbers.push(Numbers { name: name.clone(), mean: sum.mean() });
+                    // A group without texts: a number is an "other" value.
+                    texts.extend(missing.then(|| group(Vec::new())));
+                }
+                Role::Texts(its) => texts.push(group(its.iter().cloned().collect())),
+            }
+        }
+        let label = self.columns[label_of(&self.columns)].name.clone();
+        Table { label, numbers, texts, skip: self.missing == Missing::Skip }
+    }
+
+    /// The schema of the table's rows.
+    pub(super) fn schema(&self) -> Result<Schema, DataError> {
+        let (classes, standardised) = (self.classes.clone(), self.standardised);
+        self.table().schema(classes, standardised)
+    }
+
+    /// The roles, for users.
+    pub(super) fn told(&self) -> Vec<info::Role> {
+        let told = |Column { name, role, why, sum }: &Column| {
+            let role = match role {
+                Role::Dropped => "dropped".into(),
+                Role::Classes => format!("classes: {}", self.classes.len()),
+                Role::Number => "number".into(),
+                Role::Texts(texts) => format!("one-hot: {}", texts.len()),
+            };
+            info::Role { column: name.clone(), role, why: why.clone(), missing: sum.missing }
+        };
+        self.columns.iter().map(told).collect()
+    }
+
+    /// Refuses rows of more columns than can be numbered.
+    fn check(&self, reader: &Reader) -> Result<(), DataError> {
+        let inputs = self.table().inputs();
+        if inputs <= MOST_INPUTS {
+            return Ok(());
+        }
         let problem = format!(
             "with all texts a row has {inputs} inputs, and at most {MOST_INPUTS} are possible: \
              leave out columns with drop=COLUMN"
         );
-        return Err(reader.refused_column(texts.first().copied().unwrap_or(label), &problem));
+        let texts = self.columns.iter().position(|it| matches!(it.role, Role::Texts(_)));
+        Err(reader.refused_column(texts.unwrap_or_else(|| label_of(&self.columns)), &problem))
     }
-    let shape = Shape {
-        inputs: inputs as u32,
-        dense: numbers.len() as u32,
-        hot: texts.len() as u32,
-        classes: classes.len() as u32,
-    };
-    let encoding = serde_json::to_string(&table).map_err(DataError::format)?;
-    Ok(Schema { kind: KIND.into(), encoding, shape, classes, standardised: true })
 }
 
-/// Returns the different texts of some columns.
-fn different_texts(csv: &Csv, columns: &[usize]) -> Result<Vec<BTreeSet<String>>, DataError> {
-    let mut reader = Reader::open(&csv.path)?;
+/// Returns the different texts of each column that has classes or texts, and none of the others.
+fn different_texts(
+    csv: &Csv,
+    columns: &[Column],
+    is_left_out: &impl Fn(&Reader) -> Result<bool, DataError>,
+) -> Result<Vec<BTreeSet<String>>, DataError> {
+    let mut reader = csv.reader()?;
     let mut different = vec![BTreeSet::<String>::new(); columns.len()];
     while reader.advance()? {
-        for (texts, &column) in different.iter_mut().zip(columns) {
-            let Some(text) = reader.value(column)? else { continue };
+        if is_left_out(&reader)? {
+            continue;
+        }
+        for (at, column) in columns.iter().enumerate() {
+            if matches!(column.role, Role::Dropped | Role::Number) {
+                continue;
+            }
+            let Some(text) = reader.value(at)? else { continue };
+            let texts = &mut different[at];
             if !texts.contains(text) {
                 texts.insert(text.to_owned());
             }
             if texts.len() > MOST_TEXTS {
-                let name = &reader.header()[column];
+                let name = &column.name;
                 let problem = format!(
                     "it has more than {MOST_TEXTS} different values: leave it out with \
                      drop={name}; if it has the classes, name another column with label=COLUMN, \
                      since only classes are predicted, and no numbers"
                 );
-                return Err(reader.refused_column(column, &problem));
+                return Err(reader.refused_column(at, &problem));
             }
         }
     }
@@ -121,7 +274,7 @@ fn different_texts(csv: &Csv, columns: &[usize]) -> Result<Vec<BTreeSet<String>>
 }
 
 /// Sorts classes, as numbers if all of them are numbers.
-fn classes(texts: BTreeSet<String>) -> Vec<String> {
+fn sorted(texts: BTreeSet<String>) -> Vec<String> {
     let mut classes: Vec<String> = texts.into_iter().collect();
     if classes.iter().all(|class| number(class).is_some()) {
         let value = |class: &String| number(class).unwrap_or_default();

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_compute::examples::Row;
+use pstrain_compute::examples::{Row, Shape};
 use serde::{Deserialize, Serialize};
 
+use super::KIND;
 use super::reader::Reader;
 use crate::dataset::Schema;
 use crate::error::DataError;
@@ -19,6 +20,9 @@ pub(super) struct Table {
     pub(super) numbers: Vec<Numbers>,
     /// The one-hot groups.
     pub(super) texts: Vec<Texts>,
+    /// True if rows with a missing value are left out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) skip: bool,
 }
 
 /// A column of numbers.
@@ -30,14 +34,37 @@ pub(super) struct Numbers {
     pub(super) mean: f32,
 }
 
-/// A column of texts.
+/// A one-hot group: the texts of a column, and columns for all other values.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Texts {
     pub(super) name: String,
-    /// The texts, in the order of their columns. One more column is for all other texts and for
-    /// missing values.
+    /// The texts, in the order of their columns. One more column is for all other values.
     pub(super) texts: Vec<String>,
+    /// True if a column before that one is for missing values, which are else other values.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) missing: bool,
+}
+
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+impl Texts {
+    /// The number of columns.
+    const fn columns(&self) -> usize {
+        self.texts.len() + if self.missing { 2 } else { 1 }
+    }
+
+    /// What is in each column.
+    pub(super) fn values(&self) -> impl Iterator<Item = &str> {
+        let (missing, other) = match (self.missing, self.texts.is_empty()) {
+            (true, true) => (Some("(missing)"), "(a number)"),
+            (true, false) => (Some("(missing)"), "(other)"),
+            (false, _) => (None, "(other or missing)"),
+        };
+        self.texts.iter().map(String::as_str).chain(missing).chain([other])
+    }
 }
 
 impl Table {
@@ -55,8 +82,23 @@ impl Table {
 
     /// The number of columns of an encoded row.
     pub(super) fn inputs(&self) -> usize {
-        let hot = self.texts.iter().map(|group| group.texts.len() + 1);
-        self.numbers.len() + hot.sum::<usize>()
+        self.numbers.len() + self.texts.iter().map(Texts::columns).sum::<usize>()
+    }
+
+    /// The schema of rows with these columns.
+    pub(super) fn schema(
+        &self,
+        classes: Vec<String>,
+        standardised: bool,
+    ) -> Result<Schema, DataError> {
+        let shape = Shape {
+            inputs: self.inputs() as u32,
+            dense: self.numbers.len() as u32,
+            hot: self.texts.len() as u32,
+            classes: classes.len() as u32,
+        };
+        let encoding = serde_json::to_string(self).map_err(DataError::format)?;
+        Ok(Schema { kind: KIND.into(), encoding, shape, classes, standardised })
     }
 }
 
@@ -67,13 +109,16 @@ pub(super) struct Encoder {
     /// The columns of numbers, each with its mean.
     numbers: Vec<(usize, f32)>,
     texts: Vec<(usize, Group)>,
+    /// The columns that a row needs, or none if it may have missing values.
+    needed: Vec<usize>,
     dense: Vec<f32>,
     hot: Vec<u16>,
 }
 
-/// A one-hot group: the columns of its texts, and the column of all others.
+/// A one-hot group: the columns of its texts, of missing and of all other values.
 struct Group {
     columns: BTreeMap<String, u16>,
+    missing: u16,
     other: u16,
 }
 
@@ -93,19 +138,30 @@ impl Encoder {
         let mut texts = Vec::new();
         let mut next = numbers.len() as u16;
         for group in table.texts {
-            let other = next + group.texts.len() as u16;
+            let (missing, other) =
+                (next + group.texts.len() as u16, next + group.columns() as u16 - 1);
             let columns = group.texts.into_iter().zip(next..).collect();
-            texts.push((reader.place(&group.name)?, Group { columns, other }));
+            texts.push((reader.place(&group.name)?, Group { columns, missing, other }));
             next = other + 1;
         }
         let (dense, hot) = (vec![0.0; numbers.len()], vec![0; texts.len()]);
         let classes = schema.classes.iter().cloned().zip(0..).collect();
-        Ok(Self { label: reader.place(&table.label)?, classes, numbers, texts, dense, hot })
+        let label = reader.place(&table.label)?;
+        let mut needed = Vec::new();
+        if table.skip {
+            needed.push(label);
+            needed.extend(numbers.iter().map(|&(column, _)| column));
+            needed.extend(texts.iter().map(|(column, _)| *column));
+        }
+        Ok(Self { label, classes, numbers, texts, needed, dense, hot })
     }
 
-    /// Encodes the current record of `reader`.
-    pub(super) fn encode(&mut self, reader: &Reader) -> Result<Row<'_>, DataError> {
-        let Self { label, classes, numbers, texts, dense, hot } = self;
+    /// Encodes the current record of `reader`; none if it is left out.
+    pub(super) fn encode(&mut self, reader: &Reader) -> Result<Option<Row<'_>>, DataError> {
+        let Self { label, classes, numbers, texts, needed, dense, hot } = self;
+        if reader.lacks(needed)? {
+            return Ok(None);
+        }
         for (value, &(column, mean)) in dense.iter_mut().zip(&*numbers) {
             *value = match reader.value(column)? {
                 Some(text) => {
@@ -115,16 +171,19 @@ impl Encoder {
             };
         }
         for (index, (column, group)) in hot.iter_mut().zip(&*texts) {
-            let text = reader.value(*column)?;
-            let known = text.and_then(|text| group.columns.get(text));
-            *index = known.copied().unwrap_or(group.other);
+            *index = match reader.value(*column)? {
+                Some(text) => group.columns.get(text).copied().unwrap_or(group.other),
+                None => group.missing,
+            };
         }
         let Some(class) = reader.value(*label)? else {
-            return Err(reader.refused(*label, "is a missing class; remove the line"));
+            return Err(
+                reader.refused(*label, "is a missing class; remove the line, or say missing=skip")
+            );
         };
         let label = classes.get(class).copied();
         let label = label.ok_or_else(|| reader.refused(self.label, "is no class of the job"))?;
-        Ok(Row { dense, hot, columns: &[], values: &[], label })
+        Ok(Some(Row { dense, hot, columns: &[], values: &[], label }))
     }
 }
 

@@ -1,0 +1,106 @@
+//! What users say about a table: the roles of its columns, missing values, the delimiter.
+
+use std::str::FromStr;
+
+use super::super::{option, yes};
+
+pub(super) const FORM: &str = "csv:PATH[,OPTION=VALUE...]";
+
+const OPTIONS: &str = "label=COLUMN, drop=COLUMN, one-hot=COLUMN, missing=mean|skip|category, \
+                       standardise=yes|no, delimiter=CHARACTER";
+
+/// The roles of columns that a user names; the values of the other columns decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// The name of the column with the classes; the last column if there is none.
+    pub label: Option<String>,
+    /// The names of columns that a model does not see.
+    pub dropped: Vec<String>,
+    /// The names of columns that are one-hot groups even if their values are numbers.
+    pub one_hot: Vec<String>,
+    /// How missing values are encoded.
+    pub missing: Missing,
+    /// True if columns of numbers get mean 0 and deviation 1.
+    pub standardised: bool,
+}
+
+impl Default for Roles {
+    fn default() -> Self {
+        let (dropped, one_hot, missing) = (Vec::new(), Vec::new(), Missing::Mean);
+        Self { label: None, dropped, one_hot, missing, standardised: true }
+    }
+}
+
+/// How missing values are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// A number is the mean of its column, a text belongs to the column for all other texts.
+    Mean,
+    /// A row with a missing value is left out.
+    Skip,
+    /// A column of its own says that the value is missing; a number is the mean besides.
+    Category,
+}
+
+impl FromStr for Missing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "mean" => Ok(Self::Mean),
+            "skip" => Ok(Self::Skip),
+            "category" => Ok(Self::Category),
+            _ => Err(format!("missing={text}: write mean, skip or category")),
+        }
+    }
+}
+
+/// The parsed arguments of a table.
+#[derive(Debug, Default)]
+pub(super) struct Options {
+    pub(super) roles: Roles,
+    pub(super) delimiter: Option<u8>,
+}
+
+impl Options {
+    /// Reads the arguments after the path.
+    pub(super) fn read<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut options = Self::default();
+        for argument in arguments {
+            let Some((name, value)) = option(argument) else {
+                return Err(format!("{argument:?} is no option; write {FORM} with {OPTIONS}"));
+            };
+            let column = || match value {
+                "" => Err(format!("{name}= names no column")),
+                column => Ok(column.to_owned()),
+            };
+            let Self { roles, delimiter } = &mut options;
+            match name {
+                "label" if roles.label.is_none() => roles.label = Some(column()?),
+                "label" => return Err("label= is there twice; one column has the classes".into()),
+                "drop" => roles.dropped.push(column()?),
+                "one-hot" => roles.one_hot.push(column()?),
+                "missing" => roles.missing = value.parse()?,
+                "standardise" => roles.standardised = yes(name, value)?,
+                "delimiter" => *delimiter = Some(delimiter_of(value)?),
+                _ => return Err(format!("there is no option {name}; the options are {OPTIONS}")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Reads a delimiter: its name, or the character itself.
+fn delimiter_of(text: &str) -> Result<u8, String> {
+    match (text, text.as_bytes()) {
+        // Commas separate the options.
+        ("comma", _) => Ok(b','),
+        ("semicolon", _) => Ok(b';'),
+        ("tab" | "\\t", _) => Ok(b'\t'),
+        ("space", _) => Ok(b' '),
+        (_, &[byte]) if byte != b'"' && (byte == b'\t' || byte.is_ascii_punctuation()) => Ok(byte),
+        _ => Err(format!(
+            "delimiter={text}: write comma, semicolon, tab, space, or one character such as |"
+        )),
+    }
+}
