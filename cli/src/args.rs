@@ -546,6 +546,12 @@ pub(crate) enum DataCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Writes down the columns of a table, with their roles and statistics
+    Profile {
+        /// Tables, as the job setting `data`, and profiles (`*.toml`); several are merged
+        #[arg(required = true)]
+        sources: Vec<String>,
+    },
     /// Writes synthetic data in the format of the original files
     Synth {
         /// Number of rows

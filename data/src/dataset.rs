@@ -11,6 +11,7 @@ use crate::decompress::{Opened, open};
 use crate::error::DataError;
 use crate::info::{Info, Tally};
 use crate::nsl_kdd::RecipeName;
+use crate::profile::Profile;
 use crate::sparse::Hashing;
 
 /// Receives rows, and may stop the reading by an error.
@@ -75,6 +76,15 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// The names of the dense columns.
     fn columns(&self, schema: &Schema) -> Vec<String> {
         (1..=schema.shape.dense).map(|column| column.to_string()).collect()
+    }
+
+    /// Writes down roles and statistics of a table's columns, and its classes.
+    ///
+    /// # Errors
+    /// [`DataError::Format`] if the rows are no table, and the errors of [`Self::visit`].
+    fn profile(&self) -> Result<Profile, DataError> {
+        let problem = "its rows are no table: only csv has columns with roles to write down";
+        Err(DataError::format(format!("{}: {problem}", self.describe())))
     }
 
     /// Collects facts about all rows.

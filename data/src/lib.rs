@@ -40,6 +40,7 @@ pub mod nsl_kdd;
 mod outline;
 pub mod partition;
 mod prepared;
+mod profile;
 pub mod sparse;
 mod spec;
 pub mod split;
@@ -51,14 +52,15 @@ pub use error::DataError;
 pub use evaluation::EvaluationRows;
 pub use experiments::{Shipped, experiments};
 pub use formats::{
-    Cifar10, Csv, Format, Idx, Libsvm, Missing, Npy, NslKdd, Paths, Roles, SyntheticNslKdd,
-    SyntheticSparse, open, write_csv,
+    Cifar10, Csv, Format, Idx, Libsvm, Npy, NslKdd, Paths, Roles, SyntheticNslKdd, SyntheticSparse,
+    open, write_csv,
 };
 pub use info::Info;
 pub use nsl_kdd::{CLASSES, RecipeName, UnknownRecipe};
 pub use outline::Outline;
 pub use partition::{PartitionSpec, Skew};
 pub use prepared::{Encoded, Prepared};
+pub use profile::{Missing, Profile};
 pub use sparse::{Hashing, SparseSpec};
 pub use spec::{DataSpec, Settings};
 pub use standardise::{Standard, Standardisation};

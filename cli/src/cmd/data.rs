@@ -1,4 +1,5 @@
-//! `pstrain data`: describes data, makes synthetic data, shows the parts of a partition.
+//! `pstrain data`: describes data, writes their profile, makes synthetic data, shows the parts of a
+//! partition.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -8,7 +9,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::id::WorkerId;
 use pstrain_data::info::Occurrence;
 use pstrain_data::write_csv;
-use pstrain_data::{Info, Prepared, Skew};
+use pstrain_data::{Info, Prepared, Profile, Skew};
 
 use crate::args::{DataArgs, DataCommand};
 use crate::exit::Ending;
@@ -22,6 +23,7 @@ const SHOWN_COLUMNS: usize = 64;
 pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
     match &args.command {
         DataCommand::Info { source, json } => describe(source, *json)?,
+        DataCommand::Profile { sources } => messages::result(&profile(sources)?)?,
         DataCommand::Synth { rows, seed, out, overwrite } => synth(*rows, *seed, out, *overwrite)?,
         DataCommand::Split { job, json } => {
             if let Some(layers) = gather(job)? {
@@ -34,6 +36,26 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
         }
     }
     Ok(Ending::Done)
+}
+
+/// Returns the profile of all sources together, as TOML.
+fn profile(sources: &[String]) -> anyhow::Result<String> {
+    let read = |source: &String| -> anyhow::Result<Profile> {
+        let wrong = |why| anyhow::anyhow!("{source}: {why}");
+        if Path::new(source).extension().is_some_and(|ending| ending == "toml") {
+            let text = std::fs::read_to_string(source)
+                .with_context(|| format!("{source}: cannot be read"))?;
+            return Profile::read(&text).map_err(wrong);
+        }
+        Ok(source_of(source).map_err(wrong)?.profile()?)
+    };
+    let Some((first, others)) = sources.split_first() else { bail!("name a table") };
+    let mut profile = read(first)?;
+    for source in others {
+        let merged = profile.merged(read(source)?);
+        profile = merged.map_err(|why| anyhow::anyhow!("{source}: {why}"))?;
+    }
+    Ok(profile.to_string())
 }
 
 fn describe(source: &str, json: bool) -> anyhow::Result<()> {

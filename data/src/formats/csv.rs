@@ -5,33 +5,38 @@
 //! found in the server's copy and travel with the schema, so that a worker whose copy has other
 //! rows encodes them alike.
 
+mod counts;
 mod options;
 mod reader;
 mod roles;
 mod table;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::counts::Counts;
+pub use self::options::Roles;
 use self::options::{FORM, Options};
-pub use self::options::{Missing, Roles};
 use self::reader::Reader;
 use self::table::{Encoder, Table, Texts};
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
-use crate::info::{Category, Info, Occurrence, Tally};
+use crate::info::{Category, Info, Occurrence, Role, Tally};
+use crate::profile::Profile;
 
 pub(super) const FORMAT: Format = Format {
     form: FORM,
-    summary: "a table with a header; options: label, drop, one-hot, missing, standardise, delimiter",
-    paths: Paths::First,
+    summary: "a table with a header; options: label, drop, one-hot, missing, standardise, delimiter, \
+              profile",
+    paths: Paths::FirstAnd(&["profile"]),
     open: |arguments, _| {
         let mut arguments = arguments.split(',');
         let path = arguments.next().filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| format!("a path is missing; write {FORM}"))?.into();
-        let Options { roles, delimiter } = Options::read(arguments)?;
-        Ok(Arc::new(Csv { path, delimiter, roles }))
+        let Options { roles, delimiter, profile } = Options::read(arguments)?;
+        Ok(Arc::new(Csv { path, delimiter, roles, profile }))
     },
 };
 
@@ -44,15 +49,63 @@ pub struct Csv {
     pub path: PathBuf,
     /// The character between two columns; if there is none, a comma, semicolon or tab.
     pub delimiter: Option<u8>,
-    /// The roles of columns.
+    /// The roles of columns, if there is no profile.
     pub roles: Roles,
+    /// The file of a profile, which has the roles and the statistics of all columns.
+    pub profile: Option<PathBuf>,
 }
 
 impl Csv {
     /// The table at `path`, whose columns get their roles from their values.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), delimiter: None, roles: Roles::default() }
+        Self { path: path.into(), delimiter: None, roles: Roles::default(), profile: None }
+    }
+
+    /// The profile that users name, checked.
+    fn read_profile(&self) -> Result<Option<Profile>, DataError> {
+        let Some(path) = &self.profile else { return Ok(None) };
+        let refused =
+            |problem: &dyn Display| DataError::format(format!("{}: {problem}", path.display()));
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| refused(&format!("cannot be read: {error}")))?;
+        let profile = Profile::read(&text).map_err(|problem| refused(&problem))?;
+        if profile.classes.len() < 2 {
+            return Err(refused(&"two classes or more are needed"));
+        }
+        Table::of_profile(&profile).check().map_err(|problem| refused(&problem))?;
+        Ok(Some(profile))
+    }
+
+    /// The roles of all columns by a profile, for users, and the number of rows that are left out.
+    fn told(&self, table: &Table, classes: usize) -> Result<(Vec<Role>, u64), DataError> {
+        let mut reader = self.reader()?;
+        let header = reader.header().to_vec();
+        let needed = table.needed(&reader)?;
+        let (mut missing, mut left_out) = (vec![0; header.len()], 0);
+        while reader.advance()? {
+            if reader.lacks(&needed)? {
+                left_out += 1;
+                continue;
+            }
+            for (column, missing) in missing.iter_mut().enumerate() {
+                *missing += u64::from(reader.value(column)?.is_none());
+            }
+        }
+        let told = |(column, missing): (String, u64)| {
+            let group = table.texts.iter().find(|group| group.name == column);
+            let (role, why) = if table.label == column {
+                (format!("classes: {classes}"), "the profile")
+            } else if table.numbers.iter().any(|number| number.name == column) {
+                ("number".into(), "the profile")
+            } else if let Some(group) = group {
+                (format!("one-hot: {}", group.texts.len()), "the profile")
+            } else {
+                ("dropped".into(), "not in the profile")
+            };
+            Role { column, role, why: why.into(), missing }
+        };
+        Ok((header.into_iter().zip(missing).map(told).collect(), left_out))
     }
 
     fn reader(&self) -> Result<Reader, DataError> {
@@ -67,7 +120,11 @@ impl Dataset for Csv {
 
     fn schema(&self, features: &Features) -> Result<Schema, DataError> {
         features.unhashed()?;
-        roles::find(self)?.schema()
+        match self.read_profile()? {
+            // The encoding standardises by the profile.
+            Some(profile) => Table::of_profile(&profile).schema(profile.classes, false),
+            None => roles::find(self)?.schema(self),
+        }
     }
 
     fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
@@ -89,25 +146,44 @@ impl Dataset for Csv {
         Table::of(schema).map_or_else(|_| Vec::new(), |table| table.names())
     }
 
+    fn profile(&self) -> Result<Profile, DataError> {
+        match self.read_profile()? {
+            Some(profile) => Ok(profile),
+            None => roles::find(self)?.profile(self),
+        }
+    }
+
     fn info(&self) -> Result<Info, DataError> {
-        let found = roles::find(self)?;
-        let (table, schema) = (found.table(), found.schema()?);
+        let (table, classes, (roles, left_out)) = match self.read_profile()? {
+            Some(profile) => {
+                // Values are shown as they are in the file.
+                let profile = Profile { standardise: false, ..profile };
+                let table = Table::of_profile(&profile);
+                let roles = self.told(&table, profile.classes.len())?;
+                (table, profile.classes, roles)
+            }
+            None => {
+                let found = roles::find(self)?;
+                let told = (found.told(), found.left_out);
+                (found.table(), found.schema(self)?.classes, told)
+            }
+        };
+        let schema = table.schema(classes, true)?;
         let mut tally = Tally::new(schema.shape);
-        let mut counts = vec![0_u64; schema.shape.inputs as usize];
         self.visit(&schema, &mut |row| {
-            row.hot.iter().for_each(|&column| counts[usize::from(column)] += 1);
             tally.add(row);
             Ok(())
         })?;
         let info = tally.finish(self.describe(), &schema.classes, table.names());
-        let rows = info.rows;
-        let mut counts = counts.into_iter().skip(table.numbers.len());
-        let category = |group: &Texts| {
-            let values = group.values().zip(&mut counts).filter(|(_, count)| *count > 0);
-            let values = values.map(|(text, count)| Occurrence::new(text, count, rows));
+        let counts = Counts::of(self, &table, &schema)?;
+        let category = |(group, counts): (&Texts, &[u64])| {
+            let missing = roles.iter().find(|role| role.column == group.name);
+            let values = group.values(counts, missing.map_or(0, |role| role.missing));
+            let values = values.into_iter().filter(|(_, count)| *count > 0);
+            let values = values.map(|(text, count)| Occurrence::new(text, count, info.rows));
             Category { name: group.name.clone(), values: values.collect() }
         };
-        let categories = table.texts.iter().map(category).collect();
-        Ok(Info { categories, roles: found.told(), left_out: found.left_out, ..info })
+        let categories = table.texts.iter().zip(counts.groups(&table)).map(category).collect();
+        Ok(Info { categories, roles, left_out, ..info })
     }
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 pub use self::cifar10::Cifar10;
-pub use self::csv::{Csv, Missing, Roles};
+pub use self::csv::{Csv, Roles};
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::npy::Npy;
@@ -57,22 +57,28 @@ pub enum Paths {
     None,
     /// The first.
     First,
+    /// The first, and the values of the options with these names (`NAME=VALUE`).
+    FirstAnd(&'static [&'static str]),
     /// All.
     All,
-    /// All, except for the options with these names (`NAME=VALUE`).
+    /// All, except for the options with these names.
     AllBut(&'static [&'static str]),
 }
 
 impl Paths {
-    /// The path in an argument, counted from 0.
-    fn in_argument(self, index: usize, argument: &str) -> Option<&str> {
-        let is_path = match self {
-            Self::None => false,
-            Self::First => index == 0,
-            Self::All => true,
-            Self::AllBut(names) => !option(argument).is_some_and(|(name, _)| names.contains(&name)),
-        };
-        is_path.then_some(argument)
+    /// The path in an argument, counted from 0, and the text before it.
+    fn in_argument(self, index: usize, argument: &str) -> Option<(&str, &str)> {
+        let name = option(argument).map(|(name, _)| name);
+        let is_one = |names: &[&str]| name.is_some_and(|name| names.contains(&name));
+        match self {
+            Self::First | Self::FirstAnd(_) if index == 0 => Some(("", argument)),
+            Self::FirstAnd(names) if is_one(names) => {
+                Some(argument.split_at(argument.find('=')? + 1))
+            }
+            Self::AllBut(names) if is_one(names) => None,
+            Self::All | Self::AllBut(_) => Some(("", argument)),
+            Self::None | Self::First | Self::FirstAnd(_) => None,
+        }
     }
 }
 
@@ -149,7 +155,7 @@ pub fn with_paths<E>(
     let mut replaced = Vec::new();
     for (index, argument) in arguments.split(',').enumerate() {
         replaced.push(match format.paths.in_argument(index, argument) {
-            Some(path) => replace(Path::new(path))?,
+            Some((before, path)) => format!("{before}{}", replace(Path::new(path))?),
             None => argument.to_owned(),
         });
     }
@@ -243,6 +249,7 @@ mod tests {
             ("a.csv", "/x/a.csv"),
             ("libsvm:a,b", "libsvm:/x/a,/x/b"),
             ("csv:a,label=b", "csv:/x/a,label=b"),
+            ("csv:a=b,profile=c", "csv:/x/a=b,profile=/x/c"),
             ("nsl-kdd:a", "nsl-kdd:/x/a"),
             ("npy:a,b=c,standardise=no", "npy:/x/a,/x/b=c,standardise=no"),
             ("libsvm:a,", "libsvm:a,"),

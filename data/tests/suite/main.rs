@@ -4,5 +4,6 @@ mod arrays;
 mod images;
 mod partitions;
 mod prepared;
+mod profiles;
 mod reader;
 mod tables;

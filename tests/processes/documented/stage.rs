@@ -193,9 +193,17 @@ impl Stage {
         Self::run_in(self.folder.path(), words);
     }
 
+    /// Runs a command, whose output may go to a file.
     fn run_in(folder: &Path, words: &[String]) {
         let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-        Process::start_in(folder, &args).wait().with_code(0);
+        let (args, file) = match args[..] {
+            [ref args @ .., ">", file] => (args, Some(file)),
+            ref args => (args, None),
+        };
+        let ended = Process::start_in(folder, args).wait().with_code(0);
+        if let Some(file) = file {
+            fs::write(folder.join(file), ended.stdout).unwrap();
+        }
     }
 
     /// Starts the servers that a block queries or joins but does not start itself.

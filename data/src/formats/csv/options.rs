@@ -1,13 +1,15 @@
 //! What users say about a table: the roles of its columns, missing values, the delimiter.
 
-use std::str::FromStr;
+use std::path::PathBuf;
 
 use super::super::{option, yes};
+use crate::profile::Missing;
 
 pub(super) const FORM: &str = "csv:PATH[,OPTION=VALUE...]";
 
 const OPTIONS: &str = "label=COLUMN, drop=COLUMN, one-hot=COLUMN, missing=mean|skip|category, \
-                       standardise=yes|no, delimiter=CHARACTER";
+                       standardise=yes|no, delimiter=CHARACTER, \
+                       profile=PATH";
 
 /// The roles of columns that a user names; the values of the other columns decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,35 +33,12 @@ impl Default for Roles {
     }
 }
 
-/// How missing values are encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// A number is the mean of its column, a text belongs to the column for all other texts.
-    Mean,
-    /// A row with a missing value is left out.
-    Skip,
-    /// A column of its own says that the value is missing; a number is the mean besides.
-    Category,
-}
-
-impl FromStr for Missing {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "mean" => Ok(Self::Mean),
-            "skip" => Ok(Self::Skip),
-            "category" => Ok(Self::Category),
-            _ => Err(format!("missing={text}: write mean, skip or category")),
-        }
-    }
-}
-
 /// The parsed arguments of a table.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) roles: Roles,
     pub(super) delimiter: Option<u8>,
+    pub(super) profile: Option<PathBuf>,
 }
 
 impl Options {
@@ -74,7 +53,7 @@ impl Options {
                 "" => Err(format!("{name}= names no column")),
                 column => Ok(column.to_owned()),
             };
-            let Self { roles, delimiter } = &mut options;
+            let Self { roles, delimiter, profile } = &mut options;
             match name {
                 "label" if roles.label.is_none() => roles.label = Some(column()?),
                 "label" => return Err("label= is there twice; one column has the classes".into()),
@@ -83,8 +62,17 @@ impl Options {
                 "missing" => roles.missing = value.parse()?,
                 "standardise" => roles.standardised = yes(name, value)?,
                 "delimiter" => *delimiter = Some(delimiter_of(value)?),
+                "profile" if value.is_empty() => return Err("profile= names no file".into()),
+                "profile" => *profile = Some(value.into()),
                 _ => return Err(format!("there is no option {name}; the options are {OPTIONS}")),
             }
+        }
+        if options.profile.is_some() && options.roles != Roles::default() {
+            return Err(
+                "a profile has the roles of all columns: besides profile only delimiter is \
+                        possible"
+                    .into(),
+            );
         }
         Ok(options)
     }

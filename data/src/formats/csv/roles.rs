@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::Csv;
-use super::options::{Missing, Roles};
+use super::counts::Counts;
+use super::options::Roles;
 use super::reader::Reader;
 use super::table::{Numbers, Table, Texts, number};
 use crate::dataset::Schema;
 use crate::error::DataError;
 use crate::info;
+use crate::profile::{self, Missing, Profile, sort_as_numbers};
 
 /// Most different texts of a column.
 const MOST_TEXTS: usize = 1000;
-/// Most columns of an encoded row: a one-hot column has 16 bits.
-const MOST_INPUTS: usize = u16::MAX as usize;
 
 /// The values of a column, summed up.
 #[derive(Clone, Default)]
@@ -104,15 +104,13 @@ pub(super) fn find(csv: &Csv) -> Result<Found, DataError> {
     let mut classes = Vec::new();
     for (column, texts) in columns.iter_mut().zip(several) {
         match &mut column.role {
-            Role::Classes => classes = sorted(texts),
+            Role::Classes => {
+                classes = texts.into_iter().collect();
+                sort_as_numbers(&mut classes, |class| class);
+            }
             Role::Texts(its) => *its = texts,
             Role::Dropped | Role::Number => {}
         }
-    }
-    if classes.len() < 2 {
-        let found = classes.join(", ");
-        let problem = format!("all its values are {found:?}; two classes or more are needed");
-        return Err(reader.refused_column(label_of(&columns), &problem));
     }
     let Roles { missing, standardised, .. } = *roles;
     let found = Found { columns, classes, missing, standardised, left_out };
@@ -192,7 +190,8 @@ impl Found {
             match role {
                 Role::Dropped | Role::Classes => {}
                 Role::Number => {
-                    numbers.push(Numbers { name: name.clone(), mean: sum.mean() });
+                    let (name, mean) = (name.clone(), sum.mean());
+                    numbers.push(Numbers { name, mean, deviation: None });
                     // A group without texts: a number is an "other" value.
                     texts.extend(missing.then(|| group(Vec::new())));
                 }
@@ -204,9 +203,54 @@ impl Found {
     }
 
     /// The schema of the table's rows.
-    pub(super) fn schema(&self) -> Result<Schema, DataError> {
+    pub(super) fn schema(&self, csv: &Csv) -> Result<Schema, DataError> {
+        if self.classes.len() < 2 {
+            let found = self.classes.join(", ");
+            let problem = format!("all its values are {found:?}; two classes or more are needed");
+            return Err(csv.reader()?.refused_column(label_of(&self.columns), &problem));
+        }
+        self.schema_of_any()
+    }
+
+    /// The schema of the table's rows, even if all of them have the same class.
+    fn schema_of_any(&self) -> Result<Schema, DataError> {
         let (classes, standardised) = (self.classes.clone(), self.standardised);
         self.table().schema(classes, standardised)
+    }
+
+    /// Writes down the columns, and their statistics over the rows of `csv`.
+    pub(super) fn profile(&self, csv: &Csv) -> Result<Profile, DataError> {
+        let (table, schema) = (self.table(), self.schema_of_any()?);
+        let counts = Counts::of(csv, &table, &schema)?;
+        let rows = counts.rows();
+        let missing = |name: &String| {
+            let column = self.columns.iter().find(|column| column.name == *name);
+            column.map_or(0, |column| column.sum.missing)
+        };
+        let number = |(Numbers { name, mean, .. }, square): (&Numbers, &f64)| profile::Numbers {
+            name: name.clone(),
+            mean: *mean,
+            deviation: (square / rows.max(1) as f64).sqrt() as f32,
+            missing: missing(name),
+        };
+        let is_text = |group: &Texts| table.numbers.iter().all(|it| it.name != group.name);
+        let text = |(group, rows): (&Texts, &[u64])| profile::Texts {
+            name: group.name.clone(),
+            texts: group.texts.clone(),
+            rows: rows[..group.texts.len()].to_vec(),
+            missing: missing(&group.name),
+        };
+        let texts = table.texts.iter().zip(counts.groups(&table));
+        Ok(Profile {
+            rows,
+            label: table.label.clone(),
+            classes: self.classes.clone(),
+            class_rows: counts.classes.clone(),
+            missing: self.missing,
+            standardise: self.standardised,
+            numbers: table.numbers.iter().zip(&counts.squares).map(number).collect(),
+            texts: texts.filter(|(group, _)| is_text(group)).map(text).collect(),
+        })
     }
 
     /// The roles, for users.
@@ -225,14 +269,7 @@ impl Found {
 
     /// Refuses rows of more columns than can be numbered.
     fn check(&self, reader: &Reader) -> Result<(), DataError> {
-        let inputs = self.table().inputs();
-        if inputs <= MOST_INPUTS {
-            return Ok(());
-        }
-        let problem = format!(
-            "with all texts a row has {inputs} inputs, and at most {MOST_INPUTS} are possible: \
-             leave out columns with drop=COLUMN"
-        );
+        let Err(problem) = self.table().check() else { return Ok(()) };
         let texts = self.columns.iter().position(|it| matches!(it.role, Role::Texts(_)));
         Err(reader.refused_column(texts.unwrap_or_else(|| label_of(&self.columns)), &problem))
     }
@@ -271,14 +308,4 @@ fn different_texts(
         }
     }
     Ok(different)
-}
-
-/// Sorts classes, as numbers if all of them are numbers.
-fn sorted(texts: BTreeSet<String>) -> Vec<String> {
-    let mut classes: Vec<String> = texts.into_iter().collect();
-    if classes.iter().all(|class| number(class).is_some()) {
-        let value = |class: &String| number(class).unwrap_or_default();
-        classes.sort_by(|one, other| value(one).total_cmp(&value(other)));
-    }
-    classes
 }

@@ -9,6 +9,10 @@ use super::KIND;
 use super::reader::Reader;
 use crate::dataset::Schema;
 use crate::error::DataError;
+use crate::profile::{self, Missing, Profile};
+
+/// Most columns of an encoded row: a one-hot column has 16 bits.
+const MOST_INPUTS: usize = u16::MAX as usize;
 
 /// The roles of the columns, as the schema carries them.
 #[derive(Debug, Deserialize, Serialize)]
@@ -32,6 +36,10 @@ pub(super) struct Numbers {
     pub(super) name: String,
     /// The mean, which stands for missing values.
     pub(super) mean: f32,
+    /// The deviation by which values are standardised here, if the training rows at hand do not
+    /// decide it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deviation: Option<f32>,
 }
 
 /// A one-hot group: the texts of a column, and columns for all other values.
@@ -52,18 +60,20 @@ const fn is_false(value: &bool) -> bool {
 
 impl Texts {
     /// The number of columns.
-    const fn columns(&self) -> usize {
+    pub(super) const fn columns(&self) -> usize {
         self.texts.len() + if self.missing { 2 } else { 1 }
     }
 
-    /// What is in each column.
-    pub(super) fn values(&self) -> impl Iterator<Item = &str> {
-        let (missing, other) = match (self.missing, self.texts.is_empty()) {
-            (true, true) => (Some("(missing)"), "(a number)"),
-            (true, false) => (Some("(missing)"), "(other)"),
-            (false, _) => (None, "(other or missing)"),
-        };
-        self.texts.iter().map(String::as_str).chain(missing).chain([other])
+    /// Names the values in each column, with the counts of rows; `missing` values are among all
+    /// other values if they have no column.
+    pub(super) fn values(&self, counts: &[u64], missing: u64) -> Vec<(&str, u64)> {
+        let texts = self.texts.iter().map(String::as_str);
+        let mut values: Vec<(&str, u64)> = texts.zip(counts.iter().copied()).collect();
+        let other = if self.texts.is_empty() { "(a number)" } else { "(other)" };
+        let all = counts.last().copied().unwrap_or_default();
+        let others = if self.missing { all } else { all.saturating_sub(missing) };
+        values.extend([("(missing)", missing), (other, others)]);
+        values
     }
 }
 
@@ -73,6 +83,55 @@ impl Table {
         let problem = "the schema has no columns of a table";
         serde_json::from_str(&schema.encoding)
             .map_err(|_error| DataError::Specification { problem })
+    }
+
+    /// The table of a profile.
+    pub(super) fn of_profile(profile: &Profile) -> Self {
+        let own_column = |missing: u64| profile.missing == Missing::Category && missing > 0;
+        let number = |column: &profile::Numbers| Numbers {
+            name: column.name.clone(),
+            mean: column.mean,
+            deviation: profile.standardise.then_some(match column.deviation {
+                0.0 => 1.0,
+                deviation => deviation,
+            }),
+        };
+        let unknown = profile.numbers.iter().filter(|column| own_column(column.missing));
+        // A group without texts: a number is an "other" value.
+        let unknown =
+            unknown.map(|it| Texts { name: it.name.clone(), texts: Vec::new(), missing: true });
+        let texts = profile.texts.iter().map(|column| Texts {
+            name: column.name.clone(),
+            texts: column.texts.clone(),
+            missing: own_column(column.missing),
+        });
+        Self {
+            label: profile.label.clone(),
+            numbers: profile.numbers.iter().map(number).collect(),
+            texts: unknown.chain(texts).collect(),
+            skip: profile.missing == Missing::Skip,
+        }
+    }
+
+    /// Refuses rows of more columns than can be numbered.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.inputs() {
+            0..=MOST_INPUTS => Ok(()),
+            inputs => Err(format!(
+                "with all texts a row has {inputs} inputs, and at most {MOST_INPUTS} are possible: \
+                 leave out columns with drop=COLUMN"
+            )),
+        }
+    }
+
+    /// The columns of `reader` that a row needs, or none if it may have missing values.
+    pub(super) fn needed(&self, reader: &Reader) -> Result<Vec<usize>, DataError> {
+        if !self.skip {
+            return Ok(Vec::new());
+        }
+        let numbers = self.numbers.iter().map(|column| &column.name);
+        let names = numbers.chain(self.texts.iter().map(|group| &group.name)).chain([&self.label]);
+        names.map(|name| reader.place(name)).collect()
     }
 
     /// The names of the dense columns.
@@ -106,8 +165,8 @@ impl Table {
 pub(super) struct Encoder {
     label: usize,
     classes: BTreeMap<String, u16>,
-    /// The columns of numbers, each with its mean.
-    numbers: Vec<(usize, f32)>,
+    /// The columns of numbers, each with its mean and its deviation.
+    numbers: Vec<(usize, f32, Option<f32>)>,
     texts: Vec<(usize, Group)>,
     /// The columns that a row needs, or none if it may have missing values.
     needed: Vec<usize>,
@@ -127,13 +186,14 @@ impl Encoder {
     /// schema.
     pub(super) fn new(schema: &Schema, reader: &Reader) -> Result<Self, DataError> {
         let table = Table::of(schema)?;
+        let (label, needed) = (reader.place(&table.label)?, table.needed(reader)?);
         if table.inputs() != schema.shape.inputs as usize {
             let problem = "its shape is not the shape of its table";
             return Err(DataError::Specification { problem });
         }
         let mut numbers = Vec::new();
-        for Numbers { name, mean } in &table.numbers {
-            numbers.push((reader.place(name)?, *mean));
+        for Numbers { name, mean, deviation } in &table.numbers {
+            numbers.push((reader.place(name)?, *mean, *deviation));
         }
         let mut texts = Vec::new();
         let mut next = numbers.len() as u16;
@@ -146,13 +206,6 @@ impl Encoder {
         }
         let (dense, hot) = (vec![0.0; numbers.len()], vec![0; texts.len()]);
         let classes = schema.classes.iter().cloned().zip(0..).collect();
-        let label = reader.place(&table.label)?;
-        let mut needed = Vec::new();
-        if table.skip {
-            needed.push(label);
-            needed.extend(numbers.iter().map(|&(column, _)| column));
-            needed.extend(texts.iter().map(|(column, _)| *column));
-        }
         Ok(Self { label, classes, numbers, texts, needed, dense, hot })
     }
 
@@ -162,13 +215,19 @@ impl Encoder {
         if reader.lacks(needed)? {
             return Ok(None);
         }
-        for (value, &(column, mean)) in dense.iter_mut().zip(&*numbers) {
+        for (value, &(column, mean, deviation)) in dense.iter_mut().zip(&*numbers) {
             *value = match reader.value(column)? {
                 Some(text) => {
                     number(text).ok_or_else(|| reader.refused(column, "is no finite number"))?
                 }
                 None => mean,
             };
+            if let Some(deviation) = deviation {
+                *value = (*value - mean) / deviation;
+                if !value.is_finite() {
+                    return Err(reader.refused(column, "is too far from the column's mean"));
+                }
+            }
         }
         for (index, (column, group)) in hot.iter_mut().zip(&*texts) {
             *index = match reader.value(*column)? {
