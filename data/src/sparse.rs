@@ -1,27 +1,27 @@
 //! Sparse rows: files in LIBSVM format, and synthetic rows of any number.
 //!
-//! A row is a label (-1 or +1) and its features. A feature's number is its column, or is hashed to
-//! a column ([`Hashing`]) if there should be fewer parameters than features.
+//! A row is a label (-1 or +1, or a number for each class) and its features. A feature's number is
+//! its column, or is hashed to a column ([`Hashing`]) if there should be fewer parameters than
+//! features. Rows stay sparse for the model that reads them so, or are encoded as dense ones.
 
 mod generator;
 mod hashing;
 mod libsvm;
 
-use pstrain_compute::examples::{Row, Shape};
-use serde::{Deserialize, Serialize};
+use pstrain_compute::examples::{Row, Shape, ShapeError};
 
 pub use generator::{DEFAULT_COLUMNS, DEFAULT_ROWS, SparseGenerator};
 pub use hashing::Hashing;
 pub use libsvm::{LibsvmError, read_file};
 
-/// The names of the two classes, which are the labels.
+/// The names of the two classes of sparse rows, which are their labels.
 pub const CLASSES: [&str; 2] = ["-1", "+1"];
 
 /// A row as it is in the source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SparseRow {
-    /// The class: 0 for the label -1, 1 for +1.
-    pub class: u16,
+    /// The label.
+    pub label: f32,
     /// Numbers of the features, counted from 0, each at most once.
     pub features: Vec<u32>,
     /// Values of the features.
@@ -29,25 +29,54 @@ pub struct SparseRow {
 }
 
 /// The columns of sparse data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SparseSpec {
     /// Number of columns.
     pub columns: u32,
     /// True if features are hashed to the columns.
     pub hashed: bool,
+    /// True if rows are encoded as dense ones.
+    pub dense: bool,
 }
 
 impl SparseSpec {
     /// Returns the shape of the rows.
     #[must_use]
-    pub const fn shape(self) -> Shape {
-        Shape::sparse(self.columns, CLASSES.len() as u32)
+    pub const fn shape(self, classes: u32) -> Shape {
+        let sparse = Shape::sparse(self.columns, classes);
+        if self.dense { Shape { dense: self.columns, ..sparse } } else { sparse }
+    }
+
+    /// Names the encoding of the rows.
+    #[must_use]
+    pub const fn encoding(self) -> &'static str {
+        match (self.dense, self.hashed) {
+            (false, false) => "columns",
+            (false, true) => "hashed",
+            (true, false) => "dense",
+            (true, true) => "dense hashed",
+        }
+    }
+
+    /// Returns the columns of rows with this shape and encoding; none if there is no such encoding.
+    #[must_use]
+    pub fn of(shape: Shape, encoding: &str) -> Option<Self> {
+        let both = [false, true];
+        let all = both.into_iter().flat_map(|dense| both.map(|hashed| (dense, hashed)));
+        all.map(|(dense, hashed)| Self { columns: shape.inputs, hashed, dense })
+            .find(|spec| spec.encoding() == encoding)
     }
 
     /// Makes an encoder of rows for these columns.
     pub(crate) fn encoder(self) -> SparseEncoder {
-        SparseEncoder { spec: self, entries: Vec::new(), columns: Vec::new(), values: Vec::new() }
+        let dense = vec![0.0; if self.dense { self.columns as usize } else { 0 }];
+        SparseEncoder {
+            spec: self,
+            entries: Vec::new(),
+            columns: Vec::new(),
+            values: Vec::new(),
+            dense,
+        }
     }
 }
 
@@ -58,18 +87,32 @@ pub(crate) struct SparseEncoder {
     entries: Vec<(u32, f32)>,
     columns: Vec<u32>,
     values: Vec<f32>,
+    dense: Vec<f32>,
 }
 
 impl SparseEncoder {
-    /// Encodes a row: its columns are in ascending order. Values of features that share a column
-    /// are added.
-    pub(crate) fn encode(&mut self, row: &SparseRow) -> Row<'_> {
-        let SparseSpec { columns, hashed } = self.spec;
+    /// Encodes a row of class `label`: its columns are in ascending order. Values of features that
+    /// share a column are added.
+    ///
+    /// # Errors
+    /// [`ShapeError::Entries`] if the rows are dense and lack a column; sparse ones are checked
+    /// when they are stored.
+    pub(crate) fn encode(&mut self, row: &SparseRow, label: u16) -> Result<Row<'_>, ShapeError> {
+        let SparseSpec { columns, hashed, dense } = self.spec;
         let place =
             |&feature: &u32| if hashed { hashing::column(feature, columns) } else { feature };
         self.entries.clear();
         self.entries.extend(row.features.iter().map(place).zip(row.values.iter().copied()));
         self.entries.sort_by_key(|&(column, _)| column);
+        if dense {
+            self.dense.fill(0.0);
+            for &(column, value) in &self.entries {
+                let (entries, inputs) = (self.entries.len(), columns as usize);
+                let none = ShapeError::Entries { columns: entries, values: entries, inputs };
+                *self.dense.get_mut(column as usize).ok_or(none)? += value;
+            }
+            return Ok(Row::dense(&self.dense, label));
+        }
         self.columns.clear();
         self.values.clear();
         for &(column, value) in &self.entries {
@@ -82,6 +125,6 @@ impl SparseEncoder {
                 self.values.push(value);
             }
         }
-        Row { dense: &[], hot: &[], columns: &self.columns, values: &self.values, label: row.class }
+        Ok(Row { dense: &[], hot: &[], columns: &self.columns, values: &self.values, label })
     }
 }

@@ -3,47 +3,84 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::sparse::{self as rows, SparseRows};
+use super::sparse::{self as rows, SparseFacts, SparseRows, VisitSparse};
 use super::{Format, Paths, paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::Info;
-use crate::sparse::{LibsvmError, SparseRow, read_file};
+use crate::sparse::{CLASSES, LibsvmError, read_file};
 
-const FORM: &str = "libsvm:PATH[,PATH...]";
+const FORM: &str = "libsvm:PATH[,PATH...][,rows=dense]";
 
 pub(super) const FORMAT: Format = Format {
     form: FORM,
-    summary: "sparse rows, the files one after the other",
-    paths: Paths::All,
+    summary: "sparse rows, the files one after the other; dense for more than two classes",
+    paths: Paths::AllBut(&["rows"]),
     open: |arguments, _| {
-        Ok(Arc::new(Libsvm { files: paths(arguments, FORM)?.map(PathBuf::from).collect() }))
+        let (files, dense) = match arguments.rsplit_once(",rows=") {
+            Some((files, "dense")) => (files, true),
+            Some((_, rows)) => {
+                return Err(format!("rows={rows}: write rows=dense, or leave it out"));
+            }
+            None => (arguments, false),
+        };
+        let files = paths(files, FORM)?.map(PathBuf::from).collect();
+        Ok(Arc::new(Libsvm { files, dense }))
     },
 };
 
+/// Most different labels.
+const MOST_LABELS: usize = 1000;
+
 /// The rows of LIBSVM files, one file after the other.
+///
+/// Rows with the labels -1 (or 0) and +1 have two classes and stay sparse, unless `dense` is set.
+/// Otherwise each label is a class, and rows are dense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Libsvm {
     /// The files.
     pub files: Vec<PathBuf>,
+    /// True if rows of two classes are dense, too.
+    pub dense: bool,
 }
 
 impl SparseRows for Libsvm {
-    fn sparse_rows(
-        &self,
-        visit: &mut dyn FnMut(&SparseRow) -> Result<(), DataError>,
-    ) -> Result<(), DataError> {
-        self.files.iter().try_for_each(|file| read_file(file, &mut *visit))
+    fn sparse_rows(&self, visit: &mut VisitSparse<'_>) -> Result<(), DataError> {
+        self.files
+            .iter()
+            .try_for_each(|file| read_file(file, |line, row| visit(Some((file, line)), row)))
     }
 
-    fn columns(&self) -> Result<u32, DataError> {
-        let mut columns = 1;
-        self.sparse_rows(&mut |row| {
+    fn facts(&self) -> Result<SparseFacts, DataError> {
+        let (mut columns, mut labels) = (1, Vec::<f32>::new());
+        self.sparse_rows(&mut |place, row| {
             let last = row.features.iter().max().map_or(0, |&last| last + 1);
             columns = columns.max(last);
+            // Zero has two signs.
+            let label = row.label + 0.0;
+            if let Err(at) = labels.binary_search_by(|other| other.total_cmp(&label)) {
+                labels.insert(at, label);
+            }
+            if labels.len() > MOST_LABELS {
+                let file = place.map(|(file, _)| file.display().to_string()).unwrap_or_default();
+                return Err(DataError::format(format!(
+                    "{file}: more than {MOST_LABELS} different labels; only classes are predicted, \
+                     and no numbers"
+                )));
+            }
             Ok(())
         })?;
-        Ok(columns)
+        if !self.dense && labels.iter().all(|label| [-1.0, 0.0, 1.0].contains(label)) {
+            let classes = CLASSES.map(String::from).into();
+            return Ok(SparseFacts { columns, classes, dense: false });
+        }
+        let classes: Vec<String> = labels.iter().map(ToString::to_string).collect();
+        if classes.len() < 2 {
+            let problem =
+                format!("all labels are {}; two classes or more are needed", classes.join(""));
+            return Err(DataError::format(format!("{}: {problem}", self.describe())));
+        }
+        Ok(SparseFacts { columns, classes, dense: true })
     }
 }
 

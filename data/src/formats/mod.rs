@@ -253,6 +253,7 @@ mod tests {
             ("nsl-kdd:a", "nsl-kdd:/x/a"),
             ("npy:a,b=c,standardise=no", "npy:/x/a,/x/b=c,standardise=no"),
             ("libsvm:a,", "libsvm:a,"),
+            ("libsvm:a,b,rows=dense", "libsvm:/x/a,/x/b,rows=dense"),
             ("synthetic:9", "synthetic:9"),
             ("", ""),
         ] {

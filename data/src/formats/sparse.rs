@@ -1,5 +1,6 @@
 //! Synthetic sparse rows, and the encoding that all sparse rows share.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pstrain_compute::examples::Examples;
@@ -7,7 +8,7 @@ use pstrain_compute::examples::Examples;
 use super::{Format, Paths, numbers};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
-use crate::info::{Features as Facts, Info};
+use crate::info::{Features as Facts, Info, Tally};
 use crate::sparse::{
     CLASSES, DEFAULT_COLUMNS, DEFAULT_ROWS, Hashing, SparseGenerator, SparseRow, SparseSpec,
 };
@@ -42,27 +43,37 @@ pub struct SyntheticSparse {
 
 /// A dataset of sparse rows.
 pub(super) trait SparseRows {
-    /// Passes every row to `visit`, in order.
-    fn sparse_rows(
-        &self,
-        visit: &mut dyn FnMut(&SparseRow) -> Result<(), DataError>,
-    ) -> Result<(), DataError>;
+    /// Passes every row to `visit`, in order, with its file and line if it has one.
+    fn sparse_rows(&self, visit: &mut VisitSparse<'_>) -> Result<(), DataError>;
 
-    /// The number of columns, if features are not hashed.
-    fn columns(&self) -> Result<u32, DataError>;
+    /// The number of columns, if features are not hashed, and the classes.
+    fn facts(&self) -> Result<SparseFacts, DataError>;
+}
+
+/// Receives sparse rows, each with its file and line if it has one.
+pub(super) type VisitSparse<'a> =
+    dyn FnMut(Option<(&Path, u64)>, &SparseRow) -> Result<(), DataError> + 'a;
+
+/// The columns and classes of sparse rows.
+pub(super) struct SparseFacts {
+    pub(super) columns: u32,
+    pub(super) classes: Vec<String>,
+    /// True if a model reads the rows as dense ones.
+    pub(super) dense: bool,
 }
 
 /// The schema of sparse rows.
 pub(super) fn schema(data: &impl SparseRows, features: &Features) -> Result<Schema, DataError> {
+    let SparseFacts { columns, classes, dense } = data.facts()?;
     let spec = match features.hashing {
-        Hashing::To(columns) => SparseSpec { columns, hashed: true },
-        Hashing::None => SparseSpec { columns: data.columns()?, hashed: false },
+        Hashing::To(columns) => SparseSpec { columns, hashed: true, dense },
+        Hashing::None => SparseSpec { columns, hashed: false, dense },
     };
     Ok(Schema {
         kind: KIND.into(),
-        encoding: if spec.hashed { "hashed" } else { "columns" }.into(),
-        shape: spec.shape(),
-        classes: CLASSES.map(String::from).into(),
+        encoding: spec.encoding().into(),
+        shape: spec.shape(classes.len() as u32),
+        classes,
         standardised: false,
     })
 }
@@ -73,36 +84,71 @@ pub(super) fn visit(
     schema: &Schema,
     visit: &mut Visit<'_>,
 ) -> Result<(), DataError> {
-    let spec = SparseSpec { columns: schema.shape.inputs, hashed: schema.encoding == "hashed" };
+    let problem = "the schema has no encoding of sparse rows";
+    let spec = SparseSpec::of(schema.shape, &schema.encoding)
+        .ok_or(DataError::Specification { problem })?;
     let mut encoder = spec.encoder();
-    data.sparse_rows(&mut |row| visit(encoder.encode(row)))
+    let problem = "the classes of sparse rows are not numbers";
+    let number = |class: &String| {
+        class.parse::<f32>().map_err(|_error| DataError::Specification { problem })
+    };
+    let labels = schema.classes.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+    let has_two = schema.classes == CLASSES;
+    data.sparse_rows(&mut |place, row| {
+        // Of two classes, 0 is another name of the first.
+        let label = if has_two && row.label == 0.0 { -1.0 } else { row.label };
+        let Some(class) = labels.iter().position(|&other| other == label) else {
+            let place = place.map(|(file, line)| format!("{}:{line}: ", file.display()));
+            let place = place.unwrap_or_default();
+            return Err(DataError::format(format!("{place}label {label} is no class of the job")));
+        };
+        visit(encoder.encode(row, class as u16)?)
+    })
 }
 
 /// Collects the facts about sparse rows.
 pub(super) fn info(data: &impl SparseRows, name: String) -> Result<Info, DataError> {
     let schema = schema(data, &Features::default())?;
-    let mut all = Examples::new(schema.shape);
-    visit(data, &schema, &mut |row| Ok(all.push_sparse(row.columns, row.values, row.label)?))?;
-    let entries: usize = (0..all.len()).map(|row| all.row(row).columns.len()).sum();
-    let facts = Facts {
-        columns: schema.shape.inputs,
-        touched: all.touched().len() as u64,
-        entries: entries as u64,
-    };
-    Ok(Info::of_sparse(name, &all, &schema.classes, facts))
+    if schema.shape.is_sparse() {
+        let mut all = Examples::new(schema.shape);
+        visit(data, &schema, &mut |row| {
+            Ok(all.push_sparse(row.columns, row.values, row.label)?)
+        })?;
+        let entries: usize = (0..all.len()).map(|row| all.row(row).columns.len()).sum();
+        let facts = Facts {
+            columns: schema.shape.inputs,
+            touched: all.touched().len() as u64,
+            entries: entries as u64,
+        };
+        return Ok(Info::of_sparse(name, &all, &schema.classes, facts));
+    }
+    // Dense rows take far more memory than the entries of sparse ones: they are not kept.
+    let mut tally = Tally::new(schema.shape);
+    let mut touched = vec![false; schema.shape.inputs as usize];
+    let mut entries = 0;
+    visit(data, &schema, &mut |row| {
+        for (touched, &value) in touched.iter_mut().zip(row.dense) {
+            *touched |= value != 0.0;
+            entries += u64::from(value != 0.0);
+        }
+        tally.add(row);
+        Ok(())
+    })?;
+    let touched = touched.into_iter().filter(|&touched| touched).count() as u64;
+    let facts = Facts { columns: schema.shape.inputs, touched, entries };
+    let info = tally.finish(name, &schema.classes, Vec::new());
+    Ok(Info { features: Some(facts), ..info })
 }
 
 impl SparseRows for SyntheticSparse {
-    fn sparse_rows(
-        &self,
-        visit: &mut dyn FnMut(&SparseRow) -> Result<(), DataError>,
-    ) -> Result<(), DataError> {
+    fn sparse_rows(&self, visit: &mut VisitSparse<'_>) -> Result<(), DataError> {
         let generator = SparseGenerator::new(self.columns, self.seed);
-        (0..self.rows).try_for_each(|row| visit(&generator.row(row)))
+        (0..self.rows).try_for_each(|row| visit(None, &generator.row(row)))
     }
 
-    fn columns(&self) -> Result<u32, DataError> {
-        Ok(self.columns)
+    fn facts(&self) -> Result<SparseFacts, DataError> {
+        let classes = CLASSES.map(String::from).into();
+        Ok(SparseFacts { columns: self.columns, classes, dense: false })
     }
 }
 

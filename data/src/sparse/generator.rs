@@ -58,9 +58,9 @@ impl SparseGenerator {
         features.dedup();
         let sum: i64 = features.iter().map(|&feature| self.weight(feature)).sum();
         let is_wrong = rng.below(NOISE) == 0;
-        let class = u16::from((sum > 0) != is_wrong);
+        let label = if (sum > 0) == is_wrong { -1.0 } else { 1.0 };
         let values = vec![1.0; features.len()];
-        SparseRow { class, features, values }
+        SparseRow { label, features, values }
     }
 
     /// Returns the weight of a feature, in quarters.
@@ -87,7 +87,7 @@ mod tests {
             assert!(row.features.is_sorted_by(|one, next| one < next));
             assert_eq!(row.features.len(), row.values.len());
             row.features.iter().for_each(|&feature| counts[feature as usize] += 1);
-            positive += u32::from(row.class);
+            positive += u32::from(row.label == 1.0);
         }
         assert!(counts[0] > 2000 && counts[5000..].iter().all(|&count| count < 40));
         assert!((400..3600).contains(&positive), "{positive}");

@@ -57,7 +57,10 @@ impl fmt::Display for LibsvmError {
                  or packed with gzip, xz or zstd",
             ),
             Problem::Label(word) => {
-                write!(f, "label {word:?} is none of two classes; use -1 (or 0) and +1")
+                write!(
+                    f,
+                    "label {word:?} is no number; write -1 and +1, or a number for each class"
+                )
             }
             Problem::Feature(word) => {
                 write!(f, "{word:?} is no feature; write NUMBER:VALUE, such as 11:0.5")
@@ -83,14 +86,14 @@ impl std::error::Error for LibsvmError {
     }
 }
 
-/// Reads the file at `path`, plain or compressed with gzip, xz or zstd, row by row. `visit` may
-/// stop by an error.
+/// Reads the file at `path`, plain or compressed with gzip, xz or zstd, row by row. `visit`
+/// receives each row with its line, and may stop by an error.
 ///
 /// # Errors
 /// [`LibsvmError`] at the first problem, or the error of `visit`.
 pub fn read_file<E: From<LibsvmError>>(
     path: &Path,
-    mut visit: impl FnMut(&SparseRow) -> Result<(), E>,
+    mut visit: impl FnMut(u64, &SparseRow) -> Result<(), E>,
 ) -> Result<(), E> {
     let file = path.display().to_string();
     let failed = |place, problem| LibsvmError { file: file.clone(), place, problem };
@@ -119,7 +122,7 @@ pub fn read_file<E: From<LibsvmError>>(
         parse(text, &mut row)
             .map_err(|(column, problem)| failed(Some((number, column)), problem))?;
         rows += 1;
-        visit(&row)?;
+        visit(number, &row)?;
     }
     if rows == 0 {
         return Err(failed(None, Problem::Empty).into());
@@ -136,11 +139,7 @@ fn parse(text: &str, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
     let column = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize + 1;
     let label = words.next().unwrap_or_default();
     let wrong = || (column(label), Problem::Label(quoted(label)));
-    row.class = match label.parse::<f32>() {
-        Ok(1.0) => 1,
-        Ok(value) if value == -1.0 || value == 0.0 => 0,
-        _ => return Err(wrong()),
-    };
+    row.label = label.parse().ok().filter(|label: &f32| label.is_finite()).ok_or_else(wrong)?;
     for word in words {
         let malformed = || (column(word), Problem::Feature(quoted(word)));
         let (feature, value) = word.split_once(':').ok_or_else(malformed)?;
@@ -176,7 +175,7 @@ mod tests {
         let path = folder.path().join("rows");
         std::fs::write(&path, text).unwrap();
         let mut rows = Vec::new();
-        let read = read_file(&path, |row| {
+        let read = read_file(&path, |_, row| {
             rows.push(row.clone());
             Ok::<(), LibsvmError>(())
         });
@@ -187,18 +186,18 @@ mod tests {
     #[test]
     fn rows_are_read_with_remarks_and_blank_lines() {
         let rows = read(b"+1 1:0.5 3:-2e1 # three\n\n-1\n 0 7:1\r\n1 2:1").unwrap();
-        let row = |class, features: &[u32], values: &[f32]| SparseRow {
-            class,
+        let row = |label, features: &[u32], values: &[f32]| SparseRow {
+            label,
             features: features.to_vec(),
             values: values.to_vec(),
         };
         assert_eq!(
             rows,
             [
-                row(1, &[0, 2], &[0.5, -20.0]),
-                row(0, &[], &[]),
-                row(0, &[6], &[1.0]),
-                row(1, &[1], &[1.0])
+                row(1.0, &[0, 2], &[0.5, -20.0]),
+                row(-1.0, &[], &[]),
+                row(0.0, &[6], &[1.0]),
+                row(1.0, &[1], &[1.0])
             ]
         );
     }
@@ -206,7 +205,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
         for (text, told) in [
-            ("+1 1:1\n2 1:1\n", "rows:2:1: label \"2\" is none of two classes"),
+            ("+1 1:1\ntwo 1:1\n", "rows:2:1: label \"two\" is no number"),
+            ("inf 1:1\n", "rows:1:1: label \"inf\" is no number"),
             ("+1 1:1 5\n", "rows:1:8: \"5\" is no feature; write NUMBER:VALUE"),
             ("+1 1:1 x:1\n", "rows:1:8: \"x:1\" is no feature"),
             ("+1 0:1\n", "rows:1:4: feature 0, but numbers begin at 1"),

@@ -6,4 +6,5 @@ mod partitions;
 mod prepared;
 mod profiles;
 mod reader;
+mod sparse;
 mod tables;

@@ -94,6 +94,9 @@ impl Stage {
         for sparse in ["path/to/a9a", "part-0", "part-1"] {
             fs::write(folder.join(sparse), sparse_rows()).unwrap();
         }
+        let topic =
+            |row: u32| format!("{} {}:1 {}:0.5\n", row % 20 + 1, row % 20 + 1, 100 + row % 9);
+        fs::write(folder.join("topics"), (0..300).map(topic).collect::<String>()).unwrap();
         write_tables_and_images(folder);
         fs::write(folder.join("job.toml"), Page::readme().toml("# job.toml")).unwrap();
         let sweep = Page::read("docs/experiments.md").toml("name = \"slack\"");

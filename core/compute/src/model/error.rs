@@ -43,7 +43,8 @@ pub enum ModelError {
     },
     /// The model reads dense and one-hot columns, but the rows are sparse.
     #[error(
-        "the data are sparse rows, which only model = logistic reads; choose it, or other data"
+        "the data are sparse rows, which only model = logistic reads; choose it, or other data, or \
+         say libsvm:PATH,rows=dense"
     )]
     Sparse,
     /// An external model without tensors.
