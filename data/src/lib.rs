@@ -52,8 +52,8 @@ pub use error::DataError;
 pub use evaluation::EvaluationRows;
 pub use experiments::{Shipped, experiments};
 pub use formats::{
-    Cifar10, Csv, Format, Idx, Libsvm, Npy, NslKdd, Paths, Roles, SyntheticNslKdd, SyntheticSparse,
-    open, write_csv,
+    Cifar10, Csv, Format, Idx, Libsvm, Npy, NslKdd, Paths, Raw, Roles, SyntheticNslKdd,
+    SyntheticSparse, open, write_csv,
 };
 pub use info::Info;
 pub use nsl_kdd::{CLASSES, RecipeName, UnknownRecipe};

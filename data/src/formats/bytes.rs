@@ -39,6 +39,15 @@ impl<'a> Bytes<'a> {
         self.bytes.read_exact(buffer).map_err(unread)?;
         Ok(true)
     }
+
+    /// Reads a line of at most `most` bytes.
+    pub(super) fn line(&mut self, most: usize) -> Result<Vec<u8>, DataError> {
+        let mut line = Vec::new();
+        let mut limited = (&mut self.bytes).take(most as u64);
+        let read = limited.read_until(b'\n', &mut line);
+        read.map_err(|error| broken(self.path, format!("cannot be read: {error}")))?;
+        Ok(line)
+    }
 }
 
 /// The error of a file.

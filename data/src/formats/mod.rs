@@ -11,6 +11,7 @@ mod libsvm;
 mod npy;
 mod nsl_kdd;
 mod pixels;
+mod raw;
 mod rows;
 mod sparse;
 mod synthetic;
@@ -24,6 +25,7 @@ pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::npy::Npy;
 pub use self::nsl_kdd::NslKdd;
+pub use self::raw::Raw;
 pub use self::rows::Numbered;
 pub use self::sparse::SyntheticSparse;
 pub use self::synthetic::{SyntheticNslKdd, write_csv};
@@ -36,6 +38,7 @@ static ALL: &[Format] = &[
     nsl_kdd::FORMAT,
     csv::FORMAT,
     npy::FORMAT,
+    raw::FORMAT,
     idx::FORMAT,
     cifar10::FORMAT,
     libsvm::FORMAT,

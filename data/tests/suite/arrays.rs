@@ -1,4 +1,4 @@
-//! Rows in NumPy's files.
+//! Rows in NumPy's files, and raw records.
 
 #![expect(clippy::unwrap_used, reason = "a failing helper fails its test")]
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use pstrain_compute::id::PartId;
-use pstrain_data::{Dataset, Features, Npy, Prepared, Settings, open};
+use pstrain_data::{Dataset, Features, Npy, Prepared, Raw, Settings, open};
 
 /// The bytes of an array, as `numpy.save` writes them, in a version of the format.
 pub(crate) fn array(version: u8, descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
@@ -166,4 +166,67 @@ fn damaged_arrays_are_named_with_the_problem() {
     assert!(told.contains("y.npy: row 2: 3 is no class of the job"), "{told}");
     let told = other(&array(1, "'<f4'", "(3, 1)", &[0; 12]), &y);
     assert!(told.contains("its rows have 1 values, those of the job 2"), "{told}");
+}
+
+/// Writes raw records: a header, and rows whose last value is the class.
+fn raw(folder: &Path, header: &str, rows: &[f32]) -> Raw {
+    let path = folder.join("records");
+    fs::write(&path, [header.as_bytes(), b"\n", &floats(rows)].concat()).unwrap();
+    Raw { path }
+}
+
+#[test]
+fn raw_records_are_read_after_their_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = r#"{"columns": 2, "classes": ["no", "yes"], "names": ["a", "b"], "rows": 3}"#;
+    let values = [1.0, 2.0, 1.0, -3.0, 4.0, 0.0, 5.0, 6.0, 1.0];
+    let data = raw(folder.path(), header, &values);
+    let expected = [(vec![1.0, 2.0], 1), (vec![-3.0, 4.0], 0), (vec![5.0, 6.0], 1)];
+    assert_eq!(rows(&data), expected);
+    let info = data.info().unwrap();
+    assert_eq!((info.rows, &*info.columns[1].name, info.columns[1].max), (3, "b", 6.0));
+    let settings = Settings { workers: 1, ..Settings::default() };
+    let server = Prepared::load(&data, &settings).unwrap();
+    let (mine, fingerprint) = server.spec.prepare_parts(&data, &[PartId(0)]).unwrap();
+    assert_eq!((mine, fingerprint), (vec![server.train], server.fingerprint));
+    let plain = r#"{"columns": 2, "classes": ["no", "yes"], "standardise": false}"#;
+    let data = raw(folder.path(), plain, &values);
+    assert!(!data.schema(&Features::default()).unwrap().standardised);
+    assert_eq!(data.columns(&server.spec.schema), ["1", "2"]);
+}
+
+#[test]
+fn damaged_raw_records_are_named_with_the_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = r#"{"columns": 1, "classes": ["no", "yes"]}"#;
+    let counted = r#"{"columns": 1, "classes": ["no", "yes"], "rows": 3}"#;
+    for (header, values, words) in [
+        ("", &[1.0, 0.0][..], "its first line is no header such as {\"columns\": 3"),
+        (r#"{"columns": 1}"#, &[1.0, 0.0], "missing field `classes`"),
+        (r#"{"columns": 0, "classes": ["no", "yes"]}"#, &[0.0], "0 columns; 1 to"),
+        (r#"{"columns": 1, "classes": ["no"]}"#, &[1.0, 0.0], "1 classes; 2 to"),
+        (
+            r#"{"columns": 1, "classes": ["a", "b"], "names": []}"#,
+            &[1.0, 0.0],
+            "0 names of 1 columns",
+        ),
+        (good, &[1.0, 0.0, 2.0, 2.0], "row 1: its class is 2, and not 0 to 1"),
+        (good, &[1.0, 0.5], "row 0: its class is 0.5"),
+        (good, &[1.0, f32::NAN], "row 0: its class is NaN"),
+        (good, &[1.0, 0.0, f32::INFINITY, 1.0], "row 1, column 0: inf is no finite number"),
+        (good, &[1.0, 0.0, 1.0], "it ends early"),
+        (counted, &[1.0, 0.0, 1.0, 1.0], "it ends after 2 of 3 rows"),
+    ] {
+        let data = raw(folder.path(), header, values);
+        let told = Prepared::load(&data, &Settings::default()).unwrap_err().to_string();
+        assert!(told.contains("records: ") && told.contains(words), "{told}");
+    }
+    let data = raw(folder.path(), good, &[1.0, 0.0]);
+    let schema = data.schema(&Features::default()).unwrap();
+    let other = raw(folder.path(), r#"{"columns": 2, "classes": ["no", "yes"]}"#, &[]);
+    let told = other.visit(&schema, &mut |_| Ok(())).unwrap_err().to_string();
+    assert!(told.contains("not those of the job"), "{told}");
+    for words in ["raw:", "raw:a,b"] {
+        assert!(open(words, 1).unwrap_err().contains("write raw:PATH"));
+    }
 }

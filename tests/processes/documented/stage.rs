@@ -328,7 +328,7 @@ impl Stage {
     }
 }
 
-/// Writes a table, images in the files of CIFAR-10 and in IDX files, and arrays.
+/// Writes a table, images in the files of CIFAR-10 and in IDX files, arrays and raw records.
 fn write_tables_and_images(folder: &Path) {
     let row = |row: u32| {
         let (class, site) = (row % 3, ["north", "south", "east"][(row / 3) as usize % 3]);
@@ -366,6 +366,10 @@ fn write_tables_and_images(folder: &Path) {
         let begin = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..]].concat();
         fs::write(folder.join(name), [&begin, header.as_bytes(), values].concat()).unwrap();
     };
+    let mut records = b"{\"columns\": 3, \"classes\": [\"no\", \"yes\"]}\n".to_vec();
+    let record = |row: u16| [f32::from(row), 1.0, 2.0, f32::from(row % 2)].map(f32::to_le_bytes);
+    records.extend((0..300).flat_map(record).flatten());
+    fs::write(folder.join("records"), records).unwrap();
     array("features.npy", "|u1", "(100, 4, 4)", &pixels);
     array("labels.npy", "|u1", "(100,)", &classes);
 }
