@@ -51,6 +51,8 @@ pub use dataset::{Dataset, Features, Schema, Visit};
 pub use error::DataError;
 pub use evaluation::EvaluationRows;
 pub use experiments::{Shipped, experiments};
+#[cfg(feature = "npz")]
+pub use formats::Npz;
 pub use formats::{
     Cifar10, Csv, Format, Idx, Libsvm, Npy, NslKdd, Paths, Raw, Roles, SyntheticNslKdd,
     SyntheticSparse, open, write_csv,

@@ -19,6 +19,12 @@ impl<'a> Bytes<'a> {
         Ok(Self { path, bytes: open(path).map_err(unread)?.bytes })
     }
 
+    /// Bytes of a part of a file; `path` names it in errors.
+    #[cfg(feature = "npz")]
+    pub(super) fn of(path: &'a Path, bytes: impl BufRead + 'a) -> Self {
+        Self { path, bytes: Box::new(bytes) }
+    }
+
     /// The path.
     pub(super) const fn path(&self) -> &'a Path {
         self.path

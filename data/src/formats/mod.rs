@@ -9,6 +9,8 @@ mod csv;
 mod idx;
 mod libsvm;
 mod npy;
+#[cfg(feature = "npz")]
+mod npz;
 mod nsl_kdd;
 mod pixels;
 mod raw;
@@ -24,6 +26,8 @@ pub use self::csv::{Csv, Roles};
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::npy::Npy;
+#[cfg(feature = "npz")]
+pub use self::npz::Npz;
 pub use self::nsl_kdd::NslKdd;
 pub use self::raw::Raw;
 pub use self::rows::Numbered;
@@ -38,6 +42,8 @@ static ALL: &[Format] = &[
     nsl_kdd::FORMAT,
     csv::FORMAT,
     npy::FORMAT,
+    #[cfg(feature = "npz")]
+    npz::FORMAT,
     raw::FORMAT,
     idx::FORMAT,
     cifar10::FORMAT,

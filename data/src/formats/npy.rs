@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::Row;
 
-use self::array::Array;
-use self::labels::Labels;
+pub(super) use self::array::Array;
+pub(super) use self::labels::Labels;
 use super::bytes::{Bytes, broken};
 use super::{Format, Paths, yes};
 use crate::dataset::{Dataset, Features, Schema, Visit};
@@ -40,7 +40,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 /// The kind of rows of arrays.
-const KIND: &str = "rows of an array";
+pub(super) const KIND: &str = "rows of an array";
 
 /// The rows of an array, with the classes in another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,11 @@ impl Npy {
 }
 
 /// Returns the schema of an array of features.
-fn schema(features: &Array<'_>, labels: &Labels, standardised: bool) -> Result<Schema, DataError> {
+pub(super) fn schema(
+    features: &Array<'_>,
+    labels: &Labels,
+    standardised: bool,
+) -> Result<Schema, DataError> {
     let classes = labels.classes();
     let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
     if classes.len() < 2 {
@@ -75,7 +79,7 @@ fn schema(features: &Array<'_>, labels: &Labels, standardised: bool) -> Result<S
 }
 
 /// Passes each row of `features` with its label to `visit`.
-fn visit(
+pub(super) fn visit(
     mut features: Array<'_>,
     labels: &Labels,
     schema: &Schema,

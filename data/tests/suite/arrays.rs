@@ -230,3 +230,65 @@ fn damaged_raw_records_are_named_with_the_problem() {
         assert!(open(words, 1).unwrap_err().contains("write raw:PATH"));
     }
 }
+
+#[cfg(feature = "npz")]
+#[test]
+fn an_archive_has_the_rows_of_its_arrays() {
+    use std::io::Write as _;
+
+    use zip::write::SimpleFileOptions;
+    use zip::{CompressionMethod, ZipWriter};
+
+    let folder = tempfile::tempdir().unwrap();
+    let values: Vec<f32> = (0..600).map(|value| (value % 37) as f32 / 7.0).collect();
+    let classes: Vec<u8> = (0..200).map(|row| row % 5).collect();
+    let x = array(1, "'<f4'", "(200, 3)", &floats(&values));
+    let y = array(1, "'|u1'", "(200,)", &classes);
+    let plain = written(folder.path(), &x, &y);
+    let settings = Settings::default();
+    let expected = Prepared::load(&plain, &settings).unwrap();
+    let path = folder.path().join("rows.npz");
+    for (method, names, options) in [
+        (CompressionMethod::Stored, ["x", "y"], ""),
+        (CompressionMethod::Deflated, ["a", "b"], ",features=a,labels=b"),
+    ] {
+        let mut archive = ZipWriter::new(fs::File::create(&path).unwrap());
+        let method = SimpleFileOptions::default().compression_method(method);
+        for (name, array) in names.into_iter().zip([&x, &y]) {
+            archive.start_file(format!("{name}.npy"), method).unwrap();
+            archive.write_all(array).unwrap();
+        }
+        archive.finish().unwrap();
+        let data = open(&format!("npz:{}{options}", path.display()), 1).unwrap();
+        let server = Prepared::load(&*data, &settings).unwrap();
+        assert_eq!(
+            (&server.train, server.fingerprint),
+            (&expected.train, expected.fingerprint.clone())
+        );
+        // A worker may have the same rows in other files.
+        let (mine, _) = server.spec.prepare_parts(&plain, &[PartId(1)]).unwrap();
+        assert_eq!(mine, [expected.partition(PartId(1))]);
+    }
+    let refused = |words: &str, told: &str| {
+        let data = open(&format!("npz:{}{words}", path.display()), 1);
+        let error = match data {
+            Ok(data) => data.schema(&Features::default()).unwrap_err().to_string(),
+            Err(error) => error,
+        };
+        assert!(error.contains(told), "{error}");
+    };
+    refused("", "rows.npz: it has no array y; its arrays are ");
+    refused(",features=a,labels=c", "it has no array c");
+    refused(",more=c", "there is no option more=c");
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    damaged[100] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    let data = open(&format!("npz:{},features=a,labels=b", path.display()), 1).unwrap();
+    let told = Prepared::load(&*data, &settings).unwrap_err().to_string();
+    assert!(told.contains("a.npy: "), "{told}");
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    refused(",features=a,labels=b", "rows.npz: no archive that can be read");
+    fs::remove_file(&path).unwrap();
+    refused("", "rows.npz: cannot be read");
+}

@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
 
 use super::page::{Page, words};
 use crate::cluster::{number, path};
@@ -360,18 +363,34 @@ fn write_tables_and_images(folder: &Path) {
     let classes: Vec<u8> = (0..100).map(|row| row % 4).collect();
     fs::write(folder.join("images"), [&header(&[100, 4, 4])[..], &pixels].concat()).unwrap();
     fs::write(folder.join("labels"), [&header(&[100])[..], &classes].concat()).unwrap();
-    let array = |name: &str, descr: &str, shape: &str, values: &[u8]| {
-        let header =
-            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
-        let begin = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..]].concat();
-        fs::write(folder.join(name), [&begin, header.as_bytes(), values].concat()).unwrap();
-    };
+    let features = array("(100, 4, 4)", &pixels);
+    let classes = array("(100,)", &classes);
+    fs::write(folder.join("features.npy"), &features).unwrap();
+    fs::write(folder.join("labels.npy"), &classes).unwrap();
+    let mut archive = ZipWriter::new(fs::File::create(folder.join("digits.npz")).unwrap());
+    for (name, array) in [
+        ("x", &features),
+        ("y", &classes),
+        ("x_train", &features),
+        ("y_train", &classes),
+        ("x_test", &features),
+        ("y_test", &classes),
+    ] {
+        archive.start_file(format!("{name}.npy"), SimpleFileOptions::default()).unwrap();
+        archive.write_all(array).unwrap();
+    }
+    archive.finish().unwrap();
     let mut records = b"{\"columns\": 3, \"classes\": [\"no\", \"yes\"]}\n".to_vec();
     let record = |row: u16| [f32::from(row), 1.0, 2.0, f32::from(row % 2)].map(f32::to_le_bytes);
     records.extend((0..300).flat_map(record).flatten());
     fs::write(folder.join("records"), records).unwrap();
-    array("features.npy", "|u1", "(100, 4, 4)", &pixels);
-    array("labels.npy", "|u1", "(100,)", &classes);
+}
+
+/// The bytes of an array of unsigned bytes, as NumPy writes them.
+fn array(shape: &str, values: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let begin = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..]].concat();
+    [&begin, header.as_bytes(), values].concat()
 }
 
 /// Returns rows in LIBSVM format whose features determine their class.

@@ -101,7 +101,7 @@ fn unsigned(bytes: &[u8]) -> u64 {
 }
 
 /// An array in a file, read up to some row.
-pub(super) struct Array<'a> {
+pub(in super::super) struct Array<'a> {
     bytes: Bytes<'a>,
     kind: Kind,
     shape: Vec<u64>,
@@ -112,7 +112,7 @@ pub(super) struct Array<'a> {
 
 impl<'a> Array<'a> {
     /// Reads the header of an array.
-    pub(super) fn open(mut bytes: Bytes<'a>) -> Result<Self, DataError> {
+    pub(in super::super) fn open(mut bytes: Bytes<'a>) -> Result<Self, DataError> {
         let path = bytes.path();
         let mut begin = [0; 8];
         let known = bytes.fill(&mut begin)? && begin.starts_with(MAGIC);

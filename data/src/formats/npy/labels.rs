@@ -11,14 +11,14 @@ use crate::error::DataError;
 const MOST_CLASSES: usize = u16::MAX as usize;
 
 /// The labels of all rows.
-pub(super) struct Labels {
+pub(in super::super) struct Labels {
     path: PathBuf,
     labels: Vec<i64>,
     different: BTreeSet<i64>,
 }
 
 impl Labels {
-    pub(super) fn read(array: Array<'_>) -> Result<Self, DataError> {
+    pub(in super::super) fn read(array: Array<'_>) -> Result<Self, DataError> {
         let path = array.path().to_owned();
         let labels = array.whole()?;
         let mut different = BTreeSet::new();
@@ -41,7 +41,7 @@ impl Labels {
     }
 
     /// The number of each label's class among `classes`.
-    pub(super) fn numbered(&self, classes: &[String]) -> Result<Vec<u16>, DataError> {
+    pub(in super::super) fn numbered(&self, classes: &[String]) -> Result<Vec<u16>, DataError> {
         let mut numbers = BTreeMap::new();
         for (class, number) in classes.iter().zip(0..) {
             let problem = "the classes are not whole numbers";
