@@ -68,8 +68,8 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "data",
         &[
-            &["decompress", "experiments", "info", "partition", "profile", "split"],
-            &["standardise"],
+            &["decompress", "experiments", "info", "memory", "partition"],
+            &["profile", "split", "standardise"],
             &["error", "nsl_kdd", "sparse"],
             &["synthetic"],
             &["dataset"],

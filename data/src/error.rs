@@ -6,6 +6,7 @@ use pstrain_compute::examples::ShapeError;
 use pstrain_compute::id::PartId;
 use thiserror::Error;
 
+use crate::memory::Shortage;
 use crate::partition::PartitionError;
 
 /// Why data could not be loaded, split, encoded or written.
@@ -49,6 +50,24 @@ pub enum DataError {
         rows: u64,
         /// The allowed number.
         allowed: &'static str,
+    },
+    /// The rows take more memory than is left.
+    #[error(
+        "{data}: {rows} {what} take {} MiB, but {} MiB of memory are left; {advice}",
+        mebibytes(.shortage.needed),
+        mebibytes(.shortage.left)
+    )]
+    Memory {
+        /// The description of the dataset.
+        data: String,
+        /// Number of rows.
+        rows: u64,
+        /// What takes the memory.
+        what: &'static str,
+        /// What the user can do.
+        advice: &'static str,
+        /// The numbers of bytes.
+        shortage: Shortage,
     },
     /// The job's model cannot be evaluated on the rows.
     #[error(
@@ -96,6 +115,11 @@ pub enum DataError {
     /// Records cannot be written.
     #[error("cannot write records")]
     Write(#[source] io::Error),
+}
+
+/// Bytes in MiB, with one decimal.
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1024.0 / 1024.0)
 }
 
 impl DataError {

@@ -36,6 +36,7 @@ mod evaluation;
 mod experiments;
 pub mod formats;
 pub mod info;
+mod memory;
 pub mod nsl_kdd;
 mod outline;
 pub mod partition;
@@ -58,6 +59,7 @@ pub use formats::{
     SyntheticSparse, open, write_csv,
 };
 pub use info::Info;
+pub use memory::Shortage;
 pub use nsl_kdd::{CLASSES, RecipeName, UnknownRecipe};
 pub use outline::Outline;
 pub use partition::{PartitionSpec, Skew};

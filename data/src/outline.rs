@@ -57,7 +57,10 @@ impl Outline {
         }
         let mut held_out = Examples::new(spec.shape());
         if given.is_none() {
-            held_out.reserve(assignment.rows - assignment.train.len());
+            let rows = assignment.rows - assignment.train.len();
+            let advice = "hold out a smaller evaluation-share, or give evaluation-data";
+            spec.check_memory(source, rows as u64, "evaluation rows", advice)?;
+            held_out.reserve(rows);
         }
         let mut fingerprinter = Fingerprinter::new(spec.shape());
         spec.rows(source, &assignment, Some, |owner, row| match owner {

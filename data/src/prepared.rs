@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pstrain_compute::examples::Examples;
+use pstrain_compute::examples::{Examples, Row};
 use pstrain_compute::id::PartId;
 
 use pstrain_compute::fingerprint::Fingerprint;
@@ -11,9 +11,10 @@ use pstrain_compute::fingerprint::Fingerprint;
 use crate::dataset::{Dataset, Origin, Schema};
 use crate::error::DataError;
 use crate::evaluation::{EvaluationRows, checked};
+use crate::memory;
 use crate::outline::Outline;
 use crate::partition::Skew;
-use crate::spec::{DataSpec, Settings, add};
+use crate::spec::{DataSpec, Settings, add, row_bytes};
 use crate::split::Split;
 use crate::standardise::Standardisation;
 
@@ -72,8 +73,40 @@ fn encoded(source: &dyn Dataset, schema: &Schema) -> Result<Examples, DataError>
         // rows are added, not in one huge allocation.
         all.reserve(Settings::check_rows(&Origin::of(source), rows)?.min(1 << 20) as usize);
     }
-    source.visit(schema, &mut |row| add(&mut all, row))?;
+    let mut growth = Growth { bytes: 0, checked: FIRST_CHECK };
+    source.visit(schema, &mut |row| {
+        growth.add(source, &all, row)?;
+        add(&mut all, row)
+    })?;
     Ok(all)
+}
+
+/// Bytes after which the memory is checked first.
+const FIRST_CHECK: u64 = 1 << 20;
+
+/// The memory of rows whose number is not known: each time it doubles, as much must be left.
+struct Growth {
+    bytes: u64,
+    checked: u64,
+}
+
+impl Growth {
+    /// Refuses a row if the rows so far leave too little memory.
+    fn add(&mut self, source: &dyn Dataset, all: &Examples, row: Row<'_>) -> Result<(), DataError> {
+        self.bytes += row_bytes(all.shape()) + 8 * row.columns.len() as u64;
+        if self.bytes < self.checked {
+            return Ok(());
+        }
+        self.checked = 2 * self.bytes;
+        memory::check(self.bytes).map_err(|shortage| DataError::Memory {
+            data: source.describe(),
+            rows: all.len() as u64,
+            what: "rows are read, and as many more",
+            advice: "let workers read a plain file of their own (data-from = own), or take a machine \
+                     with more memory",
+            shortage,
+        })
+    }
 }
 
 impl Prepared {

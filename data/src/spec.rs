@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::dataset::{Dataset, Features, Origin, Schema};
 use crate::error::DataError;
 use crate::evaluation::checked;
+use crate::memory;
 use crate::partition::{PartitionSpec, assign};
 use crate::split::{Split, split};
 use crate::standardise::Standardisation;
@@ -201,10 +202,14 @@ impl DataSpec {
             return Err(DataError::Part { part, parts: self.workers });
         }
         let assignment = self.assignment(source)?;
+        let count = |part: u32| assignment.owners.iter().filter(|owner| **owner == part).count();
+        let rows = parts.iter().map(|part| count(part.0) as u64).sum();
+        let advice = "let more workers share the rows, or take a machine with more memory";
+        self.check_memory(source, rows, "rows of this node", advice)?;
         let mut mine: BTreeMap<u32, Examples> =
             parts.iter().map(|part| (part.0, Examples::new(self.shape()))).collect();
         for (part, examples) in &mut mine {
-            examples.reserve(assignment.owners.iter().filter(|owner| *owner == part).count());
+            examples.reserve(count(*part));
         }
         let mut fingerprinter = Fingerprinter::new(self.shape());
         let train = |owner| owner;
@@ -269,6 +274,20 @@ impl DataSpec {
         })
     }
 
+    /// Refuses rows of `source` that take more memory than is left. Entries of sparse rows are not
+    /// counted: their number is not known yet.
+    pub(crate) fn check_memory(
+        &self,
+        source: &dyn Dataset,
+        rows: u64,
+        what: &'static str,
+        advice: &'static str,
+    ) -> Result<(), DataError> {
+        memory::check(rows.saturating_mul(row_bytes(self.shape()))).map_err(|shortage| {
+            DataError::Memory { data: source.describe(), rows, what, advice, shortage }
+        })
+    }
+
     fn check_kind(&self, source: &dyn Dataset) -> Result<(), DataError> {
         let (kind, wanted) = (source.kind(), &self.schema.kind);
         if kind == wanted {
@@ -297,11 +316,28 @@ impl DataSpec {
         let mut labels = Vec::new();
         source.visit_labels(&self.schema, &mut |label| labels.push(label))?;
         let rows = labels.len();
+        memory::check(rows as u64 * ASSIGNMENT_BYTES).map_err(|shortage| DataError::Memory {
+            data: source.describe(),
+            rows: rows as u64,
+            what: "labels and their assignment to workers",
+            advice: "cut the data into files, or take a machine with more memory",
+            shortage,
+        })?;
         let Split { train, .. } = settings.split(&Origin::of(source), rows)?;
         let labels: Vec<u16> = train.iter().map(|&row| labels[row as usize]).collect();
         let owners = settings.owners(&labels, self.shape().classes)?;
         Ok(Assignment { rows, train, owners })
     }
+}
+
+/// Bytes per row while rows are assigned: an index in order and one in the order of the draw, a
+/// label and a worker, and what the partition draws from.
+const ASSIGNMENT_BYTES: u64 = 4 + 4 + 2 + 4 + 4;
+
+/// Bytes of a row in memory, without the entries of a sparse one.
+pub(crate) fn row_bytes(shape: Shape) -> u64 {
+    // Indices and label take two bytes each, in words of four.
+    4 * (u64::from(shape.dense) + (u64::from(shape.hot) + 1).div_ceil(2))
 }
 
 /// The assignment of a source's rows to workers.

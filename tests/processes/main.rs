@@ -29,6 +29,7 @@ mod logs;
 mod metrics;
 mod moving;
 mod network;
+mod own_data;
 mod process;
 mod pushing;
 mod quality;
