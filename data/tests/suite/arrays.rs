@@ -292,3 +292,34 @@ fn an_archive_has_the_rows_of_its_arrays() {
     fs::remove_file(&path).unwrap();
     refused("", "rows.npz: cannot be read");
 }
+
+#[test]
+fn compressed_arrays_and_records_have_the_same_rows() {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    let packed = |path: &Path| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&fs::read(path).unwrap()).unwrap();
+        fs::write(path, encoder.finish().unwrap()).unwrap();
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let x = array(1, "'<f4'", "(3, 2)", &floats(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+    let y = array(1, "'<i4'", "(3,)", &[1_i32, 2, 2].map(i32::to_le_bytes).concat());
+    let data = written(folder.path(), &x, &y);
+    let plain = rows(&data);
+    packed(&data.features);
+    packed(&data.labels);
+    assert_eq!(rows(&data), plain);
+    let header = r#"{"columns": 1, "classes": ["no", "yes"]}"#;
+    let data = raw(folder.path(), header, &[1.0, 0.0, 2.0, 1.0]);
+    let plain = rows(&data);
+    packed(&data.path);
+    assert_eq!(rows(&data), plain);
+    let whole = fs::read(&data.path).unwrap();
+    fs::write(&data.path, &whole[..whole.len() - 9]).unwrap();
+    let schema = data.schema(&Features::default()).unwrap();
+    assert!(data.visit(&schema, &mut |_| Ok(())).is_err());
+}
