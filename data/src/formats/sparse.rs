@@ -41,6 +41,9 @@ pub struct SyntheticSparse {
     pub seed: u64,
 }
 
+/// Most columns of rows that are dense.
+const MOST_DENSE: u32 = 1 << 24;
+
 /// A dataset of sparse rows.
 pub(super) trait SparseRows {
     /// Passes every row to `visit`, in order, with its file and line if it has one.
@@ -69,6 +72,13 @@ pub(super) fn schema(data: &impl SparseRows, features: &Features) -> Result<Sche
         Hashing::To(columns) => SparseSpec { columns, hashed: true, dense },
         Hashing::None => SparseSpec { columns, hashed: false, dense },
     };
+    if spec.dense && spec.columns > MOST_DENSE {
+        return Err(DataError::format(format!(
+            "a dense row would have {} columns, and at most {MOST_DENSE} are possible: set \
+             hash-features to the number of columns that it may have",
+            spec.columns
+        )));
+    }
     Ok(Schema {
         kind: KIND.into(),
         encoding: spec.encoding().into(),

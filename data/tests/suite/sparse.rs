@@ -105,6 +105,8 @@ fn labels_and_features_that_the_job_lacks_are_named() {
     };
     let told = schema("7 1:1\n7 2:1\n", "");
     assert!(told.contains("all labels are 7; two classes"), "{told}");
+    let told = schema("1 1:1\n2 4000000000:1\n", "");
+    assert!(told.contains("4000000000 columns") && told.contains("hash-features"), "{told}");
     let many: String = (0..1002).map(|row| format!("{row}.5 1:1\n")).collect();
     let told = schema(&many, "");
     assert!(told.contains("more than 1000 different labels"), "{told}");
