@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use proptest::prelude::*;
+use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::source::{GradientSource, Rows};
 
 use super::protocol::{
@@ -271,18 +271,49 @@ fn addresses_are_read_as_they_are_written() {
     }
 }
 
-proptest! {
-    /// No line of a process does harm: it is a message or an error that quotes it.
-    #[test]
-    fn any_bytes_are_a_message_or_an_error(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        bytes.push(b'\n');
-        for error in [
-            read_line::<Answer>(&mut bytes.as_slice(), "an answer").err(),
-            read_line::<Description>(&mut bytes.as_slice(), "a description").err(),
-            read_line::<Evaluated>(&mut bytes.as_slice(), "an evaluation").err(),
-            read_line::<Request>(&mut bytes.as_slice(), "a request").err(),
-        ].into_iter().flatten() {
-            prop_assert!(matches!(error, ProtocolError::Line { .. }), "{error}");
+/// Changes some bytes of a line: a flip, a cut, a repetition.
+fn damaged(rng: &mut Random, line: &str) -> Vec<u8> {
+    let mut bytes = line.as_bytes().to_vec();
+    for _ in 0..1 + rng.below(3) {
+        let place = rng.below(bytes.len() as u64) as usize;
+        match rng.below(3) {
+            0 => bytes[place] = rng.below(256) as u8,
+            1 => bytes.truncate(place + 1),
+            _ => bytes.insert(place, bytes[rng.below(bytes.len() as u64) as usize]),
         }
     }
+    bytes.retain(|byte| *byte != b'\n');
+    bytes.push(b'\n');
+    bytes
+}
+
+/// No line of a process does harm: it is a message, or an error that quotes it.
+#[test]
+fn a_million_hostile_lines_are_messages_or_errors() {
+    let lines = [
+        r#"{"tensors":[{"name":"w","shape":[3,4]},{"name":"b","shape":[]}],"examples":100}"#,
+        r#"{"id":17,"loss":0.25,"values":12}"#,
+        r#"{"id":17,"error":"why"}"#,
+        r#"{"id":9,"examples":4,"loss":0.5,"metrics":{"accuracy":0.75},"recall":[0.5,null]}"#,
+        r#"{"do":"gradient","id":1,"rows":[1,2,3],"values":12}"#,
+        r#"{"do":"hello","protocol":1,"worker":0,"workers":2,"seed":1}"#,
+    ];
+    let mut rng = Stream::new(7).fork("lines", 0).rng();
+    let (mut read, mut refused) = (0, 0);
+    for case in 0..1_000_000 {
+        let bytes = damaged(&mut rng, lines[case % lines.len()]);
+        let mut from = bytes.as_slice();
+        let error = match case % lines.len() {
+            0 => read_line::<Description>(&mut from, "a description").err(),
+            1 | 2 => read_line::<Answer>(&mut from, "an answer").err(),
+            3 => read_line::<Evaluated>(&mut from, "an evaluation").err(),
+            _ => read_line::<Request>(&mut from, "a request").err(),
+        };
+        match error {
+            None => read += 1,
+            Some(ProtocolError::Line { .. }) => refused += 1,
+            Some(other) => panic!("{other}: {:?}", String::from_utf8_lossy(&bytes)),
+        }
+    }
+    assert!(read > 50_000 && refused > 500_000, "{read} read, {refused} refused");
 }
