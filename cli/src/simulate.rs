@@ -83,6 +83,8 @@ pub(crate) struct Virtual {
     pub(crate) job: Job,
     pub(crate) data: Arc<Prepared>,
     pub(crate) arithmetic: Arithmetic,
+    /// The initial parameters, if a file has them.
+    initial: Option<Arc<Vec<f32>>>,
     scenario: Scenario,
     pub(crate) measured: Option<Duration>,
     weight: Option<u64>,
@@ -224,7 +226,8 @@ impl Virtual {
             .then(|| cache.measured(&job, &data, &arithmetic))
             .transpose()?;
         let data = Arc::new(data);
-        Ok(Self { job, data, arithmetic, scenario, measured, weight, job_sha256 })
+        let initial = layers.initial(&job)?;
+        Ok(Self { job, data, arithmetic, initial, scenario, measured, weight, job_sha256 })
     }
 
     /// Creates a server for the job.
@@ -253,6 +256,7 @@ impl Virtual {
             stream: Scenario::stream(self.job.seed),
             measured: self.measured,
             weight: self.weight,
+            initial: self.initial.clone(),
             stop,
         };
         Ok(simulation::simulate(setup, &mut host)?)
@@ -289,7 +293,7 @@ fn measure(job: &Job, mut trainer: Trainer) -> anyhow::Result<Duration> {
     const TIMES: u64 = 201;
     let model = Model::new(&job.model, job.data.shape)?;
     let initial = match job.initial {
-        InitialFrom::Seed => None,
+        InitialFrom::Seed | InitialFrom::Server => None,
         InitialFrom::Worker => trainer.initial()?,
     };
     let params = initial.unwrap_or_else(|| model.initial(Stream::new(job.seed)));

@@ -234,6 +234,7 @@ impl VirtualRun {
             stream: self.stream,
             measured: self.measured,
             weight: self.weight,
+            initial: None,
             stop,
         }
     }

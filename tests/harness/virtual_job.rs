@@ -38,6 +38,7 @@ impl VirtualJob {
             scenario: &self.scenario,
             measured: None,
             weight: None,
+            initial: None,
             stop: &AtomicBool::new(false),
         };
         simulate(setup, host).unwrap()

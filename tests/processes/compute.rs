@@ -146,6 +146,61 @@ fn a_server_with_a_description_alone_trains_with_its_workers_processes() {
 }
 
 #[test]
+fn a_run_begins_with_the_parameters_of_a_file() {
+    let folder = TempDir::new().unwrap();
+    let [out, first, other] = ["out", "first.safetensors", "other.safetensors"]
+        .map(|name| folder.path().join(name).display().to_string());
+    let plain = [&["run", "--json", "--out", &out], &DATA[..], &JOB].concat();
+    let wanted = finish(&plain).with_code(0).json()["params_sha256"].clone();
+    for (version, file) in [("0", &first), ("20", &other)] {
+        finish(&["replay", &out, "--until", version, "--out", file]).with_code(0);
+    }
+    // With the parameters of its seed in a file, a run ends as without the file.
+    let init = ["--init", &first];
+    for variant in [&["run"][..], &["run", "--servers", "3", "--transport", "tcp"]] {
+        let found = finish(&[variant, &["--json"], &DATA, &JOB, &init].concat());
+        assert_eq!(found.with_code(0).json()["params_sha256"], wanted, "{variant:?}");
+    }
+    let virtually = ["simulate", "--json", "--link", "all.delay=1ms", "--compute", "1ms"];
+    let found = finish(&[&virtually, &DATA[..], &JOB, &init].concat()).with_code(0).json();
+    assert_eq!(found["params_sha256"], wanted);
+    let process = served();
+    let found = finish(&[&["run", "--json", "--process", &process], &JOB[..], &init].concat());
+    let error = found.with_code(2).stderr;
+    assert!(error.contains("tensor 0.weight is F32 [21, 93]"), "{error}");
+
+    // With others it does not, and its record is whole.
+    let again = folder.path().join("again").display().to_string();
+    let warm = ["run", "--json", "--init", &other, "--out", &again];
+    let found = finish(&[&warm, &DATA[..], &JOB].concat()).with_code(0).json();
+    assert_ne!(found["params_sha256"], wanted);
+    let replay = finish(&["replay", &again, "--json"]).with_code(0).json();
+    assert_eq!(replay["identical"], true, "{replay}");
+
+    // A server that resumes has them already.
+    let kept = folder.path().join("kept").display().to_string();
+    let durable = ["--durability", "log", "--state", &kept];
+    let mut server = Server::tcp(&[&DATA, &JOB[..], &PACED, &init, &durable]);
+    server.status();
+    server = server.replace(&[&["--resume", &kept]]);
+    let workers = server.workers(2);
+    server.wait_for_updates(5);
+    server = server.replace(&[&["--resume", &kept]]);
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], wanted);
+
+    for (file, words) in
+        [("missing", "cannot be read"), (path(&std::env::current_exe().unwrap()), "no safetensors")]
+    {
+        let run = [&["run", "--init", file], &DATA[..]].concat();
+        finish(&run).refused(2, &["init = ", words]);
+    }
+    let narrow = [&["run", "--init", &first, "--model", "mlp:5"], &DATA[..]].concat();
+    finish(&narrow)
+        .refused(2, &["tensor 0.weight is F32 [21, 93], but the model needs F32 [5, 93]"]);
+}
+
+#[test]
 fn why_names_a_compute_process_that_hangs() {
     let process = served();
     let server = Server::tcp(&[&["--process", &process], &JOB[..], &PACED]);

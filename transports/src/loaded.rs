@@ -74,7 +74,7 @@ pub(crate) fn prepare_trainer(
     };
     let mut trainer = trainer.map_err(|error| error.to_string())?;
     let initial = match job.initial {
-        InitialFrom::Seed => None,
+        InitialFrom::Seed | InitialFrom::Server => None,
         InitialFrom::Worker => Some(Arc::new(initial_of(&mut trainer)?)),
     };
     let keys = trainer.keys().cloned();

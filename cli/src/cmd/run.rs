@@ -48,7 +48,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     }
     let (servers, lease) = (job.servers, job.membership.lease);
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
-    let training = Training::in_process(&layers, served, args.output.clone());
+    let training = Training::in_process(&layers, served, args.output.clone())?;
     let drain = training.drain();
     let mut server = training.alone()?;
     let recorder = server.recorder();

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     let run = Virtual::resolve(&layers, &DataCache::default())?;
     let (job, data) = (run.job.clone(), Arc::clone(&run.data).into());
     let resolved = Resolved { job, data, arithmetic: run.arithmetic.clone() };
-    let training = Training::in_process(&layers, resolved, args.output.clone());
+    let training = Training::in_process(&layers, resolved, args.output.clone())?;
     let (finished, reason) = training.simulate(&run)?;
     finished.finish("virtual")?;
     let gone = || Failed(format!("the run ended early: {LEADERLESS}")).into();

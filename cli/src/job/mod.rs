@@ -1,6 +1,7 @@
 //! The job as users write it: settings by name, from a file, flags and the environment, resolved
 //! into a checked job.
 
+mod init;
 mod layers;
 mod resolve;
 mod settings;

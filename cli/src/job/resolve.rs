@@ -20,6 +20,7 @@ use pstrain_transports::process::ProcessAddress;
 use pstrain_transports::process::protocol::Description;
 use pstrain_transports::scenario::{Scenario, ScenarioError};
 
+use super::init;
 use super::layers::Layers;
 use super::values;
 use crate::process::{self, Arithmetic, ComputeProcess};
@@ -36,7 +37,7 @@ const SYNTHETIC_EVALUATION_SEED: u64 = 2;
 const EVALUATION_SHARE: f64 = 0.25;
 
 /// Settings that may name files.
-pub(crate) const DATA: [&str; 2] = ["data", "evaluation-data"];
+pub(crate) const DATA: [&str; 3] = ["data", "evaluation-data", "init"];
 
 /// A resolved job with its data.
 #[derive(Debug)]
@@ -78,7 +79,8 @@ fn model_of(described: Option<&Description>) -> Option<ModelSpec> {
 
 /// True if `text` is a keyword of the setting `key` instead of a path.
 fn is_word(key: &str, text: &str) -> bool {
-    [("data", "server"), ("data", "process"), ("evaluation-data", "none")].contains(&(key, text))
+    [("data", "server"), ("data", "process"), ("evaluation-data", "none"), ("init", "none")]
+        .contains(&(key, text))
 }
 
 impl Layers {
@@ -106,6 +108,14 @@ impl Layers {
                 bail!("data = process: there is no process; give it with --process")
             }
             _ => self.source(),
+        }
+    }
+
+    /// The initial parameters of `job` in the file that the settings name, if they name one.
+    pub(crate) fn initial(&self, job: &Job) -> anyhow::Result<Option<Arc<Vec<f32>>>> {
+        match self.text("init") {
+            "none" => Ok(None),
+            file => init::read(Path::new(file), job).map(Arc::new).map(Some),
         }
     }
 
@@ -312,6 +322,7 @@ impl Layers {
             Some(external) => (external, InitialFrom::Worker),
             None => (model, InitialFrom::Seed),
         };
+        let initial = if self.text("init") == "none" { initial } else { InitialFrom::Server };
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let switches = self.parse("switch", values::switches)?;
         Switch::check_all(&switches, workers)?;

@@ -125,6 +125,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "none",
         "How long a compute process may take for an answer before it is started again",
     ),
+    setting(
+        "init",
+        "FILE|none",
+        "none",
+        "A safetensors file with the initial parameters, such as model.safetensors of an earlier \
+         run; none: those of the model, drawn from the seed",
+    ),
     named::<Activation>("activation", "relu", "The function between the layers of an mlp"),
     named::<OptimizerSpec>("optimizer", "sgd", "How a gradient becomes a step"),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),

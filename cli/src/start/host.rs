@@ -63,6 +63,8 @@ pub(crate) struct Training {
     pub(super) job: Job,
     pub(super) data: Arc<ServerData>,
     pub(super) arithmetic: Arithmetic,
+    /// The initial parameters, if a file has them.
+    pub(super) initial: Option<Arc<Vec<f32>>>,
     /// The text of its job file.
     pub(super) job_file: String,
     pub(super) output: Output,
@@ -156,9 +158,10 @@ impl Training {
         layers: &Layers,
         Resolved { job, data, arithmetic }: Resolved<ServerData>,
         output: Output,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         let (data, job_file, drain) = (Arc::new(data), layers.to_toml(), Drain::default());
-        Self { job, data, arithmetic, job_file, output, guests: false, says_every: None, drain }
+        let (initial, guests, says_every) = (layers.initial(&job)?, false, None);
+        Ok(Self { job, data, arithmetic, initial, job_file, output, guests, says_every, drain })
     }
 
     /// Ends the run in order when it is asked.

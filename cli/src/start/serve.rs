@@ -6,15 +6,16 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use pstrain_compute::id::{CheckpointId, PartId};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Durable, Event, NodeError, Trained};
+use pstrain_roles::node::{Durable, Event, Input, NodeError, Trained};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::simulation::Origin;
 use pstrain_transports::{
     Begin, Evaluator, Mailbox, Punctuality, ServerServices, Services, Shaped, ShardServices,
     SocketTransport, Transport, WallClock, drive, drive_from,
 };
-use pstrain_wire::Status;
+use pstrain_wire::range::RangePart;
 use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Message, Status};
 
 use super::host::{Host, JobServer, Life, Machine, ShardServer, Training};
 use super::open::Opened;
@@ -142,7 +143,11 @@ impl JobServer {
             let look = move |status: Option<Status>| recorder.say(status.as_ref());
             services = services.watched(transport.now(), every, look);
         }
-        self.life.drive(transport, &mut services, &self.training.drain)
+        // A standby has the parameters of its primary.
+        let initial = self.training.initial.as_ref().filter(|_| self.of.is_none());
+        let parts = initial.iter().flat_map(|values| RangePart::all(values));
+        let given = parts.map(|part| Input::Initial(Message::RangePart(part)));
+        self.life.drive(transport, &mut services, &self.training.drain, given)
     }
 }
 
@@ -150,20 +155,22 @@ impl ShardServer {
     fn drive(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
         let report = progress::teller(self.follower.quiet, user_message);
         let mut services = ShardServices::new(report);
-        self.life.drive(transport, &mut services, &self.follower.drain)
+        self.life.drive(transport, &mut services, &self.follower.drain, [])
     }
 }
 
 impl<S: Durable> Life<S> {
-    /// Drives the node until it has finished.
+    /// Drives the node, which begins with the inputs `given`, until it has finished.
     pub(super) fn drive(
         &mut self,
         transport: &mut impl Transport,
         services: &mut impl Services,
         drain: &Drain,
+        given: impl IntoIterator<Item = Input>,
     ) -> anyhow::Result<Ended> {
         let mailbox = Mailbox::new(transport);
         drain.turn_to(mailbox.handle())?;
+        given.into_iter().for_each(|input| mailbox.handle().post(input));
         let begin = mem::replace(&mut self.begin, Begin::start());
         Ok(match &mut self.machine {
             Machine::Alone(node) => drive(node, transport, services, &mailbox),

@@ -87,6 +87,8 @@ pub enum InitialFrom {
     Seed,
     /// A worker has them: the server asks one for them before training begins.
     Worker,
+    /// The server's driver has them.
+    Server,
 }
 
 /// Decides if a worker's push also requests new parameters.
@@ -304,7 +306,7 @@ impl Job {
         }
     }
 
-    /// The initial parameters of all keys of `model`, until a worker's replace them.
+    /// The initial parameters of all keys of `model`, until others replace them.
     #[must_use]
     pub fn initial(&self, model: &Model) -> Vec<f32> {
         model.initial(Stream::new(self.seed).fork("initial", 0))

@@ -232,6 +232,19 @@ impl RangePart {
     }
 }
 
+impl RangePart {
+    /// All parts of `values`, which are those of the keys from 0 on, in order.
+    pub fn all(values: &[f32]) -> impl Iterator<Item = Self> + '_ {
+        let mut next = 0;
+        core::iter::from_fn(move || {
+            let keys = KeyRange::new(0, values.len() as u64).ok()?;
+            let PartDue { part, .. } = PartDue::at(keys, next)?;
+            next = part.end();
+            Some(Self::new(part, &values[part.indices()]))
+        })
+    }
+}
+
 impl Parts for RangePart {
     const CONTENT: Option<Content> = Some(Content::Part(MOST_PART_BYTES));
 

@@ -291,7 +291,7 @@ impl Books {
     /// Adds a client's pushed values key by key, or sets the key range to them.
     /// The parameters of a worker replace the initial ones, once, before all else.
     fn initialised(&mut self, values: &PushedRange) {
-        assert_eq!(self.job.initial, InitialFrom::Worker, "the job has initial parameters");
+        assert_ne!(self.job.initial, InitialFrom::Seed, "the job has initial parameters");
         assert!(!self.initialised, "initial parameters came twice");
         self.initialised = true;
         let [initial] = &mut self.history[..] else { panic!("versions before the initial one") };

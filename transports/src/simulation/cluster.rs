@@ -7,6 +7,7 @@
 mod outcome;
 mod role;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use pstrain_roles::node::{
 };
 use pstrain_wire::Message;
 use pstrain_wire::group::Place;
+use pstrain_wire::range::RangePart;
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 use super::history::History;
@@ -101,6 +103,8 @@ pub struct Setup<'a> {
     /// Bytes of a gradient or of parameters on the wire, instead of their own size: a job of
     /// messages and times without arithmetic has one parameter and any weight.
     pub weight: Option<u64>,
+    /// The initial parameters, if the job takes them from the server.
+    pub initial: Option<Arc<Vec<f32>>>,
     /// Raised to finish the run in order.
     pub stop: &'a AtomicBool,
 }
@@ -110,10 +114,13 @@ pub struct Setup<'a> {
 /// # Errors
 /// [`SimulationError`] if the scenario lacks what the model needs: nothing is taken for zero.
 pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, SimulationError> {
-    let stop = setup.stop;
+    let (stop, initial) = (setup.stop, setup.initial.clone());
     let (mut simulation, standby_link) = build(setup, host)?;
     for process in 0..simulation.environment().processes() {
         simulation.input(ProcessId(process), Input::Start);
+    }
+    for part in initial.iter().flat_map(|values| RangePart::all(values)) {
+        simulation.input(FIRST, Input::Initial(Message::RangePart(part)));
     }
     let mut stopping = false;
     while !simulation.has_ended() && replicas(&simulation).any(|server| simulation.runs(server)) {

@@ -50,7 +50,7 @@ pub enum ModelError {
     /// An external model without tensors.
     #[error(
         "model = external: its tensors are not known; give the compute process that has them with \
-         --process, or a file with --init"
+         --process"
     )]
     NoTensors,
     /// A tensor of an external model is not valid.

@@ -278,10 +278,10 @@ pub enum Event {
         /// The earlier version.
         from: Version,
     },
-    /// The parameters of version 0 are those of a worker.
+    /// The parameters of version 0 are those of a worker, or of the server's driver.
     Initialised {
-        /// The worker.
-        worker: WorkerId,
+        /// The worker, if a worker sent them.
+        worker: Option<WorkerId>,
         /// The values.
         #[serde(skip)]
         values: Arc<PushedRange>,

@@ -30,6 +30,8 @@ enum Entry {
     Garbage(PeerId, FrameError),
     Disconnected(PeerId, String),
     Evaluated(Box<Kept>),
+    /// The frame of the part follows.
+    Initial,
     Drain,
     Overslept,
     Wake,
@@ -69,6 +71,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
             point: (*point).into(),
             evaluation: evaluation.clone(),
         })),
+        Input::Initial(_) => Entry::Initial,
         Input::Drain => Entry::Drain,
         Input::Overslept => Entry::Overslept,
         Input::Wake => Entry::Wake,
@@ -85,7 +88,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
     let length = (head.len() - begin - LENGTH) as u32;
     head[begin..begin + LENGTH].copy_from_slice(&length.to_le_bytes());
     Some(match input {
-        Input::Message(_, message) => encode(message, head),
+        Input::Message(_, message) | Input::Initial(message) => encode(message, head),
         _ => Tail::NONE,
     })
 }
@@ -107,6 +110,10 @@ pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
         Entry::Message(peer) => {
             let message = decode_whole(frame).map_err(InputError::Message)?;
             return Ok((now, Input::Message(peer, message)));
+        }
+        Entry::Initial => {
+            let message = decode_whole(frame).map_err(InputError::Message)?;
+            return Ok((now, Input::Initial(message)));
         }
         _ if !frame.is_empty() => return Err(InputError::Entry),
         Entry::Start => Input::Start,

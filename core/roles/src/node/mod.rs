@@ -126,6 +126,9 @@ pub enum Input {
     ComputeFailed(String),
     /// The requested evaluation.
     Evaluated(Evaluated),
+    /// A part of the initial parameters, for a server whose driver has them; the parts come in the
+    /// order of their keys, after the start. The message is a `RangePart`, as a worker would send.
+    Initial(Message),
     /// A checkpoint with this number is due; answered by [`Effect::Checkpoint`].
     Checkpoint(u64),
     /// The checkpoint with this number is on the disk.

@@ -154,6 +154,7 @@ impl Standby {
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::Evaluated(_)
+            | Input::Initial(_)
             | Input::Checkpoint(_)
             | Input::Written(_) => {}
         }

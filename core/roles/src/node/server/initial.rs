@@ -1,5 +1,5 @@
-//! Initial parameters that come from a worker: the server asks one ready worker for them, part by
-//! part, before training begins.
+//! Initial parameters that do not come from the seed: the server asks one ready worker for them, part
+//! by part, before training begins, or its driver has them.
 //!
 //! They take effect as a client's push would, so that every server, standby, log and record has
 //! them; but they are version 0, since no gradient was computed before them.
@@ -29,8 +29,10 @@ pub(super) enum Initial {
     Wanted,
     /// A worker is sending them.
     Coming(Coming),
-    /// A worker has sent all, and not all servers are connected.
-    Arrived(WorkerId, Vec<RangePart>),
+    /// The driver hands these parts in, and more.
+    Given(Vec<RangePart>),
+    /// All are here, from a worker or the driver, and not all servers are connected.
+    Arrived(Option<WorkerId>, Vec<RangePart>),
 }
 
 /// Initial parameters that a worker is sending.
@@ -48,6 +50,7 @@ impl Initial {
         match from {
             InitialFrom::Seed => Self::Known,
             InitialFrom::Worker => Self::Wanted,
+            InitialFrom::Server => Self::Given(Vec::new()),
         }
     }
 
@@ -59,7 +62,7 @@ impl Initial {
     pub(super) const fn sender(&self) -> Option<WorkerId> {
         match self {
             Self::Coming(coming) => Some(coming.worker),
-            Self::Known | Self::Wanted | Self::Arrived(..) => None,
+            Self::Known | Self::Wanted | Self::Given(_) | Self::Arrived(..) => None,
         }
     }
 
@@ -67,7 +70,7 @@ impl Initial {
     pub(super) const fn heard(&self) -> Option<Time> {
         match self {
             Self::Coming(coming) => Some(coming.heard),
-            Self::Known | Self::Wanted | Self::Arrived(..) => None,
+            Self::Known | Self::Wanted | Self::Given(_) | Self::Arrived(..) => None,
         }
     }
 
@@ -94,7 +97,7 @@ impl Server {
             Initial::Arrived(..) if self.group.first_away().is_none() => {
                 self.begin_from_worker(out)
             }
-            Initial::Arrived(..) => {}
+            Initial::Given(_) | Initial::Arrived(..) => {}
             Initial::Coming(Coming { worker, peer, .. })
                 if self.members.roster.worker_of(*peer) == Some(*worker) => {}
             Initial::Coming(_) | Initial::Wanted => {
@@ -136,8 +139,26 @@ impl Server {
             (coming.due, coming.heard) = (due, now);
             return out.push(Effect::Send(peer, Message::PartDue(due)));
         }
-        self.initial = Initial::Arrived(coming.worker, core::mem::take(&mut coming.parts));
+        let parts = core::mem::take(&mut coming.parts);
+        self.initial = Initial::Arrived(Some(coming.worker), parts);
         self.settle(now, out);
+    }
+
+    /// Receives a part of the initial parameters from the driver. One that has them already ignores
+    /// it: a driver hands them in again after a restart.
+    pub(super) fn on_given_part(&mut self, now: Time, part: RangePart, out: &mut Outbox) {
+        let Initial::Given(parts) = &mut self.initial else { return };
+        let next = parts.last().map_or_else(|| self.keys.begin(), |last| last.keys.end());
+        let due = PartDue::at(self.keys, next);
+        if due.is_none_or(|due| check_part(&part, due).is_err()) {
+            return;
+        }
+        let is_last = part.keys.end() == self.keys.end();
+        parts.push(part);
+        if is_last {
+            self.initial = Initial::Arrived(None, core::mem::take(parts));
+            self.settle(now, out);
+        }
     }
 
     /// Begins with the parameters that have arrived, which are all that the model has.

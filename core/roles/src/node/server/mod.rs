@@ -370,12 +370,14 @@ impl Node for Server {
                 out.push(Effect::Report(evaluated.into()));
                 self.settle(now, out);
             }
+            Input::Initial(Message::RangePart(part)) => self.on_given_part(now, part, out),
             Input::Overslept => self.renew_leases(now),
             Input::Checkpoint(number) => self.on_checkpoint(number, out),
             Input::Written(number) => self.on_written(now, number, out),
             Input::Drain => self.drain(now, out),
             Input::Wake => self.on_wake(now, out),
-            Input::Dialled(..)
+            Input::Initial(_)
+            | Input::Dialled(..)
             | Input::DialFailed { .. }
             | Input::Prepared(_)
             | Input::Computed(_)

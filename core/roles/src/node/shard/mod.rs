@@ -541,6 +541,7 @@ impl Node for Shard {
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::Evaluated(_)
+            | Input::Initial(_)
             | Input::Checkpoint(_) => {}
         }
     }

@@ -386,6 +386,7 @@ impl Node for Worker {
             Input::Wake => self.on_wake(now, out),
             Input::Connected(..)
             | Input::Evaluated(_)
+            | Input::Initial(_)
             | Input::Checkpoint(_)
             | Input::Written(_) => {}
         }
