@@ -116,13 +116,13 @@ pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
     train
 }
 
-/// The initial parameters that a worker has, if the job takes them from one. They are not those of
-/// the job's seed.
+/// The initial parameters that a worker or the server's driver has, if the job takes them from one.
+/// They are not those of the job's seed.
 #[must_use]
 pub(crate) fn initial_of(job: &Job) -> Option<Arc<Vec<f32>>> {
     let model = Model::new(&job.model, job.data.shape).ok()?;
     let stream = Stream::new(job.seed).fork("worker's", 0);
-    (job.initial == InitialFrom::Worker).then(|| Arc::new(model.initial(stream)))
+    (job.initial != InitialFrom::Seed).then(|| Arc::new(model.initial(stream)))
 }
 
 /// Returns the working sets of the workers of `job`, or none if it is dense.

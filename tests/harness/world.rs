@@ -28,6 +28,7 @@ use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{PartId, PeerId, WorkerId};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
+use pstrain_policy::job::InitialFrom;
 use pstrain_roles::node::{
     Checkpoint, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, NodeError, Outbox, STOP,
     Server, Worker,
@@ -35,11 +36,11 @@ use pstrain_roles::node::{
 use pstrain_wire::Message;
 use pstrain_wire::client::Controlled;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::range::RangeOf;
+use pstrain_wire::range::{RangeOf, RangePart};
 use pstrain_wire::worker::{EndReason, ExampleRows, ExamplesChunk};
 
 use crate::checkers::Checker;
-use crate::toy::{partition_of, working_sets};
+use crate::toy::{initial_of, partition_of, working_sets};
 use checkpoints::Disk;
 use crashes::Kept;
 use links::{End, Item, Link};
@@ -200,8 +201,18 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Hands in the initial parameters, if the server's driver has them.
+    fn hand_in_initial(&mut self) {
+        let job = &self.settings.job;
+        let given = initial_of(job).filter(|_| job.initial == InitialFrom::Server);
+        for part in given.iter().flat_map(|values| RangePart::all(values)) {
+            self.server_input(Input::Initial(Message::RangePart(part)), None);
+        }
+    }
+
     fn begin(&mut self) {
         self.server_input(Input::Start, None);
+        self.hand_in_initial();
         self.begin_shards();
         for worker in 0..self.settings.job.membership.workers {
             let wish = self.settings.wishes.then_some(WorkerId(worker));

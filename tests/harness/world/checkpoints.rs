@@ -182,6 +182,7 @@ impl World<'_> {
         if number == 0 {
             self.server_input(Input::Start, None);
         }
+        self.hand_in_initial();
         for peer in self.server.peers() {
             self.checker.closed(peer);
             self.checker.hung_up(peer);

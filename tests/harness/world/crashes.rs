@@ -77,6 +77,7 @@ impl World<'_> {
         self.server = server;
         self.crashed += 1;
         self.checker.began_anew(self.now);
+        self.hand_in_initial();
         // Close all of them first: what the server sends about one is not received on another.
         let is_open = |link: &usize| !self.links[*link].is_closed(End::Server);
         let open: Vec<usize> = (0..self.links.len()).filter(is_open).collect();

@@ -6,6 +6,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
+use pstrain_policy::job::InitialFrom;
 use pstrain_roles::node::{
     Compute, Computed, Effect, Event, Input, Node, NodeError, Outbox, Prepare, Prepared, STOP,
     Worker, WorkerConfig,
@@ -158,7 +159,8 @@ impl World<'_> {
         let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
         let worker = order.worker.0 as usize;
         let keys = working_sets(&order.job, train).into_iter().nth(worker);
-        let initial = initial_of(&order.job);
+        let job = &order.job;
+        let initial = initial_of(job).filter(|_| job.initial == InitialFrom::Worker);
         let mut prepared = Ok(Prepared {
             rows: rows.clone(),
             train: own,

@@ -525,7 +525,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         filters: draw_filters(seed),
         scenario: String::new(),
         // Drawn from the seed alone: other draws keep their meaning for seeds that are fixed.
-        initial: if seed.is_multiple_of(3) { InitialFrom::Worker } else { InitialFrom::Seed },
+        initial: [InitialFrom::Worker, InitialFrom::Server, InitialFrom::Seed][seed as usize % 3],
     };
     (job, train)
 }
