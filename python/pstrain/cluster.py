@@ -1,0 +1,154 @@
+"""A whole cluster from one script or notebook: its server, its workers, and their links."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import subprocess
+import tempfile
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+
+from .program import Program, Setting, flags
+from .protocol import Connection
+from .results import Results
+from .session import Session, reason
+from .task import Task, task_of
+
+
+def train(
+    gradient: Union[Task, Callable[..., Any]],
+    params: Any = None,
+    *,
+    examples: Optional[int] = None,
+    evaluate: Optional[Callable[..., Any]] = None,
+    digest: Optional[str] = None,
+    out: Optional[str] = None,
+    verbose: bool = False,
+    **settings: Setting,
+) -> Results:
+    """Trains with a whole cluster on this machine, in real time, and returns its results.
+
+    `gradient`, `params`, `examples` and `evaluate` are those of `pstrain.run`. This process computes
+    for all workers, one at a time. Other arguments are the settings of `pstrain run`, with `_` for
+    `-`, such as `workers=4, epochs=2, consistency="asp", links={"2": "delay=100ms"}`. The results
+    are kept in the folder `out`, or without it for as long as the object lives. Afterwards a torch
+    module has the final parameters; `Results.params` has them in the structure of `params`.
+    An exception of a user's function ends the run, and is raised here.
+    """
+    return _cluster("run", gradient, params, examples, evaluate, digest, out, verbose, settings)
+
+
+def simulate(
+    gradient: Union[Task, Callable[..., Any]],
+    params: Any = None,
+    *,
+    examples: Optional[int] = None,
+    evaluate: Optional[Callable[..., Any]] = None,
+    digest: Optional[str] = None,
+    out: Optional[str] = None,
+    verbose: bool = False,
+    **settings: Setting,
+) -> Results:
+    """Trains in virtual time, over modelled links, and returns the results.
+
+    The arguments are those of `train`, and the settings those of `pstrain simulate`. `compute="3ms"`
+    says how long a mini-batch takes; the time that the functions really take does not count.
+    """
+    return _cluster("simulate", gradient, params, examples, evaluate, digest, out, verbose, settings)
+
+
+def _cluster(
+    command: str,
+    gradient: Union[Task, Callable[..., Any]],
+    params: Any,
+    examples: Optional[int],
+    evaluate: Optional[Callable[..., Any]],
+    digest: Optional[str],
+    out: Optional[str],
+    verbose: bool,
+    settings: Dict[str, Setting],
+) -> Results:
+    task = task_of(gradient, params, examples, evaluate, digest)
+    kept = None
+    if out is None:
+        kept = tempfile.TemporaryDirectory(prefix="pstrain-")
+        out = os.path.join(kept.name, "results")
+    with tempfile.TemporaryDirectory(prefix="pstrain-") as folder:
+        path = os.path.join(folder, "process")
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+            listener.bind(path)
+            listener.listen()
+            arguments = [command, f"--process=unix:{path}", f"--out={out}"]
+            arguments += [] if verbose else ["--quiet"]
+            arguments += flags({**task.settings, **settings})
+            with Program(arguments, stdin=subprocess.DEVNULL, **_stdout(verbose)) as program:
+                _serve(task, listener, program)
+                program.wait()
+    results = Results(out, kept)
+    results.params = _final(task, results)
+    return results
+
+
+def _stdout(verbose: bool) -> Dict[str, Any]:
+    return {} if verbose else {"stdout": subprocess.DEVNULL}
+
+
+def _serve(task: Task, listener: socket.socket, program: Program) -> None:
+    """Answers the workers' requests in this thread, until the program has ended."""
+    sessions: List[Session] = []
+    with selectors.DefaultSelector() as selector:
+        try:
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(program.messages, selectors.EVENT_READ)
+            for ready in _ready(selector):
+                if ready.fileobj is listener:
+                    stream = listener.accept()[0]
+                    session = Session(task, Connection.of_socket(stream))
+                    sessions.append(session)
+                    selector.register(stream, selectors.EVENT_READ, session)
+                elif ready.data is None:
+                    if not program.forward():
+                        return
+                elif _answer(ready.data):
+                    selector.unregister(ready.fileobj)
+                    ready.fileobj.close()
+        finally:
+            for session in sessions:
+                session.close()
+
+
+def _ready(selector: selectors.BaseSelector) -> Iterator[Any]:
+    while True:
+        for key, _ in selector.select():
+            yield key
+
+
+def _answer(session: Session) -> bool:
+    """Answers one request. Returns True after the last one."""
+    task = session.task
+    step = session.answer()
+    if step is not None:
+        assert task.gradient is not None
+        try:
+            loss, gradients = task.model.gradient(task.gradient, step.rows)
+            step.push(loss, gradients)
+        except BaseException as error:
+            if session.open is not None:
+                step.refuse(reason(error))
+            raise
+    if session.ended:
+        session.close()
+    return session.ended
+
+
+def _final(task: Task, results: Results) -> Any:
+    """Gives the model its final parameters. Returns them as the user's functions received them."""
+    parameters = task.model.parameters
+    for (name, _, start, end) in parameters.ranges():
+        parameters.bytes[4 * start : 4 * end] = results.bytes_of(name)
+    task.model.load()
+    if task.finish is not None:
+        task.finish()
+    return task.model.params

@@ -1,0 +1,82 @@
+"""What is trained: a model, a user's functions, and the number of examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Optional, Union
+
+from .model import Model, model_of
+
+
+@dataclass
+class Task:
+    """A model with the functions that compute on it."""
+
+    model: Model
+    #: Number of examples, which pstrain numbers from 0.
+    examples: int
+    #: Computes loss and gradients of rows; None if the user's loop does.
+    gradient: Optional[Callable[..., Any]] = None
+    #: Evaluates the parameters.
+    evaluate: Optional[Callable[..., Any]] = None
+    #: A text that tells datasets apart.
+    digest: Optional[str] = None
+    #: Settings of the job that the task needs.
+    settings: Dict[str, Any] = field(default_factory=dict)
+    #: Takes over the final parameters of `train` and `simulate`.
+    finish: Optional[Callable[[], None]] = None
+
+    def __post_init__(self) -> None:
+        if self.examples < 1:
+            raise ValueError("examples: give the number of examples of the dataset")
+        #: Kept, since the process of another worker may ask for them later.
+        self.initial = bytes(self.model.parameters.memory)
+
+    def description(self) -> Dict[str, Any]:
+        """The answer to pstrain's first request."""
+        tensors = self.model.parameters.tensors
+        found: Dict[str, Any] = {
+            "tensors": [{"name": name, "shape": shape} for name, shape in tensors.items()],
+            "examples": self.examples,
+        }
+        return found if self.digest is None else {**found, "digest": self.digest}
+
+
+def task_of(
+    gradient: Union[Task, Callable[..., Any]],
+    params: Any,
+    examples: Optional[int],
+    evaluate: Optional[Callable[..., Any]],
+    digest: Optional[str],
+) -> Task:
+    """The task that the arguments of `run`, `train` and `simulate` describe."""
+    if isinstance(gradient, Task):
+        if params is not None or examples is not None:
+            raise TypeError("this gradient brings its parameters and examples: leave them out")
+        gradient.evaluate = evaluate or gradient.evaluate
+        gradient.digest = digest or gradient.digest
+        return gradient
+    if params is None or examples is None:
+        raise TypeError("give the initial parameters, and the number of examples")
+    return Task(model_of(params), examples, gradient, evaluate, digest)
+
+
+def evaluation(found: Any, examples: int) -> Dict[str, Any]:
+    """The message of what a user's evaluation returned: a loss, (loss, accuracy), or a dictionary."""
+    if isinstance(found, tuple):
+        loss, accuracy = found
+        found = {"loss": loss, "accuracy": accuracy}
+    elif not isinstance(found, dict):
+        found = {"loss": found}
+    unknown = found.keys() - {"loss", "accuracy", "examples", "recall", "f1"}
+    if unknown:
+        raise ValueError(f"evaluate: pstrain knows no {', '.join(sorted(map(str, unknown)))}")
+    message: Dict[str, Any] = {"examples": int(found.get("examples", examples))}
+    if found.get("loss") is not None:
+        message["loss"] = float(found["loss"])
+    if found.get("accuracy") is not None:
+        message["metrics"] = {"accuracy": float(found["accuracy"])}
+    for figure in ("recall", "f1"):
+        if figure in found:
+            message[figure] = [None if x is None else float(x) for x in found[figure]]
+    return message
