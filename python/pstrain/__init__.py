@@ -7,7 +7,7 @@ for estimators of scikit-learn, and `Results` reads what a run wrote. docs/pytho
 from .cluster import simulate, train
 from .estimator import partial_fit
 from .program import ProgramError
-from .protocol import ProtocolError
+from .protocol import ProtocolError, is_process, reserve_output
 from .results import Results
 from .session import Step
 from .task import Task
@@ -25,3 +25,7 @@ __all__ = [
     "simulate",
     "train",
 ]
+
+if is_process():
+    # A print before `Worker("-")` must not reach pstrain as an answer.
+    reserve_output()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import shutil
 import socket
 import subprocess
 import tempfile
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 from .program import Program, Setting, flags
@@ -71,28 +73,30 @@ def _cluster(
     settings: Dict[str, Setting],
 ) -> Results:
     task = task_of(gradient, params, examples, evaluate, digest)
-    kept = None
-    if out is None:
-        kept = tempfile.TemporaryDirectory(prefix="pstrain-")
-        out = os.path.join(kept.name, "results")
-    with tempfile.TemporaryDirectory(prefix="pstrain-") as folder:
-        path = os.path.join(folder, "process")
+    folder = tempfile.mkdtemp(prefix="pstrain-")
+    results_in = out or os.path.join(folder, "results")
+    path = os.path.join(folder, "process")
+    try:
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
             listener.bind(path)
             listener.listen()
-            arguments = [command, f"--process=unix:{path}", f"--out={out}"]
+            arguments = [command, f"--process=unix:{path}", f"--out={results_in}"]
             arguments += [] if verbose else ["--quiet"]
             arguments += flags({**task.settings, **settings})
-            with Program(arguments, stdin=subprocess.DEVNULL, **_stdout(verbose)) as program:
+            output = None if verbose else subprocess.DEVNULL
+            with Program(arguments, stdin=subprocess.DEVNULL, stdout=output) as program:
                 _serve(task, listener, program)
                 program.wait()
-    results = Results(out, kept)
+        results = Results(results_in)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    if out is None:
+        weakref.finalize(results, shutil.rmtree, folder, ignore_errors=True)
+    else:
+        shutil.rmtree(folder)
     results.params = _final(task, results)
     return results
-
-
-def _stdout(verbose: bool) -> Dict[str, Any]:
-    return {} if verbose else {"stdout": subprocess.DEVNULL}
 
 
 def _serve(task: Task, listener: socket.socket, program: Program) -> None:
@@ -105,15 +109,18 @@ def _serve(task: Task, listener: socket.socket, program: Program) -> None:
             for ready in _ready(selector):
                 if ready.fileobj is listener:
                     stream = listener.accept()[0]
+                    number = stream.fileno()
                     session = Session(task, Connection.of_socket(stream))
                     sessions.append(session)
-                    selector.register(stream, selectors.EVENT_READ, session)
+                    selector.register(number, selectors.EVENT_READ, session)
                 elif ready.data is None:
                     if not program.forward():
                         return
-                elif _answer(ready.data):
-                    selector.unregister(ready.fileobj)
-                    ready.fileobj.close()
+                else:
+                    _answer(ready.data)
+                    if ready.data.ended:
+                        selector.unregister(ready.fileobj)
+                        ready.data.close()
         finally:
             for session in sessions:
                 session.close()
@@ -125,8 +132,8 @@ def _ready(selector: selectors.BaseSelector) -> Iterator[Any]:
             yield key
 
 
-def _answer(session: Session) -> bool:
-    """Answers one request. Returns True after the last one."""
+def _answer(session: Session) -> None:
+    """Answers one request."""
     task = session.task
     step = session.answer()
     if step is not None:
@@ -138,9 +145,6 @@ def _answer(session: Session) -> bool:
             if session.open is not None:
                 step.refuse(reason(error))
             raise
-    if session.ended:
-        session.close()
-    return session.ended
 
 
 def _final(task: Task, results: Results) -> Any:

@@ -55,12 +55,13 @@ def _flag(key: str, value: Setting) -> Iterator[str]:
     if value is True:
         yield name
     elif isinstance(value, Mapping):
-        for text in _items(value):
-            yield from (name, text)
+        yield from (f"{name}={text}" for text in _items(value))
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _flag(key, item)
     else:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         # One word, since a value may begin with a dash.
         yield f"{name}={value}"
 

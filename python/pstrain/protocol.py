@@ -6,9 +6,11 @@ docs/compute-process.md describes the protocol.
 from __future__ import annotations
 
 import array
+import functools
 import json
 import os
 import socket
+import stat
 import sys
 from typing import Any, BinaryIO, Dict, List, Optional, Union, cast
 
@@ -25,6 +27,24 @@ class ProtocolError(Exception):
     """pstrain closed the connection in the middle of a message, or sent something unexpected."""
 
 
+@functools.lru_cache(maxsize=None)
+def reserve_output() -> int:
+    """Reserves standard output for the protocol: from now on, prints go to standard error."""
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    return output
+
+
+def is_process() -> bool:
+    """True if pstrain has started this process: standard input and output are one socket then."""
+    try:
+        source, sink = os.fstat(0), os.fstat(1)
+    except OSError:  # One of them is closed.
+        return False
+    return stat.S_ISSOCK(source.st_mode) and os.path.samestat(source, sink)
+
+
 class Connection:
     """One end of a connection to pstrain."""
 
@@ -34,18 +54,15 @@ class Connection:
 
     @classmethod
     def of_socket(cls, stream: socket.socket) -> Connection:
-        """Speaks over a connected socket."""
-        source = cast(BinaryIO, stream.makefile("rb", _BUFFER))
-        return cls(source, cast(BinaryIO, stream.makefile("wb", _BUFFER)))
+        """Speaks over a connected socket, which it closes in the end."""
+        with stream:  # The socket itself stays open for these two.
+            source = cast(BinaryIO, stream.makefile("rb", _BUFFER))
+            return cls(source, cast(BinaryIO, stream.makefile("wb", _BUFFER)))
 
     @classmethod
     def of_process(cls) -> Connection:
-        """Speaks over this process's standard input and output. From now on, prints go to standard
-        error: standard output is for the protocol alone."""
-        sys.stdout.flush()
-        output = os.dup(1)
-        os.dup2(2, 1)
-        return cls(os.fdopen(os.dup(0), "rb", _BUFFER), os.fdopen(output, "wb", _BUFFER))
+        """Speaks over this process's standard input and output."""
+        return cls(os.fdopen(os.dup(0), "rb", _BUFFER), os.fdopen(reserve_output(), "wb", _BUFFER))
 
     def read_line(self) -> Optional[Dict[str, Any]]:
         """Reads the line of a request; None if pstrain has closed the connection."""

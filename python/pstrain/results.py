@@ -21,11 +21,9 @@ class Results:
         pandas.DataFrame(results.curve).plot("time_s", "loss")
     """
 
-    def __init__(self, folder: str, _kept: Any = None) -> None:
+    def __init__(self, folder: str) -> None:
         #: The folder.
         self.folder = folder
-        # A temporary folder, which is removed with this object.
-        self._kept = _kept
         #: The final parameters in the structure that `train` or `simulate` was given, else None.
         self.params: Any = None
         if not os.path.exists(self._path("summary.json")):

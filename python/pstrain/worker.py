@@ -55,10 +55,10 @@ class Worker:
             connection = Connection.of_process()
         else:
             ours, theirs = socket.socketpair()
-            with ours, theirs:
+            connection = Connection.of_socket(ours)
+            with theirs:
                 arguments = ["worker", f"--server={server}", "--process=-", *flags(options)]
                 self._program = Program(arguments, stdin=theirs, stdout=theirs)
-                connection = Connection.of_socket(ours)
             threading.Thread(target=self._forward, args=[self._program], daemon=True).start()
         self._session = Session(task, connection)
 

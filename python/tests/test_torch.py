@@ -1,0 +1,234 @@
+"""Models of PyTorch."""
+
+import copy
+import unittest
+import warnings
+
+import support
+import pstrain
+from pstrain.model import model_of
+
+if support.has("torch"):
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+
+def problem():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 3))
+    return torch.randn(256, 10), torch.randint(0, 3, (256,)), net
+
+
+def one_step(model, loss):
+    """Gradients by name, as they would be pushed."""
+    model.load()
+    loss().backward()
+    model.collect(None)
+    values = torch.frombuffer(model.gradients.memory, dtype=torch.float32)
+    return {
+        name: values[start:end].view(shape).clone()
+        for name, shape, start, end in model.gradients.ranges()
+    }
+
+
+@support.needs("torch")
+class TestTraining(unittest.TestCase):
+    def test_one_worker_equals_a_plain_loop(self):
+        optimizers = {
+            "sgd": lambda of: torch.optim.SGD(of, lr=0.01),
+            "momentum:0.9": lambda of: torch.optim.SGD(of, lr=0.01, momentum=0.9),
+            "nesterov:0.9": lambda of: torch.optim.SGD(of, lr=0.01, momentum=0.9, nesterov=True),
+            "adam:0.9,0.999,1e-8": lambda of: torch.optim.Adam(of, lr=0.01),
+        }
+        for name, optimizer_of in optimizers.items():
+            X, y, net = problem()
+            twin, seen = copy.deepcopy(net), []
+
+            def loss(rows):
+                seen.append(rows)
+                return F.cross_entropy(net(X[rows]), y[rows])
+
+            results = pstrain.train(
+                loss,
+                net,
+                examples=len(X),
+                workers=1,
+                epochs=13,
+                batch_size=32,
+                optimizer=name,
+                learning_rate=0.01,
+            )
+            updates = results.summary["updates"]
+            self.assertGreaterEqual(updates, 100)
+            optimizer = optimizer_of(twin.parameters())
+            for rows in seen[:updates]:
+                optimizer.zero_grad()
+                F.cross_entropy(twin(X[rows]), y[rows]).backward()
+                optimizer.step()
+            for found, wanted in zip(net.parameters(), twin.parameters()):
+                torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6, msg=name)
+
+    def test_an_evaluation_leaves_the_modes_as_they_are(self):
+        net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.BatchNorm1d(2))
+        net[2].eval()
+        modes = []
+
+        def evaluate(rows):
+            modes.append([module.training for module in net.modules()])
+            return net(torch.ones(2, 2)).sum(), torch.tensor(0.5)
+
+        X = torch.randn(32, 2)
+        results = pstrain.train(
+            lambda rows: net(X[rows]).square().mean(), net, examples=32, evaluate=evaluate, epochs=1
+        )
+        self.assertEqual(modes[0], [False] * 4)
+        self.assertEqual([module.training for module in net.modules()], [True, True, True, False])
+        self.assertEqual(results.summary["accuracy"], 0.5)
+
+
+@support.needs("torch")
+class TestModules(unittest.TestCase):
+    def test_parameters_and_gradients_are_views(self):
+        X, y, net = problem()
+        model = model_of(net)
+        whole = torch.frombuffer(model.parameters.memory, dtype=torch.float32)
+        self.assertEqual(net[0].weight.data_ptr(), whole.data_ptr())
+        self.assertEqual(list(model.parameters.tensors), ["0.weight", "0.bias", "2.weight", "2.bias"])
+        one_step(model, lambda: F.cross_entropy(net(X), y))
+        gradients = torch.frombuffer(model.gradients.memory, dtype=torch.float32)
+        self.assertEqual(net[0].weight.grad.data_ptr(), gradients.data_ptr())
+
+    def test_every_way_to_forget_gradients_gives_the_same(self):
+        X, y, net = problem()
+        twin = copy.deepcopy(net)
+        F.cross_entropy(twin(X), y).backward()
+        model = model_of(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        ways = {
+            "none": lambda: None,
+            "to None": lambda: optimizer.zero_grad(set_to_none=True),
+            "to 0": lambda: net.zero_grad(set_to_none=False),
+        }
+        for name, way in ways.items():
+            for _ in range(2):
+
+                def loss():
+                    way()
+                    return F.cross_entropy(net(X), y)
+
+                found = one_step(model, loss)
+                for key, parameter in twin.named_parameters():
+                    torch.testing.assert_close(found[key], parameter.grad, msg=name)
+
+    def test_gradients_that_are_missing_are_0(self):
+        net = nn.ModuleDict({"used": nn.Linear(2, 1), "unused": nn.Linear(2, 1)})
+        model = model_of(net)
+
+        def loss():
+            net.zero_grad()
+            return net["used"](torch.ones(1, 2)).sum()
+
+        model.gradients.bytes[:] = b"\x01" * len(model.gradients.bytes)
+        found = one_step(model, loss)
+        self.assertEqual(found["unused.weight"].tolist(), [[0, 0]])
+        self.assertEqual(found["used.weight"].tolist(), [[1, 1]])
+
+    def test_gradients_may_accumulate_over_parts(self):
+        X, y, net = problem()
+        model = model_of(net)
+        whole = one_step(model, lambda: F.cross_entropy(net(X), y))
+        model.load()
+        for part in (slice(0, 128), slice(128, 256)):
+            (F.cross_entropy(net(X[part]), y[part]) / 2).backward()
+        model.collect(None)
+        gradients = torch.frombuffer(model.gradients.memory, dtype=torch.float32)
+        torch.testing.assert_close(gradients[:160].view(16, 10), whole["0.weight"])
+
+    def test_frozen_parameters_stay_out(self):
+        _, _, net = problem()
+        net[0].requires_grad_(False)
+        before = net[0].weight.clone()
+        model = model_of(net)
+        self.assertEqual(list(model.parameters.tensors), ["2.weight", "2.bias"])
+        model.parameters.clear()
+        self.assertTrue(torch.equal(net[0].weight, before))
+        net.requires_grad_(False)
+        with self.assertRaisesRegex(ValueError, "requires a gradient"):
+            model_of(net)
+
+    def test_tied_parameters_count_once(self):
+        net = nn.ModuleDict({"a": nn.Linear(3, 3, bias=False), "b": nn.Linear(3, 3, bias=False)})
+        net["b"].weight = net["a"].weight
+        model = model_of(net)
+        self.assertEqual(list(model.parameters.tensors), ["a.weight"])
+        x = torch.ones(1, 3)
+        found = one_step(model, lambda: net["b"](net["a"](x)).sum())
+        net["a"].weight.data = net["a"].weight.data.clone()
+        net.zero_grad()
+        net["b"](net["a"](x)).sum().backward()
+        torch.testing.assert_close(found["a.weight"], net["a"].weight.grad)
+        self.assertIs(net["a"].weight, net["b"].weight)
+
+    def test_bfloat16_is_copied(self):
+        X, y, net = problem()
+        net = net.to(torch.bfloat16)
+        model = model_of(net)
+        model.parameters.bytes[:4] = torch.tensor([0.75]).numpy().tobytes()
+        found = one_step(model, lambda: F.cross_entropy(net(X.to(torch.bfloat16)), y))
+        self.assertEqual(net[0].weight.dtype, torch.bfloat16)
+        self.assertEqual(net[0].weight.data[0, 0].item(), 0.75)
+        torch.testing.assert_close(found["2.bias"], net[2].bias.grad.float())
+
+    def test_memory_of_another_order_is_copied(self):
+        net = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        model = model_of(net)
+        before = net.weight.clone()
+        x = torch.randn(2, 3, 8, 8)
+        found = one_step(model, lambda: net(x).square().mean())
+        self.assertTrue(torch.equal(net.weight, before))
+        torch.testing.assert_close(found["weight"], net.weight.grad.contiguous())
+
+    def test_sparse_gradients_become_dense(self):
+        net = nn.Embedding(5, 2, sparse=True)
+        model = model_of(net)
+
+        def loss():
+            net.zero_grad()
+            return net(torch.tensor([1, 1])).sum()
+
+        self.assertEqual(one_step(model, loss)["weight"].sum().item(), 4)
+
+    def test_compiled_modules(self):
+        X, y, net = problem()
+        wanted = one_step(model_of(copy.deepcopy(net)), lambda: torch.tensor(0.0, requires_grad=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = torch.compile(net, backend="aot_eager")
+            model = model_of(compiled)
+            self.assertEqual(list(model.parameters.tensors), list(wanted))
+            first = one_step(model, lambda: F.cross_entropy(compiled(X), y))
+            # Parameters that arrive count, without another compilation.
+            model.parameters.clear()
+            second = one_step(model, lambda: F.cross_entropy(compiled(X), y))
+        twin = problem()[2]
+        F.cross_entropy(twin(X), y).backward()
+        torch.testing.assert_close(first["0.weight"], twin[0].weight.grad)
+        self.assertEqual(second["0.weight"].abs().max().item(), 0)
+
+    def test_what_cannot_train_is_refused_with_a_reason(self):
+        with self.assertRaisesRegex(TypeError, "no shape yet"):
+            model_of(nn.LazyLinear(3))
+        with self.assertRaisesRegex(TypeError, "meta"):
+            model_of(nn.Linear(2, 2, device="meta"))
+        with self.assertRaisesRegex(TypeError, "complex"):
+            model_of(nn.Linear(2, 2, dtype=torch.complex64))
+        model = model_of(nn.Linear(2, 2))
+        with self.assertRaisesRegex(TypeError, "leave them out"):
+            model.collect({"weight": 1})
+        with self.assertRaisesRegex(TypeError, "as a tensor"):
+            model.gradient(lambda rows: 1.0, [0])
+
+
+if __name__ == "__main__":
+    unittest.main()
