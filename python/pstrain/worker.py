@@ -59,7 +59,10 @@ class Worker:
             with theirs:
                 arguments = ["worker", f"--server={server}", "--process=-", *flags(options)]
                 self._program = Program(arguments, stdin=theirs, stdout=theirs)
-            threading.Thread(target=self._forward, args=[self._program], daemon=True).start()
+            self._forwarding = threading.Thread(
+                target=self._forward, args=[self._program], daemon=True
+            )
+            self._forwarding.start()
         self._session = Session(task, connection)
 
     @classmethod
@@ -122,17 +125,20 @@ class Worker:
         self._session.close()
         if self._program is not None:
             self._program.stop()
+            self._forwarding.join()
+            self._program.messages.close()
 
     def _finish(self) -> None:
         self._session.close()
         if self._program is not None:
+            # Its last messages are the reason of an error.
+            self._forwarding.join()
             self._program.wait()
 
     @staticmethod
     def _forward(program: Program) -> None:
-        with program.messages:
-            while program.forward():
-                pass
+        while program.forward():
+            pass
 
 
 def run(
