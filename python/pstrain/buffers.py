@@ -22,10 +22,6 @@ class Flat:
         #: All bytes, for reading from and writing to a connection.
         self.bytes = memoryview(self.memory)
 
-    def clear(self) -> None:
-        """Sets all values to 0."""
-        self.memory[:] = bytes(len(self.memory))
-
     def ranges(self) -> Iterator[Tuple[str, Tuple[int, ...], int, int]]:
         """Yields name, shape, first value and end of each tensor."""
         start = 0

@@ -34,6 +34,7 @@ class TorchModel:
         self.gradients = Flat(shapes)
         values = torch.frombuffer(self.parameters.memory, dtype=torch.float32)
         gradients = torch.frombuffer(self.gradients.memory, dtype=torch.float32)
+        self._all_gradients = gradients
         #: Parameter, its values, its gradients, and whether it is a view of them.
         self._views = []
         for name, shape, start, end in self.parameters.ranges():
@@ -50,7 +51,7 @@ class TorchModel:
             self._views.append((parameter, value, gradient, is_view))
 
     def load(self) -> None:
-        self.gradients.clear()
+        self._all_gradients.zero_()
         for parameter, value, gradient, is_view in self._views:
             if not is_view:
                 parameter.data.copy_(value)
