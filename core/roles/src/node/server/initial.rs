@@ -1,5 +1,5 @@
-//! Initial parameters that do not come from the seed: the server asks one ready worker for them, part
-//! by part, before training begins, or its driver has them.
+//! Initial parameters that do not come from the seed: the server asks one ready worker for them,
+//! part by part, before training begins, or its driver has them.
 //!
 //! They take effect as a client's push would, so that every server, standby, log and record has
 //! them; but they are version 0, since no gradient was computed before them.
