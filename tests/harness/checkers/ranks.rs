@@ -46,6 +46,7 @@ pub(super) struct Ranks {
 enum Unclear {
     Updated { closing: Closing, taken: Vec<Given>, members: Vec<Member>, fixed: bool, idle: bool },
     Wanted(u64),
+    Widened(u32),
     Left(WorkerId),
 }
 
@@ -100,7 +101,10 @@ impl Ranks {
                 self.admit_if_nobody_counts(later, books);
             }
             Event::Pushed { .. } => self.clear_up(false),
-            Event::Switched { anew, .. } => self.clear_up(*anew),
+            // A mode that counts the same changes no cohort, so it does not tell what an update
+            // before it made way for: an order that arrives while the last update before pushed
+            // values is measured begins first, and the push with its new cohort after it.
+            Event::Switched { anew: true, .. } => self.clear_up(true),
             Event::Ended { .. } => self.clear_up(self.may_end(books)),
             _ => {}
         }
@@ -144,7 +148,7 @@ impl Ranks {
             Event::Restored { point, .. } | Event::RangePushed { point, .. } => {
                 self.version = point.version;
             }
-            Event::Adjusted { in_flight, .. } => self.promises.widen(*in_flight),
+            Event::Adjusted { in_flight, .. } => self.told(Unclear::Widened(*in_flight)),
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
             Event::Ended { .. } => {
                 self.ended = true;
@@ -333,6 +337,7 @@ impl Ranks {
                     self.promises.updated(closing, &taken, &members, fixed);
                 }
                 Unclear::Wanted(wanted) => self.promises.set_wanted(wanted),
+                Unclear::Widened(window) => self.promises.widen(window),
                 Unclear::Left(worker) => self.promises.left(worker),
             }
         }
@@ -353,7 +358,7 @@ impl Ranks {
         assert!(anew || is_same, "{mode} counts otherwise than {}", self.mode);
         assert!(!anew || !is_same || self.may_switch, "nobody ordered another than {mode}");
         if !anew {
-            self.promises.widen(mode.window());
+            self.told(Unclear::Widened(mode.window()));
             self.mode = *mode;
             return;
         }

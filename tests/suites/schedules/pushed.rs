@@ -8,10 +8,10 @@ use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::params::KeyRange;
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::Exchange;
+use pstrain_policy::job::{Exchange, OnLoss};
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::{Aggregation, StalenessSpec};
-use pstrain_roles::node::Event;
+use pstrain_roles::node::{Cause, Event};
 use pstrain_roles::store::Store;
 use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
@@ -76,6 +76,32 @@ fn under_random_faults_a_push_is_one_version_on_all_servers() {
     ran.expect_above(1000, crashes.get(), "crashes");
     let words = ["add at once", "set at once", "add later", "set later"];
     ran.expect_each(POLICIES.into_iter().chain(words), |word| seen.borrow().contains(word));
+}
+
+#[test]
+fn an_order_may_begin_between_the_last_update_before_a_push_and_the_push() {
+    let between = Cell::new(0);
+    let ran = for_seeds(LARGEST, |seed| {
+        let mut settings = Settings::draw(seed).switching().with_servers(2).measuring();
+        settings = settings.with_pushes();
+        // Part of an iteration is an update, since a member that is away is waited for.
+        settings.job.mode = Mode::of(ConsistencySpec::Delay { bound: Some(1 + seed % 2) });
+        settings.job.switches.clear();
+        settings.job.membership.on_loss = OnLoss::Wait;
+        let events = let_happen(&settings).events;
+        let found = events.windows(3).any(|next| {
+            matches!(
+                next,
+                [
+                    (_, Event::Switched { anew: false, .. }),
+                    (_, Event::Switched { anew: true, cause: Cause::Pushed, .. }),
+                    (_, Event::RangePushed { .. })
+                ]
+            )
+        });
+        between.set(between.get() + u64::from(found));
+    });
+    ran.expect_above(LARGEST / 20, between.get(), "modes that began in between");
 }
 
 #[test]
