@@ -313,17 +313,20 @@ impl Server {
             self.lose_server(now, peer, why, out);
         }
         let is_lost =
-            |other: &Other| other.away_since.is_some_and(|since| now >= self.due_back(since));
-        let Some(place) = self.group.others.iter().position(is_lost) else { return };
-        let Some(lost) = self.group.others.get(place).map(|other| other.server) else { return };
-        let lost = EndReason::ServerLost(lost);
+            |other: &&Other| other.away_since.is_some_and(|since| now >= self.due_back(since));
+        let overdue: Vec<ServerId> =
+            self.group.others.iter().filter(is_lost).map(|other| other.server).collect();
+        let Some(&first) = overdue.first() else { return };
+        let lost = EndReason::ServerLost(first);
         // Its slices and its shares of sums will not arrive.
         let never = core::mem::take(&mut self.group.shown).len();
         if (self.stop_measuring() || never > 0) && self.lifecycle.end().is_some() {
             self.lifecycle.amend(lost); // part of the result is missing
         }
-        if let Some(other) = self.group.others.get_mut(place) {
-            other.away_since = Some(now); // reported once per patience
+        // Each is reported once per patience. All that are overdue start a new one, since nothing
+        // else may be due: after the end of the run the deadline would stay in the past.
+        for other in self.group.others.iter_mut().filter(|it| overdue.contains(&it.server)) {
+            other.away_since = Some(now);
         }
         self.end(now, lost, out);
     }
