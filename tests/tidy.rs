@@ -82,7 +82,17 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "cli",
         &[
-            &["digest", "keys", "links", "messages", "metrics", "picture", "rank", "served"],
+            &[
+                "digest",
+                "keys",
+                "links",
+                "messages",
+                "metric_text",
+                "metrics",
+                "picture",
+                "rank",
+                "served",
+            ],
             &["process", "statistics", "troubles", "wait_text"],
             &["exit", "html", "job"],
             &["args", "calibration", "signals", "simulate"],

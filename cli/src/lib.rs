@@ -18,6 +18,7 @@ mod job;
 mod keys;
 mod links;
 mod messages;
+mod metric_text;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "pictures")]

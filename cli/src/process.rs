@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::WorkerId;
-use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::model::ModelSpec;
 use pstrain_compute::source::{GradientSource, Local};
 use pstrain_data::DataSpec;
 use pstrain_data::formats::Numbered;
@@ -54,9 +54,7 @@ impl Arithmetic {
         parts: Vec<Examples>,
     ) -> anyhow::Result<Trainer> {
         Ok(match self {
-            Self::Program => {
-                Trainer::of_job(job, Model::new(&job.model, job.data.shape)?, worker, parts)?
-            }
+            Self::Program => Trainer::of_job(job, job.build_model()?, worker, parts)?,
             Self::Process(process) => {
                 let source = process.worker(job, worker, &parts)?;
                 Trainer::of_job_source(job, Box::new(source), worker)?
@@ -73,11 +71,11 @@ impl Arithmetic {
     ) -> anyhow::Result<Box<dyn GradientSource>> {
         Ok(match self {
             Self::Program => {
-                let model = Model::new(&job.model, job.data.shape)?;
+                let model = job.build_model()?;
                 Box::new(Local::new(model, [Arc::clone(examples)]))
             }
             Self::Process(process) if process.is_absent() => {
-                let model = Model::new(&job.model, job.data.shape)?;
+                let model = job.build_model()?;
                 Box::new(Local::new(model, [Arc::clone(examples)]))
             }
             Self::Process(process) => Box::new(process.evaluation(job, examples)?),

@@ -11,6 +11,7 @@ use pstrain_transports::WallClock;
 use pstrain_wire::Status;
 
 use crate::messages::{self, Level};
+use crate::metric_text;
 use crate::pulse::Pulse;
 use crate::troubles::EventLimiter;
 
@@ -89,8 +90,12 @@ impl Progress {
         {
             self.shown = Some(now);
             let Standing { evaluation, wait_share, mean_staleness } = standing();
-            let evaluated = evaluation.map_or_else(String::new, |e| {
-                format!("accuracy {:.2} %  loss {:.4}  ", 100.0 * e.accuracy(), e.loss)
+            let evaluated = evaluation.map_or_else(String::new, |evaluation| {
+                let main = evaluation.named().into_iter().next();
+                let main = main.map_or_else(String::new, |(name, value)| {
+                    format!("{} {}  ", metric_text::title(&name), metric_text::shown(&name, value))
+                });
+                format!("{main}loss {:.4}  ", evaluation.loss)
             });
             let rate = point.samples as f64 / point.time.as_secs_f64().max(1e-9);
             self.bar.set_position(point.samples.min(self.bar.length().unwrap_or(u64::MAX)));

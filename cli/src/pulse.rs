@@ -1,11 +1,13 @@
 //! The line with the state of a run that a server logs periodically.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_compute::id::WorkerId;
 use pstrain_wire::{MemberState, MemberStatus, Status};
 use serde::Serialize;
 
+use crate::metric_text;
 use crate::wait_text::waiting;
 use crate::why::{span, workers_in_words};
 
@@ -19,8 +21,12 @@ pub(crate) struct Pulse {
     epoch: f64,
     /// Mean over the last mini-batches.
     loss: Option<f64>,
-    /// On the held-out data, from the last evaluation.
-    accuracy: Option<f64>,
+    /// The metrics on the held-out data, from the last evaluation.
+    #[serde(flatten)]
+    metrics: BTreeMap<String, f64>,
+    /// Name and value of the main metric, in words.
+    #[serde(skip)]
+    main: Option<String>,
     there: Vec<WorkerId>,
     /// Workers that are not connected and have not finished.
     away: Vec<Away>,
@@ -58,7 +64,10 @@ impl Pulse {
             samples_wanted: status.samples_wanted,
             epoch: status.epoch,
             loss: status.loss,
-            accuracy: status.evaluated.map(|evaluated| evaluated.accuracy),
+            metrics: metric_text::all_of(status.evaluated.as_ref()),
+            main: metric_text::main_of(status.evaluated.as_ref()).map(|(name, value)| {
+                format!("{} {}", metric_text::title(name), metric_text::shown(name, value))
+            }),
             there: members().filter(|it| !is_away(it)).map(|it| it.worker).collect(),
             away: members().filter(|it| is_away(it)).map(away).collect(),
             awaited: status.wait.iter().flat_map(|wait| wait.workers.iter().copied()).collect(),
@@ -77,8 +86,8 @@ impl Pulse {
         if let Some(loss) = self.loss {
             text += &format!(", loss {loss:.4}");
         }
-        if let Some(accuracy) = self.accuracy {
-            text += &format!(", accuracy {:.2} %", 100.0 * accuracy);
+        if let Some(main) = &self.main {
+            text += &format!(", {main}");
         }
         text += &match self.there.as_slice() {
             [] => "; no worker is there".to_owned(),
@@ -133,9 +142,10 @@ mod tests {
             waited: Duration::from_secs(7),
             left: None,
         };
-        let accuracy = LatestEvaluation { version: Version(9), accuracy: 0.912, loss: 0.4 };
+        let metrics = vec![(String::from("accuracy"), 0.912)];
+        let evaluated = LatestEvaluation { version: Version(9), loss: 0.4, metrics };
         let troubled = Status {
-            evaluated: Some(accuracy),
+            evaluated: Some(evaluated),
             wait: Some(wait),
             ..status(vec![member(0, [10, 5, 85], None), lost])
         };
@@ -144,6 +154,7 @@ mod tests {
                      silent for 12.0 s); waits for gradients of worker 2, since 7s ago";
         assert!(pulse.in_words().ends_with(words), "{}", pulse.in_words());
         let fields = serde_json::to_value(&pulse).unwrap();
+        assert_eq!(fields["accuracy"], 0.912);
         assert_eq!(fields["there"], serde_json::json!([1]));
         assert_eq!(fields["awaited"], serde_json::json!([2]));
         assert_eq!(fields["away"][0]["silent_s"], 12.0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_compute::id::{BatchId, PartId, WorkerId};
-use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::model::ModelSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
@@ -268,7 +268,7 @@ impl Virtual {
 pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Option<u64>> {
     SimulationError::check(scenario, job.membership.workers)?;
     scenario.check_servers(job.servers)?;
-    Model::new(&job.model, job.data.shape)?;
+    job.build_model()?;
     Ok(match &mut job.model {
         ModelSpec::Timing { .. } if job.servers > 1 => bail!(
             "servers = {}: a model of times alone has no parameters to share out; use another \
@@ -291,7 +291,7 @@ pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Optio
 /// Measures a mini-batch of the job on this machine: the median of many.
 fn measure(job: &Job, mut trainer: Trainer) -> anyhow::Result<Duration> {
     const TIMES: u64 = 201;
-    let model = Model::new(&job.model, job.data.shape)?;
+    let model = job.build_model()?;
     let initial = match job.initial {
         InitialFrom::Seed | InitialFrom::Server => None,
         InitialFrom::Worker => trainer.initial()?,

@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::metric_text;
 use crate::record::{ClassRecall, Quality, Report, WorkerReport};
 
 /// Formats a table with a header; all columns but the first `text` ones are numbers.
@@ -31,25 +32,54 @@ fn seconds(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.3} s") } else { format!("{seconds:.1} s") }
 }
 
-/// Returns name and value of each fact about the quality of a model.
-pub(crate) fn quality(quality: &Quality) -> [(&'static str, String); 4] {
+/// Returns name and value of each fact about the quality of a model. The main metric, or
+/// else the loss, names the evaluation rows.
+pub(crate) fn quality(quality: &Quality) -> Vec<(&str, String)> {
     let dash = || String::from("-");
-    let accuracy = |share| format!("{} of {}", percent(share), quality.evaluation);
     let worst =
         |ClassRecall { name, recall }: &ClassRecall| format!("{name}, recall {}", percent(*recall));
-    [
-        ("accuracy", quality.accuracy.map_or_else(dash, accuracy)),
-        ("macro F1", quality.macro_f1.map_or_else(dash, percent)),
-        ("worst class", quality.worst_class.as_ref().map_or_else(dash, worst)),
-        ("loss", quality.loss.map_or_else(dash, |loss| format!("{loss:.4}"))),
-    ]
+    let metrics = quality.metrics.iter().enumerate().map(|(place, (name, value))| {
+        let text = value.map_or_else(dash, |value| match metric_text::shown(name, value) {
+            main if place == 0 => format!("{main} of {}", quality.evaluation),
+            other => other,
+        });
+        (metric_text::title(name), text)
+    });
+    let classes = quality
+        .classes
+        .iter()
+        .map(|classes| ("worst class", classes.worst_class.as_ref().map_or_else(dash, worst)));
+    let loss = quality.loss.map_or_else(dash, |loss| match quality.metrics.is_empty() {
+        true => format!("{loss:.4} of {}", quality.evaluation),
+        false => format!("{loss:.4}"),
+    });
+    metrics.chain(classes).chain([("loss", loss)]).collect()
 }
 
-/// Formats the recall of each class.
-pub(crate) fn recall(quality: &Quality) -> String {
+/// Formats the recall of each class, if classes are predicted.
+pub(crate) fn recall(quality: &Quality) -> Option<String> {
     let share = |recall: &Option<f64>| recall.map_or_else(|| "-".into(), percent);
-    let rows = quality.recall.iter().map(|(class, recall)| vec![class.clone(), share(recall)]);
-    table(&["class", "recall"], 1, rows.collect())
+    let recall = &quality.classes.as_ref()?.recall;
+    let rows = recall.iter().map(|(class, recall)| vec![class.clone(), share(recall)]);
+    Some(table(&["class", "recall"], 1, rows.collect()))
+}
+
+/// Most classes of a confusion matrix that a terminal shows.
+const SHOWN_CLASSES: usize = 16;
+
+/// Formats the confusion matrix, if classes are predicted, and not too many: a row for each class,
+/// with the number of its rows that were predicted to be of each class.
+pub(crate) fn confusion(quality: &Quality) -> Option<String> {
+    let confusion = &quality.classes.as_ref()?.confusion;
+    if !(1..=SHOWN_CLASSES).contains(&confusion.len()) {
+        return None;
+    }
+    let header: Vec<&str> =
+        ["class, predicted:"].into_iter().chain(confusion.keys().map(String::as_str)).collect();
+    let rows = confusion.iter().map(|(class, counts)| {
+        [class.clone()].into_iter().chain(counts.values().map(u64::to_string)).collect()
+    });
+    Some(table(&header, 1, rows.collect()))
 }
 
 /// Formats the report of a run.
@@ -93,8 +123,10 @@ pub(crate) fn report(report: &Report) -> String {
         text += &format!("{name:<14} {value}\n");
     }
     text += "\n";
-    text += &recall(&report.quality);
-    text += "\n\n";
+    if let Some(recall) = recall(&report.quality) {
+        text += &recall;
+        text += "\n\n";
+    }
     text += &workers(&report.workers);
     text
 }
@@ -143,22 +175,22 @@ fn workers(workers: &[WorkerReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use pstrain_data::EvaluationRows;
 
     use super::*;
+    use crate::record::ClassQuality;
 
     #[test]
     fn accuracy_names_its_rows_and_the_worst_class_stands_below() {
         let source = String::from("KDDTrain+.txt");
         let known = Quality {
-            accuracy: Some(0.8),
-            macro_f1: Some(0.5),
-            worst_class: Some(ClassRecall { name: "U2R".into(), recall: 0.125 }),
+            metrics: vec![("accuracy".into(), Some(0.8)), ("macro_f1".into(), Some(0.5))],
+            classes: Some(ClassQuality {
+                worst_class: Some(ClassRecall { name: "U2R".into(), recall: 0.125 }),
+                ..ClassQuality::default()
+            }),
             evaluation: EvaluationRows { rows: 6298, source, share: Some(0.25) },
             loss: Some(0.5),
-            recall: BTreeMap::new(),
         };
         let wanted = [
             "accuracy 80.00 % of 6,298 evaluation rows, 25 % of KDDTrain+.txt",
@@ -166,6 +198,7 @@ mod tests {
             "worst class U2R, recall 12.50 %",
             "loss 0.5000",
         ];
-        assert_eq!(quality(&known).map(|(name, text)| format!("{name} {text}")), wanted);
+        let found = quality(&known).into_iter().map(|(name, text)| format!("{name} {text}"));
+        assert_eq!(found.collect::<Vec<_>>(), wanted);
     }
 }

@@ -1,10 +1,10 @@
-//! The seam for data formats: rows of examples with their classes.
+//! The seam for data formats: rows of examples with their labels.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use pstrain_compute::examples::{Row, Shape};
+use pstrain_compute::examples::{Label, Row, Shape, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::decompress::{Opened, open};
@@ -17,7 +17,7 @@ use crate::sparse::Hashing;
 /// Receives rows, and may stop the reading by an error.
 pub type Visit<'a> = dyn FnMut(Row<'_>) -> Result<(), DataError> + 'a;
 
-/// Rows of examples with their classes, in files or drawn by a generator.
+/// Rows of examples with their labels, in files or drawn by a generator.
 ///
 /// All readings yield the same rows in the same order, on every machine. The `Debug` form tells
 /// datasets with different rows apart: runs of one experiment share the rows of equal ones.
@@ -46,11 +46,11 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// [`DataError`] at the first problem, or the error of `visit`.
     fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError>;
 
-    /// Passes the class of every row to `visit`, in order.
+    /// Passes the label of every row to `visit`, in order.
     ///
     /// # Errors
     /// As [`Self::visit`].
-    fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(u16)) -> Result<(), DataError> {
+    fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
         self.visit(schema, &mut |row| {
             visit(row.label);
             Ok(())
@@ -151,7 +151,7 @@ impl Features {
     }
 }
 
-/// The columns and classes that a model sees: the part of a job's data that all nodes share.
+/// The columns and labels that a model sees: the part of a job's data that all nodes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
@@ -161,7 +161,7 @@ pub struct Schema {
     pub encoding: String,
     /// The shape of an encoded row.
     pub shape: Shape,
-    /// The names of the classes, in the order of the labels.
+    /// The names of the classes, in the order of the labels; none if a number is predicted.
     pub classes: Vec<String>,
     /// True if dense columns get mean 0 and deviation 1; false if they stay as they are encoded.
     pub standardised: bool,
@@ -171,11 +171,20 @@ impl Schema {
     /// The schema of rows of `columns` numbers, in the only encoding of their kind.
     #[must_use]
     pub fn dense(kind: &str, columns: u32, classes: &[&str]) -> Self {
-        let shape =
-            Shape { inputs: columns, dense: columns, hot: 0, classes: classes.len() as u32 };
+        let target = Target::Classes(classes.len() as u32);
+        let shape = Shape { inputs: columns, dense: columns, hot: 0, target };
         let classes = classes.iter().map(|&class| class.to_owned()).collect();
         let (kind, encoding) = (kind.to_owned(), "columns".to_owned());
         Self { kind, encoding, shape, classes, standardised: true }
+    }
+
+    /// The schema of rows of `columns` numbers with a number to predict, in the only encoding of
+    /// their kind.
+    #[must_use]
+    pub fn of_values(kind: &str, columns: u32) -> Self {
+        let mut schema = Self::dense(kind, columns, &[]);
+        schema.shape.target = Target::Value;
+        schema
     }
 
     /// The number of dense columns that are standardised: all of them, or none.

@@ -1,6 +1,6 @@
 //! Facts about a data set, for `pstrain data info`.
 
-use pstrain_compute::examples::{Examples, Row, Shape};
+use pstrain_compute::examples::{Examples, Label, Row, Shape};
 use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 use serde::Serialize;
 
@@ -11,8 +11,11 @@ pub struct Info {
     pub source: String,
     /// The number of rows.
     pub rows: u64,
-    /// All classes, in label order.
+    /// All classes, in label order; none if a number is predicted.
     pub classes: Vec<Occurrence>,
+    /// The number to predict, if the labels are numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<Column>,
     /// Of NSL-KDD records: the attacks that occur, and normal traffic, in the order of the list of
     /// attacks.
     pub attacks: Vec<Occurrence>,
@@ -120,6 +123,11 @@ impl Info {
             source,
             rows,
             classes: Occurrence::of_classes(classes, &all.class_counts(), rows),
+            predicted: {
+                let mut labels = Range::default();
+                all.labels().for_each(|label| labels.add_label(label));
+                labels.column(PREDICTED)
+            },
             attacks: Vec::new(),
             categories: Vec::new(),
             columns: Vec::new(),
@@ -134,23 +142,62 @@ impl Info {
 /// Collects facts about encoded rows.
 pub(crate) struct Tally {
     fingerprinter: Fingerprinter,
-    /// Minimum, sum and maximum of each dense column.
-    columns: Vec<(f32, f64, f32)>,
+    /// Of each dense column.
+    columns: Vec<Range>,
+    /// Of the labels that are numbers.
+    labels: Range,
+}
+
+/// Minimum, sum, maximum and number of some values.
+#[derive(Clone, Copy)]
+struct Range {
+    least: f32,
+    sum: f64,
+    most: f32,
+    count: u64,
+}
+
+/// The name of the numbers to predict, if they have no other.
+const PREDICTED: &str = "to predict";
+
+impl Default for Range {
+    fn default() -> Self {
+        Self { least: f32::INFINITY, sum: 0.0, most: f32::NEG_INFINITY, count: 0 }
+    }
+}
+
+impl Range {
+    fn add(&mut self, value: f32) {
+        self.least = self.least.min(value);
+        self.sum += f64::from(value);
+        self.most = self.most.max(value);
+        self.count += 1;
+    }
+
+    fn add_label(&mut self, label: Label) {
+        if let Label::Value(value) = label {
+            self.add(value);
+        }
+    }
+
+    /// The column called `name`; `None` without values.
+    fn column(self, name: impl Into<String>) -> Option<Column> {
+        let Self { least: min, sum, most: max, count } = self;
+        (count > 0).then(|| Column { name: name.into(), min, mean: sum / count as f64, max })
+    }
 }
 
 impl Tally {
     pub(crate) fn new(shape: Shape) -> Self {
-        let none = (f32::INFINITY, 0.0, f32::NEG_INFINITY);
-        let columns = vec![none; shape.dense as usize];
-        Self { fingerprinter: Fingerprinter::new(shape), columns }
+        let columns = vec![Range::default(); shape.dense as usize];
+        Self { fingerprinter: Fingerprinter::new(shape), columns, labels: Range::default() }
     }
 
     pub(crate) fn add(&mut self, row: Row<'_>) {
-        for ((least, sum, most), &value) in self.columns.iter_mut().zip(row.dense) {
-            *least = least.min(value);
-            *sum += f64::from(value);
-            *most = most.max(value);
+        for (column, &value) in self.columns.iter_mut().zip(row.dense) {
+            column.add(value);
         }
+        self.labels.add_label(row.label);
         self.fingerprinter.add(row);
     }
 
@@ -158,19 +205,18 @@ impl Tally {
     pub(crate) fn finish(self, source: String, classes: &[String], names: Vec<String>) -> Info {
         let fingerprint = self.fingerprinter.finish();
         let rows = fingerprint.rows;
-        let column = |(name, (min, sum, max)): (String, (f32, f64, f32))| Column {
-            name,
-            min,
-            mean: sum / rows as f64,
-            max,
-        };
         Info {
             source,
             rows,
             classes: Occurrence::of_classes(classes, &fingerprint.class_counts, rows),
+            predicted: self.labels.column(PREDICTED),
             attacks: Vec::new(),
             categories: Vec::new(),
-            columns: names.into_iter().zip(self.columns).map(column).collect(),
+            columns: names
+                .into_iter()
+                .zip(self.columns)
+                .filter_map(|(name, column)| column.column(name))
+                .collect(),
             roles: Vec::new(),
             left_out: 0,
             features: None,

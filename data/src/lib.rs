@@ -56,7 +56,7 @@ pub use experiments::{Shipped, experiments};
 pub use formats::Npz;
 pub use formats::{
     Cifar10, Csv, Format, Idx, Libsvm, Npy, NslKdd, Paths, Raw, Roles, SyntheticNslKdd,
-    SyntheticSparse, open, write_csv,
+    SyntheticRegression, SyntheticSparse, open, write_csv,
 };
 pub use info::Info;
 pub use memory::Shortage;

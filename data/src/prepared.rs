@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pstrain_compute::examples::{Examples, Row};
+use pstrain_compute::examples::{Examples, Label, Row, Target};
 use pstrain_compute::id::PartId;
 
 use pstrain_compute::fingerprint::Fingerprint;
@@ -13,7 +13,7 @@ use crate::error::DataError;
 use crate::evaluation::{EvaluationRows, checked};
 use crate::memory;
 use crate::outline::Outline;
-use crate::partition::Skew;
+use crate::partition::{Skew, groups, groups_of};
 use crate::spec::{DataSpec, Settings, add, row_bytes};
 use crate::split::Split;
 use crate::standardise::Standardisation;
@@ -145,8 +145,8 @@ impl Prepared {
             let out_of_range = |column: usize| DataError::range(&columns, column);
             standardisation.apply(row).map_err(out_of_range)?;
         }
-        let labels: Vec<u16> = train.labels().collect();
-        let owners = settings.owners(&labels, schema.shape.classes)?;
+        let labels: Vec<Label> = train.labels().collect();
+        let owners = settings.owners(&labels, schema.shape.target)?;
         let fingerprint = Fingerprint::of(&train);
         let spec = DataSpec::of(origin, schema, settings, standardisation);
         let evaluation = Arc::new(evaluation);
@@ -194,7 +194,19 @@ impl Prepared {
     /// Measures how much the workers' partitions differ.
     #[must_use]
     pub fn skew(&self) -> Skew {
-        let labels: Vec<u16> = self.train.labels().collect();
-        Skew::of(&labels, self.spec.classes().len(), &self.owners, self.spec.workers)
+        let (labels, target) =
+            (self.train.labels().collect::<Vec<Label>>(), self.spec.shape().target);
+        let groups_of_rows = groups_of(&labels, target);
+        Skew::of(&groups_of_rows, groups(target) as usize, &self.owners, self.spec.workers)
+    }
+
+    /// Returns the names of the groups by which [`Self::skew`] counts rows: the classes, or the
+    /// deciles of a number to predict.
+    #[must_use]
+    pub fn groups(&self) -> Vec<String> {
+        match self.spec.shape().target {
+            Target::Classes(_) => self.spec.classes().to_vec(),
+            target => (1..=groups(target)).map(|decile| format!("decile {decile}")).collect(),
+        }
     }
 }

@@ -1,14 +1,15 @@
 //! Sparse rows: files in LIBSVM format, and synthetic rows of any number.
 //!
-//! A row is a label (-1 or +1, or a number for each class) and its features. A feature's number is
-//! its column, or is hashed to a column ([`Hashing`]) if there should be fewer parameters than
-//! features. Rows stay sparse for the model that reads them so, or are encoded as dense ones.
+//! A row is a label (-1 or +1, a number for each class, or a number to predict) and its features. A
+//! feature's number is its column, or is hashed to a column ([`Hashing`]) if there should be fewer
+//! parameters than features. Rows stay sparse for the model that reads them so, or are encoded as
+//! dense ones.
 
 mod generator;
 mod hashing;
 mod libsvm;
 
-use pstrain_compute::examples::{Row, Shape, ShapeError};
+use pstrain_compute::examples::{Label, Row, Shape, ShapeError, Target};
 
 pub use generator::{DEFAULT_COLUMNS, DEFAULT_ROWS, SparseGenerator};
 pub use hashing::Hashing;
@@ -20,7 +21,7 @@ pub const CLASSES: [&str; 2] = ["-1", "+1"];
 /// A row as it is in the source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SparseRow {
-    /// The label.
+    /// The label: the number of a class, or the number to predict.
     pub label: f32,
     /// Numbers of the features, counted from 0, each at most once.
     pub features: Vec<u32>,
@@ -42,8 +43,8 @@ pub struct SparseSpec {
 impl SparseSpec {
     /// Returns the shape of the rows.
     #[must_use]
-    pub const fn shape(self, classes: u32) -> Shape {
-        let sparse = Shape::sparse(self.columns, classes);
+    pub const fn shape(self, target: Target) -> Shape {
+        let sparse = Shape::sparse(self.columns, target);
         if self.dense { Shape { dense: self.columns, ..sparse } } else { sparse }
     }
 
@@ -91,13 +92,13 @@ pub(crate) struct SparseEncoder {
 }
 
 impl SparseEncoder {
-    /// Encodes a row of class `label`: its columns are in ascending order. Values of features that
+    /// Encodes a row with this label: its columns are in ascending order. Values of features that
     /// share a column are added.
     ///
     /// # Errors
     /// [`ShapeError::Entries`] if the rows are dense and lack a column; sparse ones are checked
     /// when they are stored.
-    pub(crate) fn encode(&mut self, row: &SparseRow, label: u16) -> Result<Row<'_>, ShapeError> {
+    pub(crate) fn encode(&mut self, row: &SparseRow, label: Label) -> Result<Row<'_>, ShapeError> {
         let SparseSpec { columns, hashed, dense } = self.spec;
         let place =
             |&feature: &u32| if hashed { hashing::column(feature, columns) } else { feature };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pstrain_compute::examples::{Examples, Row, Shape};
+use pstrain_compute::examples::{Examples, Label, Row, Shape, Target};
 use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 use pstrain_compute::id::PartId;
 use pstrain_compute::rng::Stream;
@@ -13,7 +13,7 @@ use crate::dataset::{Dataset, Features, Origin, Schema};
 use crate::error::DataError;
 use crate::evaluation::checked;
 use crate::memory;
-use crate::partition::{PartitionSpec, assign};
+use crate::partition::{PartitionSpec, assign, groups, groups_of};
 use crate::split::{Split, split};
 use crate::standardise::Standardisation;
 
@@ -56,7 +56,7 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
-    /// The columns and classes that the model sees.
+    /// The columns and labels that the model sees.
     pub schema: Schema,
     /// A description of the server's source.
     pub source: String,
@@ -113,11 +113,12 @@ impl Settings {
         Ok(parts)
     }
 
-    /// Returns the worker of each training row, given the rows' labels, which are below `classes`.
-    pub(crate) fn owners(&self, labels: &[u16], classes: u32) -> Result<Vec<u32>, DataError> {
+    /// Returns the worker of each training row, given the rows' labels.
+    pub(crate) fn owners(&self, labels: &[Label], target: Target) -> Result<Vec<u32>, DataError> {
         let (workers, least) = (self.workers, self.minimum_rows);
         let stream = self.stream().fork("partition", 0);
-        Ok(assign(&self.partition, (labels, classes), workers, least, stream)?)
+        let groups = (&groups_of(labels, target)[..], groups(target));
+        Ok(assign(&self.partition, groups, workers, least, stream)?)
     }
 }
 
@@ -166,7 +167,7 @@ impl DataSpec {
         self.schema.shape
     }
 
-    /// Returns the names of the classes.
+    /// Returns the names of the classes; none if a number is predicted.
     #[must_use]
     pub fn classes(&self) -> &[String] {
         &self.schema.classes
@@ -188,7 +189,7 @@ impl DataSpec {
     /// `parts`. Also returns the fingerprint of the whole training split, to compare it with the
     /// server's.
     ///
-    /// Reads the source twice. Besides the partitions it keeps only a class, an index and an owner
+    /// Reads the source twice. Besides the partitions it keeps only a label, an index and an owner
     /// per row.
     ///
     /// # Errors
@@ -324,8 +325,8 @@ impl DataSpec {
             shortage,
         })?;
         let Split { train, .. } = settings.split(&Origin::of(source), rows)?;
-        let labels: Vec<u16> = train.iter().map(|&row| labels[row as usize]).collect();
-        let owners = settings.owners(&labels, self.shape().classes)?;
+        let labels: Vec<Label> = train.iter().map(|&row| labels[row as usize]).collect();
+        let owners = settings.owners(&labels, self.shape().target)?;
         Ok(Assignment { rows, train, owners })
     }
 }
@@ -336,8 +337,12 @@ const ASSIGNMENT_BYTES: u64 = 4 + 4 + 2 + 4 + 4;
 
 /// Bytes of a row in memory, without the entries of a sparse one.
 pub(crate) fn row_bytes(shape: Shape) -> u64 {
-    // Indices and label take two bytes each, in words of four.
-    4 * (u64::from(shape.dense) + (u64::from(shape.hot) + 1).div_ceil(2))
+    // Indices and class take two bytes each, in words of four; a number to predict takes a word.
+    let (words, halves) = match shape.target {
+        Target::Classes(_) => (u64::from(shape.dense), u64::from(shape.hot) + 1),
+        Target::Value => (u64::from(shape.dense) + 1, shape.hot.into()),
+    };
+    4 * (words + halves.div_ceil(2))
 }
 
 /// The assignment of a source's rows to workers.

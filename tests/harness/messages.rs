@@ -579,7 +579,7 @@ impl Messages {
             loss: self.coin().then(|| self.rng.unit()),
             evaluated: self.coin().then(|| LatestEvaluation {
                 version: Version(self.number()),
-                accuracy: self.rng.unit(),
+                metrics: vec![(self.text(), self.rng.unit())],
                 loss: self.rng.unit(),
             }),
             wait: self.coin().then(|| Wait {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, PeerId, WorkerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
@@ -159,7 +158,7 @@ impl ServerThread {
         let reins = Reins::new(&transport, &mailbox);
         let log = Log::default();
         let mut server = Server::new(toy.job.clone(), 1).unwrap();
-        let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
+        let model = toy.job.build_model().unwrap();
         let evaluator = Evaluator::new(Box::new(Local::new(model, [toy.train.clone()])));
         let (train, count) = (toy.train.clone(), toy.job.parts());
         let partition = move |part: PartId| Some(partition_of(&train, count, part));

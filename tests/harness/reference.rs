@@ -1,7 +1,6 @@
 //! Sequential BSP without a server: the oracle of the equivalence tests.
 
 use pstrain_compute::id::{BatchId, Version, WorkerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::optim::Updater;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
@@ -19,7 +18,7 @@ use crate::toy::{Toy, partition_of};
 pub fn sequential_bsp(toy: &Toy) -> Vec<f32> {
     let job = &toy.job;
     let workers = job.membership.workers;
-    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let model = job.build_model().unwrap();
     let seed = Stream::new(job.seed);
     let mut params = model.initial(seed.fork("initial", 0));
     let mut updater = Updater::new(&job.update, params.len()).unwrap();

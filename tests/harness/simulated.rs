@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use pstrain_compute::examples::Examples;
 use pstrain_compute::id::{PartId, PeerId, WorkerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
@@ -241,7 +240,7 @@ impl VirtualRun {
 
     #[expect(clippy::unwrap_used, reason = "a test's own model fits its examples")]
     fn laboratory(&self) -> Laboratory<'_, fn(Time, Origin, Event)> {
-        let model = Model::new(&self.job.model, self.job.data.shape).unwrap();
+        let model = self.job.build_model().unwrap();
         let load = |order: &Prepare| {
             let part = |part: PartId| self.partitions[part.0 as usize].clone();
             let parts = order.parts().into_iter().map(part).collect();

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_compute::examples::{Examples, Shape};
+use pstrain_compute::examples::{Examples, Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, WorkerId};
-use pstrain_compute::model::{Activation, Model, ModelSpec};
+use pstrain_compute::model::{Activation, Loss, Model, ModelSpec};
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::rng::Stream;
@@ -35,7 +35,7 @@ impl Toy {
     /// A job for `workers` workers over `rows` examples.
     #[must_use]
     pub fn new(workers: u32, rows: usize) -> Self {
-        let shape = Shape { inputs: 12, dense: 4, hot: 2, classes: 3 };
+        let shape = Shape { inputs: 12, dense: 4, hot: 2, target: Target::Classes(3) };
         let mut rng = Stream::new(99).fork("toy", 0).rng();
         let mut train = Examples::new(shape);
         for _ in 0..rows {
@@ -49,6 +49,7 @@ impl Toy {
             name: "toy".into(),
             seed: 5,
             model: ModelSpec::Mlp { hidden: vec![6], activation: Activation::Relu },
+            loss: Loss::Nll,
             update: UpdateSpec {
                 optimizer: OptimizerSpec::MOMENTUM,
                 weight_decay: 1e-4,
@@ -102,7 +103,7 @@ impl Toy {
 #[must_use]
 pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
     let mut rng = Stream::new(7).fork("sparse", 0).rng();
-    let mut train = Examples::new(Shape::sparse(columns, 2));
+    let mut train = Examples::new(Shape::sparse(columns, Target::Classes(2)));
     for _ in 0..rows {
         let mut entries: Vec<u32> = (0..1 + rng.below(6))
             .map(|_| (rng.below(columns.into()) * rng.below(columns.into())) as u32 / columns)
@@ -120,7 +121,7 @@ pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
 /// They are not those of the job's seed.
 #[must_use]
 pub(crate) fn initial_of(job: &Job) -> Option<Arc<Vec<f32>>> {
-    let model = Model::new(&job.model, job.data.shape).ok()?;
+    let model = job.build_model().ok()?;
     let stream = Stream::new(job.seed).fork("worker's", 0);
     (job.initial != InitialFrom::Seed).then(|| Arc::new(model.initial(stream)))
 }
@@ -128,7 +129,7 @@ pub(crate) fn initial_of(job: &Job) -> Option<Arc<Vec<f32>>> {
 /// Returns the working sets of the workers of `job`, or none if it is dense.
 #[must_use]
 pub(crate) fn working_sets(job: &Job, train: &Examples) -> Vec<KeyList> {
-    let Some(model) = Model::new(&job.model, job.data.shape).ok().filter(Model::is_sparse) else {
+    let Some(model) = job.build_model().ok().filter(Model::is_sparse) else {
         return Vec::new();
     };
     let workers = (0..job.membership.workers).map(WorkerId);
@@ -147,7 +148,7 @@ pub(crate) fn working_sets(job: &Job, train: &Examples) -> Vec<KeyList> {
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a test's own job is valid")]
 pub fn all_keys(job: &Job) -> KeyRange {
-    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let model = job.build_model().unwrap();
     KeyRange::new(0, model.parameters() as u64).unwrap()
 }
 

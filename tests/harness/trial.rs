@@ -10,7 +10,7 @@ use pstrain_compute::examples::Examples;
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{Version, WorkerId};
-use pstrain_compute::model::ModelSpec;
+use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
@@ -205,6 +205,7 @@ impl Draw {
             name: "reference".into(),
             seed,
             model,
+            loss: Loss::Nll,
             update: UpdateSpec { optimizer, ..UpdateSpec::sgd(0.1) },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),

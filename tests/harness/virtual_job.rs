@@ -25,7 +25,7 @@ impl VirtualJob {
         scenario.check_servers(toy.job.servers).unwrap();
         let mut job = toy.job.clone();
         job.scenario = scenario.to_text();
-        let model = Model::new(&job.model, job.data.shape).unwrap();
+        let model = job.build_model().unwrap();
         let seed = job.seed;
         Self { model, scenario, server: Server::new(job, seed).unwrap() }
     }

@@ -123,7 +123,7 @@ fn incompatible_settings_of_sparse_models_are_refused_with_the_reason() {
     };
     let logistic = ["--model", "logistic"];
     let with = |more: &[&'static str]| [&logistic[..], more].concat();
-    refused(&data, &[], &["sparse rows, which only model = logistic reads"]);
+    refused(&data, &[], &["sparse rows, which only model = linear and model = logistic read"]);
     refused("synthetic:100", &logistic, &["model = logistic reads sparse rows of two classes"]);
     refused(
         &data,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use pstrain_compute::evaluation::evaluate;
 use pstrain_compute::filter::Filters;
 use pstrain_compute::id::{PartId, PeerId, WorkerId};
-use pstrain_compute::model::{Activation, Model, ModelSpec, Workspace};
+use pstrain_compute::model::{Activation, Loss, ModelSpec, Workspace};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
@@ -44,6 +44,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         name: "reference".into(),
         seed: 1,
         model: ModelSpec::Mlp { hidden: vec![21], activation: Activation::Relu },
+        loss: Loss::Nll,
         update: UpdateSpec::sgd(0.1),
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),
@@ -78,7 +79,7 @@ fn accuracy(source: &dyn Dataset, partition: PartitionSpec, aggregation: Aggrega
     let settings = Settings { partition, ..Settings::default() };
     let data = Arc::new(Prepared::load(source, &settings).unwrap());
     let job = job(&data, aggregation);
-    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let model = job.build_model().unwrap();
     let evaluation = data.evaluation.clone();
     let params = within(LIMIT, move || train(job, &data, None));
     let evaluated = evaluate(&model, &params, &evaluation, &mut Workspace::default());
@@ -98,7 +99,7 @@ fn train(job: Job, data: &Arc<Prepared>, liar: Option<WorkerId>) -> Arc<Vec<f32>
             std::thread::spawn(move || work(WorkerId(worker), transport, data))
         })
         .collect();
-    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let model = job.build_model().unwrap();
     let mut server = Server::new(job, 1).unwrap();
     let evaluator = Evaluator::new(Box::new(Local::new(model, [data.evaluation.clone()])));
     let source = Arc::clone(data);
@@ -213,7 +214,7 @@ fn robust_aggregations_learn_despite_a_byzantine_worker() {
     let accuracy = |aggregation, clip: Option<f32>, liar| {
         let mut job = job(&data, aggregation);
         job.update.clip_contribution = clip;
-        let model = Model::new(&job.model, job.data.shape).unwrap();
+        let model = job.build_model().unwrap();
         let (copy, evaluation) = (Arc::clone(&data), data.evaluation.clone());
         let params = within(LIMIT, move || train(job, &copy, liar));
         assert!(params.iter().all(|value| value.is_finite()));

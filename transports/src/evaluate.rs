@@ -41,7 +41,7 @@ impl Evaluator {
 /// Evaluates `parameters` on the first part of `source`. If the source cannot, the evaluation is of
 /// no examples: an evaluation never ends a run.
 pub(crate) fn evaluate(source: &mut dyn GradientSource, parameters: &[f32]) -> Evaluation {
-    source.evaluate(0, parameters).unwrap_or_else(|_told| Evaluation::absent(parameters, 0))
+    source.evaluate(0, parameters).unwrap_or_else(|_told| Evaluation::absent(parameters))
 }
 
 impl Drop for Evaluator {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
-use pstrain_compute::model::Model;
 use pstrain_compute::source::GradientSource;
 use pstrain_policy::job::InitialFrom;
 use pstrain_policy::trainer::Trainer;
@@ -63,8 +62,7 @@ pub(crate) fn prepare_trainer(
     let (rows, trainer) = match parts {
         Parts::Examples(parts) => {
             let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
-            let model =
-                Model::new(&job.model, job.data.shape).map_err(|error| error.to_string())?;
+            let model = job.build_model().map_err(|error| error.to_string())?;
             (rows, Trainer::of_job(job, model, worker, parts))
         }
         Parts::Source(source) => {

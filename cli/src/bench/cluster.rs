@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::id::WorkerId;
-use pstrain_compute::model::Model;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
@@ -91,7 +90,7 @@ pub(super) fn serve(
     mailbox: &Mailbox,
     mut report: impl FnMut(Time, Event) + Send + 'static,
 ) -> anyhow::Result<f64> {
-    let model = Model::new(&job.model, job.data.shape)?;
+    let model = job.build_model()?;
     let mut server = Server::new(job, 1)?;
     let evaluator = Evaluator::new(Box::new(Local::new(model, [evaluation])));
     let warm = Arc::new(OnceLock::new());

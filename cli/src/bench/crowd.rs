@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::bail;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{Incarnation, PartId, PeerId, Sequence, WorkerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::params::KeyRange;
 use pstrain_data::Prepared;
 use pstrain_policy::job::Job;
@@ -48,7 +47,7 @@ impl Crowd {
         busy: u32,
         transport: SocketTransport,
     ) -> anyhow::Result<Self> {
-        let parameters = Model::new(&job.model, job.data.shape)?.parameters();
+        let parameters = job.build_model()?.parameters();
         let parts: Vec<PartId> = (0..job.membership.workers).map(PartId).collect();
         let rows = data.partitions(&parts).iter().map(|part| part.len() as u64).collect();
         Ok(Self {

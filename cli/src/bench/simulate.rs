@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use indicatif::ProgressBar;
 use pstrain_compute::evaluation::evaluate;
 use pstrain_compute::id::{BatchId, WorkerId};
-use pstrain_compute::model::{Model, Workspace};
+use pstrain_compute::model::Workspace;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_policy::trainer::Trainer;
@@ -58,7 +58,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
 /// The seconds that `gradients` gradients of a run and its evaluations take alone.
 fn arithmetic(run: &Virtual, gradients: u64) -> anyhow::Result<f64> {
     let (job, data) = (&run.job, Arc::clone(&run.data));
-    let model = Model::new(&job.model, job.data.shape)?;
+    let model = job.build_model()?;
     let seed = Stream::new(job.seed);
     let params = model.initial(seed);
     let part = data.partition(WorkerId(0));

@@ -57,7 +57,8 @@ impl Case {
     fn new(data: &Prepared, hidden: Vec<u32>, batch: u32) -> anyhow::Result<Self> {
         let shape = data.train.shape();
         let middle: Vec<String> = hidden.iter().map(u32::to_string).collect();
-        let layers = format!("{}-{}-{}", shape.inputs, middle.join("-"), shape.classes);
+        let layers =
+            format!("{}-{}-{}", shape.inputs, middle.join("-"), shape.target.predictions());
         let model = Model::new(&ModelSpec::Mlp { hidden, activation: Activation::Relu }, shape)?;
         let params = model.initial(Stream::new(SEED));
         let updater = Updater::new(&UpdateSpec::sgd(0.01), params.len())?;

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
     let result = Result {
         params_sha256: sha256(&params),
         examples: evaluation.examples,
-        quality: Quality::new(Some(&evaluation), &about.classes, rows),
+        quality: Quality::new(Some(&evaluation), &spec.schema, rows),
     };
     if args.json {
         // The report of the run that made the model, with the measurements of now in place of its
@@ -56,6 +56,8 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
 }
 
 fn show(quality: &Quality) -> String {
-    let facts = table::quality(quality).map(|(name, value)| format!("{name:<12} {value}\n"));
-    format!("{}\n{}", facts.concat(), table::recall(quality))
+    let facts = table::quality(quality).into_iter();
+    let facts = facts.map(|(name, value)| format!("{name:<12} {value}\n")).collect::<String>();
+    let tables = [table::recall(quality), table::confusion(quality)];
+    [facts].into_iter().chain(tables.into_iter().flatten()).collect::<Vec<_>>().join("\n")
 }

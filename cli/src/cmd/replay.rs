@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use pstrain_compute::id::Version;
-use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::model::ModelSpec;
 use pstrain_data::{Dataset, Prepared, Settings};
 use serde::Serialize;
 
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         bail!("{}: a job of messages and times has no parameters to compute", args.log.display());
     }
     check(args, &header, &Header::of(&job)?)?;
-    let model = Model::new(&job.model, job.data.shape)?;
+    let model = job.build_model()?;
     let mut replay = Replay::new(&job, &data, &arithmetic, &job.initial(&model), uses)?;
     let (gradients, broke) = play(args, &mut replay)?;
     let mut evaluation = arithmetic.evaluation(&job, &data.evaluation)?;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         params_sha256,
         recorded_sha256,
         examples: evaluation.examples,
-        quality: Quality::new(Some(&evaluation), classes, data.evaluation_rows.clone()),
+        quality: Quality::new(Some(&evaluation), &data.spec.schema, data.evaluation_rows.clone()),
         versions_kept: replay.most_kept(),
         broke,
     };

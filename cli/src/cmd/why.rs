@@ -1,5 +1,7 @@
 //! `pstrain why`: which workers the run waits for, and where the time goes.
 
+use std::collections::BTreeMap;
+
 use pstrain_compute::id::WorkerId;
 use pstrain_wire::{LinkFigures, MemberState, MemberStatus, Status};
 use serde::Serialize;
@@ -9,7 +11,7 @@ use crate::args::StatusArgs;
 use crate::exit::Ending;
 use crate::wait_text::waiting;
 use crate::why::{Finding, Usual, WaitsFor, Way, span, verdict};
-use crate::{messages, table};
+use crate::{messages, metric_text, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = status::of_leader((&args.address, &args.security), args.timeout)?;
@@ -31,7 +33,9 @@ struct View<'a> {
     phase: String,
     updates: u64,
     loss: Option<f64>,
-    accuracy: Option<f64>,
+    /// The metrics of the last evaluation.
+    #[serde(flatten)]
+    metrics: BTreeMap<String, f64>,
     wait: Option<status::WaitView>,
     workers: Vec<MemberView<'a>>,
     verdict: Vec<Finding>,
@@ -85,7 +89,7 @@ impl<'a> View<'a> {
             phase: status.phase.to_string(),
             updates: status.version.0,
             loss: status.loss,
-            accuracy: status.evaluated.map(|evaluated| evaluated.accuracy),
+            metrics: metric_text::all_of(status.evaluated.as_ref()),
             wait: status.wait.as_ref().map(status::WaitView::of),
             workers: status.members.iter().map(|member| MemberView::of(status, member)).collect(),
             verdict: verdict(status, way),

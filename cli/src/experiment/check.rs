@@ -241,8 +241,8 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
         Kind::Curve => {
             let (x, y): (Field, Field) = (picture.x.parse()?, picture.y.parse()?);
             if !x.is_progress() || y.is_progress() {
-                return Err("a curve shows accuracy or loss against epoch, time_s, samples or \
-                            updates"
+                return Err("a curve shows a metric such as accuracy, or loss, against epoch, \
+                            time_s, samples or updates"
                     .into());
             }
         }

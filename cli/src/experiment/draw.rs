@@ -8,6 +8,7 @@ use super::metric::{Answer, Field, Metric};
 use super::runs::Runs;
 use super::sampled::Sampled;
 use super::spec::{Axis as SpecAxis, Kind, PictureSpec, Text};
+use crate::metric_text;
 use crate::picture::{Axis, Bar, BarSeries, Bars, Chart, HeatMap, Mark, Names, Picture, Series};
 use crate::statistics;
 
@@ -224,7 +225,7 @@ impl Panel<'_> {
                     let points = curves.iter().filter_map(|curve| curve.get(index));
                     points.filter_map(|point| field.of(point)).collect()
                 };
-                mark(&at(x), &at(y), y == Field::Accuracy)
+                mark(&at(x), &at(y), y.is_share())
             };
             Series { name, marks: (0..length).map(mark).collect() }
         });
@@ -464,7 +465,7 @@ fn described(metric: &str) -> (String, String) {
         "staleness.mean" => ("Mean staleness", "updates"),
         other => match other.strip_suffix("_s") {
             Some(name) => (name, "s"),
-            None => (other, ""),
+            None => (metric_text::title(other), ""),
         },
     };
     (name.to_owned(), unit.to_owned())

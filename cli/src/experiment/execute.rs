@@ -10,6 +10,7 @@ use super::grid::Cell;
 use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
 use super::store::Mode;
+use pstrain_compute::evaluation::metrics;
 use pstrain_data::{DataError, Dataset, Settings};
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Event;
@@ -122,10 +123,12 @@ impl Execute for VirtualTime {
                             samples: point.samples,
                             epoch: point.epoch,
                             time_s: point.time.as_secs_f64(),
-                            accuracy: Some(evaluation.accuracy()).filter(|value| value.is_finite()),
                             loss: Some(evaluation.loss).filter(|value| value.is_finite()),
                             objective: Some(evaluation.objective(lambda))
                                 .filter(|value| value.is_finite()),
+                            metrics: metrics(ready.job.data.shape.target)
+                                .map(|metric| (metric.name.to_owned(), metric.value(evaluation)))
+                                .collect(),
                         });
                     }
                 }

@@ -10,6 +10,8 @@
 
 use std::str::FromStr;
 
+use pstrain_compute::evaluation::{METRICS, Metric as Quality};
+
 use super::grid::Cell;
 use super::record::{CurvePoint, Record};
 
@@ -30,9 +32,8 @@ pub(crate) enum Metric {
     Setting { key: String, item: String },
 }
 
-/// Last path components of numbers that are shares.
-const SHARES: [&str; 7] =
-    ["accuracy", "macro_f1", "recall", "share", "data_share", "idleness", "jain"];
+/// Last path components of numbers that are shares, besides metrics of models.
+const SHARES: [&str; 5] = ["recall", "share", "data_share", "idleness", "jain"];
 
 /// Evaluations whose mean must reach a target.
 const WINDOW: usize = 3;
@@ -44,9 +45,10 @@ pub(crate) enum Field {
     Samples,
     Epoch,
     Time,
-    Accuracy,
     Loss,
     Objective,
+    /// A metric of models, by its name.
+    Metric(&'static str),
 }
 
 /// The value of a metric for one run.
@@ -68,15 +70,17 @@ impl FromStr for Field {
             "samples" => Self::Samples,
             "epoch" => Self::Epoch,
             "time_s" => Self::Time,
-            "accuracy" => Self::Accuracy,
             "loss" => Self::Loss,
             "objective" => Self::Objective,
-            _ => {
-                return Err(format!(
-                    "the curve has no {text:?}, but updates, samples, epoch, time_s, accuracy, \
-                     loss and objective"
-                ));
-            }
+            _ => match Quality::find(text) {
+                Some(metric) => Self::Metric(metric.name),
+                None => {
+                    return Err(format!(
+                        "the curve has no {text:?}, but updates, samples, epoch, time_s, {}",
+                        qualities()
+                    ));
+                }
+            },
         })
     }
 }
@@ -88,7 +92,7 @@ impl Field {
             Self::Samples => Some(point.samples as f64),
             Self::Epoch => Some(point.epoch),
             Self::Time => Some(point.time_s),
-            Self::Accuracy => point.accuracy,
+            Self::Metric(name) => point.metrics.get(name).copied().flatten(),
             Self::Loss => point.loss,
             Self::Objective => point.objective,
         }
@@ -96,15 +100,28 @@ impl Field {
 
     /// True if the field measures the progress of a run rather than its quality.
     pub(crate) const fn is_progress(self) -> bool {
-        !matches!(self, Self::Accuracy | Self::Loss | Self::Objective)
+        !matches!(self, Self::Metric(_) | Self::Loss | Self::Objective)
     }
 
-    const fn reached(self, value: f64, target: f64) -> bool {
-        match self {
-            Self::Loss | Self::Objective => value <= target,
-            _ => value >= target,
-        }
+    fn reached(self, value: f64, target: f64) -> bool {
+        let is_higher_better = match self {
+            Self::Metric(name) => Quality::find(name).is_some_and(|it| it.is_higher_better),
+            Self::Loss | Self::Objective => false,
+            _ => true,
+        };
+        if is_higher_better { value >= target } else { value <= target }
     }
+
+    /// True if the field lies between 0 and 1 by definition.
+    pub(crate) fn is_share(self) -> bool {
+        matches!(self, Self::Metric(name) if Quality::find(name).is_some_and(|it| it.is_share))
+    }
+}
+
+/// The names of all fields of the curve that measure the quality of a model.
+fn qualities() -> String {
+    let metrics: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+    format!("loss, objective, {}", metrics.join(", "))
 }
 
 impl FromStr for Metric {
@@ -131,9 +148,7 @@ impl FromStr for Metric {
             [along, "to", field, target] => {
                 let field: Field = field.parse()?;
                 if field.is_progress() {
-                    return Err(format!(
-                        "a target is one of accuracy, loss or objective, not of {field:?}"
-                    ));
+                    return Err(format!("a target is one of {}, not of {field:?}", qualities()));
                 }
                 Self::To { along: progress(along)?, field, target: number(target)? }
             }
@@ -162,9 +177,10 @@ impl Metric {
         match self {
             Self::Final(path) => {
                 let name = path.rsplit('.').next().unwrap_or(path);
-                path.starts_with("recall.") || SHARES.contains(&name)
+                let is_metric = Quality::find(path).is_some_and(|metric| metric.is_share);
+                path.starts_with("recall.") || is_metric || SHARES.contains(&name)
             }
-            Self::At { field, .. } => *field == Field::Accuracy,
+            Self::At { field, .. } => field.is_share(),
             Self::Apart(..) | Self::Per(..) | Self::To { .. } | Self::Setting { .. } => false,
         }
     }
@@ -241,7 +257,8 @@ fn missing(path: &str, record: &Record) -> String {
 
 /// True for numbers that every run has, unless it ended badly.
 pub(super) fn is_usual(path: &str) -> bool {
-    ["accuracy", "macro_f1", "worst_class.recall", "loss"].contains(&path)
+    Quality::find(path).is_some()
+        || ["worst_class.recall", "loss"].contains(&path)
         || path.starts_with("recall.")
 }
 
@@ -335,9 +352,12 @@ mod tests {
                 samples: epoch * 100,
                 epoch: epoch as f64 + 0.001,
                 time_s: epoch as f64 * 0.5,
-                accuracy: Some(accuracy),
                 loss: None,
                 objective: None,
+                // An error that falls as the accuracy rises.
+                metrics: [("accuracy", accuracy), ("rmse", 10.0 - 10.0 * accuracy)]
+                    .map(|(name, value)| (name.into(), Some(value)))
+                    .into(),
             })
             .collect()
     }
@@ -399,6 +419,9 @@ mod tests {
         let accuracies = [0.5, 0.97, 0.5, 0.93, 0.94, 0.95, 0.96];
         assert_eq!(ask("updates to accuracy 0.94", &accuracies), Answer::Is(60.0));
         assert_eq!(ask("time_s to accuracy 0.99", &accuracies), Answer::MoreThan(3.5));
+        assert_eq!(ask("updates to rmse 0.61", &accuracies), Answer::Is(60.0));
+        assert_eq!(ask("updates to rmse 0.1", &accuracies), Answer::MoreThan(70.0));
+        assert!(matches!(ask("updates to mae 1", &accuracies), Answer::MoreThan(_)));
         assert!(matches!(ask("time_s to accuracy 0.9", &[]), Answer::Missing(_)));
     }
 

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pstrain_compute::evaluation::Metric;
 use serde::Deserialize;
 
 use super::execute::{Execute, Run};
@@ -233,7 +234,6 @@ struct Line {
     epoch: f64,
     time_s: f64,
     /// `None` if it was not a number.
-    accuracy: Option<f64>,
     loss: Option<f64>,
     objective: Option<f64>,
 }
@@ -246,16 +246,22 @@ pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
     };
     let mut record = run.record();
     record.keep(&serde_json::from_str(&open("summary.json")?)?, false);
-    for line in csv::Reader::from_reader(open("curve.csv")?.as_bytes()).deserialize() {
-        let line: Line = line.context("curve.csv does not read")?;
+    let curve = open("curve.csv")?;
+    let mut curve = csv::Reader::from_reader(curve.as_bytes());
+    let names = curve.headers().context("curve.csv does not read")?.clone();
+    for row in curve.records() {
+        let row = row.context("curve.csv does not read")?;
+        let line: Line = row.deserialize(Some(&names)).context("curve.csv does not read")?;
+        let fields = names.iter().zip(&row);
+        let metrics = fields.filter(|(name, _)| Metric::find(name).is_some());
         record.curve.push(CurvePoint {
             version: line.version,
             samples: line.samples,
             epoch: line.epoch,
             time_s: line.time_s,
-            accuracy: line.accuracy,
             loss: line.loss,
             objective: line.objective,
+            metrics: metrics.map(|(name, value)| (name.to_owned(), value.parse().ok())).collect(),
         });
     }
     record.staleness = staleness(&open("staleness.csv")?)?;

@@ -51,7 +51,7 @@ impl LinkUse {
 }
 
 /// An evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CurvePoint {
     /// Number of updates.
     pub(crate) version: u64,
@@ -60,11 +60,13 @@ pub(crate) struct CurvePoint {
     /// Training time in seconds.
     pub(crate) time_s: f64,
     /// `None` if it was not a number.
-    pub(crate) accuracy: Option<f64>,
     pub(crate) loss: Option<f64>,
     /// The loss plus its penalty.
     #[serde(default)]
     pub(crate) objective: Option<f64>,
+    /// The metrics by name; `None` for a value that was not a number.
+    #[serde(flatten)]
+    pub(crate) metrics: BTreeMap<String, Option<f64>>,
 }
 
 /// Parts of a report about the process and the machine instead of the run: they differ each time.

@@ -81,8 +81,8 @@ pub(crate) struct PictureSpec {
     /// Curve: epoch, time_s, samples or updates. Usage: time_s. Line: an axis or a metric. Others:
     /// an axis.
     pub(crate) x: String,
-    /// Curve: accuracy or loss. Usage: up or down. Line: a metric. Bar: a metric, or an expression
-    /// over quantities at the place of each bar. Heat map: an axis.
+    /// Curve: loss or a metric such as accuracy. Usage: up or down. Line: a metric. Bar: a metric,
+    /// or an expression over quantities at the place of each bar. Heat map: an axis.
     pub(crate) y: String,
     /// The metric of a heat map, or an expression over quantities at the place of each cell.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use serde::Serialize;
 
+use pstrain_compute::evaluation::METRICS;
+
 use super::answers::Answers;
 use super::claims::Finding;
 use super::grid::Cell;
@@ -101,6 +103,13 @@ fn at<'a>(runs: &Runs<'a>, cell: &Cell) -> BTreeMap<&'a str, &'a str> {
     axes.map(|(number, axis)| (axis.name.as_str(), cell.value(runs.spec, number))).collect()
 }
 
+/// The metrics that the curves have, the main one first.
+fn curve_metrics(runs: &Runs<'_>) -> Vec<&'static str> {
+    let points = || runs.records.values().flat_map(|record| &record.curve);
+    let is_there = |name: &&str| points().any(|point| point.metrics.contains_key(*name));
+    METRICS.iter().map(|metric| metric.name).filter(is_there).collect()
+}
+
 /// Writes `runs.csv`, `curve.csv`, `staleness.csv` and `timeline.csv`.
 pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
     // Axes have columns of their own.
@@ -117,18 +126,21 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
         let seeds = seed.iter().map(|_| record.seed.to_string());
         row(seeds.chain(metrics.iter().map(number)).chain(texts.iter().map(text)).collect())
     })?;
-    let columns = ["version", "samples", "epoch", "time_s", "accuracy", "loss"];
+    let metrics = curve_metrics(runs);
+    let (main, others) = metrics.split_at(metrics.len().min(1));
+    let columns = [&["version", "samples", "epoch", "time_s"], main, &["loss"], others].concat();
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     table(runs, store, "curve.csv", &columns, |record, row| {
         record.curve.iter().try_for_each(|point| {
-            row(vec![
+            let metric = |name: &&str| optional(point.metrics.get(*name).copied().flatten());
+            let at = [
                 point.version.to_string(),
                 point.samples.to_string(),
                 point.epoch.to_string(),
                 point.time_s.to_string(),
-                optional(point.accuracy),
-                optional(point.loss),
-            ])
+            ];
+            let numbers = main.iter().map(metric).chain([optional(point.loss)]);
+            row(at.into_iter().chain(numbers).chain(others.iter().map(metric)).collect())
         })
     })?;
     table(runs, store, "staleness.csv", &["staleness", "gradients"], |record, row| {

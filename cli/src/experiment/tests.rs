@@ -99,9 +99,12 @@ impl Execute for MadeUp {
                 samples: epoch * 10,
                 epoch: epoch as f64,
                 time_s: time * epoch as f64 / 10.0,
-                accuracy: Some(best * (1.0 - 0.5_f64.powi(epoch as i32))),
                 loss: None,
                 objective: None,
+                metrics: BTreeMap::from([(
+                    "accuracy".into(),
+                    Some(best * (1.0 - 0.5_f64.powi(epoch as i32))),
+                )]),
             })
             .collect();
         record.staleness = BTreeMap::from([(0, 5), (1, run.seed)]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_compute::filter::Filters;
-use pstrain_compute::model::ModelSpec;
+use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::{Functions, UpdateSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::{
@@ -286,6 +286,15 @@ impl Layers {
         self.resolve_as(load, Prepared::outline)
     }
 
+    fn membership(&self, workers: u32) -> anyhow::Result<Membership> {
+        Ok(Membership {
+            workers,
+            min_workers: self.parse("min-workers", |text| values::optional(text, "auto"))?,
+            on_loss: self.get("on-worker-loss")?,
+            lease: self.parse("lease", values::duration)?,
+        })
+    }
+
     /// Prepares the data with `load`, and puts the job together from their `outline`.
     pub(crate) fn resolve_as<D>(
         &self,
@@ -310,12 +319,7 @@ impl Layers {
             functions: self.parse("server-functions", Functions::read)?,
         };
         update.validate()?;
-        let membership = Membership {
-            workers,
-            min_workers: self.parse("min-workers", |text| values::optional(text, "auto"))?,
-            on_loss: self.get("on-worker-loss")?,
-            lease: self.parse("lease", values::duration)?,
-        };
+        let membership = self.membership(workers)?;
         let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
         let model = self.parse("model", |text| values::model(text, activation))?;
         let (model, initial) = match model_of(described.as_ref()) {
@@ -323,6 +327,7 @@ impl Layers {
             None => (model, InitialFrom::Seed),
         };
         let initial = if self.text("init") == "none" { initial } else { InitialFrom::Server };
+        let loss = self.parse("loss", values::loss)?;
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
         let switches = self.parse("switch", values::switches)?;
         Switch::check_all(&switches, workers)?;
@@ -349,6 +354,7 @@ impl Layers {
             name: self.text("name").to_owned(),
             seed: self.number("seed")?,
             model,
+            loss: loss.unwrap_or_else(|| Loss::of(spec.shape().target)),
             update,
             aggregation,
             mode,

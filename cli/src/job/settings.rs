@@ -2,7 +2,7 @@
 //! flag and, in capitals after `PSTRAIN_JOB_`, its environment variable.
 
 use pstrain_compute::filter::{ErrorFeedback, FilterSpec, KeyCaching, PullFilter};
-use pstrain_compute::model::{Activation, ModelSpec, registered};
+use pstrain_compute::model::{Activation, Loss, ModelSpec, registered};
 use pstrain_compute::named::{Family, Named};
 use pstrain_compute::optim::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
 use pstrain_data::{PartitionSpec, formats};
@@ -133,6 +133,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
          run; none: those of the model, drawn from the seed",
     ),
     named::<Activation>("activation", "relu", "The function between the layers of an mlp"),
+    Setting {
+        words: Words::Of(Loss::FAMILY),
+        ..setting(
+            "loss",
+            "NAME|auto",
+            "auto",
+            "What the model minimises; auto is nll for classes, and squared for a number",
+        )
+    },
     named::<OptimizerSpec>("optimizer", "sgd", "How a gradient becomes a step"),
     setting("learning-rate", "RATE", "0.1", "The learning rate"),
     named::<Schedule>("schedule", "constant", "The learning rate over the updates"),
@@ -355,8 +364,9 @@ mod tests {
         text.parse::<T>().map(|it| it.to_string()).map_err(|error| error.to_string())
     }
 
-    const READ: [(&str, Read); 20] = [
+    const READ: [(&str, Read); 21] = [
         ("activation", read::<Activation>),
+        ("loss", read::<Loss>),
         ("optimizer", read::<OptimizerSpec>),
         ("schedule", read::<Schedule>),
         ("proximal", read::<Proximal>),

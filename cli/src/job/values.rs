@@ -4,7 +4,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pstrain_compute::id::Version;
-use pstrain_compute::model::{Activation, ModelSpec, registered};
+use pstrain_compute::model::{Activation, Loss, ModelSpec, registered};
+use pstrain_compute::named::NamedError;
 use pstrain_compute::params::Blocks;
 use pstrain_policy::job::ALL_EXAMPLES;
 use pstrain_policy::mode::{Switch, SwitchAt};
@@ -20,6 +21,15 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
 pub(super) fn model(text: &str, activation: Activation) -> Result<ModelSpec, String> {
     let added: String = registered().iter().map(|kind| format!(", or {}", kind.form)).collect();
     ModelSpec::read(text, activation).map_err(|error| format!("{error}{added}"))
+}
+
+/// Reads `loss`; `None` for the default of the data.
+pub(super) fn loss(text: &str) -> Result<Option<Loss>, String> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let loss = text.parse().map(Some);
+    loss.map_err(|error: NamedError| format!("{error}, or auto: nll for classes, else squared"))
 }
 
 /// Reads `batch-size`.

@@ -46,6 +46,11 @@ struct ByReason {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByName {
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByPhase {
     phase: &'static str,
 }
@@ -63,6 +68,7 @@ pub(crate) struct Metrics {
     loss: Share,
     evaluation_loss: Share,
     accuracy: Share,
+    evaluation: Family<ByName, Share>,
     phase: Family<ByPhase, Gauge>,
     members: Gauge,
     present: Arc<Mutex<BTreeSet<WorkerId>>>,
@@ -97,6 +103,7 @@ impl Metrics {
             loss: Share::default(),
             evaluation_loss: Share::default(),
             accuracy: Share::default(),
+            evaluation: Family::default(),
             phase: Family::default(),
             members: Gauge::default(),
             present: Arc::default(),
@@ -125,6 +132,8 @@ impl Metrics {
         all.register("evaluation_loss", help, self.evaluation_loss.clone());
         let help = "Share of the held-out data that is classified right";
         all.register("evaluation_accuracy_ratio", help, self.accuracy.clone());
+        let help = "Metrics of the task on the held-out data";
+        all.register("evaluation_metric", help, self.evaluation.clone());
         all.register("phase", "1 for the phase that the run is in", self.phase.clone());
         all.register("members", "Workers that have a place in the run", self.members.clone());
         all.register("worker_pushes", "Gradients that came", self.pushes.clone());
@@ -203,7 +212,12 @@ impl Metrics {
             | Event::RangePushed { point, .. } => self.advance(point),
             Event::Evaluated { evaluation, .. } if evaluation.examples > 0 => {
                 self.evaluation_loss.set(evaluation.loss);
-                self.accuracy.set(evaluation.accuracy());
+                for (name, value) in evaluation.named() {
+                    if name == "accuracy" {
+                        self.accuracy.set(value);
+                    }
+                    self.evaluation.get_or_create(&ByName { name }).set(value);
+                }
             }
             Event::Pushed { worker, loss, spent, .. } => {
                 let worker = by(*worker);

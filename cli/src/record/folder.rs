@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pstrain_compute::examples::Target;
 use pstrain_compute::id::Version;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
@@ -18,6 +19,7 @@ use pstrain_roles::node::Event;
 use pstrain_transports::LogLimit;
 use serde::{Deserialize, Serialize};
 
+use super::curve;
 use super::histograms::Histograms;
 use super::lines::{Full, Lines, Written, cut, so_far};
 use super::order::{Header, OrderLog};
@@ -41,6 +43,8 @@ pub(crate) struct Folder {
     histograms: Histograms,
     /// Factor of the L1 penalty in the objective.
     lambda: f32,
+    /// What the labels are: it decides the columns of the curve.
+    target: Target,
     strangers: LogLimit,
     /// Refused workers and servers have a limit of their own, so that a flood of other connections
     /// does not suppress them. The count starts again when a run is resumed.
@@ -95,6 +99,7 @@ pub(super) struct KeptFolder {
     order: (Written, Version),
     histograms: Histograms,
     lambda: f32,
+    target: Target,
     strangers: LogLimit,
 }
 
@@ -109,7 +114,8 @@ impl Folder {
                 path.join(name).display()
             )
         };
-        let KeptFolder { events, curve, timeline, order, histograms, lambda, strangers } = kept;
+        let KeptFolder { events, curve, timeline, order, histograms, lambda, target, strangers } =
+            kept;
         // A summary marks a complete run; this one continues.
         std::fs::remove_file(place(SUMMARY)).unwrap_or_default();
         let curve = cut(&place(CURVE), curve).with_context(|| cannot(CURVE))?;
@@ -123,6 +129,7 @@ impl Folder {
             order: OrderLog::go_on(&place(ORDER), order, most).with_context(|| cannot(ORDER))?,
             histograms,
             lambda,
+            target,
             strangers,
             claimants: STRANGERS,
             trouble: None,
@@ -151,8 +158,9 @@ impl Folder {
         self.curve.flush().map_err(|error| (CURVE, error))?;
         let (curve, curve_file) = so_far(self.curve.get_ref()).map_err(|error| (CURVE, error))?;
         let histograms = self.histograms.clone();
-        let (lambda, strangers) = (self.lambda, self.strangers);
-        let kept = KeptFolder { events, curve, timeline, order, histograms, lambda, strangers };
+        let (lambda, target, strangers) = (self.lambda, self.target, self.strangers);
+        let kept =
+            KeptFolder { events, curve, timeline, order, histograms, lambda, target, strangers };
         Ok((kept, vec![events_file, timeline_file, order_file, curve_file]))
     }
 
@@ -201,17 +209,7 @@ impl Folder {
         let workers = job.membership.workers as usize;
         std::fs::write(place(JOB), job_file).with_context(|| cannot(JOB))?;
         let mut curve = csv::Writer::from_path(place(CURVE)).with_context(|| cannot(CURVE))?;
-        curve
-            .write_record([
-                "version",
-                "samples",
-                "epoch",
-                "time_s",
-                "accuracy",
-                "loss",
-                "objective",
-            ])
-            .with_context(|| cannot(CURVE))?;
+        curve.write_record(curve::header(job.data.shape.target)).with_context(|| cannot(CURVE))?;
         let timeline =
             Timeline::create(&place(TIMELINE), workers, most).with_context(|| cannot(TIMELINE))?;
         let order =
@@ -226,6 +224,7 @@ impl Folder {
             order,
             histograms: Histograms::new(workers),
             lambda: job.update.l1(),
+            target: job.data.shape.target,
             strangers: STRANGERS,
             claimants: STRANGERS,
             trouble: None,
@@ -313,15 +312,7 @@ impl Folder {
             .map_err(|error| (EVENTS, error.into()))?;
         self.events.end().map_err(|error| (EVENTS, error))?;
         if let Event::Evaluated { point, evaluation } = event {
-            let row = [
-                point.version.to_string(),
-                point.samples.to_string(),
-                format!("{:.4}", point.epoch),
-                format!("{:.6}", point.time.as_secs_f64()),
-                number(evaluation.accuracy()),
-                number(evaluation.loss),
-                number(evaluation.objective(self.lambda)),
-            ];
+            let row = curve::row(self.target, point, evaluation, self.lambda);
             self.curve.write_record(row).map_err(|error| (CURVE, error.into()))?;
             self.curve.flush().map_err(|error| (CURVE, error))?;
             // Flush all files together with the curve, so that after a crash they reach at least as
@@ -368,9 +359,4 @@ const fn is_told_elsewhere(event: &Event) -> bool {
             | Event::Applied { .. }
             | Event::Updated { .. }
     )
-}
-
-/// Formats a number; empty if it is not finite, as after divergence.
-fn number(value: f64) -> String {
-    if value.is_finite() { value.to_string() } else { String::new() }
 }

@@ -1,6 +1,7 @@
 //! The records of a run: totals for tables and JSON, and the results folder.
 
 mod age;
+mod curve;
 mod filtering;
 mod folder;
 mod gaps;
@@ -34,6 +35,8 @@ pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
 pub(crate) use order::Header;
 pub(crate) use order_reader::{Contribution, OrderReader, Step};
+#[cfg(test)]
+pub(crate) use quality::ClassQuality;
 pub(crate) use quality::{ClassRecall, Quality};
 pub(crate) use replay::{Replay, Uses};
 #[cfg(feature = "pictures")]

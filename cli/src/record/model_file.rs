@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use pstrain_compute::examples::Shape;
-use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
 use pstrain_policy::job::Job;
 use pstrain_transports::journal::{UNSEALED, is_sealed, seal};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -25,7 +25,11 @@ const KEY: &str = "pstrain";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ModelFile {
     pub(crate) model: ModelSpec,
+    /// The loss, if it is not the default of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) loss: Option<Loss>,
     pub(crate) shape: Shape,
+    /// The names of the classes; none if the model predicts a number.
     pub(crate) classes: Vec<String>,
     /// The encoding of inputs: the recipe of the job.
     pub(crate) recipe: String,
@@ -34,6 +38,12 @@ pub(crate) struct ModelFile {
 }
 
 impl ModelFile {
+    /// Builds the model.
+    pub(crate) fn build(&self) -> Result<Model, ModelError> {
+        let loss = self.loss.unwrap_or_else(|| Loss::of(self.shape.target));
+        Model::with_loss(&self.model, loss, self.shape)
+    }
+
     /// Describes the model of a job with the report of its run.
     pub(crate) fn new(
         job: &Job,
@@ -42,6 +52,7 @@ impl ModelFile {
     ) -> anyhow::Result<Self> {
         Ok(Self {
             model: job.model.clone(),
+            loss: Some(job.loss).filter(|loss| *loss != Loss::of(job.data.shape.target)),
             shape: job.data.shape,
             classes: classes.to_vec(),
             recipe: job.data.recipe.clone(),
@@ -61,7 +72,7 @@ struct Sealed<'a> {
 
 /// Writes a model; replaces an existing file atomically.
 pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> anyhow::Result<()> {
-    let model = Model::new(&about.model, about.shape)?;
+    let model = about.build()?;
     let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = model
         .layout()
         .tensors()
@@ -131,14 +142,11 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
     }
     let about: ModelFile = serde_json::from_str(about)
         .with_context(|| format!("{place} has metadata of another release of pstrain"))?;
-    if about.classes.len() != about.shape.classes as usize {
-        bail!(
-            "{place} names {} classes for a model of {}",
-            about.classes.len(),
-            about.shape.classes
-        );
+    let target = about.shape.target;
+    if about.classes.len() != target.classes().unwrap_or(0) as usize {
+        bail!("{place} names {} classes for a model of {target}", about.classes.len());
     }
-    let model = Model::new(&about.model, about.shape)?;
+    let model = about.build()?;
     let tensors = SafeTensors::deserialize(&bytes)
         .with_context(|| format!("{place} is no safetensors file"))?;
     let mut params = vec![0.0; model.parameters()];
@@ -205,12 +213,15 @@ mod tests {
     use pstrain_compute::model::Activation;
     use pstrain_compute::rng::Stream;
 
+    use pstrain_compute::examples::Target;
+
     use super::*;
 
     fn about() -> ModelFile {
         ModelFile {
             model: ModelSpec::Mlp { hidden: vec![3], activation: Activation::Relu },
-            shape: Shape { inputs: 5, dense: 2, hot: 1, classes: 2 },
+            loss: None,
+            shape: Shape { inputs: 5, dense: 2, hot: 1, target: Target::Classes(2) },
             classes: vec!["a".into(), "b".into()],
             recipe: String::new(),
             training: serde_json::Map::new(),
@@ -221,7 +232,7 @@ mod tests {
     fn a_model_comes_back_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        let model = Model::new(&about().model, about().shape).unwrap();
+        let model = about().build().unwrap();
         let params = model.initial(Stream::new(1));
         write_model(&path, &about(), &params).unwrap();
         let (read, _, values) = read_model(&path).unwrap();
@@ -236,7 +247,7 @@ mod tests {
     fn whatever_bit_of_a_model_is_flipped_it_is_not_taken_for_whole() {
         let folder = tempfile::tempdir().unwrap();
         let (path, damaged) = (folder.path().join("model"), folder.path().join("damaged"));
-        let model = Model::new(&about().model, about().shape).unwrap();
+        let model = about().build().unwrap();
         // A user's name may look like the checksum.
         let named = serde_json::Map::from_iter([("job".to_owned(), UNSEALED.into())]);
         let about = ModelFile { training: named, ..about() };
@@ -261,7 +272,7 @@ mod tests {
     #[test]
     fn parameters_that_are_no_numbers_are_counted_and_named() {
         let path = Path::new("model.safetensors");
-        let model = Model::new(&about().model, about().shape).unwrap();
+        let model = about().build().unwrap();
         let mut params = model.initial(Stream::new(1));
         check_finite(path, &model, &params).unwrap();
         let last = params.len() - 1;

@@ -29,7 +29,7 @@ use std::io;
 use std::path::Path;
 
 use pstrain_compute::id::{PartId, Version};
-use pstrain_compute::model::{Model, ModelError};
+use pstrain_compute::model::ModelError;
 use pstrain_data::DataSpec;
 use pstrain_policy::job::Job;
 use pstrain_policy::rules::Closing;
@@ -42,8 +42,8 @@ use super::pushed;
 use crate::digest::{hexadecimal, sha256};
 
 pub(super) const FORMAT: &str = "pstrain order of updates";
-/// The only version that is read. Since version 9 the digest of a job covers the origin of its
-/// initial parameters, which may be a line.
+/// The only version that is read. Since version 9 the digest of a job covers its loss and the origin
+/// of its initial parameters, which may be a line.
 pub(super) const FORMAT_VERSION: u32 = 9;
 
 /// The last line of a full file.
@@ -68,7 +68,7 @@ impl Header {
     pub(crate) fn of(job: &Job) -> Result<Self, ModelError> {
         let data = &job.data;
         let spec = serde_json::from_str::<DataSpec>(&data.recipe);
-        let model = Model::new(&job.model, data.shape)?;
+        let model = job.build_model()?;
         Ok(Self {
             format: FORMAT.into(),
             format_version: FORMAT_VERSION,

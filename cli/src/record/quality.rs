@@ -2,24 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_compute::evaluation::Evaluation;
-use pstrain_data::EvaluationRows;
-use serde::Serialize;
+use pstrain_compute::evaluation::{ClassFigures, Evaluation, Figures, metrics};
+use pstrain_compute::examples::Target;
+use pstrain_data::{EvaluationRows, Schema};
+use serde::{Serialize, Serializer};
 
 /// The quality of a model on the evaluation rows. A number that is not finite, as after divergence,
 /// is `None`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Quality {
-    pub(crate) accuracy: Option<f64>,
-    /// The mean of the classes' F1 scores.
-    pub(crate) macro_f1: Option<f64>,
-    /// The class with the lowest recall.
-    pub(crate) worst_class: Option<ClassRecall>,
+    /// The metrics by name, the main one first; none if a model of another program names none.
+    #[serde(flatten, serialize_with = "as_fields")]
+    pub(crate) metrics: Vec<(String, Option<f64>)>,
     /// The evaluation rows.
     pub(crate) evaluation: EvaluationRows,
     pub(crate) loss: Option<f64>,
+    /// The classes, if classes are predicted.
+    #[serde(flatten)]
+    pub(crate) classes: Option<ClassQuality>,
+}
+
+/// The quality of a model by class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct ClassQuality {
+    /// The class with the lowest recall.
+    pub(crate) worst_class: Option<ClassRecall>,
     /// The recall of each class.
     pub(crate) recall: BTreeMap<String, Option<f64>>,
+    /// The number of rows of each class that were predicted to be of each class; empty for too many
+    /// classes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) confusion: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// A class and its recall.
@@ -29,38 +42,80 @@ pub(crate) struct ClassRecall {
     pub(crate) recall: f64,
 }
 
+fn as_fields<S: Serializer>(values: &[(String, Option<f64>)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(values.iter().map(|(name, value)| (name, value)))
+}
+
 impl Quality {
-    /// The quality of a model with these class names; all values are None without an evaluation.
+    /// The quality of a model of data with this schema; all values are None without an evaluation.
     pub(crate) fn new(
         evaluation: Option<&Evaluation>,
-        classes: &[impl AsRef<str>],
+        schema: &Schema,
         rows: EvaluationRows,
     ) -> Self {
-        let finite = |number: fn(&Evaluation) -> f64| {
-            evaluation.map(number).filter(|number| number.is_finite())
+        let rows = match evaluation {
+            // A compute process evaluates on rows of its own.
+            Some(evaluation) if rows.rows == 0 && evaluation.examples > 0 => EvaluationRows {
+                rows: evaluation.examples,
+                source: "the compute process".into(),
+                share: None,
+            },
+            _ => rows,
         };
-        let name = |class: usize| classes.get(class).map(|name| name.as_ref().to_owned());
-        let worst = evaluation.and_then(Evaluation::worst_class);
-        let recall = evaluation.map_or(&[][..], |evaluation| &evaluation.recall);
-        Self {
-            accuracy: finite(Evaluation::accuracy),
-            macro_f1: finite(Evaluation::macro_f1),
-            worst_class: worst
-                .and_then(|(class, recall)| Some(ClassRecall { name: name(class)?, recall })),
-            evaluation: rows,
-            loss: finite(|evaluation| evaluation.loss),
-            recall: classes
-                .iter()
-                .map(|name| name.as_ref().to_owned())
-                .zip(recall.to_vec())
+        let is_named =
+            |found: &&Evaluation| found.examples > 0 && matches!(found.figures, Figures::Named(_));
+        let own = evaluation.filter(is_named);
+        let metrics = match own {
+            Some(evaluation) => {
+                let named = evaluation.named().into_iter();
+                named.map(|(name, value)| (name, Some(value))).collect()
+            }
+            None => metrics(schema.shape.target)
+                .map(|metric| {
+                    (metric.name.to_owned(), evaluation.and_then(|found| metric.value(found)))
+                })
                 .collect(),
-        }
+        };
+        let loss = evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite());
+        let of_classes = evaluation.and_then(Evaluation::of_classes);
+        let are_classes = own.is_none() && schema.shape.target != Target::Value;
+        let classes = are_classes.then(|| {
+            of_classes
+                .map_or_else(ClassQuality::default, |it| ClassQuality::of(it, &schema.classes))
+        });
+        Self { metrics, evaluation: rows, loss, classes }
+    }
+}
+
+impl ClassQuality {
+    fn of(figures: &ClassFigures, names: &[String]) -> Self {
+        let worst = figures.worst_class();
+        let worst_class = worst.and_then(|(class, recall)| {
+            Some(ClassRecall { name: names.get(class)?.clone(), recall })
+        });
+        let recall = names.iter().cloned().zip(figures.recall.iter().copied()).collect();
+        let rows = names.iter().zip(figures.confusion.chunks_exact(names.len().max(1)));
+        let row = |(name, counts): (&String, &[u64])| {
+            (name.clone(), names.iter().cloned().zip(counts.iter().copied()).collect())
+        };
+        Self { worst_class, recall, confusion: rows.map(row).collect() }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use pstrain_compute::evaluation::ValueFigures;
+
     use super::*;
+
+    fn schema(classes: &[&str]) -> Schema {
+        Schema::dense("rows", 2, classes)
+    }
+
+    fn of(figures: ClassFigures) -> Evaluation {
+        let figures = Figures::Classes(figures);
+        Evaluation { examples: 1500, loss: 0.5, figures, ..Evaluation::default() }
+    }
 
     fn rows() -> EvaluationRows {
         EvaluationRows { rows: 1500, source: "rows.csv".into(), share: Some(0.25) }
@@ -68,15 +123,13 @@ mod tests {
 
     #[test]
     fn accuracy_stands_next_to_its_rows_and_the_class_that_it_hides() {
-        let evaluation = Evaluation {
-            examples: 1500,
+        let figures = ClassFigures {
             correct: 1200,
-            loss: 0.5,
             recall: vec![Some(0.9), Some(0.125), None],
             f1: vec![Some(0.9), Some(0.1), None],
-            ..Evaluation::default()
+            ..ClassFigures::default()
         };
-        let quality = Quality::new(Some(&evaluation), &["a", "b", "c"], rows());
+        let quality = Quality::new(Some(&of(figures)), &schema(&["a", "b", "c"]), rows());
         let json = serde_json::to_value(&quality).unwrap();
         let wanted = serde_json::json!({
             "accuracy": 0.8,
@@ -91,8 +144,61 @@ mod tests {
 
     #[test]
     fn without_an_evaluation_nothing_is_said() {
-        let quality = Quality::new(None, &["a", "b"], rows());
-        assert_eq!((quality.accuracy, quality.macro_f1, quality.loss), (None, None, None));
-        assert_eq!((quality.worst_class, quality.recall), (None, BTreeMap::new()));
+        let quality = Quality::new(None, &schema(&["a", "b"]), rows());
+        let names = ["accuracy", "macro_f1", "auc"].map(|name| (name.to_owned(), None));
+        assert_eq!((quality.metrics, quality.loss), (names.to_vec(), None));
+        assert_eq!(quality.classes, Some(ClassQuality::default()));
+    }
+
+    #[test]
+    fn the_confusion_matrix_names_true_and_predicted_classes() {
+        let figures = ClassFigures {
+            correct: 5,
+            recall: vec![Some(0.75), Some(1.0)],
+            auc: Some(0.875),
+            confusion: vec![3, 1, 0, 2],
+            ..ClassFigures::default()
+        };
+        let quality = Quality::new(Some(&of(figures)), &schema(&["no", "yes"]), rows());
+        let json = serde_json::to_value(&quality).unwrap();
+        assert_eq!(json["auc"], 0.875);
+        let wanted = serde_json::json!({
+            "no": { "no": 3, "yes": 1 },
+            "yes": { "no": 0, "yes": 2 },
+        });
+        assert_eq!(json["confusion"], wanted);
+    }
+
+    #[test]
+    fn a_compute_process_has_the_metrics_that_it_names_and_rows_of_its_own() {
+        let none = EvaluationRows { rows: 0, source: "rows:3000".into(), share: Some(0.0) };
+        let of = |named: &[(&str, f64)]| {
+            let named = named.iter().map(|&(name, value)| (name.into(), value));
+            let figures = Figures::Named(named.collect());
+            let evaluation =
+                Evaluation { examples: 9, loss: 4.0, figures, ..Evaluation::default() };
+            let quality = Quality::new(Some(&evaluation), &schema(&["all"]), none.clone());
+            serde_json::to_value(&quality).unwrap()
+        };
+        let rows = serde_json::json!({ "rows": 9, "source": "the compute process", "share": null });
+        let wanted = serde_json::json!({ "evaluation": rows, "loss": 4.0 });
+        assert_eq!(of(&[]), wanted);
+        let wanted = serde_json::json!({ "perplexity": 54.5, "evaluation": rows, "loss": 4.0 });
+        assert_eq!(of(&[("perplexity", 54.5)]), wanted);
+    }
+
+    #[test]
+    fn the_quality_of_numbers_has_no_classes() {
+        let figures = Figures::Value(ValueFigures { rmse: 2.0, mae: 1.5, r2: Some(0.25) });
+        let evaluation = Evaluation { examples: 9, loss: 4.0, figures, ..Evaluation::default() };
+        let quality = Quality::new(Some(&evaluation), &Schema::of_values("rows", 2), rows());
+        let wanted = serde_json::json!({
+            "rmse": 2.0,
+            "mae": 1.5,
+            "r2": 0.25,
+            "evaluation": { "rows": 1500, "source": "rows.csv", "share": 0.25 },
+            "loss": 4.0,
+        });
+        assert_eq!(serde_json::to_value(&quality).unwrap(), wanted);
     }
 }

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use pstrain_compute::filter::PullFilter;
 use pstrain_compute::id::{Version, WorkerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::task::Task;
@@ -76,7 +75,7 @@ impl Replay {
         parameters: &[f32],
         uses: Uses,
     ) -> anyhow::Result<Self> {
-        let model = Model::new(&job.model, job.data.shape)?;
+        let model = job.build_model()?;
         if let PullFilter::Changed { delta } = job.filters.pull
             && delta > 0.0
         {

@@ -228,7 +228,7 @@ impl Summary {
             consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),
             ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
-            quality: Quality::new(evaluation, data.spec.classes(), data.evaluation_rows.clone()),
+            quality: Quality::new(evaluation, &data.spec.schema, data.evaluation_rows.clone()),
             objective: objective.filter(|value| value.is_finite()),
             non_zeros: evaluation.map(|evaluation| evaluation.non_zeros),
             updates,

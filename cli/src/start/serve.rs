@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use pstrain_compute::id::{CheckpointId, PartId};
+
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Durable, Event, Input, NodeError, Trained};
 use pstrain_transports::scenario::{Scenario, ServerLink};

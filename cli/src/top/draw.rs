@@ -11,6 +11,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, Wrap};
 
 use super::Top;
+use crate::metric_text;
 use crate::why::{Usual, WaitsFor, span, verdict};
 
 const CURVE_LINES: u16 = 5;
@@ -37,7 +38,10 @@ pub(super) fn draw(top: &Top, frame: &mut Frame<'_>) {
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(curves);
     curve(frame, left, "loss", &top.losses, |loss| format!("{loss:.4}"));
-    curve(frame, right, "accuracy", &top.accuracies, |share| format!("{:.2} %", 100.0 * share));
+    let main = metric_text::main_of(top.status.evaluated.as_ref());
+    let name = main.map_or("evaluation", |(name, _)| name);
+    let show = |value| metric_text::shown(name, value);
+    curve(frame, right, metric_text::title(name), &top.metrics, show);
     frame.render_widget(table(top), workers);
     frame.render_widget(footer, verdict);
 }
@@ -75,7 +79,7 @@ fn curve(
     place: Rect,
     name: &str,
     points: &VecDeque<f64>,
-    show: fn(f64) -> String,
+    show: impl Fn(f64) -> String,
 ) {
     const STEPS: f64 = 1000.0;
     /// Height of the lowest point, so that it stays visible.

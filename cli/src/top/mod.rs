@@ -20,6 +20,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crate::args::TopArgs;
 use crate::cmd;
 use crate::exit::Ending;
+use crate::metric_text;
 use crate::why::Way;
 
 /// Points kept of a curve: more than the width of any terminal.
@@ -56,16 +57,16 @@ struct Top {
     trouble: Option<String>,
     /// Mean losses of mini-batches, the latest last.
     losses: VecDeque<f64>,
-    /// Accuracies on the held-out data, the latest last.
-    accuracies: VecDeque<f64>,
+    /// Values of the main metric on the held-out data, the latest last.
+    metrics: VecDeque<f64>,
     /// Updates per second.
     rate: Option<f64>,
 }
 
 impl Top {
     fn new(way: Way, status: Status) -> Self {
-        let (losses, accuracies) = (VecDeque::new(), VecDeque::new());
-        let mut top = Self { way, status, trouble: None, losses, accuracies, rate: None };
+        let (losses, metrics) = (VecDeque::new(), VecDeque::new());
+        let mut top = Self { way, status, trouble: None, losses, metrics, rate: None };
         top.note_curve();
         top
     }
@@ -89,7 +90,8 @@ impl Top {
 
     fn note_curve(&mut self) {
         push(&mut self.losses, self.status.loss);
-        push(&mut self.accuracies, self.status.evaluated.map(|evaluated| evaluated.accuracy));
+        let main = metric_text::main_of(self.status.evaluated.as_ref());
+        push(&mut self.metrics, main.map(|(_, value)| value));
     }
 }
 

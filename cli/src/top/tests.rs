@@ -36,7 +36,8 @@ fn run_of_three() -> Status {
         waited: Duration::from_millis(55),
         left: None,
     };
-    let evaluated = LatestEvaluation { version: Version(10), accuracy: 0.9, loss: 0.4 };
+    let metrics = vec![(String::from("accuracy"), 0.9), (String::from("macro_f1"), 0.7)];
+    let evaluated = LatestEvaluation { version: Version(10), loss: 0.4, metrics };
     Status {
         wait: Some(wait),
         evaluated: Some(evaluated),

@@ -10,7 +10,6 @@ mod tests;
 
 use std::sync::atomic::AtomicBool;
 
-use pstrain_compute::model::Model;
 use pstrain_policy::job::Job;
 use serde::Serialize;
 
@@ -152,7 +151,7 @@ fn closed_form(
     run: &Run<'_>,
     simulated: &Record,
 ) -> anyhow::Result<Result<Prediction, String>> {
-    let parameters = Model::new(&job.model, job.data.shape)?.parameters() as u64;
+    let parameters = job.build_model()?.parameters() as u64;
     let gradients = simulated.metrics.get("batches.applied").map_or(0, |&applied| applied as u64);
     Ok(predict::of_job(job, &run.layers()?.scenario()?, parameters, gradients))
 }

@@ -10,12 +10,12 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use nalgebra::{DMatrix, DVector};
-use pstrain_compute::examples::{Examples, Shape};
+use pstrain_compute::examples::{Examples, Shape, Target};
 use pstrain_compute::model::{Activation, Model, ModelSpec, Workspace};
 use pstrain_compute::rng::Stream;
 
-const SPARSE: Shape = Shape { inputs: 93, dense: 9, hot: 3, classes: 5 };
-const DENSE: Shape = Shape { inputs: 93, dense: 93, hot: 0, classes: 5 };
+const SPARSE: Shape = Shape { inputs: 93, dense: 9, hot: 3, target: Target::Classes(5) };
+const DENSE: Shape = Shape { inputs: 93, dense: 93, hot: 0, target: Target::Classes(5) };
 const HIDDEN: u32 = 21;
 const BATCHES: [usize; 3] = [32, 128, 1024];
 /// Number of mini-batches that take turns, so that the examples are not all in the nearest cache.
@@ -36,7 +36,7 @@ fn examples(shape: Shape, count: usize) -> Examples {
         let begin = |group: u32| u64::from(shape.dense) + columns * u64::from(group);
         let hot: Vec<u16> =
             (0..shape.hot).map(|group| (begin(group) + rng.below(columns)) as u16).collect();
-        let label = rng.below(u64::from(shape.classes)) as u16;
+        let label = rng.below(u64::from(shape.target.predictions())) as u16;
         assert!(examples.push(&dense, &hot, label).is_ok());
     }
     examples
@@ -81,7 +81,7 @@ fn wide(bencher: Bencher<'_, '_>, batch: usize) {
 #[divan::bench(args = BATCHES)]
 fn nalgebra(bencher: Bencher<'_, '_>, batch: usize) {
     let examples = examples(DENSE, batch * ROUNDS);
-    let (inputs, classes) = (DENSE.inputs as usize, DENSE.classes as usize);
+    let (inputs, classes) = (DENSE.inputs as usize, DENSE.target.predictions() as usize);
     let inputs_of = |round: usize| {
         DMatrix::from_fn(inputs, batch, |column, sample| {
             examples.row(round * batch + sample).dense[column]
@@ -110,7 +110,7 @@ fn nalgebra(bencher: Bencher<'_, '_>, batch: usize) {
             column.apply(|value| *value = (*value - greatest).exp());
             let total = column.sum() * batch as f32;
             column /= total;
-            let label = usize::from(examples.label(round * batch + sample));
+            let label = examples.row(round * batch + sample).class();
             column[label] -= 1.0 / batch as f32;
         }
         let mut back = second.transpose() * &delta;

@@ -2,6 +2,7 @@
 
 mod entries;
 mod records;
+mod target;
 #[cfg(test)]
 mod tests;
 
@@ -9,8 +10,9 @@ use alloc::vec::Vec;
 
 use self::entries::Entries;
 pub(crate) use self::records::Records;
+pub use self::target::{Label, Target};
 
-/// Examples in memory: `len` rows of `inputs` columns, each with a class label.
+/// Examples in memory: `len` rows of `inputs` columns, each with a label: a class or a number.
 ///
 /// The first columns of a row ([`Shape::dense`]) are stored as values. The others form one-hot
 /// groups: exactly one column of each group is 1, and only its index is stored. A row of the
@@ -25,7 +27,7 @@ pub struct Examples {
     entries: Entries,
 }
 
-/// The shape of an example: the number of columns of each kind, and the number of classes.
+/// The shape of an example: the number of columns of each kind, and what its label is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Shape {
     /// All input columns, dense and one-hot.
@@ -34,15 +36,16 @@ pub struct Shape {
     pub dense: u32,
     /// One-hot groups, one stored index each.
     pub hot: u32,
-    /// Number of classes.
-    pub classes: u32,
+    /// What the label is. It is serialised as `classes`.
+    #[serde(rename = "classes")]
+    pub target: Target,
 }
 
 impl Shape {
     /// Creates the shape of sparse rows with `inputs` columns.
     #[must_use]
-    pub const fn sparse(inputs: u32, classes: u32) -> Self {
-        Self { inputs, dense: 0, hot: 0, classes }
+    pub const fn sparse(inputs: u32, target: Target) -> Self {
+        Self { inputs, dense: 0, hot: 0, target }
     }
 
     /// True if rows are sparse: no column is dense or one-hot.
@@ -63,15 +66,25 @@ pub struct Row<'a> {
     pub columns: &'a [u32],
     /// The values of those columns.
     pub values: &'a [f32],
-    /// The class.
-    pub label: u16,
+    /// The class, or the number to predict.
+    pub label: Label,
 }
 
 impl<'a> Row<'a> {
     /// A row of numbers.
     #[must_use]
-    pub const fn dense(values: &'a [f32], label: u16) -> Self {
-        Self { dense: values, hot: &[], columns: &[], values: &[], label }
+    pub fn dense(values: &'a [f32], label: impl Into<Label>) -> Self {
+        Self { dense: values, hot: &[], columns: &[], values: &[], label: label.into() }
+    }
+
+    /// The class of a row of which classes are predicted.
+    ///
+    /// # Panics
+    /// If a number is predicted.
+    #[must_use]
+    pub fn class(&self) -> usize {
+        let Label::Class(class) = self.label else { panic!("the label of the row is a number") };
+        class.into()
     }
 }
 
@@ -106,6 +119,9 @@ pub enum ShapeError {
         /// Number of classes.
         classes: usize,
     },
+    /// The label is a class where a number is predicted, or the reverse, or is not finite.
+    #[error("a label does not fit: the examples have {0}")]
+    Target(Target),
     /// A value is NaN or infinite.
     #[error("value of column {column} is not finite")]
     NotFinite {
@@ -140,7 +156,8 @@ impl Examples {
     /// Creates an empty set of examples of this shape.
     #[must_use]
     pub const fn new(shape: Shape) -> Self {
-        let records = Records::new(shape.dense as usize, shape.hot as usize);
+        let Shape { dense, hot, target, .. } = shape;
+        let records = Records::new(dense as usize, hot as usize, target);
         Self { shape, records, entries: Entries::new() }
     }
 
@@ -159,8 +176,14 @@ impl Examples {
     ///
     /// # Errors
     /// [`ShapeError`] if the example does not fit the shape; nothing is added then.
-    pub fn push(&mut self, dense: &[f32], hot: &[u16], label: u16) -> Result<(), ShapeError> {
-        let Shape { inputs, dense: values, hot: indices, classes } = self.shape;
+    pub fn push(
+        &mut self,
+        dense: &[f32],
+        hot: &[u16],
+        label: impl Into<Label>,
+    ) -> Result<(), ShapeError> {
+        let label = label.into();
+        let Shape { inputs, dense: values, hot: indices, .. } = self.shape;
         let wanted = (values as usize, indices as usize);
         if (dense.len(), hot.len()) != wanted {
             let (dense, hot) = ((dense.len(), wanted.0), (hot.len(), wanted.1));
@@ -169,9 +192,7 @@ impl Examples {
         if let Some(&index) = hot.iter().find(|&&index| !(values..inputs).contains(&index.into())) {
             return Err(ShapeError::Column { index, inputs: inputs as usize });
         }
-        if u32::from(label) >= classes {
-            return Err(ShapeError::Label { label, classes: classes as usize });
-        }
+        self.check_label(label)?;
         if let Some(column) = dense.iter().position(|value| !value.is_finite()) {
             return Err(ShapeError::NotFinite { column });
         }
@@ -187,9 +208,9 @@ impl Examples {
         &mut self,
         columns: &[u32],
         values: &[f32],
-        label: u16,
+        label: impl Into<Label>,
     ) -> Result<(), ShapeError> {
-        let Shape { inputs, classes, .. } = self.shape;
+        let (label, inputs) = (label.into(), self.shape.inputs);
         let fits = self.shape.is_sparse()
             && columns.len() == values.len()
             && columns.is_sorted_by(|one, next| one < next)
@@ -198,15 +219,23 @@ impl Examples {
             let (columns, values) = (columns.len(), values.len());
             return Err(ShapeError::Entries { columns, values, inputs: inputs as usize });
         }
-        if u32::from(label) >= classes {
-            return Err(ShapeError::Label { label, classes: classes as usize });
-        }
+        self.check_label(label)?;
         if let Some(place) = values.iter().position(|value| !value.is_finite()) {
             return Err(ShapeError::NotFinite { column: columns[place] as usize });
         }
         self.entries.push(columns, values);
         self.records.push(&[], &[], label);
         Ok(())
+    }
+
+    fn check_label(&self, label: Label) -> Result<(), ShapeError> {
+        match (label, self.shape.target) {
+            (label, target) if label.fits(target) => Ok(()),
+            (Label::Class(label), Target::Classes(classes)) => {
+                Err(ShapeError::Label { label, classes: classes as usize })
+            }
+            (_, target) => Err(ShapeError::Target(target)),
+        }
     }
 
     /// Returns the columns with an entry in any row, in ascending order.
@@ -265,12 +294,12 @@ impl Examples {
     /// # Panics
     /// If `index` is not below [`Self::len`].
     #[must_use]
-    pub fn label(&self, index: usize) -> u16 {
+    pub fn label(&self, index: usize) -> Label {
         self.records.label(index)
     }
 
     /// Iterates over the labels of all examples.
-    pub fn labels(&self) -> impl ExactSizeIterator<Item = u16> + '_ {
+    pub fn labels(&self) -> impl ExactSizeIterator<Item = Label> + '_ {
         (0..self.len()).map(|index| self.records.label(index))
     }
 
@@ -310,12 +339,12 @@ impl Examples {
         Self { shape: self.shape, records, entries }
     }
 
-    /// Returns the number of examples of each class.
+    /// Returns the number of examples of each class; nothing if a number is predicted.
     #[must_use]
     pub fn class_counts(&self) -> Vec<u64> {
-        let mut counts = alloc::vec![0; self.shape.classes as usize];
-        for label in self.labels() {
-            counts[usize::from(label)] += 1;
+        let mut counts = alloc::vec![0; self.shape.target.classes().unwrap_or(0) as usize];
+        for class in self.labels().filter_map(Label::class) {
+            counts[usize::from(class)] += 1;
         }
         counts
     }
@@ -353,21 +382,20 @@ impl Examples {
             return self.unpack_sparse(bytes);
         }
         let (values, indices) = (self.shape.dense as usize, self.shape.hot as usize);
-        let size = 4 * values + 2 * indices + 2;
+        let size = 4 * values + 2 * indices + self.shape.target.bytes();
         if !bytes.len().is_multiple_of(size) {
             return Err(ShapeError::Packed { bytes: bytes.len(), row: size });
         }
         let (mut dense, mut hot) = (Vec::with_capacity(values), Vec::with_capacity(indices));
         for row in bytes.chunks_exact(size) {
             let (values, rest) = row.split_at(4 * values);
-            let (values, _) = values.as_chunks::<4>();
-            let (indices, _) = rest.as_chunks::<2>();
-            let Some((&label, indices)) = indices.split_last() else { continue };
+            let (indices, rest) = rest.split_at(2 * indices);
+            let Some((label, _)) = self.shape.target.label(rest) else { continue };
             dense.clear();
-            dense.extend(values.iter().map(|&value| f32::from_le_bytes(value)));
+            dense.extend(values.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)));
             hot.clear();
-            hot.extend(indices.iter().map(|&index| u16::from_le_bytes(index)));
-            self.push(&dense, &hot, u16::from_le_bytes(label))?;
+            hot.extend(indices.as_chunks().0.iter().map(|&index| u16::from_le_bytes(index)));
+            self.push(&dense, &hot, label)?;
         }
         Ok(())
     }
@@ -378,13 +406,13 @@ impl Examples {
             let count = u32::from_le_bytes(*count) as usize;
             let cut = || ShapeError::Packed { bytes: bytes.len(), row: count.saturating_mul(8) };
             let (entries, rest) = rest.split_at_checked(count.saturating_mul(8)).ok_or_else(cut)?;
-            let (label, rest) = rest.split_first_chunk().ok_or_else(cut)?;
+            let (label, rest) = self.shape.target.label(rest).ok_or_else(cut)?;
             let (ones, others) = entries.split_at(4 * count);
             columns.clear();
             columns.extend(ones.as_chunks().0.iter().map(|&column| u32::from_le_bytes(column)));
             values.clear();
             values.extend(others.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)));
-            self.push_sparse(&columns, &values, u16::from_le_bytes(*label))?;
+            self.push_sparse(&columns, &values, label)?;
             bytes = rest;
         }
         match bytes {
@@ -399,7 +427,7 @@ impl Row<'_> {
     #[must_use]
     pub const fn packed_bytes(&self) -> usize {
         let sparse = if self.is_sparse() { 4 + 8 * self.columns.len() } else { 0 };
-        sparse + 4 * self.dense.len() + 2 * self.hot.len() + 2
+        sparse + 4 * self.dense.len() + 2 * self.hot.len() + self.label.bytes()
     }
 
     const fn is_sparse(&self) -> bool {
@@ -407,8 +435,8 @@ impl Row<'_> {
     }
 
     /// Appends the row to `bytes`, all little-endian: the dense values (`f32`), the one-hot indices
-    /// (`u16`) and the label (`u16`). A sparse row consists of its number of entries (`u32`), their
-    /// columns (`u32`), their values (`f32`) and the label.
+    /// (`u16`) and the label (`u16`, or `f32` for a number). A sparse row consists of its number of
+    /// entries (`u32`), their columns (`u32`), their values (`f32`) and the label.
     pub fn pack(&self, bytes: &mut Vec<u8>) {
         bytes.reserve(self.packed_bytes());
         if self.is_sparse() {
@@ -423,6 +451,6 @@ impl Row<'_> {
         for index in self.hot {
             bytes.extend_from_slice(&index.to_le_bytes());
         }
-        bytes.extend_from_slice(&self.label.to_le_bytes());
+        self.label.pack(bytes);
     }
 }

@@ -17,10 +17,13 @@ use crate::examples::{Examples, Row, Shape};
 pub struct Fingerprint {
     /// Training rows.
     pub rows: u64,
-    /// Training rows of each class.
+    /// Training rows of each class; empty if a number is predicted.
     pub class_counts: Vec<u64>,
-    /// SHA-256 over the shape (four `u32`) and each row as [`Examples::pack`] writes it, all
-    /// little-endian. It is equal for equal data on every machine. Text form: hexadecimal.
+    /// SHA-256 over the shape (four `u32`, the last from [`Target::number`]) and each row as
+    /// [`Examples::pack`] writes it, all little-endian. It is equal for equal data on every
+    /// machine. Text form: hexadecimal.
+    ///
+    /// [`Target::number`]: crate::examples::Target::number
     #[serde(with = "hexadecimal")]
     pub digest: [u8; 32],
 }
@@ -85,10 +88,11 @@ impl Fingerprinter {
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         let mut hash = Sha256::new();
-        for number in [shape.inputs, shape.dense, shape.hot, shape.classes] {
+        for number in [shape.inputs, shape.dense, shape.hot, shape.target.number()] {
             hash.update(number.to_le_bytes());
         }
-        Self { rows: 0, class_counts: vec![0; shape.classes as usize], hash, bytes: Vec::new() }
+        let class_counts = vec![0; shape.target.classes().unwrap_or(0) as usize];
+        Self { rows: 0, class_counts, hash, bytes: Vec::new() }
     }
 
     /// Adds a row, which must have the shape.
@@ -97,7 +101,9 @@ impl Fingerprinter {
     /// If the label is not below the number of classes.
     pub fn add(&mut self, row: Row<'_>) {
         self.rows += 1;
-        self.class_counts[usize::from(row.label)] += 1;
+        if let Some(class) = row.label.class() {
+            self.class_counts[usize::from(class)] += 1;
+        }
         self.bytes.clear();
         row.pack(&mut self.bytes);
         self.hash.update(&self.bytes);
@@ -147,9 +153,11 @@ mod hexadecimal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::examples::Target;
 
     fn some() -> Examples {
-        let mut examples = Examples::new(Shape { inputs: 7, dense: 2, hot: 2, classes: 3 });
+        let mut examples =
+            Examples::new(Shape { inputs: 7, dense: 2, hot: 2, target: Target::Classes(3) });
         examples.push(&[1.5, -2.0], &[2, 5], 0).unwrap();
         examples.push(&[0.0, 3.25], &[4, 6], 2).unwrap();
         examples

@@ -26,7 +26,7 @@ use pstrain_compute::examples::Shape;
 use pstrain_compute::filter::{FilterError, Filters};
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{MAX_WORKERS, ServerId};
-use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
 use pstrain_compute::named;
 use pstrain_compute::named::Word;
 use pstrain_compute::optim::UpdateSpec;
@@ -42,6 +42,8 @@ pub struct Job {
     pub seed: u64,
     /// The model.
     pub model: ModelSpec,
+    /// The loss that it minimises.
+    pub loss: Loss,
     /// Optimizer, learning rate, decay and clipping.
     pub update: UpdateSpec,
     /// Rule that combines the gradients of one update.
@@ -306,6 +308,14 @@ impl Job {
         }
     }
 
+    /// Builds the model.
+    ///
+    /// # Errors
+    /// [`ModelError`] if model, loss and data do not fit together.
+    pub fn build_model(&self) -> Result<Model, ModelError> {
+        Model::with_loss(&self.model, self.loss, self.data.shape)
+    }
+
     /// The initial parameters of all keys of `model`, until others replace them.
     #[must_use]
     pub fn initial(&self, model: &Model) -> Vec<f32> {
@@ -386,8 +396,8 @@ pub enum JobError {
     /// A setting that needs a value for every key; gradients of a sparse model have values for
     /// some.
     #[error(
-        "{0} needs a value for every key, but the gradients of model = logistic have one for each \
-         key of a worker's working set: leave it away"
+        "{0} needs a value for every key, but the gradients of a model of sparse rows have one for \
+         each key of a worker's working set: leave it away"
     )]
     Sparse(&'static str),
     /// Blocks of keys together with an incompatible setting.

@@ -50,7 +50,7 @@ struct Combination {
 /// Loss and number of examples of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Computed {
-    /// Mean loss over the examples, in nats.
+    /// Mean loss over the examples.
     pub loss: f32,
     /// Examples it was computed from.
     pub samples: u32,
@@ -81,10 +81,10 @@ pub enum TrainerError {
     },
     /// Model and examples have different shapes.
     #[error(
-        "examples have {} inputs ({} dense, {} one-hot groups) and {} classes, but the model reads \
-         {} ({}, {}) and {}",
-        .examples.inputs, .examples.dense, .examples.hot, .examples.classes,
-        .model.inputs, .model.dense, .model.hot, .model.classes
+        "examples have {} inputs ({} dense, {} one-hot groups) and {}, but the model reads {} ({}, \
+         {}) and {}",
+        .examples.inputs, .examples.dense, .examples.hot, .examples.target,
+        .model.inputs, .model.dense, .model.hot, .model.target
     )]
     Shape {
         /// Shape that the model reads.
@@ -337,10 +337,11 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+    use pstrain_compute::examples::Target;
     use pstrain_compute::id::BatchId;
     use pstrain_compute::model::{ModelSpec, Workspace};
 
-    const SHAPE: Shape = Shape { inputs: 5, dense: 2, hot: 1, classes: 2 };
+    const SHAPE: Shape = Shape { inputs: 5, dense: 2, hot: 1, target: Target::Classes(2) };
 
     fn examples(count: u16) -> Examples {
         let mut examples = Examples::new(SHAPE);
@@ -438,12 +439,13 @@ mod tests {
         assert_eq!(error.to_string(), "partition 5 has 0 examples: must be 1 to 4294967295");
         let error = trainer(4, 0, 0).unwrap_err();
         assert_eq!(error.to_string(), "batch size 0: must be 1 or more");
-        let other = Model::new(&ModelSpec::Softmax, Shape { classes: 3, ..SHAPE }).unwrap();
+        let other =
+            Model::new(&ModelSpec::Softmax, Shape { target: Target::Classes(3), ..SHAPE }).unwrap();
         let error = Trainer::new(other, examples(4), Stream::new(1), WorkerId(0), 8).unwrap_err();
         assert_eq!(
             error.to_string(),
             "examples have 5 inputs (2 dense, 1 one-hot groups) and 2 classes, \
-             but the model reads 5 (2, 1) and 3"
+             but the model reads 5 (2, 1) and 3 classes"
         );
     }
 }

@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pstrain_compute::examples::Shape;
+use pstrain_compute::examples::{Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, PeerId, Sequence, WorkerId};
-use pstrain_compute::model::ModelSpec;
+use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
@@ -44,6 +44,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         seed: 1,
         servers: 1,
         model: ModelSpec::Timing { layers: vec![parameters] },
+        loss: Loss::Nll,
         update: UpdateSpec::sgd(0.01),
         aggregation: Aggregation::Mean,
         mode,
@@ -61,7 +62,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             lease: Duration::from_secs(3600),
         },
         data: JobData {
-            shape: Shape { inputs: 2, dense: 2, hot: 0, classes: 2 },
+            shape: Shape { inputs: 2, dense: 2, hot: 0, target: Target::Classes(2) },
             train: Fingerprint { rows, class_counts: vec![rows, 0], digest: [0; 32] },
             from: DataFrom::Worker,
             recipe: String::new(),

@@ -106,14 +106,14 @@ pub enum Successor {
 }
 
 /// Quality of the parameters of a version.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatestEvaluation {
     /// The version.
     pub version: Version,
-    /// The fraction of held-out examples that are classified correctly.
-    pub accuracy: f64,
     /// The mean loss on the held-out examples.
     pub loss: f64,
+    /// The metrics by name, the main one of the task first.
+    pub metrics: Vec<(String, f64)>,
 }
 
 /// The phase of a run.

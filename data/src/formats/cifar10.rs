@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pstrain_compute::examples::Row;
+use pstrain_compute::examples::{Label, Row};
 
 use super::bytes::{Bytes, broken};
 use super::pixels::numbers;
@@ -96,13 +96,13 @@ impl Dataset for Cifar10 {
         let mut values = [0.0; PIXELS];
         self.each(|label, pixels| {
             numbers(pixels, &mut values);
-            visit(Row::dense(&values, label.into()))
+            visit(Row::dense(&values, u16::from(label)))
         })
     }
 
-    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(u16)) -> Result<(), DataError> {
+    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
         self.each(|label, _| {
-            visit(label.into());
+            visit(Label::Class(label.into()));
             Ok(())
         })
     }

@@ -1,7 +1,7 @@
 //! Tables in text: a header with the names of the columns, then a row per line.
 //!
 //! A column of numbers is a dense column; any other is a one-hot group with a column for each of
-//! its texts, and one for all others. One column has the classes. The roles of the columns are
+//! its texts, and one for all others. One column has the label. The roles of the columns are
 //! found in the server's copy and travel with the schema, so that a worker whose copy has other
 //! rows encodes them alike.
 
@@ -23,13 +23,13 @@ use self::table::{Encoder, Table, Texts};
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
-use crate::info::{Category, Info, Occurrence, Role, Tally};
+use crate::info::{Category, Column, Info, Occurrence, Role, Tally};
 use crate::profile::Profile;
 
 pub(super) const FORMAT: Format = Format {
     form: FORM,
-    summary: "a table with a header; options: label, drop, one-hot, missing, standardise, delimiter, \
-              profile",
+    summary: "a table with a header; options: label, target, drop, one-hot, missing, standardise, \
+              delimiter, profile",
     paths: Paths::FirstAnd(&["profile"]),
     open: |arguments, _| {
         let mut arguments = arguments.split(',');
@@ -122,7 +122,7 @@ impl Dataset for Csv {
         features.unhashed()?;
         match self.read_profile()? {
             // The encoding standardises by the profile.
-            Some(profile) => Table::of_profile(&profile).schema(profile.classes, false),
+            Some(profile) => Table::of_profile(&profile).schema(Some(profile.classes), false),
             None => roles::find(self)?.schema(self),
         }
     }
@@ -160,12 +160,13 @@ impl Dataset for Csv {
                 let profile = Profile { standardise: false, ..profile };
                 let table = Table::of_profile(&profile);
                 let roles = self.told(&table, profile.classes.len())?;
-                (table, profile.classes, roles)
+                (table, Some(profile.classes), roles)
             }
             None => {
                 let found = roles::find(self)?;
                 let told = (found.told(), found.left_out);
-                (found.table(), found.schema(self)?.classes, told)
+                found.schema(self)?;
+                (found.table(), found.labels(), told)
             }
         };
         let schema = table.schema(classes, true)?;
@@ -184,6 +185,7 @@ impl Dataset for Csv {
             Category { name: group.name.clone(), values: values.collect() }
         };
         let categories = table.texts.iter().zip(counts.groups(&table)).map(category).collect();
-        Ok(Info { categories, roles, left_out, ..info })
+        let predicted = info.predicted.map(|it| Column { name: table.label, ..it });
+        Ok(Info { categories, predicted, roles, left_out, ..info })
     }
 }

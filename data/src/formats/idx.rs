@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pstrain_compute::examples::Row;
+use pstrain_compute::examples::{Label, Row};
 
 use super::bytes::{Bytes, broken};
 use super::pixels::numbers;
@@ -125,13 +125,13 @@ impl Dataset for Idx {
                 return Err(broken(&self.images, format!("it ends after {row} of {rows} images")));
             }
             numbers(&image, &mut values);
-            visit(Row::dense(&values, label.into()))?;
+            visit(Row::dense(&values, u16::from(label)))?;
         }
         Ok(())
     }
 
-    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(u16)) -> Result<(), DataError> {
-        self.each_label(&mut |label| visit(label.into()))
+    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
+        self.each_label(&mut |label| visit(Label::Class(label.into())))
     }
 
     fn files(&self) -> Vec<PathBuf> {

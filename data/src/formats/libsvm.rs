@@ -25,7 +25,19 @@ pub(super) const FORMAT: Format = Format {
             None => (arguments, false),
         };
         let files = paths(files, FORM)?.map(PathBuf::from).collect();
-        Ok(Arc::new(Libsvm { files, dense }))
+        Ok(Arc::new(Libsvm { files, dense, numbers: false }))
+    },
+};
+
+const REGRESSION_FORM: &str = "libsvm-regression:PATH[,PATH...]";
+
+pub(super) const REGRESSION: Format = Format {
+    form: REGRESSION_FORM,
+    summary: "sparse rows with numbers to predict, the files one after the other",
+    paths: Paths::All,
+    open: |arguments, _| {
+        let files = paths(arguments, REGRESSION_FORM)?.map(PathBuf::from).collect();
+        Ok(Arc::new(Libsvm { files, dense: false, numbers: true }))
     },
 };
 
@@ -35,13 +47,16 @@ const MOST_LABELS: usize = 1000;
 /// The rows of LIBSVM files, one file after the other.
 ///
 /// Rows with the labels -1 (or 0) and +1 have two classes and stay sparse, unless `dense` is set.
-/// Otherwise each label is a class, and rows are dense.
+/// Otherwise each label is a class, and rows are dense. Labels that are numbers to predict are of
+/// sparse rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Libsvm {
     /// The files.
     pub files: Vec<PathBuf>,
     /// True if rows of two classes are dense, too.
     pub dense: bool,
+    /// True if the labels are numbers to predict, of sparse rows.
+    pub numbers: bool,
 }
 
 impl SparseRows for Libsvm {
@@ -51,11 +66,18 @@ impl SparseRows for Libsvm {
             .try_for_each(|file| read_file(file, |line, row| visit(Some((file, line)), row)))
     }
 
+    fn predicts_numbers(&self) -> bool {
+        self.numbers
+    }
+
     fn facts(&self) -> Result<SparseFacts, DataError> {
         let (mut columns, mut labels) = (1, Vec::<f32>::new());
         self.sparse_rows(&mut |place, row| {
             let last = row.features.iter().max().map_or(0, |&last| last + 1);
             columns = columns.max(last);
+            if self.numbers {
+                return Ok(());
+            }
             // Zero has two signs.
             let label = row.label + 0.0;
             if let Err(at) = labels.binary_search_by(|other| other.total_cmp(&label)) {
@@ -64,12 +86,15 @@ impl SparseRows for Libsvm {
             if labels.len() > MOST_LABELS {
                 let file = place.map(|(file, _)| file.display().to_string()).unwrap_or_default();
                 return Err(DataError::format(format!(
-                    "{file}: more than {MOST_LABELS} different labels; only classes are predicted, \
-                     and no numbers"
+                    "{file}: more than {MOST_LABELS} different labels; if they are numbers to \
+                     predict, say libsvm-regression"
                 )));
             }
             Ok(())
         })?;
+        if self.numbers {
+            return Ok(SparseFacts { columns, classes: Vec::new(), dense: false });
+        }
         if !self.dense && labels.iter().all(|label| [-1.0, 0.0, 1.0].contains(label)) {
             let classes = CLASSES.map(String::from).into();
             return Ok(SparseFacts { columns, classes, dense: false });
@@ -86,7 +111,7 @@ impl SparseRows for Libsvm {
 
 impl Dataset for Libsvm {
     fn kind(&self) -> &'static str {
-        rows::KIND
+        rows::kind(self)
     }
 
     fn schema(&self, features: &Features) -> Result<Schema, DataError> {

@@ -14,6 +14,7 @@ mod npz;
 mod nsl_kdd;
 mod pixels;
 mod raw;
+mod regression;
 mod rows;
 mod sparse;
 mod synthetic;
@@ -30,6 +31,7 @@ pub use self::npy::Npy;
 pub use self::npz::Npz;
 pub use self::nsl_kdd::NslKdd;
 pub use self::raw::Raw;
+pub use self::regression::{NOISE, SyntheticRegression};
 pub use self::rows::Numbered;
 pub use self::sparse::SyntheticSparse;
 pub use self::synthetic::{SyntheticNslKdd, write_csv};
@@ -48,7 +50,9 @@ static ALL: &[Format] = &[
     idx::FORMAT,
     cifar10::FORMAT,
     libsvm::FORMAT,
+    libsvm::REGRESSION,
     sparse::FORMAT,
+    regression::FORMAT,
     rows::FORMAT,
 ];
 
@@ -239,14 +243,18 @@ mod tests {
 
     #[test]
     fn generated_rows_are_opened_by_their_own_words() {
-        for text in ["synthetic", "synthetic:9", "synthetic:9,4", "sparse", "sparse:9,3"] {
+        for text in
+            ["synthetic", "synthetic:9", "synthetic:9,4", "sparse", "sparse:9,3", "regression:9,3"]
+        {
             let opened = open(text, 7).unwrap();
             let again = open(&opened.words().unwrap(), 8).unwrap();
             assert_eq!(format!("{opened:?}"), format!("{again:?}"));
             assert_ne!(format!("{opened:?}"), format!("{:?}", open("synthetic:8", 7).unwrap()));
         }
         assert_eq!(open("rows.csv", 1).unwrap().words(), None);
-        for wrong in ["synthetic:many", "synthetic:1,2,3", "sparse:9,0", "sparse:1,2,3,4"] {
+        for wrong in
+            ["synthetic:many", "synthetic:1,2,3", "sparse:9,0", "sparse:1,2,3,4", "regression:9,0"]
+        {
             open(wrong, 1).unwrap_err();
         }
     }

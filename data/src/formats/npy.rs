@@ -9,7 +9,7 @@ mod labels;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pstrain_compute::examples::Row;
+use pstrain_compute::examples::{Label, Row};
 
 pub(super) use self::array::Array;
 pub(super) use self::labels::Labels;
@@ -118,8 +118,8 @@ impl Dataset for Npy {
         self::visit(self.features()?, &self.labels()?, schema, visit)
     }
 
-    fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(u16)) -> Result<(), DataError> {
-        self.labels()?.numbered(&schema.classes)?.into_iter().for_each(visit);
+    fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
+        self.labels()?.numbered(&schema.classes)?.into_iter().map(Label::Class).for_each(visit);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::io::{BufReader, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pstrain_compute::examples::Label;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
@@ -108,8 +109,8 @@ impl Dataset for Npz {
         self.array(&self.features, |array| npy::visit(array, &labels, schema, visit))
     }
 
-    fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(u16)) -> Result<(), DataError> {
-        self.labels()?.numbered(&schema.classes)?.into_iter().for_each(visit);
+    fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
+        self.labels()?.numbered(&schema.classes)?.into_iter().map(Label::Class).for_each(visit);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ mod facts;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pstrain_compute::examples::Row;
+use pstrain_compute::examples::{Label, Row};
 
 use self::facts::Facts;
 use super::{Format, Paths};
@@ -81,7 +81,7 @@ pub(super) fn visit(
     let mut dense = vec![0.0; recipe.numerics().len()];
     data.records(recipe.columns(), &mut |record| {
         let hot = recipe.encode(record, &mut dense);
-        let label = record.attack.class().into();
+        let label = Label::Class(record.attack.class().into());
         visit(Row { dense: &dense, hot: &hot, columns: &[], values: &[], label })
     })
 }
@@ -89,10 +89,10 @@ pub(super) fn visit(
 /// Passes the class of every record to `visit`, without its numeric features.
 pub(super) fn visit_labels(
     data: &impl Records,
-    visit: &mut dyn FnMut(u16),
+    visit: &mut dyn FnMut(Label),
 ) -> Result<(), DataError> {
     data.records(Columns::NONE, &mut |record| {
-        visit(record.attack.class().into());
+        visit(Label::Class(record.attack.class().into()));
         Ok(())
     })
 }
@@ -137,7 +137,7 @@ impl Dataset for NslKdd {
         self::visit(self, schema, visit)
     }
 
-    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(u16)) -> Result<(), DataError> {
+    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
         visit_labels(self, visit)
     }
 

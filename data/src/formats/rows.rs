@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pstrain_compute::examples::{Row, Shape};
+use pstrain_compute::examples::{Label, Row, Shape, Target};
 
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
@@ -51,15 +51,16 @@ impl Dataset for Numbered {
         Ok(Schema {
             kind: self.kind().to_owned(),
             encoding: self.digest.clone(),
-            shape: Shape::sparse(self.count, 1),
+            shape: Shape::sparse(self.count, Target::Classes(1)),
             classes: vec!["all".to_owned()],
             standardised: false,
         })
     }
 
     fn visit(&self, _: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
+        let label = Label::Class(0);
         (0..self.count).try_for_each(|row| {
-            visit(Row { dense: &[], hot: &[], columns: &[row], values: &[1.0], label: 0 })
+            visit(Row { dense: &[], hot: &[], columns: &[row], values: &[1.0], label })
         })
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pstrain_compute::examples::Examples;
+use pstrain_compute::examples::{Examples, Label, Target};
 
 use super::{Format, Paths, numbers};
 use crate::dataset::{Dataset, Features, Schema, Visit};
@@ -27,8 +27,10 @@ pub(super) const FORMAT: Format = Format {
     },
 };
 
-/// The kind of all sparse rows.
-pub(super) const KIND: &str = "sparse";
+/// The kind of sparse rows.
+pub(super) fn kind(data: &impl SparseRows) -> &'static str {
+    if data.predicts_numbers() { "sparse with numbers to predict" } else { "sparse" }
+}
 
 /// Sparse rows that are drawn from a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,11 @@ pub(super) trait SparseRows {
     /// Passes every row to `visit`, in order, with its file and line if it has one.
     fn sparse_rows(&self, visit: &mut VisitSparse<'_>) -> Result<(), DataError>;
 
+    /// True if the labels are numbers to predict.
+    fn predicts_numbers(&self) -> bool {
+        false
+    }
+
     /// The number of columns, if features are not hashed, and the classes.
     fn facts(&self) -> Result<SparseFacts, DataError>;
 }
@@ -60,6 +67,7 @@ pub(super) type VisitSparse<'a> =
 /// The columns and classes of sparse rows.
 pub(super) struct SparseFacts {
     pub(super) columns: u32,
+    /// The classes; none if a number is predicted.
     pub(super) classes: Vec<String>,
     /// True if a model reads the rows as dense ones.
     pub(super) dense: bool,
@@ -79,10 +87,14 @@ pub(super) fn schema(data: &impl SparseRows, features: &Features) -> Result<Sche
             spec.columns
         )));
     }
+    let target = match data.predicts_numbers() {
+        true => Target::Value,
+        false => Target::Classes(classes.len() as u32),
+    };
     Ok(Schema {
-        kind: KIND.into(),
+        kind: kind(data).into(),
         encoding: spec.encoding().into(),
-        shape: spec.shape(classes.len() as u32),
+        shape: spec.shape(target),
         classes,
         standardised: false,
     })
@@ -104,7 +116,11 @@ pub(super) fn visit(
     };
     let labels = schema.classes.iter().map(number).collect::<Result<Vec<_>, _>>()?;
     let has_two = schema.classes == CLASSES;
+    let are_numbers = schema.shape.target == Target::Value;
     data.sparse_rows(&mut |place, row| {
+        if are_numbers {
+            return visit(encoder.encode(row, Label::Value(row.label))?);
+        }
         // Of two classes, 0 is another name of the first.
         let label = if has_two && row.label == 0.0 { -1.0 } else { row.label };
         let Some(class) = labels.iter().position(|&other| other == label) else {
@@ -112,7 +128,7 @@ pub(super) fn visit(
             let place = place.unwrap_or_default();
             return Err(DataError::format(format!("{place}label {label} is no class of the job")));
         };
-        visit(encoder.encode(row, class as u16)?)
+        visit(encoder.encode(row, Label::Class(class as u16))?)
     })
 }
 
@@ -169,7 +185,7 @@ impl Dataset for SyntheticSparse {
     }
 
     fn kind(&self) -> &'static str {
-        KIND
+        kind(self)
     }
 
     fn schema(&self, features: &Features) -> Result<Schema, DataError> {

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use pstrain_compute::examples::Label;
+
 use super::nsl_kdd::{self as records, Records};
 use super::{Format, Paths, numbers};
 use crate::dataset::{Dataset, Features, Schema, Visit};
@@ -66,7 +68,7 @@ impl Dataset for SyntheticNslKdd {
         records::visit(self, schema, visit)
     }
 
-    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(u16)) -> Result<(), DataError> {
+    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
         records::visit_labels(self, visit)
     }
 

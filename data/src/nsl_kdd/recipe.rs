@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pstrain_compute::examples::Shape;
+use pstrain_compute::examples::{Shape, Target};
 use serde::{Deserialize, Serialize};
 
 use super::record::{Columns, Record};
@@ -73,7 +73,8 @@ impl RecipeName {
     #[must_use]
     pub const fn shape(self) -> Shape {
         let dense = self.numerics().len() as u32;
-        Shape { inputs: dense + HOT as u32, dense, hot: 3, classes: CLASSES.len() as u32 }
+        let target = Target::Classes(CLASSES.len() as u32);
+        Shape { inputs: dense + HOT as u32, dense, hot: 3, target }
     }
 
     /// Returns the names of all input columns, in order.

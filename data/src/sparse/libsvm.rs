@@ -56,12 +56,11 @@ impl fmt::Display for LibsvmError {
                 "no text, or a line that never ends; expected lines such as `+1 3:1 11:0.5`, plain \
                  or packed with gzip, xz or zstd",
             ),
-            Problem::Label(word) => {
-                write!(
-                    f,
-                    "label {word:?} is no number; write -1 and +1, or a number for each class"
-                )
-            }
+            Problem::Label(word) => write!(
+                f,
+                "label {word:?} is no finite number; write -1 and +1, a number for each class, or \
+                 the number to predict"
+            ),
             Problem::Feature(word) => {
                 write!(f, "{word:?} is no feature; write NUMBER:VALUE, such as 11:0.5")
             }
@@ -203,10 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn numbers_to_predict_are_read_as_they_are() {
+        let rows = read(b"2.5 1:1\n-1e3\n+1 2:1\n").unwrap();
+        let labels: Vec<f32> = rows.iter().map(|row| row.label).collect();
+        assert_eq!(labels, [2.5, -1000.0, 1.0]);
+        for text in ["1 1:1\nmuch 1:1\n", "1\ninf\n", "1\nnan 2:1\n"] {
+            let told = read(text.as_bytes()).unwrap_err();
+            assert!(told.starts_with("rows:2:1: label") && told.ends_with("to predict"), "{told}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_its_place() {
         for (text, told) in [
-            ("+1 1:1\ntwo 1:1\n", "rows:2:1: label \"two\" is no number"),
-            ("inf 1:1\n", "rows:1:1: label \"inf\" is no number"),
+            ("+1 1:1\ntwo 1:1\n", "rows:2:1: label \"two\" is no finite number"),
+            ("inf 1:1\n", "rows:1:1: label \"inf\" is no finite number"),
             ("+1 1:1 5\n", "rows:1:8: \"5\" is no feature; write NUMBER:VALUE"),
             ("+1 1:1 x:1\n", "rows:1:8: \"x:1\" is no feature"),
             ("+1 0:1\n", "rows:1:4: feature 0, but numbers begin at 1"),

@@ -38,7 +38,7 @@ fn rows(data: &dyn Dataset) -> Vec<(Vec<f32>, u16)> {
     let schema = data.schema(&Features::default()).unwrap();
     let mut rows = Vec::new();
     let take = &mut |row: pstrain_compute::examples::Row<'_>| {
-        rows.push((row.dense.to_vec(), row.label));
+        rows.push((row.dense.to_vec(), row.class() as u16));
         Ok(())
     };
     data.visit(&schema, take).unwrap();

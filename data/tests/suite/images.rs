@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 
+use pstrain_compute::examples::Label;
 use pstrain_compute::id::PartId;
 use pstrain_data::{Cifar10, Dataset, Idx, Prepared, Settings, open};
 
@@ -35,7 +36,7 @@ fn images_are_rows_of_numbers_from_minus_one_to_one() {
     let rows = &prepared.train;
     assert_eq!((rows.len(), rows.row(0).dense.len()), (60, 6));
     let expected: Vec<f32> = (6..12).map(|pixel| pixel as f32 / 127.5 - 1.0).collect();
-    assert_eq!((rows.row(1).dense, rows.row(1).label), (&expected[..], 1));
+    assert_eq!((rows.row(1).dense, rows.row(1).label), (&expected[..], Label::Class(1)));
     assert_eq!(rows.row(42).dense[3], 1.0);
 
     let json = serde_json::to_string(&prepared.spec).unwrap();

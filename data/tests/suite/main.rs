@@ -6,5 +6,6 @@ mod partitions;
 mod prepared;
 mod profiles;
 mod reader;
+mod regression;
 mod sparse;
 mod tables;

@@ -65,7 +65,7 @@ fn an_outline_equals_the_prepared_data_without_the_training_rows_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
     fs::write(&path, "1 3:0.5 7:1\n-1 2:1\n".repeat(50)).unwrap();
-    let sparse = Libsvm { files: vec![path], dense: false };
+    let sparse = Libsvm { files: vec![path], dense: false, numbers: false };
     let same = |source: &dyn Dataset, settings: &Settings| {
         let (outline, whole) =
             (Outline::read(source, settings).unwrap(), Prepared::load(source, settings).unwrap());
@@ -120,7 +120,7 @@ fn unusable_evaluation_rows_are_refused_with_their_source_and_the_reason() {
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
         fs::write(&path, text).unwrap();
-        Arc::new(Libsvm { files: vec![path], dense: false })
+        Arc::new(Libsvm { files: vec![path], dense: false, numbers: false })
     };
     let (sparse, wide) = (file("sparse", "1 1:1\n-1 2:1\n"), file("wide", "1 3:1\n"));
     let records = Arc::new(SyntheticNslKdd { rows: 10, seed: 1 });
@@ -153,7 +153,8 @@ fn uncompressed_files_are_recognised_by_content() {
     assert!(!is_plain(&folder_of()) && !is_plain(&source()));
     fs::write(&path, "0,tcp\n").unwrap();
     assert!(
-        is_plain(&folder_of()) && is_plain(&Libsvm { files: vec![path.clone()], dense: false })
+        is_plain(&folder_of())
+            && is_plain(&Libsvm { files: vec![path.clone()], dense: false, numbers: false })
     );
     fs::write(&path, [0x1f, 0x8b, 8, 0]).unwrap();
     assert!(!is_plain(&folder_of()));

@@ -22,7 +22,7 @@ fn encoded(data: &dyn Dataset, features: &Features) -> Vec<(Vec<f32>, Vec<u32>, 
     let mut rows = Vec::new();
     let take = &mut |row: pstrain_compute::examples::Row<'_>| {
         let values = if row.dense.is_empty() { row.values } else { row.dense };
-        rows.push((values.to_vec(), row.columns.to_vec(), row.label));
+        rows.push((values.to_vec(), row.columns.to_vec(), row.class() as u16));
         Ok(())
     };
     data.visit(&schema, take).unwrap();

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use pstrain_compute::examples::Examples;
+use pstrain_compute::examples::{Examples, Label, Target};
 use pstrain_compute::id::PartId;
 use pstrain_compute::rng::Stream;
 use pstrain_data::{Csv, Dataset, Features, Prepared, Settings, open};
@@ -35,13 +35,14 @@ fn numbers_are_dense_texts_are_one_hot_and_the_last_column_has_the_classes() {
         let schema = data.schema(&Features::default()).unwrap();
         assert_eq!(schema.classes, ["off", "on"]);
         let shape = schema.shape;
-        assert_eq!((shape.inputs, shape.dense, shape.hot, shape.classes), (5, 2, 1, 2));
+        assert_eq!((shape.inputs, shape.dense, shape.hot), (5, 2, 1));
+        assert_eq!(shape.target, Target::Classes(2));
         let rows = encoded(&data);
         // Missing numbers are the mean of the column: 8.75 and 75. Columns 2 to 4 are a, b, others.
         assert_eq!((rows.row(0).dense, rows.row(0).hot), (&[20.5, 100.0][..], &[3][..]));
         assert_eq!((rows.row(1).dense, rows.row(1).hot), (&[-3.0, 75.0][..], &[2][..]));
         assert_eq!((rows.row(2).dense, rows.row(2).hot), (&[8.75, 50.0][..], &[3][..]));
-        assert_eq!([0, 1, 2].map(|row| rows.label(row)), [1, 0, 1]);
+        assert_eq!([0, 1, 2].map(|row| rows.label(row)), [1, 0, 1].map(Label::Class));
     }
 }
 
@@ -59,7 +60,8 @@ fn a_workers_copy_is_encoded_by_the_schema_of_the_job() {
         Ok(())
     };
     other.visit(&schema, take).unwrap();
-    assert_eq!(seen, [(vec![5.0], vec![3], 2), (vec![6.0], vec![3], 0)]);
+    let [first, second] = [2, 0].map(Label::Class);
+    assert_eq!(seen, [(vec![5.0], vec![3], first), (vec![6.0], vec![3], second)]);
     let refused = |text: &str| {
         let other = table(folder.path(), text);
         other.visit(&schema, &mut |_| Ok(())).unwrap_err().to_string()
@@ -100,7 +102,7 @@ fn columns_are_chosen_by_name() {
     let refused = |words: &str| open(words, 1).unwrap_err();
     assert!(refused("csv:").contains("a path is missing"));
     for (words, told) in [
-        ("csv:a,more=b", "there is no option more; the options are label=COLUMN"),
+        ("csv:a,more=b", "there is no option more; the options are label=COLUMN, target=COLUMN"),
         ("csv:a,b", "\"b\" is no option; write csv:PATH[,OPTION=VALUE...]"),
         ("csv:a,label=b,label=c", "label= is there twice"),
         ("csv:a,drop=", "drop= names no column"),
@@ -169,7 +171,7 @@ fn with(path: &Path, options: &str) -> Result<Rows, String> {
     let schema = data.schema(&Features::default()).map_err(|error| error.to_string())?;
     let mut rows = Vec::new();
     let take = &mut |row: pstrain_compute::examples::Row<'_>| {
-        rows.push((row.dense.to_vec(), row.hot.to_vec(), row.label));
+        rows.push((row.dense.to_vec(), row.hot.to_vec(), row.class() as u16));
         Ok(())
     };
     data.visit(&schema, take).map_err(|error| error.to_string())?;

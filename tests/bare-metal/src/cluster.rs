@@ -62,7 +62,7 @@ struct Device {
 impl Cluster {
     pub(crate) fn new(train: Examples) -> Result<Self, String> {
         let job = job(&train);
-        let model = Model::new(&job.model, job.data.shape).map_err(|error| error.to_string())?;
+        let model = job.build_model().map_err(|error| error.to_string())?;
         let device = |number: u64| Device {
             node: Worker::new(WorkerConfig {
                 name: format!("worker-{number}"),

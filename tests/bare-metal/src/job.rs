@@ -5,10 +5,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use pstrain_compute::examples::{Examples, Shape, ShapeError};
+use pstrain_compute::examples::{Examples, Shape, ShapeError, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
-use pstrain_compute::model::{Activation, ModelSpec};
+use pstrain_compute::model::{Activation, Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
@@ -22,7 +22,7 @@ use pstrain_policy::rules::Aggregation;
 pub(crate) const WORKERS: u32 = 2;
 const SEED: u64 = 1;
 const ROWS: usize = 240;
-const SHAPE: Shape = Shape { inputs: 12, dense: 4, hot: 2, classes: 3 };
+const SHAPE: Shape = Shape { inputs: 12, dense: 4, hot: 2, target: Target::Classes(3) };
 
 /// Examples of three classes: the class shifts the dense columns, and the first one-hot group
 /// mostly shows it.
@@ -45,6 +45,7 @@ pub(crate) fn job(train: &Examples) -> Job {
         name: String::from("bare metal"),
         seed: SEED,
         model: ModelSpec::Mlp { hidden: vec![6], activation: Activation::Relu },
+        loss: Loss::Nll,
         update: UpdateSpec::sgd(0.2),
         aggregation: Aggregation::Mean,
         mode: Mode::of(ConsistencySpec::Bsp),

@@ -35,7 +35,7 @@ impl GradientSource for Nothing {
     }
 
     fn evaluate(&mut self, _: usize, params: &[f32]) -> Result<Evaluation, SourceError> {
-        Ok(Evaluation::absent(params, 0))
+        Ok(Evaluation::absent(params))
     }
 }
 

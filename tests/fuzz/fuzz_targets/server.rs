@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use pstrain_compute::evaluation::Evaluation;
-use pstrain_compute::examples::Shape;
+use pstrain_compute::examples::{Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
-use pstrain_compute::model::ModelSpec;
+use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::task::Task;
@@ -83,6 +83,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         name: "fuzz".into(),
         seed: 1,
         model: ModelSpec::Softmax,
+        loss: Loss::Nll,
         update: UpdateSpec::sgd(0.1),
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),
@@ -95,7 +96,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         budget: Budget { epochs: 3, kind },
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },
         data: JobData {
-            shape: Shape { inputs: 1, dense: 1, hot: 0, classes: 2 },
+            shape: Shape { inputs: 1, dense: 1, hot: 0, target: Target::Classes(2) },
             train: Fingerprint { rows: 20, class_counts: vec![12, 8], digest: [3; 32] },
             from: DataFrom::Worker,
             recipe: String::new(),
@@ -241,15 +242,7 @@ impl World<'_> {
 
     fn evaluate(&mut self) {
         if let Some(point) = self.evaluations.pop() {
-            let evaluation = Evaluation {
-                examples: 1,
-                correct: 1,
-                loss: 0.5,
-                non_zeros: 0,
-                l1: 0.0,
-                recall: vec![None, None],
-                f1: vec![None, None],
-            };
+            let evaluation = Evaluation { examples: 1, loss: 0.5, ..Evaluation::default() };
             self.input(Input::Evaluated(Evaluated { point, evaluation }));
         }
     }

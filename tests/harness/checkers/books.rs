@@ -7,7 +7,6 @@ use std::sync::Arc;
 use pstrain_compute::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Version, WorkerId,
 };
-use pstrain_compute::model::Model;
 use pstrain_compute::optim::{OptimizerSpec, Updater};
 use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::task::Task;
@@ -131,7 +130,7 @@ impl Books {
     /// The books of a server that has not started, for parts with `rows` examples each.
     pub(super) fn new(server: &Server, rows: &[u64]) -> Self {
         let job = server.job().clone();
-        let model = Model::new(&job.model, job.data.shape).expect("a valid job");
+        let model = job.build_model().expect("a valid job");
         let initial = job.initial(&model);
         Self {
             computed: BTreeMap::new(),

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use pstrain_compute::examples::{Examples, Shape};
+use pstrain_compute::examples::{Examples, Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{BatchId, ServerId, Version, WorkerId};
-use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::{UpdateSpec, Updater};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
@@ -36,7 +36,7 @@ pub(super) struct Oracle {
 /// A job of two servers whose mini-batches are single examples, one per worker and round.
 #[must_use]
 pub fn small_job(bounds: Bounds) -> Job {
-    let shape = Shape { inputs: 2, dense: 1, hot: 1, classes: 2 };
+    let shape = Shape { inputs: 2, dense: 1, hot: 1, target: Target::Classes(2) };
     let mut train = Examples::new(shape);
     for row in 0..bounds.workers * bounds.rounds {
         train.push(&[row as f32], &[1], (row % 2) as u16).unwrap_or_default();
@@ -45,6 +45,7 @@ pub fn small_job(bounds: Bounds) -> Job {
         name: "all".into(),
         seed: 1,
         model: ModelSpec::Softmax,
+        loss: Loss::Nll,
         update: UpdateSpec::sgd(0.125),
         aggregation: Aggregation::Sum,
         mode: Mode::of(ConsistencySpec::Bsp),
@@ -86,7 +87,7 @@ pub(super) fn gradient(parameters: &[f32], task: Task) -> Vec<f32> {
 impl Oracle {
     pub(super) fn new(bounds: Bounds) -> Self {
         let job = small_job(bounds);
-        let model = Model::new(&job.model, job.data.shape).expect("a model");
+        let model = job.build_model().expect("a model");
         let mut parameters = job.initial(&model);
         let mut updater = Updater::new(&job.update, parameters.len()).expect("an optimiser");
         let mut versions = vec![parameters.clone()];

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use pstrain_compute::examples::{Examples, Shape};
+use pstrain_compute::examples::{Examples, Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::Version;
-use pstrain_compute::model::ModelSpec;
+use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::{OptimizerSpec, Proximal, UpdateSpec};
 use pstrain_compute::params::{BlockOrder, Blocks};
 use pstrain_compute::rng::{Random, Stream};
@@ -476,7 +476,7 @@ fn draw_filters(seed: u64) -> Filters {
 }
 
 fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
-    let shape = Shape { inputs: 2, dense: 1, hot: 1, classes: 2 };
+    let shape = Shape { inputs: 2, dense: 1, hot: 1, target: Target::Classes(2) };
     let workers = 1 + rng.below(6) as u32;
     let batch_size = 1 + rng.below(6) as u32;
     let most = [25, 25, 25, 100][rng.below(4) as usize];
@@ -492,6 +492,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         name: "world".into(),
         seed,
         model: ModelSpec::Softmax,
+        loss: Loss::Nll,
         update: UpdateSpec {
             optimizer: [OptimizerSpec::Sgd, OptimizerSpec::MOMENTUM][rng.below(2) as usize],
             ..UpdateSpec::sgd(0.125)

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use pstrain_compute::id::{PartId, Sequence};
-use pstrain_compute::model::Model;
 use pstrain_compute::params::KeyRange;
 use pstrain_policy::job::{BudgetKind, OnLoss};
 use pstrain_tests::{RawPeer, Received, hello, partition_of};
@@ -32,7 +31,7 @@ fn ready(toy: &Toy, welcome: &Welcome) -> Message {
 }
 
 fn pull(toy: &Toy, welcome: &Welcome) -> Message {
-    let model = Model::new(&toy.job.model, toy.job.data.shape).unwrap();
+    let model = toy.job.build_model().unwrap();
     let keys = KeyRange::new(0, model.parameters() as u64).unwrap();
     Message::Pull(Pull { incarnation: welcome.incarnation, keys, allowed: Sequence(0) })
 }

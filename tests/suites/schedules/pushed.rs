@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use pstrain_compute::id::{Version, WorkerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::params::KeyRange;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{Exchange, OnLoss};
@@ -151,7 +150,7 @@ fn bsp_with_a_push_midway_is_the_same_on_any_number_of_servers() {
 fn keys_are_rebalanced_after_a_push_to_some_of_them() {
     let mut job = Settings::draw(0).job;
     job.mode.staleness = StalenessSpec::Delay { lambda: 0.5 };
-    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let model = job.build_model().unwrap();
     let range = |begin, end| KeyRange::new(begin, end).unwrap();
     let all = range(0, model.parameters() as u64);
     let halves = [range(0, all.len() / 2), range(all.len() / 2, all.len())];

@@ -2,7 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
-use pstrain_compute::examples::Shape;
+use pstrain_compute::examples::{Shape, Target};
 use pstrain_compute::id::{Incarnation, PeerId, ServerId, Version};
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::params::KeyRange;
@@ -168,7 +168,7 @@ fn ten_million_keys_are_pushed_in_messages_within_the_limits() {
     const KEYS: u64 = 10_000_000;
     let mut job = Toy::sparse(1, 8).job;
     job.servers = 2;
-    job.data.shape = Shape::sparse(KEYS as u32, 2);
+    job.data.shape = Shape::sparse(KEYS as u32, Target::Classes(2));
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
     let keys = all(&server);
     assert!(keys.len() >= KEYS);

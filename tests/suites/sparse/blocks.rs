@@ -5,7 +5,6 @@
 
 use pstrain_compute::filter::Filters;
 use pstrain_compute::id::{BatchId, Version, WorkerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::optim::{OptimizerSpec, Proximal};
 use pstrain_compute::params::{BlockOrder, Blocks};
 use pstrain_compute::rng::Stream;
@@ -37,7 +36,7 @@ fn toy(workers: u32, order: BlockOrder) -> Toy {
 fn by_hand(toy: &Toy) -> Vec<f32> {
     let (job, seed) = (&toy.job, Stream::new(toy.job.seed));
     let (workers, blocks) = (job.membership.workers, job.blocks.unwrap());
-    let model = Model::new(&job.model, job.data.shape).unwrap();
+    let model = job.build_model().unwrap();
     let mut params = vec![0.0_f32; model.parameters()];
     let parts: Vec<_> =
         (0..workers).map(|worker| partition_of(&toy.train, workers, WorkerId(worker))).collect();

@@ -11,9 +11,11 @@ mod served;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::evaluation::{self, ClassFigures, Evaluation, Figures};
+use pstrain_compute::examples::Target;
 use pstrain_compute::model::ExternalTensor;
 use pstrain_compute::source::{GradientSource, Rows, SourceError};
 
@@ -324,10 +326,35 @@ impl GradientSource for ProcessSource {
                 None => Ok(found),
             }
         })?;
-        let Evaluated { examples, loss, metrics, recall, f1, .. } = found;
-        let accuracy = metrics.accuracy.unwrap_or(f64::NAN);
-        let correct = (accuracy * examples as f64).round() as u64;
-        let loss = loss.unwrap_or(f64::NAN);
-        Ok(Evaluation { examples, correct, loss, recall, f1, ..Evaluation::absent(params, 0) })
+        let (examples, loss) = (found.examples, found.loss.unwrap_or(f64::NAN));
+        let figures = found.figures();
+        Ok(Evaluation { examples, loss, figures, ..Evaluation::absent(params) })
+    }
+}
+
+impl Evaluated {
+    /// The figures: of classes if the process named an accuracy and no metric that classes do not
+    /// have, or else its metrics by name.
+    fn figures(self) -> Figures {
+        let Self { examples, metrics, recall, f1, .. } = self;
+        let finite = |(name, value): (String, Option<f64>)| {
+            Some((name, value.filter(|value| value.is_finite())?))
+        };
+        let mut metrics: BTreeMap<String, f64> = metrics.into_iter().filter_map(finite).collect();
+        let of_classes = ClassFigures { recall, f1, ..ClassFigures::default() };
+        let known = evaluation::metrics(Target::Classes(2));
+        let are_known = metrics.keys().all(|name| known.clone().any(|metric| metric.name == *name));
+        if let Some(accuracy) = metrics.get("accuracy")
+            && are_known
+        {
+            let correct = (accuracy * examples as f64).round() as u64;
+            let auc = metrics.get("auc").copied();
+            return Figures::Classes(ClassFigures { correct, auc, ..of_classes });
+        }
+        let macro_f1 = of_classes.macro_f1();
+        if macro_f1.is_finite() {
+            metrics.entry("macro_f1".into()).or_insert(macro_f1);
+        }
+        Figures::Named(metrics)
     }
 }

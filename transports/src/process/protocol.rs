@@ -3,6 +3,7 @@
 //!
 //! docs/compute-process.md is the same for authors of processes.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
@@ -123,9 +124,9 @@ pub struct Evaluated {
     /// Their mean loss; none if it is not finite.
     #[serde(default)]
     pub loss: Option<f64>,
-    /// Other figures.
+    /// Metrics by name; none if one is not finite.
     #[serde(default)]
-    pub metrics: Metrics,
+    pub metrics: BTreeMap<String, Option<f64>>,
     /// Recall of each class; none for a class without examples.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recall: Vec<Option<f64>>,
@@ -135,14 +136,6 @@ pub struct Evaluated {
     /// Why there is no evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-/// The figures of an evaluation that pstrain reports.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Metrics {
-    /// The share of examples that the model classifies correctly.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accuracy: Option<f64>,
 }
 
 /// A request or an answer that cannot be read.

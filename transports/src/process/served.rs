@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, Write};
 
-use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::evaluation::{ClassFigures, Evaluation, Figures};
 use pstrain_compute::source::{GradientSource, Rows};
 
 use super::protocol::{
-    Answer, Description, Evaluated, Metrics, Order, PROCESS_PROTOCOL, ProtocolError, Request,
-    read_line, read_rows, read_values, write_message,
+    Answer, Description, Evaluated, Order, PROCESS_PROTOCOL, ProtocolError, Request, read_line,
+    read_rows, read_values, write_message,
 };
 
 /// A model with its data.
@@ -118,8 +118,12 @@ fn receive(
 }
 
 fn evaluated(id: u64, found: Evaluation) -> Evaluated {
-    let accuracy = Some(found.accuracy()).filter(|share| share.is_finite());
-    let Evaluation { examples, loss, recall, f1, .. } = found;
+    let metrics = found.named().into_iter().map(|(name, value)| (name, Some(value))).collect();
+    let Evaluation { examples, loss, figures, .. } = found;
     let loss = Some(loss).filter(|loss| loss.is_finite());
-    Evaluated { id, examples, loss, metrics: Metrics { accuracy }, recall, f1, error: None }
+    let (recall, f1) = match figures {
+        Figures::Classes(ClassFigures { recall, f1, .. }) => (recall, f1),
+        _ => (Vec::new(), Vec::new()),
+    };
+    Evaluated { id, examples, loss, metrics, recall, f1, error: None }
 }

@@ -5,6 +5,7 @@ use std::io::Cursor;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use pstrain_compute::evaluation::Figures;
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::source::{GradientSource, Rows};
 
@@ -96,7 +97,8 @@ fn gradients_evaluations_and_initial_parameters_come_from_the_process() {
     let many: Vec<u32> = (0..20_000).collect();
     assert_eq!(gradient(&mut source, &many), Ok((20_025.0, vec![6.0, 8.0])));
     let evaluation = source.with_parts(vec![Vec::new()]).evaluate(0, &[3.0, 0.0]).unwrap();
-    assert_eq!((evaluation.examples, evaluation.correct, evaluation.loss), (4, 3, 0.5));
+    assert_eq!((evaluation.examples, evaluation.loss), (4, 0.5));
+    assert_eq!(evaluation.of_classes().unwrap().correct, 3);
     assert_eq!((evaluation.non_zeros, evaluation.l1), (1, 3.0));
     assert_eq!(told("plain"), [""; 0]);
 }
@@ -285,6 +287,28 @@ fn damaged(rng: &mut Random, line: &str) -> Vec<u8> {
     bytes.retain(|byte| *byte != b'\n');
     bytes.push(b'\n');
     bytes
+}
+
+/// A process's metrics are figures of classes only if it names an accuracy; none becomes 0.
+#[test]
+fn metrics_keep_their_names_unless_they_are_of_classes() {
+    let figures = |answer: &str| {
+        let line = format!("{{\"id\":1,\"examples\":4,\"loss\":0.5{answer}}}\n");
+        let mut from = line.as_bytes();
+        read_line::<Evaluated>(&mut from, "an evaluation").unwrap().unwrap().figures()
+    };
+    let named = |values: &[(&str, f64)]| {
+        Figures::Named(values.iter().map(|&(name, value)| (name.into(), value)).collect())
+    };
+    assert_eq!(figures(""), named(&[]));
+    assert_eq!(figures(r#","metrics":{"accuracy":NaN}"#), named(&[]));
+    assert_eq!(figures(r#","recall":[0.5,1.0],"f1":[0.25,0.75]"#), named(&[("macro_f1", 0.5)]));
+    let perplexity = figures(r#","metrics":{"perplexity":54.5,"accuracy":0.75}"#);
+    assert_eq!(perplexity, named(&[("accuracy", 0.75), ("perplexity", 54.5)]));
+    let classes = figures(r#","metrics":{"accuracy":0.75,"auc":0.875},"recall":[0.5,null]"#);
+    let Figures::Classes(classes) = classes else { panic!("{classes:?}") };
+    assert_eq!((classes.correct, classes.auc), (3, Some(0.875)));
+    assert_eq!(classes.recall, [Some(0.5), None]);
 }
 
 /// No line of a process does harm: it is a message, or an error that quotes it.

@@ -4,6 +4,8 @@ use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::source::{GradientSource, Rows};
 use pstrain_transports::process::ProcessSource;
 
+use crate::metric_text;
+
 /// Coordinates of which the gradient is compared with finite differences.
 const COORDINATES: usize = 20;
 /// Step of a finite difference, relative to the parameter if that is above 1: large enough for
@@ -198,10 +200,14 @@ impl Probe {
         let whole = self.source.parts();
         // A part that does not exist stands for the process's own rows.
         let found = self.source.evaluate(whole, &params).map_err(|error| error.to_string())?;
-        let accuracy = 100.0 * found.accuracy();
-        let accuracy =
-            if found.correct > 0 { format!(", accuracy {accuracy:.2} %") } else { String::new() };
-        Ok(format!("{} examples, loss {:.6}{accuracy}", found.examples, found.loss))
+        let metrics: String = found
+            .named()
+            .iter()
+            .map(|(name, value)| {
+                format!(", {} {}", metric_text::title(name), metric_text::shown(name, *value))
+            })
+            .collect();
+        Ok(format!("{} examples, loss {:.6}{metrics}", found.examples, found.loss))
     }
 
     /// Computes the gradient of the mini-batch once.

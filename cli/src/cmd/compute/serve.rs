@@ -5,7 +5,6 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use pstrain_compute::model::Model;
 use pstrain_compute::source::Local;
 use pstrain_data::Prepared;
 use pstrain_policy::job::Job;
@@ -59,7 +58,7 @@ fn listen(path: &Path, job: &Job, data: &Prepared) -> anyhow::Result<Ending> {
 }
 
 fn served(job: &Job, data: &Prepared) -> anyhow::Result<Served> {
-    let model = Model::new(&job.model, job.data.shape)?;
+    let model = job.build_model()?;
     if !model.computes() {
         bail!("this model has no arithmetic; choose another with --model");
     }

@@ -6,24 +6,33 @@ use alloc::vec::Vec;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
-/// Rows of equal layout, each a *record* of 32-bit words: the dense values, then the one-hot
-/// indices and the label, two per word.
+use super::{Label, Target};
+
+/// Rows of equal layout, each a *record* of 32-bit words: the dense values, the number to predict
+/// if there is one, then the one-hot indices and the class if there is one, two per word.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Records {
     dense: usize,
     hot: usize,
+    /// True if the label is a number.
+    is_value: bool,
     words: Vec<u32>,
 }
 
 impl Records {
     /// Creates an empty set of rows with this many values and one-hot indices each.
-    pub(crate) const fn new(dense: usize, hot: usize) -> Self {
-        Self { dense, hot, words: Vec::new() }
+    pub(crate) const fn new(dense: usize, hot: usize, target: Target) -> Self {
+        Self { dense, hot, is_value: matches!(target, Target::Value), words: Vec::new() }
     }
 
     /// Words per record.
     pub(crate) const fn stride(&self) -> usize {
-        self.dense + (self.hot + 1).div_ceil(2)
+        self.halves_at() + (self.hot + !self.is_value as usize).div_ceil(2)
+    }
+
+    /// Words of a record before its one-hot indices.
+    const fn halves_at(&self) -> usize {
+        self.dense + self.is_value as usize
     }
 
     /// Dense values per row.
@@ -48,19 +57,25 @@ impl Records {
     }
 
     /// Appends a row, which must have the layout.
-    pub(super) fn push(&mut self, dense: &[f32], hot: &[u16], label: u16) {
+    pub(super) fn push(&mut self, dense: &[f32], hot: &[u16], label: Label) {
         let end = self.words.len();
         self.words.extend(dense.iter().map(|value| value.to_bits()));
+        if let Label::Value(value) = label {
+            self.words.push(value.to_bits());
+        }
         self.words.resize(end + self.stride(), 0);
-        let halves: &mut [u16] = cast_slice_mut(&mut self.words[end + self.dense..]);
+        let halves_at = self.halves_at();
+        let halves: &mut [u16] = cast_slice_mut(&mut self.words[end + halves_at..]);
         halves[..self.hot].copy_from_slice(hot);
-        halves[self.hot] = label;
+        if let Label::Class(class) = label {
+            halves[self.hot] = class;
+        }
     }
 
     /// Replaces the content with the records `rows` of `all`.
     pub(crate) fn gather(&mut self, all: &Self, rows: impl ExactSizeIterator<Item = usize>) {
         let stride = all.stride();
-        (self.dense, self.hot) = (all.dense, all.hot);
+        (self.dense, self.hot, self.is_value) = (all.dense, all.hot, all.is_value);
         self.words.resize(rows.len() * stride, 0);
         for (to, row) in self.words.chunks_exact_mut(stride).zip(rows) {
             to.copy_from_slice(&all.words[row * stride..][..stride]);
@@ -70,7 +85,7 @@ impl Records {
     /// Removes the rows with these numbers, which ascend, returns them, and releases their memory.
     pub(super) fn extract(&mut self, rows: &[u32]) -> Self {
         let stride = self.stride();
-        let mut taken = Self::new(self.dense, self.hot);
+        let mut taken = Self { words: Vec::new(), ..*self };
         taken.reserve(rows.len());
         // Compacts in place: each run of kept records between two removed ones moves down.
         let (mut kept, mut begin) = (0, 0);
@@ -98,16 +113,30 @@ impl Records {
     }
 
     /// The label of a row.
+    pub(crate) fn label(&self, row: usize) -> Label {
+        match self.is_value {
+            true => Label::Value(self.value(row)),
+            false => Label::Class(self.class(row)),
+        }
+    }
+
+    /// The class of a row whose label is one.
     #[inline(always)]
-    pub(crate) fn label(&self, row: usize) -> u16 {
+    pub(crate) fn class(&self, row: usize) -> u16 {
         self.halves(row)[self.hot]
     }
 
-    /// The one-hot indices of a row, followed by its label.
+    /// The number of a row whose label is one.
+    #[inline(always)]
+    pub(crate) fn value(&self, row: usize) -> f32 {
+        f32::from_bits(self.words[row * self.stride() + self.dense])
+    }
+
+    /// The one-hot indices of a row, followed by its class.
     #[inline(always)]
     fn halves(&self, row: usize) -> &[u16] {
         let stride = self.stride();
-        cast_slice(&self.words[row * stride..][self.dense..stride])
+        cast_slice(&self.words[row * stride..][self.halves_at()..stride])
     }
 
     /// The words of all records as `f32`; the dense values are at the start of each record.

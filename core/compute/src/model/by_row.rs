@@ -1,12 +1,13 @@
 //! Models that are written row by row: slower than a [`Network`](super::ModelSpec::Mlp), and short.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-use super::loss::log_softmax_of;
+use super::softmax::log_softmax_of;
 use super::{Objective, Workspace};
 use crate::examples::{Examples, Row, Shape};
 use crate::params::Layout;
@@ -42,9 +43,15 @@ pub struct ByRow<M> {
 
 impl<M: RowModel> ByRow<M> {
     /// The model for rows of `shape`.
-    pub fn objective(model: M, shape: Shape) -> Arc<dyn Objective> {
+    ///
+    /// # Errors
+    /// The data have a number to predict instead of classes.
+    pub fn objective(model: M, shape: Shape) -> Result<Arc<dyn Objective>, String> {
+        if shape.target.classes().is_none() {
+            return Err("it predicts classes, but the data have a number to predict".into());
+        }
         let layout = model.layout(shape);
-        Arc::new(Self { model, layout })
+        Ok(Arc::new(Self { model, layout }))
     }
 }
 
@@ -70,14 +77,14 @@ impl<M: RowModel> Objective for ByRow<M> {
         rows.map(|row| self.model.loss(params, row, scale, gradient)).sum()
     }
 
-    fn log_probabilities(
+    fn predict(
         &self,
         params: &[f32],
         (examples, rows): (&Examples, Range<usize>),
         out: &mut [f32],
         _: &mut Workspace,
     ) {
-        let classes = examples.shape().classes as usize;
+        let classes = examples.shape().target.predictions() as usize;
         for (row, out) in rows.zip(out.chunks_exact_mut(classes)) {
             self.model.scores(params, examples.row(row), out);
             log_softmax_of(out);

@@ -2,8 +2,11 @@
 
 use alloc::string::String;
 
+use crate::examples::Target;
+use crate::named::Number;
+
 /// A model that cannot be built for the given examples.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// The examples have no input columns.
@@ -31,20 +34,59 @@ pub enum ModelError {
         /// The layer, counted from 0.
         layer: usize,
     },
-    /// The model reads sparse rows of two classes, but the examples are dense or have other
-    /// classes.
+    /// The model reads sparse rows of two classes, but the examples are dense or have another
+    /// target.
     #[error(
-        "model = logistic reads sparse rows of two classes, but the data have {classes}, or dense \
-         columns; use libsvm or sparse data, or model = softmax"
+        "model = {model} reads sparse rows of two classes, but the data have {target}, or dense \
+         columns; use libsvm or sparse data, or model = {other}"
     )]
     NotSparse {
-        /// Number of classes.
-        classes: u32,
+        /// The model.
+        model: &'static str,
+        /// What the data have.
+        target: Target,
+        /// A model that reads the data.
+        other: &'static str,
+    },
+    /// The model predicts classes, but the label is a number.
+    #[error(
+        "model = {model} predicts classes, but the data have a number to predict: use model = \
+         linear or mlp:WIDTH"
+    )]
+    Classifier {
+        /// The model.
+        model: String,
+    },
+    /// The loss is one of other labels.
+    #[error("loss = {loss} does not fit data with {target}: {allowed}")]
+    Loss {
+        /// The loss.
+        loss: String,
+        /// What the data have.
+        target: Target,
+        /// What to use.
+        allowed: &'static str,
+    },
+    /// A number of the loss is out of its range.
+    #[error("loss = {loss}: {}", number.must())]
+    LossNumber {
+        /// The loss.
+        loss: String,
+        /// The declaration of the number.
+        number: Number,
+    },
+    /// The model computes its own loss, and another is asked for.
+    #[error("model = {model} has a loss of its own: leave out loss = {loss}")]
+    OwnLoss {
+        /// The model.
+        model: String,
+        /// The loss.
+        loss: String,
     },
     /// The model reads dense and one-hot columns, but the rows are sparse.
     #[error(
-        "the data are sparse rows, which only model = logistic reads; choose it, or other data, or \
-         say libsvm:PATH,rows=dense"
+        "the data are sparse rows, which only model = linear and model = logistic read; choose one \
+         of them, or other data, or say libsvm:PATH,rows=dense"
     )]
     Sparse,
     /// An external model without tensors.

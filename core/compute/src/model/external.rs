@@ -71,14 +71,7 @@ impl Objective for External {
         0.0
     }
 
-    fn log_probabilities(
-        &self,
-        _: &[f32],
-        _: (&Examples, Range<usize>),
-        _: &mut [f32],
-        _: &mut Workspace,
-    ) {
-    }
+    fn predict(&self, _: &[f32], _: (&Examples, Range<usize>), _: &mut [f32], _: &mut Workspace) {}
 
     fn computes(&self) -> bool {
         false

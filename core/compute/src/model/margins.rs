@@ -135,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::examples::Shape;
+    use crate::examples::{Shape, Target};
     use crate::model::{Model, ModelSpec, Workspace};
 
     const COLUMNS: u32 = 12;
@@ -145,7 +145,7 @@ mod tests {
         let value = prop_oneof![3 => Just(None), 1 => (-3.0_f32..3.0).prop_map(Some)];
         let row = (proptest::collection::vec(value, COLUMNS as usize), 0_u16..2);
         proptest::collection::vec(row, 1..20).prop_map(|rows| {
-            let mut examples = Examples::new(Shape::sparse(COLUMNS, 2));
+            let mut examples = Examples::new(Shape::sparse(COLUMNS, Target::Classes(2)));
             for (row, label) in rows {
                 let entries = (0..).zip(row).filter_map(|(column, value)| Some((column, value?)));
                 let (columns, values): (Vec<u32>, Vec<f32>) = entries.unzip();

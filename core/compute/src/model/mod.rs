@@ -15,20 +15,21 @@ mod error;
 mod external;
 mod kernels;
 mod layer;
-mod logistic;
 mod loss;
 mod margins;
 mod network;
 mod objective;
 mod passes;
 mod registered;
+mod softmax;
+mod sparse;
 #[cfg(test)]
 mod tests;
 mod timing;
 mod words;
 mod workspace;
 
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -37,10 +38,10 @@ use nalgebra::DMatrixView;
 use serde::{Deserialize, Serialize};
 
 use self::external::External;
-use self::logistic::Logistic;
 use self::network::Network;
+use self::sparse::Sparse;
 use self::timing::Timing;
-use crate::examples::{Examples, Shape};
+use crate::examples::{Examples, Shape, Target};
 use crate::params::Layout;
 use crate::rng::Stream;
 
@@ -48,6 +49,7 @@ pub use self::activation::Activation;
 pub use self::by_row::{ByRow, RowModel};
 pub use self::error::ModelError;
 pub use self::external::ExternalTensor;
+pub use self::loss::Loss;
 pub use self::margins::Margins;
 pub use self::objective::{Objective, SparseObjective};
 pub use self::registered::{Build, ModelKind, register, registered};
@@ -56,7 +58,7 @@ pub use self::workspace::Workspace;
 /// The largest number of parameters of a model: the wire format counts their bytes in 32 bits.
 const MOST_PARAMETERS: u64 = (1 << 30) - 1;
 
-/// The model of a job. The examples determine the number of inputs and classes.
+/// The model of a job. The examples determine the number of inputs and outputs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModelSpec {
@@ -84,44 +86,67 @@ pub enum ModelSpec {
         /// Its tensors, in key order.
         tensors: Vec<ExternalTensor>,
     },
+    /// One linear layer of dense and one-hot columns, or one weight per column of sparse rows.
+    Linear,
 }
 
 /// A model for examples of one shape.
 #[derive(Clone, Debug)]
 pub struct Model {
     shape: Shape,
+    loss: Loss,
     objective: Arc<dyn Objective>,
 }
 
 impl Model {
+    /// Builds the model `spec` for examples of `shape`, with the default loss of their target.
+    ///
+    /// # Errors
+    /// As [`Self::with_loss`].
+    pub fn new(spec: &ModelSpec, shape: Shape) -> Result<Self, ModelError> {
+        Self::with_loss(spec, Loss::of(shape.target), shape)
+    }
+
     /// Builds the model `spec` for examples of `shape`.
     ///
     /// # Errors
     /// [`ModelError`] if the shape has no inputs, fewer than two classes or fewer inputs than its
-    /// columns need (an external model knows no shape), if the kind of model does not fit the kind
-    /// of rows, if a hidden layer has no units, if there would be 2^30 or more parameters, if a
-    /// tensor is not valid, or if the program has no such model.
-    pub fn new(spec: &ModelSpec, shape: Shape) -> Result<Self, ModelError> {
+    /// columns need, if the kind of model does not fit the kind of rows or their target, if the
+    /// loss does not fit the target or the model, if a hidden layer has no units, if there would be
+    /// 2^30 or more parameters, if a tensor is not valid, or if the program has no such model. An
+    /// external model knows neither shape nor loss.
+    pub fn with_loss(spec: &ModelSpec, loss: Loss, shape: Shape) -> Result<Self, ModelError> {
         if !matches!(spec, ModelSpec::External { .. }) {
             check_shape(shape)?;
+            loss.check(shape.target)?;
         }
         let objective: Arc<dyn Objective> = match spec {
             ModelSpec::External { tensors } => Arc::new(External::new(tensors)?),
-            ModelSpec::Softmax => Arc::new(Network::new(shape, &[], Activation::Relu)?),
+            ModelSpec::Softmax if shape.target == Target::Value => {
+                return Err(ModelError::Classifier { model: "softmax".into() });
+            }
+            ModelSpec::Linear if shape.is_sparse() => Arc::new(Sparse::new("linear", loss, shape)?),
+            ModelSpec::Softmax | ModelSpec::Linear => {
+                Arc::new(Network::new((shape, loss), &[], Activation::Relu)?)
+            }
             ModelSpec::Mlp { hidden, activation } => {
-                Arc::new(Network::new(shape, hidden, *activation)?)
+                Arc::new(Network::new((shape, loss), hidden, *activation)?)
             }
             ModelSpec::Timing { layers } => Arc::new(Timing::new(layers)?),
-            ModelSpec::Logistic => Arc::new(Logistic::new(shape)?),
+            ModelSpec::Logistic => Arc::new(Sparse::logistic(loss, shape)?),
+            ModelSpec::Registered(model) if loss != Loss::of(shape.target) => {
+                let (model, loss) = (model.clone(), loss.to_string());
+                return Err(ModelError::OwnLoss { model, loss });
+            }
             ModelSpec::Registered(text) => registered::build(text, shape)?,
         };
-        Ok(Self::of(objective, shape))
+        Ok(Self { loss, ..Self::of(objective, shape) })
     }
 
-    /// A model with this objective, for examples of `shape`.
+    /// A model with this objective, for examples of `shape`. Evaluations have the default loss.
     #[must_use]
     pub fn of(objective: Arc<dyn Objective>, shape: Shape) -> Self {
-        Self { shape, objective }
+        Self { shape, loss: Loss::of(shape.target), objective }
     }
 
     /// Returns the same model restricted to `columns` columns, with one parameter per remaining
@@ -131,9 +156,11 @@ impl Model {
     /// [`ModelError::NotSparse`] if the model's parameters do not belong to columns.
     pub fn over(&self, columns: usize) -> Result<Self, ModelError> {
         let shape = Shape { inputs: columns as u32, ..self.shape };
-        let refused = ModelError::NotSparse { classes: shape.classes };
-        let objective = self.objective.sparse().ok_or(refused)?.over(shape)?;
-        Ok(Self::of(objective, shape))
+        let objective = match self.objective.sparse() {
+            Some(sparse) => sparse.over(shape)?,
+            None => return Err(Sparse::refused("linear", shape.target)),
+        };
+        Ok(Self { shape, objective, ..*self })
     }
 
     /// The model as one whose parameters belong to columns of sparse rows, if they do. A worker
@@ -242,21 +269,27 @@ impl Model {
     }
 
     /// Returns for each parameter an upper bound of the second derivative of the mean loss over all
-    /// examples of `parts`, valid at any parameters; `None` if the model is not sparse or the
-    /// examples have another shape.
+    /// examples of `parts`, valid at any parameters; `None` if it has no bound, the model is not
+    /// sparse or the examples have another shape.
     #[must_use]
     pub fn curvature(&self, parts: &[Examples]) -> Option<Vec<f32>> {
         let fits = parts.iter().all(|part| part.shape() == self.shape);
-        self.sparse().filter(|_| fits).map(|sparse| sparse.curvature(parts))
+        self.sparse().filter(|_| fits)?.curvature(parts)
     }
 
-    /// Computes the log-probabilities of the classes for the examples `rows`: one column per
-    /// example, one row per class.
+    /// The loss of the model's examples.
+    #[must_use]
+    pub const fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// Computes the predictions for the examples `rows`, one column per example: the
+    /// log-probabilities of the classes, or the value.
     ///
     /// # Panics
     /// If `params` does not have [`Self::parameters`] values, the examples have another shape, or
     /// `rows` exceeds the number of examples.
-    pub fn log_probabilities<'a>(
+    pub fn predict<'a>(
         &self,
         params: &[f32],
         examples: &Examples,
@@ -264,13 +297,12 @@ impl Model {
         workspace: &'a mut Workspace,
     ) -> DMatrixView<'a, f32> {
         self.check(params, examples);
-        let classes = self.shape.classes as usize;
-        let count = rows.len();
-        let mut out = core::mem::take(&mut workspace.log_probabilities);
-        out.resize(count * classes, 0.0);
-        self.objective.log_probabilities(params, (examples, rows), &mut out, workspace);
-        workspace.log_probabilities = out;
-        DMatrixView::from_slice(&workspace.log_probabilities, classes, count)
+        let (each, count) = (self.shape.target.predictions() as usize, rows.len());
+        let mut out = core::mem::take(&mut workspace.predictions);
+        out.resize(count * each, 0.0);
+        self.objective.predict(params, (examples, rows), &mut out, workspace);
+        workspace.predictions = out;
+        DMatrixView::from_slice(&workspace.predictions, each, count)
     }
 
     fn check(&self, params: &[f32], examples: &Examples) {
@@ -283,8 +315,10 @@ fn check_shape(shape: Shape) -> Result<(), ModelError> {
     if shape.inputs == 0 {
         return Err(ModelError::NoInputs);
     }
-    if shape.classes < 2 {
-        return Err(ModelError::TooFewClasses { classes: shape.classes });
+    if let Target::Classes(classes) = shape.target
+        && classes < 2
+    {
+        return Err(ModelError::TooFewClasses { classes });
     }
     if u64::from(shape.dense) + u64::from(shape.hot) > u64::from(shape.inputs) {
         let Shape { inputs, dense, hot, .. } = shape;

@@ -1,4 +1,4 @@
-//! A feed-forward classifier with a softmax output and negative log-likelihood loss.
+//! A feed-forward network of linear layers.
 
 use alloc::format;
 use alloc::vec;
@@ -7,8 +7,8 @@ use core::ops::Range;
 
 use super::layer::{AnyLayer, Layer, Linear};
 use super::passes::{ByLayer, Evaluate, Gradient};
-use super::{Activation, MOST_PARAMETERS, ModelError, Objective, Workspace};
-use crate::examples::{Examples, Shape};
+use super::{Activation, Loss, MOST_PARAMETERS, ModelError, Objective, Workspace};
+use crate::examples::{Examples, Shape, Target};
 use crate::params::Layout;
 use crate::rng::Stream;
 use crate::simd::widest;
@@ -17,10 +17,12 @@ use crate::simd::widest;
 ///
 /// The parameters are ordered by layer. Tensor names are those of PyTorch's
 /// `nn.Sequential(Linear, ReLU, Linear, ..., LogSoftmax)`: `0.weight`, `0.bias`, `2.weight`, ...
-/// The loss is the negative log-likelihood of the label under the softmax of the outputs, in nats.
 #[derive(Debug)]
 pub(super) struct Network {
-    pub(super) classes: usize,
+    /// Outputs of the last layer.
+    pub(super) outputs: usize,
+    pub(super) loss: Loss,
+    pub(super) target: Target,
     pub(super) stages: Vec<Stage>,
     layout: Layout,
 }
@@ -36,9 +38,10 @@ pub(super) struct Stage {
 }
 
 impl Network {
-    /// A network with hidden linear layers of these widths; without any it is softmax regression.
+    /// A network with hidden linear layers of these widths; without any it is a linear model. The
+    /// loss must fit the target.
     pub(super) fn new(
-        shape: Shape,
+        (shape, loss): (Shape, Loss),
         hidden: &[u32],
         activation: Activation,
     ) -> Result<Self, ModelError> {
@@ -48,14 +51,15 @@ impl Network {
         if let Some(layer) = hidden.iter().position(|&units| units == 0) {
             return Err(ModelError::NoUnits { layer });
         }
-        let classes = shape.classes as usize;
-        let mut network = Self { classes, stages: Vec::new(), layout: Layout::new() };
+        let target = shape.target;
+        let outputs = loss.outputs(target);
+        let mut network = Self { outputs, loss, target, stages: Vec::new(), layout: Layout::new() };
         let mut inputs = shape.inputs as usize;
         for &units in hidden {
             network.push(Linear::new(inputs, units as usize), Some(activation))?;
             inputs = units as usize;
         }
-        network.push(Linear::new(inputs, classes), None)?;
+        network.push(Linear::new(inputs, outputs), None)?;
         Ok(network)
     }
 
@@ -126,7 +130,7 @@ impl Objective for Network {
         widest(ByLayer { gradient, finished })
     }
 
-    fn log_probabilities(
+    fn predict(
         &self,
         params: &[f32],
         (examples, rows): (&Examples, Range<usize>),

@@ -54,9 +54,9 @@ pub trait Objective: fmt::Debug + Send + Sync {
         loss
     }
 
-    /// Writes the log-probabilities of the classes for each example of `rows` to `out`, example by
-    /// example.
-    fn log_probabilities(
+    /// Writes the predictions for each example of `rows` to `out`, example by example: the
+    /// log-probabilities of the classes, or the value.
+    fn predict(
         &self,
         params: &[f32],
         rows: (&Examples, Range<usize>),
@@ -89,6 +89,6 @@ pub trait SparseObjective {
     fn loss(&self, params: &[f32], row: Row<'_>, scale: f64) -> (f64, f32);
 
     /// Returns for each parameter an upper bound of the second derivative of the mean loss over all
-    /// examples of `parts`, valid at any parameters.
-    fn curvature(&self, parts: &[Examples]) -> Vec<f32>;
+    /// examples of `parts`, valid at any parameters; `None` if it has no bound.
+    fn curvature(&self, parts: &[Examples]) -> Option<Vec<f32>>;
 }

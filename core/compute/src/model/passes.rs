@@ -2,10 +2,13 @@
 
 use core::ops::Range;
 
+use bytemuck::cast_slice;
+
 use super::kernels::Memory;
 use super::layer::{Context, Input, Layer, Propagation};
-use super::loss;
+use super::loss::{self, Loss};
 use super::network::{Network, Stage};
+use super::softmax;
 use super::workspace::Workspace;
 use crate::examples::Examples;
 use crate::simd::{Simd, Work};
@@ -56,7 +59,7 @@ impl Work for ByLayer<'_> {
     }
 }
 
-/// Writes the log-probabilities of the classes for `rows` to `out`.
+/// Writes the predictions for `rows` to `out`: log-probabilities of the classes, or values.
 pub(super) struct Evaluate<'a> {
     pub(super) network: &'a Network,
     pub(super) params: &'a [f32],
@@ -72,22 +75,33 @@ impl Work for Evaluate<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { network, params, examples, rows, out, workspace } = self;
-        let classes = network.classes;
-        for (block, out) in out.chunks_mut(BLOCK * classes).enumerate() {
+        let (outputs, predictions) = (network.outputs, network.target.predictions() as usize);
+        for (block, out) in out.chunks_mut(BLOCK * predictions).enumerate() {
             let begin = rows.start + block * BLOCK;
-            workspace.gather(examples, begin..begin + out.len() / classes);
+            workspace.gather(examples, begin..begin + out.len() / predictions);
             network.forward(simd, params, workspace);
-            if let Some(logits) = workspace.outputs.get_mut(network.stages.len() - 1) {
-                let strips = classes.div_ceil(S::LANES);
-                let logits = logits.write(workspace.samples.len() * strips);
-                loss::log_softmax(simd, (logits, strips), classes, out);
+            let Some(last) = workspace.outputs.get_mut(network.stages.len() - 1) else { continue };
+            let strips = outputs.div_ceil(S::LANES);
+            let last = last.write(workspace.samples.len() * strips);
+            if network.loss == Loss::Nll {
+                softmax::log_softmax(simd, (last, strips), outputs, out);
+                continue;
+            }
+            let last = last.chunks_exact(strips).map(|row| cast_slice::<S::V, f32>(row)[0]);
+            for (output, out) in last.zip(out.chunks_exact_mut(predictions)) {
+                match out {
+                    [value] => *value = output,
+                    classes => {
+                        classes.copy_from_slice(&loss::log_probabilities(output.into()));
+                    }
+                }
             }
         }
     }
 }
 
 impl Network {
-    /// Runs the gathered block through all layers; the last output is the logits.
+    /// Runs the gathered block through all layers.
     #[inline(always)]
     fn forward<S: Simd>(&self, simd: S, params: &[f32], workspace: &mut Workspace) {
         let Workspace { samples: block, outputs, panel, .. } = workspace;
@@ -126,9 +140,12 @@ impl Network {
         let Workspace { samples: block, outputs, deltas, panel, .. } = workspace;
         let samples = block.len();
         let last = self.stages.len() - 1;
-        let strips = self.classes.div_ceil(S::LANES);
-        let logits = outputs[last].write::<S::V>(samples * strips);
-        let loss = loss::nll_backward(simd, (logits, strips), self.classes, block, scale);
+        let strips = self.outputs.div_ceil(S::LANES);
+        let results = (outputs[last].write::<S::V>(samples * strips), strips);
+        let loss = match self.loss {
+            Loss::Nll => softmax::nll_backward(simd, results, self.outputs, block, scale),
+            loss => loss::backward::<S>(loss, results, block, scale),
+        };
         let [current, next] = deltas;
         for (index, Stage { layer, keys, .. }) in self.stages.iter().enumerate().rev() {
             let (before, rest) = outputs.split_at(index);

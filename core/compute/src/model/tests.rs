@@ -1,4 +1,4 @@
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -7,12 +7,13 @@ use nalgebra::DMatrix;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 use super::passes::{ByLayer, Gradient};
 use super::*;
+use crate::examples::Label;
 use crate::rng::Random;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 use crate::simd;
 use crate::simd::Portable;
 
-const REFERENCE: Shape = Shape { inputs: 93, dense: 9, hot: 3, classes: 5 };
+const REFERENCE: Shape = Shape { inputs: 93, dense: 9, hot: 3, target: Target::Classes(5) };
 
 fn mlp(hidden: &[u32], activation: Activation) -> ModelSpec {
     ModelSpec::Mlp { hidden: hidden.to_vec(), activation }
@@ -36,7 +37,10 @@ fn random_examples(shape: Shape, count: usize, seed: u64) -> Examples {
             let end = columns * u64::from(group + 1) / u64::from(shape.hot);
             hot.push((u64::from(shape.dense) + begin + rng.below(end - begin)) as u16);
         }
-        let label = rng.below(u64::from(shape.classes)) as u16;
+        let label = match shape.target {
+            Target::Classes(classes) => Label::Class(rng.below(classes.into()) as u16),
+            Target::Value => Label::Value(spread(&mut rng)),
+        };
         examples.push(&dense, &hot, label).unwrap();
     }
     examples
@@ -59,7 +63,7 @@ fn expanded(examples: &Examples) -> Examples {
 
 /// Logits in `f64`, computed with nalgebra's products: one row for each of `rows`.
 fn reference_logits(
-    hidden: &[u32],
+    (hidden, outputs): (&[u32], usize),
     activation: Activation,
     params: &[f64],
     examples: &Examples,
@@ -71,7 +75,7 @@ fn reference_logits(
         f64::from(all.row(rows[sample] as usize).dense[column])
     });
     let mut rest = params;
-    for (index, &outputs) in hidden.iter().chain([&shape.classes]).enumerate() {
+    for (index, &outputs) in hidden.iter().chain([&(outputs as u32)]).enumerate() {
         let (inputs, outputs) = (values.ncols(), outputs as usize);
         let (weight, after) = rest.split_at(inputs * outputs);
         let (bias, after) = after.split_at(outputs);
@@ -94,15 +98,19 @@ fn reference_logits(
 }
 
 fn reference_loss(
-    hidden: &[u32],
+    (hidden, loss): (&[u32], Loss),
     activation: Activation,
     params: &[f64],
     examples: &Examples,
     rows: &[u32],
 ) -> f64 {
-    let logits = reference_logits(hidden, activation, params, examples, rows);
+    let outputs = loss.outputs(examples.shape().target);
+    let logits = reference_logits((hidden, outputs), activation, params, examples, rows);
     let losses = logits.row_iter().zip(rows).map(|(logits, &row)| {
-        let label = usize::from(examples.label(row as usize));
+        if loss != Loss::Nll {
+            return loss.at(logits[0], examples.label(row as usize)).0;
+        }
+        let label = examples.row(row as usize).class();
         let total: f64 = logits.iter().map(|value| value.exp()).sum();
         total.ln() - logits[label]
     });
@@ -111,7 +119,18 @@ fn reference_loss(
 
 /// Compares loss and gradient with the reference, the gradient at every `stride`-th key.
 fn check(hidden: &[u32], activation: Activation, shape: Shape, count: usize, stride: usize) {
-    let model = Model::new(&mlp(hidden, activation), shape).unwrap();
+    check_loss((hidden, Loss::Nll), activation, shape, count, stride);
+}
+
+/// As [`check`], for any loss.
+fn check_loss(
+    (hidden, of): (&[u32], Loss),
+    activation: Activation,
+    shape: Shape,
+    count: usize,
+    stride: usize,
+) {
+    let model = Model::with_loss(&mlp(hidden, activation), of, shape).unwrap();
     let examples = random_examples(shape, count, 1);
     let rows: Vec<u32> = (0..count as u32).rev().collect();
     let params = model.initial(Stream::new(5).fork("init", 0));
@@ -119,23 +138,27 @@ fn check(hidden: &[u32], activation: Activation, shape: Shape, count: usize, str
     let loss = model.gradient(&params, &examples, &rows, &mut gradient, &mut Workspace::new());
 
     let mut exact: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
-    let expected = reference_loss(hidden, activation, &exact, &examples, &rows);
+    let expected = reference_loss((hidden, of), activation, &exact, &examples, &rows);
     assert!((f64::from(loss) - expected).abs() < 2e-6 * expected, "loss {loss}, not {expected}");
     let step = 1e-5;
     for key in (0..exact.len()).step_by(stride) {
         let value = exact[key];
         exact[key] = value + step;
-        let above = reference_loss(hidden, activation, &exact, &examples, &rows);
+        let above = reference_loss((hidden, of), activation, &exact, &examples, &rows);
         exact[key] = value - step;
-        let below = reference_loss(hidden, activation, &exact, &examples, &rows);
+        let below = reference_loss((hidden, of), activation, &exact, &examples, &rows);
         exact[key] = value;
         let expected = (above - below) / (2.0 * step);
         let found = f64::from(gradient[key]);
         assert!(
             (found - expected).abs() < 2e-6 + 1e-5 * expected.abs(),
-            "{hidden:?} {activation:?} {shape:?}: gradient of key {key} is {found}, not {expected}"
+            "{hidden:?} {activation:?} {shape:?} {of}: gradient of key {key} is {found}, not {expected}"
         );
     }
+}
+
+fn values(predictions: DMatrixView<'_, f32>) -> Vec<f32> {
+    predictions.iter().copied().collect()
 }
 
 fn close(a: &[f32], b: &[f32], tolerance: f32) {
@@ -150,21 +173,87 @@ fn gradients_equal_finite_differences_for_every_kind_of_column() {
     let columns = [(7, 7, 0), (11, 0, 2), (13, 4, 2), (20, 9, 3)];
     for (inputs, dense, hot) in columns {
         for (classes, activation) in [(2, Activation::Relu), (5, Activation::Tanh)] {
-            let shape = Shape { inputs, dense, hot, classes };
+            let shape = Shape { inputs, dense, hot, target: Target::Classes(classes) };
             for hidden in [&[][..], &[6], &[9, 4], &[1, 8, 17]] {
                 check(hidden, activation, shape, 9, 1);
             }
         }
-        let shape = Shape { inputs, dense, hot, classes: 3 };
+        let shape = Shape { inputs, dense, hot, target: Target::Classes(3) };
         check(&[5, 3, 12], Activation::Relu, shape, 9, 1);
         check(&[10, 3], Activation::Tanh, shape, 1, 1);
     }
 }
 
 #[test]
+fn gradients_of_every_loss_equal_finite_differences() {
+    let huber = Loss::Huber { delta: 0.5 };
+    for (loss, target) in [
+        (Loss::Logistic, Target::Classes(2)),
+        (Loss::Squared, Target::Value),
+        (Loss::Absolute, Target::Value),
+        (huber, Target::Value),
+    ] {
+        for (inputs, dense, hot) in [(7, 7, 0), (11, 0, 2), (13, 4, 3)] {
+            let shape = Shape { inputs, dense, hot, target };
+            for hidden in [&[][..], &[6], &[9, 4]] {
+                check_loss((hidden, loss), Activation::Tanh, shape, 9, 1);
+            }
+        }
+        check_loss((&[17], loss), Activation::Relu, Shape { target, ..REFERENCE }, 64 + 5, 41);
+    }
+}
+
+#[test]
+fn one_output_of_two_classes_predicts_as_the_softmax_of_two() {
+    let shape = Shape { target: Target::Classes(2), ..REFERENCE };
+    let examples = random_examples(shape, 70, 3);
+    let one = Model::with_loss(&ModelSpec::Linear, Loss::Logistic, shape).unwrap();
+    let two = Model::new(&ModelSpec::Softmax, shape).unwrap();
+    assert_eq!(2 * one.parameters(), two.parameters());
+    let params = one.initial(Stream::new(1).fork("init", 0));
+    // The second class has the parameters of the only output, the first has zeros.
+    let both: Vec<f32> = params.iter().flat_map(|value| [0.0, *value]).collect();
+    let (mut workspace, mut other) = (Workspace::new(), Workspace::new());
+    let found = one.predict(&params, &examples, 0..70, &mut workspace);
+    let wanted = two.predict(&both, &examples, 0..70, &mut other);
+    close(&values(found), &values(wanted), 2e-6);
+}
+
+#[test]
+fn predictions_of_numbers_are_the_outputs() {
+    let shape = Shape { target: Target::Value, ..REFERENCE };
+    let examples = random_examples(shape, 100, 4);
+    let rows: Vec<u32> = (0..100).collect();
+    let model = Model::new(&mlp(&[8], Activation::Tanh), shape).unwrap();
+    let params = model.initial(Stream::new(1).fork("init", 0));
+    let exact: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
+    let wanted = reference_logits((&[8], 1), Activation::Tanh, &exact, &examples, &rows);
+    let wanted: Vec<f32> = wanted.iter().map(|value| *value as f32).collect();
+    let mut workspace = Workspace::new();
+    let found = model.predict(&params, &examples, 0..100, &mut workspace);
+    close(&values(found), &wanted, 2e-6);
+}
+
+#[test]
+fn models_and_losses_that_do_not_fit_are_refused_with_a_cure() {
+    let refused = |spec: &ModelSpec, loss, target| {
+        Model::with_loss(spec, loss, Shape { target, ..REFERENCE }).unwrap_err().to_string()
+    };
+    for (spec, loss, target, words) in [
+        (ModelSpec::Softmax, Loss::Squared, Target::Value, "use model = linear or mlp:WIDTH"),
+        (ModelSpec::Linear, Loss::Nll, Target::Value, "use squared, absolute or huber"),
+        (ModelSpec::Linear, Loss::Absolute, Target::Classes(2), "use nll, or say that"),
+        (ModelSpec::Logistic, Loss::Squared, Target::Value, "or model = linear"),
+    ] {
+        let refused = refused(&spec, loss, target);
+        assert!(refused.contains(words), "{refused}");
+    }
+}
+
+#[test]
 fn gradients_equal_finite_differences_over_many_blocks() {
     // More samples, inputs and classes than fit one block or tile of the kernels.
-    let shape = Shape { inputs: 330, dense: 300, hot: 2, classes: 19 };
+    let shape = Shape { inputs: 330, dense: 300, hot: 2, target: Target::Classes(19) };
     check(&[17], Activation::Relu, shape, 2, 97);
     check(&[270, 6], Activation::Tanh, shape, 3, 3001);
     check(&[21], Activation::Relu, REFERENCE, 150, 53);
@@ -203,7 +292,7 @@ fn models_that_cannot_be_are_refused_by_name() {
     let refused = |spec: &ModelSpec, shape| Model::new(spec, shape).unwrap_err();
     let none = Shape { inputs: 0, dense: 0, hot: 0, ..REFERENCE };
     assert_eq!(refused(&ModelSpec::Softmax, none), ModelError::NoInputs);
-    let one = Shape { classes: 1, ..REFERENCE };
+    let one = Shape { target: Target::Classes(1), ..REFERENCE };
     assert_eq!(refused(&ModelSpec::Softmax, one), ModelError::TooFewClasses { classes: 1 });
     let error = refused(&ModelSpec::Softmax, Shape { dense: 91, ..REFERENCE });
     assert_eq!(
@@ -287,8 +376,11 @@ fn a_batch_is_the_mean_of_its_rows_and_repeats_count() {
 fn a_workspace_leaves_nothing_behind() {
     let models = [
         (mlp(&[21], Activation::Relu), REFERENCE),
-        (mlp(&[40, 3], Activation::Tanh), Shape { inputs: 70, dense: 70, hot: 0, classes: 12 }),
-        (ModelSpec::Softmax, Shape { inputs: 30, dense: 0, hot: 4, classes: 2 }),
+        (
+            mlp(&[40, 3], Activation::Tanh),
+            Shape { inputs: 70, dense: 70, hot: 0, target: Target::Classes(12) },
+        ),
+        (ModelSpec::Softmax, Shape { inputs: 30, dense: 0, hot: 4, target: Target::Classes(2) }),
     ];
     let mut shared = Workspace::new();
     for round in 0..3 {
@@ -310,15 +402,21 @@ fn a_workspace_leaves_nothing_behind() {
 fn log_probabilities_equal_the_reference() {
     let hidden = [21, 6];
     for classes in [5, 11] {
-        let shape = Shape { classes, ..REFERENCE };
+        let shape = Shape { target: Target::Classes(classes), ..REFERENCE };
         let model = Model::new(&mlp(&hidden, Activation::Relu), shape).unwrap();
         let examples = random_examples(shape, 100, 10);
         let params = model.initial(Stream::new(11));
         let exact: Vec<f64> = params.iter().map(|&value| f64::from(value)).collect();
         let rows: Vec<u32> = (10..90).collect();
-        let logits = reference_logits(&hidden, Activation::Relu, &exact, &examples, &rows);
+        let logits = reference_logits(
+            (&hidden, classes as usize),
+            Activation::Relu,
+            &exact,
+            &examples,
+            &rows,
+        );
         let mut workspace = Workspace::new();
-        let found = model.log_probabilities(&params, &examples, 10..90, &mut workspace);
+        let found = model.predict(&params, &examples, 10..90, &mut workspace);
         assert_eq!(found.shape(), (classes as usize, 80));
         for (found, logits) in found.column_iter().zip(logits.row_iter()) {
             let total = logits.iter().map(|value| value.exp()).sum::<f64>().ln();
@@ -326,14 +424,14 @@ fn log_probabilities_equal_the_reference() {
                 assert!((f64::from(*found) - (logit - total)).abs() < 1e-6);
             }
         }
-        let none = model.log_probabilities(&params, &examples, 7..7, &mut workspace);
+        let none = model.predict(&params, &examples, 7..7, &mut workspace);
         assert_eq!(none.shape(), (classes as usize, 0));
     }
 }
 
 #[test]
 fn great_logits_do_not_overflow_and_nan_is_not_hidden() {
-    let shape = Shape { inputs: 3, dense: 3, hot: 0, classes: 3 };
+    let shape = Shape { inputs: 3, dense: 3, hot: 0, target: Target::Classes(3) };
     let mut examples = Examples::new(shape);
     examples.push(&[1e4, -1e4, 1.0], &[], 1).unwrap();
     let model = Model::new(&mlp(&[4], Activation::Relu), shape).unwrap();
@@ -382,11 +480,11 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
     for (hidden, shape) in [
         (&[21][..], REFERENCE),
         (&[70, 33, 1, 16], REFERENCE),
-        (&[], Shape { inputs: 40, dense: 40, hot: 0, classes: 37 }),
-        (&[300], Shape { inputs: 600, dense: 0, hot: 3, classes: 2 }),
+        (&[], Shape { inputs: 40, dense: 40, hot: 0, target: Target::Classes(37) }),
+        (&[300], Shape { inputs: 600, dense: 0, hot: 3, target: Target::Classes(2) }),
     ] {
         for activation in [Activation::Relu, Activation::Tanh] {
-            let network = Network::new(shape, hidden, activation).unwrap();
+            let network = Network::new((shape, Loss::Nll), hidden, activation).unwrap();
             let params = network.initial(Stream::new(5));
             let examples = random_examples(shape, 150, 3);
             let rows: Vec<u32> = (0..150).collect();

@@ -12,6 +12,7 @@ enum Known {
     Softmax,
     Mlp(Vec<u32>),
     Logistic,
+    Linear,
     Timing(Vec<u32>),
     External,
 }
@@ -27,6 +28,8 @@ named!(Known: "model", ',' {
         "a multi-layer perceptron with hidden layers of these widths"),
     Logistic = Word::new("logistic", &[],
         "a weight for each feature of sparse rows of two classes"),
+    Linear = Word::new("linear", &[],
+        "one linear layer, or a weight for each feature of sparse rows"),
     Timing(layers) = Word::new("timing", &[sizes("PARAMETERS")],
         "messages and times as with these layers, no arithmetic"),
     External = Word::new("external", &[], "the model of a compute process"),
@@ -49,6 +52,7 @@ impl ModelSpec {
             Known::Softmax => Self::Softmax,
             Known::Mlp(hidden) => Self::Mlp { hidden, activation },
             Known::Logistic => Self::Logistic,
+            Known::Linear => Self::Linear,
             Known::Timing(layers) => Self::Timing { layers },
             Known::External => Self::External { tensors: Vec::new() },
         })

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::kernels::Memory;
-use crate::examples::{Examples, Records};
+use crate::examples::{Examples, Records, Target};
 
 /// The buffers of a [`Model`](super::Model)'s computations.
 ///
@@ -14,14 +14,14 @@ use crate::examples::{Examples, Records};
 pub struct Workspace {
     /// The samples of the block.
     pub(super) samples: Records,
-    /// The output of each layer. The last layer's holds first the logits, then their derivatives.
+    /// The output of each layer. The last layer's holds first the outputs, then their derivatives.
     pub(super) outputs: Vec<Memory>,
     /// Derivatives with respect to the outputs of two adjacent layers, used alternately.
     pub(super) deltas: [Memory; 2],
     /// A packed section of the weights for the matrix product.
     pub(super) panel: Memory,
-    /// Log-probabilities, sample by sample.
-    pub(super) log_probabilities: Vec<f32>,
+    /// Predictions, sample by sample.
+    pub(super) predictions: Vec<f32>,
 }
 
 impl Workspace {
@@ -29,11 +29,11 @@ impl Workspace {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            samples: Records::new(0, 0),
+            samples: Records::new(0, 0, Target::Classes(0)),
             outputs: Vec::new(),
             deltas: [Memory::new(), Memory::new()],
             panel: Memory::new(),
-            log_probabilities: Vec::new(),
+            predictions: Vec::new(),
         }
     }
 

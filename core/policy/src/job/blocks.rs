@@ -7,6 +7,7 @@ use crate::mode::Mode;
 use crate::rules::StalenessSpec;
 use pstrain_compute::filter::PullFilter;
 use pstrain_compute::id::Version;
+use pstrain_compute::model::Loss;
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::params::{Cut, KeyRange};
 use pstrain_compute::rng::Stream;
@@ -25,8 +26,8 @@ impl Job {
         };
         let switches = self.switches.iter().map(|switch| switch.to);
         let needs = if !self.is_sparse() {
-            "model = logistic: of other models the gradient of some keys costs what that of all \
-             does"
+            "model = logistic or linear on sparse rows: of other models the gradient of some keys \
+             costs what that of all does"
         } else if blocks.count > self.data.shape.inputs {
             "a column of the data for each of them: use fewer"
         } else if ![mode.consistency].into_iter().chain(switches).all(in_order) {
@@ -52,7 +53,10 @@ impl Job {
         let needs = if self.update.optimizer != OptimizerSpec::Diagonal {
             return Ok(());
         } else if !self.is_sparse() {
-            "model = logistic: there is a bound of the second derivatives of no other model"
+            "model = logistic or linear on sparse rows: there is a bound of the second derivatives of \
+             no other model"
+        } else if self.loss == Loss::Absolute {
+            "another loss than absolute, whose second derivative has no bound: use huber"
         } else if mode.staleness != StalenessSpec::Plain {
             "staleness = plain: a gradient that counted less would count less in both, gradient \
              and curvature, and so make the same step"

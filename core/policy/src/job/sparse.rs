@@ -12,7 +12,8 @@ impl Job {
     /// Returns true if workers know only the keys that their examples touch.
     #[must_use]
     pub const fn is_sparse(&self) -> bool {
-        matches!(self.model, ModelSpec::Logistic)
+        let is_linear = matches!(self.model, ModelSpec::Linear) && self.data.shape.is_sparse();
+        is_linear || matches!(self.model, ModelSpec::Logistic)
     }
 
     /// Checks that the settings under `mode` work with gradients that have values for some keys

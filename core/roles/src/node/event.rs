@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Evaluated, Point};
 use pstrain_compute::decided::DropReason;
-use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::evaluation::{Evaluation, flat};
 use pstrain_compute::id::{
     BatchId, Clock, Incarnation, PartId, PeerId, Sequence, ServerId, Term, Version, WorkerId,
 };
@@ -366,7 +366,7 @@ pub enum Event {
         #[serde(flatten)]
         point: Point,
         /// The result.
-        #[serde(flatten)]
+        #[serde(flatten, serialize_with = "flat")]
         evaluation: Evaluation,
     },
     /// The run has ended.

@@ -100,7 +100,7 @@ pub struct Chosen(Range<usize>);
 impl Store {
     /// A store to restore the saved state of a server of `job` with `keys` into.
     pub(crate) fn for_saved(job: &Job, keys: KeyRange) -> Result<Self, SavedError> {
-        let model = Model::new(&job.model, job.data.shape);
+        let model = job.build_model();
         let model = model.map_err(|_error| SavedError::OtherJob)?;
         if keys.end() > model.parameters() as u64 {
             return Err(SavedError::OtherJob);

@@ -1,5 +1,7 @@
 //! Counts over the rows of a table.
 
+use pstrain_compute::examples::Label;
+
 use super::Csv;
 use super::table::Table;
 use crate::dataset::{Dataset as _, Schema};
@@ -7,7 +9,7 @@ use crate::error::DataError;
 
 /// Numbers of rows, and sums over them.
 pub(super) struct Counts {
-    /// Number of rows of each class.
+    /// Number of rows of each class; none if a number is predicted.
     pub(super) classes: Vec<u64>,
     /// Number of rows with each one-hot column.
     hot: Vec<u64>,
@@ -25,7 +27,9 @@ impl Counts {
             squares: vec![0.0; numbers],
         };
         csv.visit(schema, &mut |row| {
-            counts.classes[usize::from(row.label)] += 1;
+            if let Label::Class(class) = row.label {
+                counts.classes[usize::from(class)] += 1;
+            }
             row.hot.iter().for_each(|&column| counts.hot[usize::from(column) - numbers] += 1);
             for ((square, value), column) in
                 counts.squares.iter_mut().zip(row.dense).zip(&table.numbers)
@@ -37,7 +41,7 @@ impl Counts {
         Ok(counts)
     }
 
-    /// The number of rows.
+    /// The number of rows of all classes.
     pub(super) fn rows(&self) -> u64 {
         self.classes.iter().sum()
     }

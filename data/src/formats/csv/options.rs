@@ -7,8 +7,8 @@ use crate::profile::Missing;
 
 pub(super) const FORM: &str = "csv:PATH[,OPTION=VALUE...]";
 
-const OPTIONS: &str = "label=COLUMN, drop=COLUMN, one-hot=COLUMN, missing=mean|skip|category, \
-                       standardise=yes|no, delimiter=CHARACTER, \
+const OPTIONS: &str = "label=COLUMN, target=COLUMN, drop=COLUMN, one-hot=COLUMN, \
+                       missing=mean|skip|category, standardise=yes|no, delimiter=CHARACTER, \
                        profile=PATH";
 
 /// The roles of columns that a user names; the values of the other columns decide.
@@ -16,6 +16,8 @@ const OPTIONS: &str = "label=COLUMN, drop=COLUMN, one-hot=COLUMN, missing=mean|s
 pub struct Roles {
     /// The name of the column with the classes; the last column if there is none.
     pub label: Option<String>,
+    /// The name of the column with the numbers to predict, in place of classes.
+    pub target: Option<String>,
     /// The names of columns that a model does not see.
     pub dropped: Vec<String>,
     /// The names of columns that are one-hot groups even if their values are numbers.
@@ -29,7 +31,7 @@ pub struct Roles {
 impl Default for Roles {
     fn default() -> Self {
         let (dropped, one_hot, missing) = (Vec::new(), Vec::new(), Missing::Mean);
-        Self { label: None, dropped, one_hot, missing, standardised: true }
+        Self { label: None, target: None, dropped, one_hot, missing, standardised: true }
     }
 }
 
@@ -57,6 +59,8 @@ impl Options {
             match name {
                 "label" if roles.label.is_none() => roles.label = Some(column()?),
                 "label" => return Err("label= is there twice; one column has the classes".into()),
+                "target" if roles.target.is_none() => roles.target = Some(column()?),
+                "target" => return Err("target= is there twice; one number is predicted".into()),
                 "drop" => roles.dropped.push(column()?),
                 "one-hot" => roles.one_hot.push(column()?),
                 "missing" => roles.missing = value.parse()?,
@@ -66,6 +70,11 @@ impl Options {
                 "profile" => *profile = Some(value.into()),
                 _ => return Err(format!("there is no option {name}; the options are {OPTIONS}")),
             }
+        }
+        if options.roles.label.is_some() && options.roles.target.is_some() {
+            return Err(format!(
+                "classes or numbers are predicted, not both: write {FORM} with label or target"
+            ));
         }
         if options.profile.is_some() && options.roles != Roles::default() {
             return Err(

@@ -1,4 +1,4 @@
-//! Finds the roles of a table's columns: numbers, texts, classes.
+//! Finds the roles of a table's columns: numbers, texts, label.
 
 use std::collections::BTreeSet;
 
@@ -50,6 +50,8 @@ impl Sum {
 enum Role {
     Dropped,
     Classes,
+    /// Numbers to predict.
+    Target,
     Number,
     Texts(BTreeSet<String>),
 }
@@ -109,7 +111,7 @@ pub(super) fn find(csv: &Csv) -> Result<Found, DataError> {
                 sort_as_numbers(&mut classes, |class| class);
             }
             Role::Texts(its) => *its = texts,
-            Role::Dropped | Role::Number => {}
+            Role::Dropped | Role::Target | Role::Number => {}
         }
     }
     let Roles { missing, standardised, .. } = *roles;
@@ -140,6 +142,10 @@ fn named_roles(roles: &Roles, reader: &Reader) -> Result<Vec<Column>, DataError>
     }
     for name in &roles.one_hot {
         set(name, Role::Texts(BTreeSet::new()), "one-hot")?;
+    }
+    if let Some(name) = &roles.target {
+        set(name, Role::Target, "target")?;
+        return Ok(columns);
     }
     if let Some(name) = &roles.label {
         set(name, Role::Classes, "label")?;
@@ -174,9 +180,12 @@ impl Column {
     }
 }
 
-/// The index of the column with the classes.
+/// The index of the column with the classes or the numbers to predict.
 fn label_of(columns: &[Column]) -> usize {
-    columns.iter().position(|it| matches!(it.role, Role::Classes)).unwrap_or_default()
+    columns
+        .iter()
+        .position(|it| matches!(it.role, Role::Classes | Role::Target))
+        .unwrap_or_default()
 }
 
 impl Found {
@@ -188,7 +197,7 @@ impl Found {
             let missing = self.missing == Missing::Category && sum.missing > 0;
             let group = |texts| Texts { name: name.clone(), texts, missing };
             match role {
-                Role::Dropped | Role::Classes => {}
+                Role::Dropped | Role::Classes | Role::Target => {}
                 Role::Number => {
                     let (name, mean) = (name.clone(), sum.mean());
                     numbers.push(Numbers { name, mean, deviation: None });
@@ -204,7 +213,7 @@ impl Found {
 
     /// The schema of the table's rows.
     pub(super) fn schema(&self, csv: &Csv) -> Result<Schema, DataError> {
-        if self.classes.len() < 2 {
+        if !self.predicts_numbers() && self.classes.len() < 2 {
             let found = self.classes.join(", ");
             let problem = format!("all its values are {found:?}; two classes or more are needed");
             return Err(csv.reader()?.refused_column(label_of(&self.columns), &problem));
@@ -214,12 +223,25 @@ impl Found {
 
     /// The schema of the table's rows, even if all of them have the same class.
     fn schema_of_any(&self) -> Result<Schema, DataError> {
-        let (classes, standardised) = (self.classes.clone(), self.standardised);
-        self.table().schema(classes, standardised)
+        self.table().schema(self.labels(), self.standardised)
+    }
+
+    fn predicts_numbers(&self) -> bool {
+        self.columns.iter().any(|column| matches!(column.role, Role::Target))
+    }
+
+    /// The classes; none if a number is predicted.
+    pub(super) fn labels(&self) -> Option<Vec<String>> {
+        (!self.predicts_numbers()).then(|| self.classes.clone())
     }
 
     /// Writes down the columns, and their statistics over the rows of `csv`.
     pub(super) fn profile(&self, csv: &Csv) -> Result<Profile, DataError> {
+        if self.predicts_numbers() {
+            let problem = "profiles are of tables with classes; a job with target=COLUMN finds \
+                           the roles of columns in the server's copy";
+            return Err(csv.reader()?.refused_column(label_of(&self.columns), problem));
+        }
         let (table, schema) = (self.table(), self.schema_of_any()?);
         let counts = Counts::of(csv, &table, &schema)?;
         let rows = counts.rows();
@@ -259,6 +281,7 @@ impl Found {
             let role = match role {
                 Role::Dropped => "dropped".into(),
                 Role::Classes => format!("classes: {}", self.classes.len()),
+                Role::Target => "number to predict".into(),
                 Role::Number => "number".into(),
                 Role::Texts(texts) => format!("one-hot: {}", texts.len()),
             };
@@ -288,7 +311,7 @@ fn different_texts(
             continue;
         }
         for (at, column) in columns.iter().enumerate() {
-            if matches!(column.role, Role::Dropped | Role::Number) {
+            if matches!(column.role, Role::Dropped | Role::Target | Role::Number) {
                 continue;
             }
             let Some(text) = reader.value(at)? else { continue };
@@ -300,8 +323,8 @@ fn different_texts(
                 let name = &column.name;
                 let problem = format!(
                     "it has more than {MOST_TEXTS} different values: leave it out with \
-                     drop={name}; if it has the classes, name another column with label=COLUMN, \
-                     since only classes are predicted, and no numbers"
+                     drop={name}; if it has numbers to predict, say target={name}; if it has the \
+                     classes, name another column with label=COLUMN"
                 );
                 return Err(reader.refused_column(at, &problem));
             }

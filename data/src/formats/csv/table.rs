@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_compute::examples::{Row, Shape};
+use pstrain_compute::examples::{Label, Row, Shape, Target};
 use serde::{Deserialize, Serialize};
 
 use super::KIND;
@@ -18,7 +18,7 @@ const MOST_INPUTS: usize = u16::MAX as usize;
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Table {
-    /// The name of the column with the classes.
+    /// The name of the column with the classes or the numbers to predict.
     pub(super) label: String,
     /// The dense columns.
     pub(super) numbers: Vec<Numbers>,
@@ -144,18 +144,22 @@ impl Table {
         self.numbers.len() + self.texts.iter().map(Texts::columns).sum::<usize>()
     }
 
-    /// The schema of rows with these columns.
+    /// The schema of rows with these columns, and these classes or a number to predict.
     pub(super) fn schema(
         &self,
-        classes: Vec<String>,
+        classes: Option<Vec<String>>,
         standardised: bool,
     ) -> Result<Schema, DataError> {
         let shape = Shape {
             inputs: self.inputs() as u32,
             dense: self.numbers.len() as u32,
             hot: self.texts.len() as u32,
-            classes: classes.len() as u32,
+            target: match &classes {
+                Some(classes) => Target::Classes(classes.len() as u32),
+                None => Target::Value,
+            },
         };
+        let classes = classes.unwrap_or_default();
         let encoding = serde_json::to_string(self).map_err(DataError::format)?;
         Ok(Schema { kind: KIND.into(), encoding, shape, classes, standardised })
     }
@@ -164,6 +168,7 @@ impl Table {
 /// Encodes records, one at a time.
 pub(super) struct Encoder {
     label: usize,
+    target: Target,
     classes: BTreeMap<String, u16>,
     /// The columns of numbers, each with its mean and its deviation.
     numbers: Vec<(usize, f32, Option<f32>)>,
@@ -206,12 +211,13 @@ impl Encoder {
         }
         let (dense, hot) = (vec![0.0; numbers.len()], vec![0; texts.len()]);
         let classes = schema.classes.iter().cloned().zip(0..).collect();
-        Ok(Self { label, classes, numbers, texts, needed, dense, hot })
+        let target = schema.shape.target;
+        Ok(Self { label, target, classes, numbers, texts, needed, dense, hot })
     }
 
     /// Encodes the current record of `reader`; none if it is left out.
     pub(super) fn encode(&mut self, reader: &Reader) -> Result<Option<Row<'_>>, DataError> {
-        let Self { label, classes, numbers, texts, needed, dense, hot } = self;
+        let Self { label, target, classes, numbers, texts, needed, dense, hot } = self;
         if reader.lacks(needed)? {
             return Ok(None);
         }
@@ -235,13 +241,23 @@ impl Encoder {
                 None => group.missing,
             };
         }
-        let Some(class) = reader.value(*label)? else {
-            return Err(
-                reader.refused(*label, "is a missing class; remove the line, or say missing=skip")
-            );
+        let (found, refused) = (reader.value(*label)?, |why| reader.refused(*label, why));
+        let label = match (*target, found) {
+            (Target::Classes(_), Some(class)) => {
+                Label::Class(*classes.get(class).ok_or_else(|| refused("is no class of the job"))?)
+            }
+            (Target::Value, Some(text)) => {
+                Label::Value(number(text).ok_or_else(|| refused("is no finite number to predict"))?)
+            }
+            (Target::Classes(_), None) => {
+                return Err(refused("is a missing class; remove the line, or say missing=skip"));
+            }
+            (Target::Value, None) => {
+                return Err(refused(
+                    "is a missing number to predict; remove the line, or say missing=skip",
+                ));
+            }
         };
-        let label = classes.get(class).copied();
-        let label = label.ok_or_else(|| reader.refused(self.label, "is no class of the job"))?;
         Ok(Some(Row { dense, hot, columns: &[], values: &[], label }))
     }
 }

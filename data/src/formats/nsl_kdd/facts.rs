@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::CLASSES;
 use crate::info::{Category, Info, Occurrence, Tally};
 use crate::nsl_kdd::{Attack, NUMERIC, RecipeName, Record, category_groups, numeric_name};
-use pstrain_compute::examples::Row;
+use pstrain_compute::examples::{Label, Row};
 
 /// Collects facts about records.
 pub(super) struct Facts {
@@ -31,7 +31,7 @@ impl Facts {
         }
         let mut dense = [0.0; NUMERIC];
         let hot = Self::RECIPE.encode(record, &mut dense);
-        let label = record.attack.class().into();
+        let label = Label::Class(record.attack.class().into());
         self.all.add(Row { dense: &dense, hot: &hot, columns: &[], values: &[], label });
     }
 

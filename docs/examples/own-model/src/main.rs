@@ -13,7 +13,7 @@ struct Prototypes;
 
 impl RowModel for Prototypes {
     fn layout(&self, shape: Shape) -> Layout {
-        Layout::of([("prototypes", &[shape.classes, shape.dense])])
+        Layout::of([("prototypes", &[shape.target.predictions(), shape.dense])])
     }
 
     fn loss(&self, params: &[f32], row: Row<'_>, scale: f32, gradient: &mut [f32]) -> f64 {
@@ -21,7 +21,7 @@ impl RowModel for Prototypes {
             gradient[key] += scale * (params[key] - x);
             f64::from(params[key] - x).powi(2) / 2.0
         };
-        (usize::from(row.label) * row.dense.len()..).zip(row.dense).map(add).sum()
+        (row.class() * row.dense.len()..).zip(row.dense).map(add).sum()
     }
 
     fn scores(&self, params: &[f32], row: Row<'_>, scores: &mut [f32]) {
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     let model = ModelKind {
         form: "prototypes",
         summary: "a point for each class; rows belong to the nearest",
-        build: |_, shape| Ok(ByRow::objective(Prototypes, shape)),
+        build: |_, shape| ByRow::objective(Prototypes, shape),
     };
     let format = Format {
         form: "blobs[:ROWS]",

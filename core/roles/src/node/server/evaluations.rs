@@ -34,8 +34,8 @@ impl Evaluations {
         if evaluation.examples > 0 {
             self.latest = Some(LatestEvaluation {
                 version: point.version,
-                accuracy: evaluation.accuracy(),
                 loss: evaluation.loss,
+                metrics: evaluation.named(),
             });
         }
     }

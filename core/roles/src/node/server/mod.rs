@@ -55,7 +55,7 @@ pub use saving::RestoreError;
 use super::{Effect, Event, Input, Node, Outbox, Point, Trained};
 use crate::store::Store;
 use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
-use pstrain_compute::model::{Model, ModelError};
+use pstrain_compute::model::ModelError;
 use pstrain_compute::optim::OptimError;
 use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::time::Time;
@@ -120,7 +120,7 @@ impl Server {
     /// servers than parameters.
     pub fn new(job: Job, run: u64) -> Result<Self, ServerError> {
         job.validate().map_err(ServerError::Job)?;
-        let model = Model::new(&job.model, job.data.shape).map_err(ServerError::Model)?;
+        let model = job.build_model().map_err(ServerError::Model)?;
         let keys = model.parameters() as u64;
         let map = KeyMap::even(job.servers, keys);
         let (Some(map), Ok(all)) = (map, KeyRange::new(0, keys)) else {

@@ -24,7 +24,6 @@ use super::roster::Slot;
 use crate::node::{Effect, Event, Outbox};
 use crate::store::{IncomingKeys, PartError, Store};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
-use pstrain_compute::model::{Model, ModelSpec};
 use pstrain_compute::params::{KeyMap, Move};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
@@ -145,7 +144,7 @@ impl Server {
         if self.takes_checkpoints() {
             return Err(NO_CHANGES.into());
         }
-        if self.job.model == ModelSpec::Logistic || !self.job.filters.pull.is_none() {
+        if self.job.is_sparse() || !self.job.filters.pull.is_none() {
             return Err(
                 "its workers keep lists of keys, or parameters that they had: those do not \
                         move; begin the run with as many servers as it needs"
@@ -409,7 +408,7 @@ impl Server {
     ) -> Result<Store, PartError> {
         let keys = map.keys_of(ServerId::COORDINATOR).ok_or(PartError::Keys)?;
         let kept = self.store.keys().overlap(keys).ok_or(PartError::Keys)?;
-        let model = Model::new(&self.job.model, self.job.data.shape);
+        let model = self.job.build_model();
         let model = model.map_err(|_error| PartError::Keys)?;
         let since = self.group.since(cut);
         let mut parts: Vec<_> = self.store.part(kept).into_iter().collect();

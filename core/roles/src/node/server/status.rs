@@ -63,7 +63,7 @@ impl Server {
             samples_wanted: self.samples_wanted(),
             epoch: self.point().epoch,
             loss: Account::loss_of(self.members.roster.iter().map(|(_, slot)| &slot.account)),
-            evaluated: self.evaluations.latest,
+            evaluated: self.evaluations.latest.clone(),
             wait: self.wait(now),
             standby: None,
             leader: None,

@@ -26,7 +26,6 @@ use super::dialler::{Dialler, Due, Unreachable};
 use super::{Effect, Event, Input, Node, NodeError, Outbox, Target};
 use crate::store::Store;
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, ServerId, WorkerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
@@ -305,7 +304,8 @@ impl Shard {
             return Err(String::from("its job means something else here; use the same release"));
         }
         job.validate().map_err(|error| alloc::format!("its job makes no sense: {error}"))?;
-        let model = Model::new(&job.model, job.data.shape)
+        let model = job
+            .build_model()
             .map_err(|error| alloc::format!("its job has an impossible model: {error}"))?;
         let store = match self.config.place {
             Place::First { .. } => {

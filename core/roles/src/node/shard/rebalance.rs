@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::{Following, Shard, Workers};
 use crate::node::{Effect, Event, Outbox};
 use crate::store::{IncomingKeys, PartError, Store};
-use pstrain_compute::model::Model;
 use pstrain_compute::params::{KeyMap, KeyRange, Move};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
@@ -138,7 +137,7 @@ impl Following {
     /// The store of `keys`: from the keys held before and the keys received.
     fn with_keys(&mut self, keys: KeyRange, moving: Option<Moving>) -> Result<Store, PartError> {
         let Self { job, store, .. } = self;
-        let model = Model::new(&job.model, job.data.shape).map_err(|_error| PartError::Keys)?;
+        let model = job.build_model().map_err(|_error| PartError::Keys)?;
         let Moving { coming, since, .. } = moving.ok_or(PartError::Keys)?;
         let mut parts = Vec::new();
         if let Some(store) = store

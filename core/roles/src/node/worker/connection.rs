@@ -8,7 +8,6 @@ use super::{Data, Member, NodeError, Worker};
 use crate::node::dialler::Unreachable;
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
-use pstrain_compute::model::Model;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
 use pstrain_wire::holders::Unreached;
@@ -148,7 +147,7 @@ impl Worker {
             self.send(now, Message::Bye(bye), out);
             return self.finish(Err(NodeError::Workers { wanted, workers }), out);
         }
-        let model = match Model::new(&welcome.job.model, welcome.job.data.shape) {
+        let model = match welcome.job.build_model() {
             Ok(model) => model,
             Err(error) => {
                 let what = alloc::format!("its job has an impossible model: {error}");

@@ -1,0 +1,53 @@
+//! Metrics of models in words.
+
+use std::collections::BTreeMap;
+
+use pstrain_compute::evaluation::Metric;
+use pstrain_wire::LatestEvaluation;
+
+/// Returns the name of a metric for people.
+pub(crate) fn title(name: &str) -> &str {
+    Metric::find(name).map_or(name, |metric| metric.title)
+}
+
+/// Formats a value of the metric called `name`: a share as a percentage.
+pub(crate) fn shown(name: &str, value: f64) -> String {
+    if Metric::find(name).is_some_and(|metric| metric.is_share) {
+        return format!("{:.2} %", 100.0 * value);
+    }
+    let size = value.abs();
+    let is_usual = size == 0.0 || (1e-3..1e7).contains(&size);
+    if is_usual { format!("{value:.4}") } else { format!("{value:.3e}") }
+}
+
+/// Returns the main metric of the latest evaluation.
+pub(crate) fn main_of(latest: Option<&LatestEvaluation>) -> Option<(&str, f64)> {
+    let (name, value) = latest?.metrics.first()?;
+    Some((name, *value))
+}
+
+/// Returns all metrics of the latest evaluation.
+pub(crate) fn all_of(latest: Option<&LatestEvaluation>) -> BTreeMap<String, f64> {
+    latest.map_or_else(BTreeMap::new, |latest| latest.metrics.iter().cloned().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percentages_and_other_numbers_have_four_decimals() {
+        for (name, value, text) in [
+            ("accuracy", 0.912, "91.20 %"),
+            ("auc", 1.0, "100.00 %"),
+            ("rmse", 0.51234, "0.5123"),
+            ("mae", 2.5e-5, "2.500e-5"),
+            ("r2", -0.5, "-0.5000"),
+            ("perplexity", 1234.5, "1234.5000"),
+            ("rmse", 0.0, "0.0000"),
+        ] {
+            assert_eq!(shown(name, value), text);
+        }
+        assert_eq!((title("macro_f1"), title("perplexity")), ("macro F1", "perplexity"));
+    }
+}
