@@ -35,6 +35,7 @@ mod pushing;
 mod quality;
 mod ranks;
 mod redundancy;
+mod regression;
 mod replay;
 mod results;
 mod scenario;

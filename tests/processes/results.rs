@@ -29,7 +29,8 @@ fn a_results_folder_has_all_files_and_they_agree_with_the_summary() {
     assert_eq!(serde_json::from_str::<Value>(&stored).unwrap(), summary);
 
     let mut curve = csv::Reader::from_path(out.join("curve.csv")).unwrap();
-    let header = ["version", "samples", "epoch", "time_s", "accuracy", "loss", "objective"];
+    let header =
+        ["version", "samples", "epoch", "time_s", "accuracy", "loss", "objective", "macro_f1"];
     assert_eq!(curve.headers().unwrap(), &header[..]);
     let rows: Vec<Vec<f64>> = curve
         .records()
@@ -39,6 +40,7 @@ fn a_results_folder_has_all_files_and_they_agree_with_the_summary() {
     assert!(rows.is_sorted_by(|a, b| a[0] < b[0] && a[1] < b[1] && a[3] <= b[3]), "{rows:?}");
     assert_eq!(rows[3][4], real(&summary["accuracy"]));
     assert_eq!(rows[3][5], real(&summary["loss"]));
+    assert_eq!(rows[3][7], real(&summary["macro_f1"]));
 
     let events = events(&out);
     assert!(events.is_sorted_by_key(|event| real(&event["at_s"])));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use pstrain_compute::id::WorkerId;
-use pstrain_data::info::Occurrence;
+use pstrain_data::info::{Column, Occurrence};
 use pstrain_data::write_csv;
 use pstrain_data::{Info, Prepared, Profile, Skew};
 
@@ -74,14 +74,16 @@ fn show_info(info: &Info) -> String {
         };
         found.iter().map(row).collect()
     };
-    let columns = info.columns.iter().map(|column| {
+    let range = |column: &Column| {
         vec![
             column.name.clone(),
             format!("{}", column.min),
             format!("{:.4}", column.mean),
             format!("{}", column.max),
         ]
-    });
+    };
+    let columns = info.columns.iter().map(range);
+    let predicted = info.predicted.iter().map(range);
     let categories = info.categories.iter().map(|category| {
         let most = category.values.iter().max_by_key(|value| value.count);
         vec![
@@ -113,6 +115,7 @@ fn show_info(info: &Info) -> String {
     let tables = [
         (&["column", "role", "why", "missing"][..], 3, roles.collect()),
         (&["class", "rows", "share"], 1, occurrences(&info.classes)),
+        (&["number to predict", "min", "mean", "max"], 1, predicted.collect()),
         (&["attack", "rows", "share"], 1, occurrences(&info.attacks)),
         (&["symbolic column", "most frequent", "values"], 2, categories.collect()),
         (&["numeric column", "min", "mean", "max"], 1, columns.take(SHOWN_COLUMNS).collect()),
@@ -153,7 +156,8 @@ fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
         least => format!(", drawn so that each worker has {least} rows or more"),
     };
     let mut header = vec!["worker", "rows", "share"];
-    header.extend(prepared.spec.classes().iter().map(String::as_str));
+    let groups = prepared.groups();
+    header.extend(groups.iter().map(String::as_str));
     header.extend(["L1", "Hellinger", "JS (bits)"]);
     format!(
         "{all} training rows, {} for evaluation, partition {}{least}\n\n{}\n\nmean L1 {:.4}, max \
