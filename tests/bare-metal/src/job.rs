@@ -30,7 +30,7 @@ pub(crate) fn examples() -> Result<Examples, ShapeError> {
     let mut rng = Stream::new(SEED).fork("examples", 0).rng();
     let mut examples = Examples::new(SHAPE);
     for _ in 0..ROWS {
-        let label = rng.below(SHAPE.classes.into()) as u16;
+        let label = rng.below(SHAPE.target.predictions().into()) as u16;
         let dense: Vec<f32> =
             (0..SHAPE.dense).map(|_| 3.0 * rng.unit() as f32 + f32::from(label)).collect();
         let hot = [4 + (label + rng.below(2) as u16) % 4, 8 + rng.below(4) as u16];
