@@ -44,8 +44,15 @@ impl Outline {
         let columns = schema.standard_columns();
         // Leaves the columns unchanged until the statistics are fitted.
         let unchanged = Standardisation(vec![Standard { mean: 0.0, scale: 1.0 }; columns]);
-        let mut spec = DataSpec::of(origin.clone(), schema, settings, unchanged);
+        let mut spec = DataSpec::of(origin.clone(), schema, settings, unchanged, None);
         let assignment = spec.assignment(source)?;
+        spec.values = Standard::of_labels(spec.shape().target, |take| {
+            let train = |owner| owner;
+            spec.rows(source, &assignment, train, |_, row| {
+                take(row.label);
+                Ok(())
+            })
+        })?;
         if columns > 0 {
             spec.standardisation = Standardisation::fit(columns, |take| {
                 let train = |owner| owner;
@@ -80,7 +87,8 @@ impl Outline {
         if stamps() != before {
             return Err(DataError::Changed { data: source.describe() });
         }
-        let (evaluation, fingerprint) = (Arc::new(evaluation), fingerprinter.finish());
+        let evaluation = Arc::new(spec.in_unit(evaluation));
+        let fingerprint = fingerprinter.finish();
         Ok(Self { spec, evaluation, evaluation_rows, fingerprint })
     }
 }

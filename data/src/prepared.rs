@@ -16,7 +16,7 @@ use crate::outline::Outline;
 use crate::partition::{Skew, groups, groups_of};
 use crate::spec::{DataSpec, Settings, add, row_bytes};
 use crate::split::Split;
-use crate::standardise::Standardisation;
+use crate::standardise::{Standard, Standardisation};
 
 /// A data set that is ready for training.
 #[derive(Clone, Debug)]
@@ -145,11 +145,19 @@ impl Prepared {
             let out_of_range = |column: usize| DataError::range(&columns, column);
             standardisation.apply(row).map_err(out_of_range)?;
         }
-        let labels: Vec<Label> = train.labels().collect();
-        let owners = settings.owners(&labels, schema.shape.target)?;
+        let (labels, target) = (train.labels().collect::<Vec<Label>>(), schema.shape.target);
+        let owners = settings.owners(&labels, target)?;
+        let values = Standard::of_labels(target, |take| {
+            labels.iter().for_each(|label| take(*label));
+            Ok::<_, DataError>(())
+        })?;
+        if let Some(values) = values {
+            train.change_values(|value| values.of(value));
+            evaluation.change_values(|value| values.of(value));
+        }
         let fingerprint = Fingerprint::of(&train);
-        let spec = DataSpec::of(origin, schema, settings, standardisation);
-        let evaluation = Arc::new(evaluation);
+        let spec = DataSpec::of(origin, schema, settings, standardisation, values);
+        let (train, evaluation) = (spec.in_unit(train), Arc::new(spec.in_unit(evaluation)));
         Ok(Self { spec, train, evaluation, evaluation_rows, fingerprint, owners })
     }
 

@@ -15,7 +15,7 @@ use crate::evaluation::checked;
 use crate::memory;
 use crate::partition::{PartitionSpec, assign, groups, groups_of};
 use crate::split::{Split, split};
-use crate::standardise::Standardisation;
+use crate::standardise::{Standard, Standardisation};
 
 /// User settings for splitting, encoding and partitioning the data.
 #[derive(Clone, Debug)]
@@ -74,6 +74,9 @@ pub struct DataSpec {
     pub minimum_rows: u32,
     /// Mean and scale of each dense column.
     pub standardisation: Standardisation,
+    /// Mean and scale of the numbers to predict; `None` for classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Standard>,
 }
 
 impl Settings {
@@ -128,6 +131,7 @@ impl DataSpec {
         schema: Schema,
         settings: &Settings,
         standardisation: Standardisation,
+        values: Option<Standard>,
     ) -> Self {
         Self {
             schema,
@@ -139,6 +143,7 @@ impl DataSpec {
             workers: settings.workers,
             minimum_rows: settings.minimum_rows,
             standardisation,
+            values,
         }
     }
 
@@ -218,7 +223,7 @@ impl DataSpec {
             fingerprinter.add(encoded);
             mine.get_mut(&owner).map_or(Ok(()), |mine| add(mine, encoded))
         })?;
-        let part = |part: &PartId| mine.remove(&part.0).unwrap_or_default();
+        let part = |part: &PartId| self.in_unit(mine.remove(&part.0).unwrap_or_default());
         Ok((parts.iter().map(part).collect(), fingerprinter.finish()))
     }
 
@@ -271,7 +276,11 @@ impl DataSpec {
             dense.copy_from_slice(row.dense);
             let out_of_range = |column| DataError::range(&source.columns(&self.schema), column);
             self.standardisation.apply(&mut dense).map_err(out_of_range)?;
-            take(chosen, Row { dense: &dense, ..row })
+            let label = match (row.label, self.values) {
+                (Label::Value(value), Some(values)) => Label::Value(values.of(value)),
+                (label, _) => label,
+            };
+            take(chosen, Row { dense: &dense, label, ..row })
         })
     }
 
@@ -305,8 +314,16 @@ impl DataSpec {
         checked(source, &self.schema, || {
             let mut all = Examples::new(self.shape());
             self.visit(source, || Some(()), |(), encoded| add(&mut all, encoded))?;
-            Ok(all)
+            Ok(self.in_unit(all))
         })
+    }
+
+    /// The examples, with the unit in which errors of their predictions are reported.
+    pub(crate) fn in_unit(&self, examples: Examples) -> Examples {
+        match self.values {
+            Some(values) => examples.in_unit(values.scale),
+            None => examples,
+        }
     }
 
     /// Assigns the rows to workers. Uses only the labels.

@@ -1,5 +1,6 @@
 //! Standardisation: every dense column gets mean 0 and deviation 1 over the training split.
 
+use pstrain_compute::examples::{Label, Target};
 use serde::{Deserialize, Serialize};
 
 /// Shift and scale of one dense column: `(value - mean) / scale`.
@@ -16,6 +17,35 @@ pub struct Standard {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Standardisation(pub Vec<Standard>);
+
+impl Standard {
+    /// Fits mean and deviation to the numbers to predict; `None` for classes. `visit` is called
+    /// twice and must pass all labels in the same order each time.
+    ///
+    /// # Errors
+    /// The error of `visit`.
+    pub(crate) fn of_labels<E>(
+        target: Target,
+        mut visit: impl FnMut(&mut dyn FnMut(Label)) -> Result<(), E>,
+    ) -> Result<Option<Self>, E> {
+        if target != Target::Value {
+            return Ok(None);
+        }
+        let fitted = Standardisation::fit(1, |take| {
+            visit(&mut |label| {
+                if let Label::Value(value) = label {
+                    take(&[value]);
+                }
+            })
+        })?;
+        Ok(fitted.0.first().copied())
+    }
+
+    /// The standardised value.
+    pub(crate) fn of(self, value: f32) -> f32 {
+        (value - self.mean) / self.scale
+    }
+}
 
 impl Standardisation {
     /// Fits the statistics to rows of `width` columns. `visit` is called twice and must pass all
@@ -57,7 +87,7 @@ impl Standardisation {
     /// standardised.
     pub fn apply(&self, row: &mut [f32]) -> Result<(), usize> {
         for (column, (value, standard)) in row.iter_mut().zip(&self.0).enumerate() {
-            *value = (*value - standard.mean) / standard.scale;
+            *value = standard.of(*value);
             if !value.is_finite() {
                 return Err(column);
             }

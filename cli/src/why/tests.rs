@@ -71,6 +71,7 @@ fn recipe(is_synthetic: bool) -> String {
         workers: 3,
         minimum_rows: 1,
         standardisation: Standardisation(Vec::new()),
+        values: None,
     };
     serde_json::to_string(&spec).unwrap()
 }

@@ -78,9 +78,9 @@ pub struct ClassFigures {
 /// The quality of predicted numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ValueFigures {
-    /// Root of the mean squared error.
+    /// Root of the mean squared error, in [units](Examples::unit) of the values.
     pub rmse: f64,
-    /// Mean absolute error.
+    /// Mean absolute error, in the same units.
     pub mae: f64,
     /// Coefficient of determination: 1 less the sum of the squared errors over the sum of the
     /// squared distances of the values to their mean. It is negative if the mean predicts better;
@@ -297,7 +297,9 @@ fn evaluate_values(
         spread += (value - mean) * (value - mean);
     });
     let r2 = (spread > 0.0).then(|| 1.0 - squares / spread);
-    let figures = ValueFigures { rmse: libm::sqrt(squares / count), mae: sizes / count, r2 };
+    let unit = examples.unit();
+    let (rmse, mae) = (unit * libm::sqrt(squares / count), unit * sizes / count);
+    let figures = ValueFigures { rmse, mae, r2 };
     (loss / count, figures)
 }
 
@@ -434,6 +436,12 @@ mod tests {
                 assert!(name == wanted && (value - by_hand).abs() < 1e-12, "{name} {value}");
             }
         }
+        let shape = Shape::sparse(1, Target::Value);
+        let mut examples = Examples::new(shape).in_unit(100.0);
+        examples.push_sparse(&[0], &[2.0], 5.0).unwrap();
+        let model = Model::new(&ModelSpec::Linear, shape).unwrap();
+        let found = evaluate(&model, &[1.0], &examples.select(&[0, 0]), &mut Workspace::new());
+        assert_eq!((found.loss, &found.named()[0]), (9.0, &("rmse".into(), 300.0)));
         let flat = values(Loss::Squared, &[1.0], &[(1.0, 3.0), (2.0, 3.0)]);
         assert_eq!(Metric::find("r2").unwrap().value(&flat), None, "all values are equal");
         let names = |target| metrics(target).map(|metric| metric.name).collect::<Vec<_>>();

@@ -25,6 +25,8 @@ pub struct Examples {
     shape: Shape,
     records: Records,
     entries: Entries,
+    /// See [`Self::unit`]; `None` is 1.
+    unit: Option<f32>,
 }
 
 /// The shape of an example: the number of columns of each kind, and what its label is.
@@ -158,7 +160,7 @@ impl Examples {
     pub const fn new(shape: Shape) -> Self {
         let Shape { dense, hot, target, .. } = shape;
         let records = Records::new(dense as usize, hot as usize, target);
-        Self { shape, records, entries: Entries::new() }
+        Self { shape, records, entries: Entries::new(), unit: None }
     }
 
     /// The shape of each example.
@@ -308,13 +310,32 @@ impl Examples {
         self.records.dense_mut()
     }
 
+    /// Replaces each number to predict by `change` of it.
+    pub fn change_values(&mut self, change: impl Fn(f32) -> f32) {
+        if self.shape.target == Target::Value {
+            self.records.values_mut().for_each(|value| *value = change(*value));
+        }
+    }
+
+    /// The same examples, with numbers to predict in this unit.
+    #[must_use]
+    pub fn in_unit(self, unit: f32) -> Self {
+        Self { unit: Some(unit), ..self }
+    }
+
+    /// The unit of the numbers to predict: errors of their predictions are reported times this.
+    #[must_use]
+    pub fn unit(&self) -> f64 {
+        self.unit.map_or(1.0, f64::from)
+    }
+
     /// Returns the examples with these numbers, in that order.
     ///
     /// # Panics
     /// If an index is not below [`Self::len`].
     #[must_use]
     pub fn select(&self, indices: &[u32]) -> Self {
-        let mut chosen = Self::new(self.shape);
+        let mut chosen = Self { unit: self.unit, ..Self::new(self.shape) };
         chosen.records.gather(&self.records, indices.iter().map(|&index| index as usize));
         if self.shape.is_sparse() {
             for &index in indices {
@@ -336,7 +357,7 @@ impl Examples {
         let records = self.records.extract(indices);
         let entries =
             if self.shape.is_sparse() { self.entries.extract(indices) } else { Entries::new() };
-        Self { shape: self.shape, records, entries }
+        Self { shape: self.shape, records, entries, unit: self.unit }
     }
 
     /// Returns the number of examples of each class; nothing if a number is predicted.

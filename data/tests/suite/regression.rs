@@ -138,6 +138,25 @@ fn a_partition_by_class_goes_by_the_deciles_of_the_numbers() {
 }
 
 #[test]
+fn numbers_to_predict_get_mean_0_and_deviation_1_and_keep_their_unit() {
+    let (data, settings) = (opened("regression:400,3"), Settings::default());
+    let prepared = Prepared::load(&*data, &settings).unwrap();
+    let value = |label| if let Label::Value(value) = label { f64::from(value) } else { f64::NAN };
+    let values: Vec<f64> = prepared.train.labels().map(value).collect();
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
+    assert!(mean.abs() < 1e-5 && (square - 1.0).abs() < 1e-4, "{mean} {square}");
+    let scale = f64::from(prepared.spec.values.unwrap().scale);
+    assert!(scale > 1.0 && prepared.evaluation.unit() == scale);
+    assert_eq!(prepared.spec.encode_all(&*data).unwrap().unit(), scale);
+    let outline = Outline::read(&*data, &settings).unwrap();
+    assert_eq!(outline.evaluation, prepared.evaluation);
+    let classes = Prepared::load(&*opened("synthetic:300"), &settings).unwrap();
+    assert_eq!((classes.spec.values, classes.evaluation.unit()), (None, 1.0));
+    assert!(!serde_json::to_string(&classes.spec).unwrap().contains("values"));
+}
+
+#[test]
 fn a_shape_names_its_target_in_json() {
     let shape = Shape { inputs: 7, dense: 2, hot: 2, target: Target::Classes(3) };
     let json = r#"{"inputs":7,"dense":2,"hot":2,"classes":3}"#;

@@ -144,6 +144,13 @@ impl Records {
         cast_slice(&self.words)
     }
 
+    /// Iterates mutably over the numbers of rows whose labels are numbers.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut f32> {
+        let (stride, place) = (self.stride(), self.dense);
+        let words: &mut [f32] = cast_slice_mut(&mut self.words);
+        words.chunks_exact_mut(stride).map(move |record| &mut record[place])
+    }
+
     /// Iterates mutably over the dense values of each row.
     pub(super) fn dense_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         let (stride, dense) = (self.stride(), self.dense);
