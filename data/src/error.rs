@@ -6,6 +6,7 @@ use pstrain_compute::examples::ShapeError;
 use pstrain_compute::id::PartId;
 use thiserror::Error;
 
+use crate::info::PREDICTED;
 use crate::memory::Shortage;
 use crate::partition::PartitionError;
 
@@ -126,6 +127,11 @@ impl DataError {
     /// The error of a value of a dense column, of those with these names.
     pub(crate) fn range(names: &[String], column: usize) -> Self {
         Self::Range { column: names.get(column).cloned().unwrap_or_default() }
+    }
+
+    /// The error of a number to predict that cannot be standardised.
+    pub(crate) fn of_label() -> Self {
+        Self::Range { column: PREDICTED.into() }
     }
 
     /// An error of a data format.

@@ -158,7 +158,7 @@ struct Range {
 }
 
 /// The name of the numbers to predict, if they have no other.
-const PREDICTED: &str = "to predict";
+pub(crate) const PREDICTED: &str = "to predict";
 
 impl Default for Range {
     fn default() -> Self {

@@ -154,6 +154,9 @@ impl Prepared {
         if let Some(values) = values {
             train.change_values(|value| values.of(value));
             evaluation.change_values(|value| values.of(value));
+            if train.labels().chain(evaluation.labels()).any(|label| !label.fits(target)) {
+                return Err(DataError::of_label());
+            }
         }
         let fingerprint = Fingerprint::of(&train);
         let spec = DataSpec::of(origin, schema, settings, standardisation, values);

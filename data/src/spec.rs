@@ -280,6 +280,9 @@ impl DataSpec {
                 (Label::Value(value), Some(values)) => Label::Value(values.of(value)),
                 (label, _) => label,
             };
+            if matches!(label, Label::Value(value) if !value.is_finite()) {
+                return Err(DataError::of_label());
+            }
             take(chosen, Row { dense: &dense, label, ..row })
         })
     }

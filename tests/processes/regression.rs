@@ -193,6 +193,51 @@ fn two_classes_have_one_output_and_an_area_under_the_curve() {
     assert!(words.contains("AUC") && words.contains("class, predicted:"), "{words}");
 }
 
+/// An experiment about an error, which is better the lower it is.
+const SWEEP: &str = "
+name = 'errors'
+title = 'Errors'
+[job]
+data = 'regression:800,4'
+model = 'linear'
+learning-rate = 0.05
+epochs = 8
+compute = '5ms'
+link = 'all.delay=1ms'
+[[axis]]
+name = 'consistency'
+values = ['bsp', 'asp']
+[[picture]]
+file = 'rmse'
+title = 'RMSE'
+kind = 'curve'
+x = 'time_s'
+y = 'rmse'
+lines = ['consistency']
+[[claim]]
+text = 'the error falls to the noise'
+measured = '{time_s to rmse 0.6; consistency=bsp}'
+holds = 'measured < 2'
+[[claim]]
+text = 'no model is better than the noise'
+measured = '{least rmse; consistency=asp}'
+holds = 'measured > 0.4'
+";
+
+#[test]
+fn an_experiment_measures_the_time_to_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("errors.toml"), folder.path().join("out"));
+    fs::write(&file, SWEEP).unwrap();
+    let ended = finish(&["experiment", "run", path(&file), "--out", path(&out)]);
+    let said = ended.with_code(0).stdout;
+    assert!(!said.contains("does not hold"), "{said}");
+    let curve = fs::read_to_string(out.join("curve.csv")).unwrap();
+    assert!(curve.lines().next().unwrap().ends_with("time_s,rmse,loss,mae,r2"), "{curve}");
+    let picture = fs::read_to_string(out.join("pictures/rmse.svg")).unwrap();
+    assert!(picture.contains("RMSE"), "{picture}");
+}
+
 #[test]
 fn what_does_not_fit_is_refused_with_the_cure() {
     let refused = |args: &[&str], words: &[&str]| {

@@ -91,6 +91,20 @@ fn a_number_to_predict_that_is_none_is_refused_with_its_place() {
 }
 
 #[test]
+fn numbers_that_are_too_far_apart_are_refused_by_server_and_outline() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.csv");
+    fs::write(&path, format!("x,y\n{}2,-3e38\n", "1,3e38\n".repeat(17))).unwrap();
+    let data = opened(&format!("csv:{},target=y", path.display()));
+    let settings = Settings::default();
+    let whole = Prepared::load(&*data, &settings).map(|_| ());
+    let outline = Outline::read(&*data, &settings).map(|_| ());
+    for refused in [whole, outline].map(|result| result.unwrap_err().to_string()) {
+        assert!(refused.starts_with("column to predict: a value is too far from"), "{refused}");
+    }
+}
+
+#[test]
 fn workers_make_the_partitions_of_the_server_from_their_own_copies() {
     let folder = tempfile::tempdir().unwrap();
     let libsvm = folder.path().join("rows");
