@@ -152,7 +152,7 @@ fn with_several_servers(seed: u64) -> Settings {
     if seed % 5 < 2 {
         settings = settings.measuring();
     }
-    if seed % 7 == 0 {
+    if seed.is_multiple_of(7) {
         settings = settings.with_moves(); // joins and leaves are refused
     }
     if seed % 11 < 3 {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use pstrain_compute::model::{Model, ModelSpec};
+use pstrain_compute::model::ModelSpec;
 use pstrain_policy::job::Job;
 use safetensors::tensor::{Dtype, SafeTensors};
 
@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, SafeTensors};
 /// linear layer has shape outputs x inputs, as PyTorch stores it.
 pub(super) fn read(path: &Path, job: &Job) -> anyhow::Result<Vec<f32>> {
     let place = path.display();
-    let model = Model::new(&job.model, job.data.shape)?;
+    let model = job.build_model()?;
     let bytes = std::fs::read(path).with_context(|| format!("init = {place}: cannot be read"))?;
     let stored = SafeTensors::deserialize(&bytes)
         .with_context(|| format!("init = {place}: it is no safetensors file"))?;
