@@ -345,15 +345,19 @@ impl DataSpec {
             shortage,
         })?;
         let Split { train, .. } = settings.split(&Origin::of(source), rows)?;
-        let labels: Vec<Label> = train.iter().map(|&row| labels[row as usize]).collect();
+        // In place, as the indices ascend: no second copy.
+        for (place, &row) in train.iter().enumerate() {
+            labels[place] = labels[row as usize];
+        }
+        labels.truncate(train.len());
         let owners = settings.owners(&labels, self.shape().target)?;
         Ok(Assignment { rows, train, owners })
     }
 }
 
 /// Bytes per row while rows are assigned: an index in order and one in the order of the draw, a
-/// label and a worker, and what the partition draws from.
-const ASSIGNMENT_BYTES: u64 = 4 + 4 + 2 + 4 + 4;
+/// label with its group and a worker, and what the partition draws from.
+const ASSIGNMENT_BYTES: u64 = 4 + 4 + size_of::<Label>() as u64 + 2 + 4 + 4;
 
 /// Bytes of a row in memory, without the entries of a sparse one.
 pub(crate) fn row_bytes(shape: Shape) -> u64 {

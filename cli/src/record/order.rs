@@ -42,8 +42,8 @@ use super::pushed;
 use crate::digest::{hexadecimal, sha256};
 
 pub(super) const FORMAT: &str = "pstrain order of updates";
-/// The only version that is read. Since version 9 the digest of a job covers its loss and the origin
-/// of its initial parameters, which may be a line.
+/// The only version that is read. Since version 9 the digest of a job covers its loss, and the
+/// origin of its initial parameters, which may be a line.
 pub(super) const FORMAT_VERSION: u32 = 9;
 
 /// The last line of a full file.
