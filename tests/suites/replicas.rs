@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use pstrain_compute::filter::PullFilter;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{Exchange, Job, OnLoss};
 use pstrain_policy::mode::Mode;
@@ -171,6 +172,44 @@ fn several_servers(servers: u32, whole: u64) {
     };
     let ran = disturbed(Disturbances::One, servers, whole, look, ConsistencySpec::Bsp);
     came.check(ran, whole / 2, whole / 4, whole / 20);
+}
+
+#[test]
+fn a_pull_filter_keeps_back_the_same_parameters_over_any_number_of_servers() {
+    for delta in [0.02, 0.05, 0.1, 0.2] {
+        let mut toy = toy(4, 5);
+        let without = run_replicated(&toy, Disturbances::None, 1);
+        toy.job.filters.pull = PullFilter::Changed { delta };
+        let one = run_replicated(&toy, Disturbances::None, 1);
+        assert_ne!(one.parameters, without.parameters, "nothing was kept back at {delta}");
+        for servers in [2, 3, 4, 16] {
+            toy.job.servers = servers;
+            let several = run_replicated(&toy, Disturbances::None, 1);
+            assert_eq!(several.parameters, one.parameters, "{servers} servers, {delta}");
+        }
+    }
+}
+
+#[test]
+fn a_pull_filter_keeps_back_the_same_parameters_after_takeovers_and_reconnects() {
+    let (mut takeovers, mut differs, mut compared) = (0, 0, 0);
+    for seed in 0..120 {
+        let mut toy = toy(1 + (seed % 4) as u32, seed);
+        let without = run_replicated(&toy, Disturbances::None, seed);
+        toy.job.filters.pull = PullFilter::Changed { delta: 0.1 };
+        let calm = run_replicated(&toy, Disturbances::None, seed);
+        differs += u64::from(calm.parameters != without.parameters);
+        toy.job.servers = 1 + (seed % 3) as u32;
+        let done = run_replicated(&toy, Disturbances::One, seed);
+        assert_eq!(done.version, calm.version, "seed {seed}");
+        takeovers += done.takeovers;
+        // A worker that was given up begins afresh, with all parameters.
+        if done.ledger.lost == 0 {
+            assert_eq!(done.parameters, calm.parameters, "seed {seed}");
+            compared += 1;
+        }
+    }
+    assert!(takeovers > 50 && differs > 100 && compared > 100);
 }
 
 #[test]

@@ -29,10 +29,18 @@ impl PullFilter {
         matches!(self, Self::None)
     }
 
-    /// Returns the changes from `had`, the worker's copy, towards `values`, and applies them to
-    /// `had`. Returns `None` if all values must be sent instead, because `had` has another length
-    /// or the changes would not be shorter; `had` then becomes `values`. [`Self::None`] ignores
-    /// `had`.
+    /// True if a worker's copy may differ from the parameters.
+    #[must_use]
+    pub const fn is_lossy(self) -> bool {
+        matches!(self, Self::Changed { delta } if delta > 0.0)
+    }
+
+    /// Moves `had`, the worker's copy, towards `values` and returns the changes to send. Returns
+    /// `None` if `had` must be sent whole instead, because it had another length (it then becomes
+    /// `values`) or the changes would not be shorter. [`Self::None`] ignores `had`.
+    ///
+    /// The new copy does not depend on the form in which it is sent, and each key is decided by
+    /// itself. So the copy is the same however many servers share the keys.
     #[must_use]
     pub fn changes(self, values: &[f32], had: &mut Vec<f32>) -> Option<Encoded> {
         let Self::Changed { delta } = self else { return None };
@@ -51,12 +59,8 @@ impl PullFilter {
         let changed = keys.iter().map(|&key| values[key as usize]).collect();
         let coded = Coded { keys: Some(keys), values: Values::Single(changed) };
         let encoded = coded.encode(0..values.len());
-        if encoded.bytes.len() >= size_of_val(values) {
-            had.copy_from_slice(values);
-            return None;
-        }
         let _fits = encoded.patch(had);
-        Some(encoded)
+        (encoded.bytes.len() < size_of_val(values)).then_some(encoded)
     }
 }
 
@@ -102,12 +106,34 @@ mod tests {
                         prop_assert!(changes.bytes.len() < 4 * values.len());
                         prop_assert!(changes.patch(&mut worker).is_ok());
                     }
-                    None => worker.clone_from(&values),
+                    None => worker.clone_from(&had),
                 }
                 prop_assert_eq!(&had, &worker);
                 for (value, has) in values.iter().zip(&worker) {
                     prop_assert!((value - has).abs() <= delta);
                 }
+                values = next(&values, &moves);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_of_the_keys_have_the_same_copies_as_all_keys(
+            delta in prop_oneof![Just(0.0_f32), 0.0_f32..2.0],
+            first in many(-3.0_f32..3.0, 40),
+            moves in many(many(any::<u8>(), 40), 1..12),
+            part in 1..40_usize,
+        ) {
+            let filter = PullFilter::Changed { delta };
+            let mut values = first;
+            let (mut all, mut parts) = (Vec::new(), vec![Vec::new(); 40_usize.div_ceil(part)]);
+            for moves in moves {
+                let _all = filter.changes(&values, &mut all);
+                for (values, had) in values.chunks(part).zip(&mut parts) {
+                    let _part = filter.changes(values, had);
+                }
+                prop_assert_eq!(&parts.concat(), &all);
                 values = next(&values, &moves);
             }
         }

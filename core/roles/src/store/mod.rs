@@ -43,6 +43,14 @@ use pstrain_wire::worker::{Parameters, ParametersHeader, Push};
 /// Parameter snapshots that were sent to a worker, oldest first.
 type SentSnapshots = VecDeque<Kept>;
 
+/// The parameters that a worker has under a pull filter.
+#[derive(Debug, Default)]
+struct Pulled {
+    had: Vec<f32>,
+    /// True if the connection on which it was sent has been replaced.
+    may_be_lost: bool,
+}
+
 /// The parameters of a key range, and the gradients that wait to change them.
 #[derive(Debug)]
 pub struct Store {
@@ -63,7 +71,7 @@ pub struct Store {
     lists: Option<Lists>,
     pull: PullFilter,
     /// The parameters that each worker has, if the pull filter sends differences to them.
-    pulled: BTreeMap<WorkerId, Vec<f32>>,
+    pulled: BTreeMap<WorkerId, Pulled>,
     /// Buffer pool: gradients that have become part of the parameters.
     spares: Vec<Arc<Vec<f32>>>,
 }
@@ -236,9 +244,10 @@ impl Store {
         self.pulled.remove(&worker);
     }
 
-    /// Forgets which values `worker` has: those sent over an earlier connection may be lost.
+    /// Sends `worker` its copy whole the next time: changes sent over an earlier connection may be
+    /// lost. The copy stays, so that a reconnect changes no bit of what the worker computes on.
     pub fn reconnected(&mut self, worker: WorkerId) {
-        self.pulled.remove(&worker);
+        self.pulled.entry(worker).and_modify(|pulled| pulled.may_be_lost = true);
     }
 
     /// The keys of a worker's vectors that are here; none if the worker has not sent its working
@@ -266,7 +275,7 @@ impl Store {
     /// The current parameters to send to `worker`; none if it has not sent its working set.
     #[must_use]
     pub fn answer(&mut self, worker: WorkerId) -> Option<Answer> {
-        let (place, values) = match &self.lists {
+        let (place, mut values) = match &self.lists {
             None => (self.keys, self.parameters.clone()),
             Some(lists) => {
                 let listed = lists.of(worker)?;
@@ -275,8 +284,12 @@ impl Store {
         };
         let mut changes = None;
         if !self.pull.is_none() {
-            let had = self.pulled.entry(worker).or_default();
-            changes = self.pull.changes(&values, had).map(Arc::new);
+            let Pulled { had, may_be_lost } = self.pulled.entry(worker).or_default();
+            changes = self.pull.changes(&values, had).filter(|_| !*may_be_lost).map(Arc::new);
+            *may_be_lost = false;
+            if changes.is_none() && self.pull.is_lossy() {
+                values = Arc::new(had.clone()); // not the parameters: see `PullFilter::changes`
+            }
         }
         Some(Answer { place, values, changes })
     }
@@ -313,7 +326,9 @@ impl Store {
         let Some(list) = keys.list() else {
             return Err(String::from("its working set is not what its digest says"));
         };
-        lists.learn(worker, keys.header, list, self.keys)
+        lists.learn(worker, keys.header, list, self.keys)?;
+        self.pulled.remove(&worker); // those of other keys
+        Ok(())
     }
 
     /// Adds a gradient, scaled by `factor` if any, to the open round. It has one value for each key
@@ -435,11 +450,15 @@ impl Store {
         for base in bases.values_mut().flatten() {
             archive.shared("base", &mut base.parameters)?;
         }
-        let mut sizes: BTreeMap<WorkerId, usize> =
-            pulled.iter().map(|(worker, values)| (*worker, values.len())).collect();
+        let mut sizes: BTreeMap<WorkerId, (usize, bool)> = pulled
+            .iter()
+            .map(|(worker, Pulled { had, may_be_lost })| (*worker, (had.len(), *may_be_lost)))
+            .collect();
         archive.small(&mut sizes)?;
-        for (worker, size) in sizes {
-            archive.own_of("pulled", pulled.entry(worker).or_default(), size)?;
+        for (worker, (size, may_be_lost)) in sizes {
+            let pulled = pulled.entry(worker).or_default();
+            pulled.may_be_lost = may_be_lost;
+            archive.own_of("pulled", &mut pulled.had, size)?;
         }
         Ok(())
     }
