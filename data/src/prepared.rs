@@ -84,7 +84,8 @@ fn encoded(source: &dyn Dataset, schema: &Schema) -> Result<Examples, DataError>
 /// Bytes after which the memory is checked first.
 const FIRST_CHECK: u64 = 1 << 20;
 
-/// The memory of rows whose number is not known: each time it doubles, as much must be left.
+/// The memory of rows whose number is not known: each time it doubles, twice as much must be left,
+/// since buffers that grow are copied.
 struct Growth {
     bytes: u64,
     checked: u64,
@@ -98,10 +99,10 @@ impl Growth {
             return Ok(());
         }
         self.checked = 2 * self.bytes;
-        memory::check(self.bytes).map_err(|shortage| DataError::Memory {
+        memory::check(2 * self.bytes).map_err(|shortage| DataError::Memory {
             data: source.describe(),
             rows: all.len() as u64,
-            what: "rows are read, and as many more",
+            what: "rows are read, and to hold twice as many, new buffers",
             advice: "let workers read a plain file of their own (data-from = own), or take a machine \
                      with more memory",
             shortage,

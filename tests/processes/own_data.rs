@@ -207,7 +207,10 @@ fn data_that_do_not_fit_into_memory_are_refused_with_numbers() {
         let all = [&["records: ", " MiB of memory are left"], words].concat();
         Process::start_under(&small, &[args, &["--data", &data]].concat()).wait().refused(2, &all);
     };
-    refused(&["run"], &["rows are read, and as many more take ", "data-from = own"]);
+    refused(
+        &["run"],
+        &["rows are read, and to hold twice as many, new buffers take ", "data-from = own"],
+    );
     let own = ["server", "--listen", "127.0.0.1:0", "--data-from", "own"];
     let many = ["--evaluation-share", "0.9"];
     refused(

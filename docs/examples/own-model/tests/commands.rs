@@ -62,6 +62,8 @@ fn workers_of_the_program_train_its_model_in_other_processes() {
 fn help_and_errors_name_what_the_program_adds() {
     let help = own(&["run", "--help"]).output().unwrap().stdout;
     let help = String::from_utf8(help).unwrap();
+    // Lines are wrapped.
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(help.contains("prototypes (a point for each class"), "{help}");
     assert!(help.contains("blobs[:ROWS] (points around"), "{help}");
     let refused = own(&["run", "--data", "blobs:many"]).output().unwrap();
