@@ -99,7 +99,11 @@ impl Server {
             }
             Initial::Given(_) | Initial::Arrived(..) => {}
             Initial::Coming(Coming { worker, peer, .. })
-                if self.members.roster.worker_of(*peer) == Some(*worker) => {}
+                if self.members.roster.worker_of(*peer) == Some(*worker) =>
+            {
+                // Another worker may have become ready after the time of the asked one was up.
+                self.expire_initial(now, out);
+            }
             Initial::Coming(_) | Initial::Wanted => {
                 self.initial = Initial::Wanted;
                 let first = self.members.roster.connected().next();
