@@ -89,6 +89,9 @@ impl Quality {
 
 impl ClassQuality {
     fn of(figures: &ClassFigures, names: &[String]) -> Self {
+        // A compute process may have more classes than the job knows: they go by their numbers.
+        let numbers: Vec<String> = (0..figures.recall.len()).map(|it| it.to_string()).collect();
+        let names = if figures.recall.len() > names.len() { &numbers } else { names };
         let worst = figures.worst_class();
         let worst_class = worst.and_then(|(class, recall)| {
             Some(ClassRecall { name: names.get(class)?.clone(), recall })
