@@ -70,15 +70,12 @@ impl Arithmetic {
         examples: &Arc<Examples>,
     ) -> anyhow::Result<Box<dyn GradientSource>> {
         Ok(match self {
-            Self::Program => {
-                let model = job.build_model()?;
-                Box::new(Local::new(model, [Arc::clone(examples)]))
+            Self::Process(process) if !process.is_absent() => {
+                Box::new(process.evaluation(job, examples)?)
             }
-            Self::Process(process) if process.is_absent() => {
-                let model = job.build_model()?;
-                Box::new(Local::new(model, [Arc::clone(examples)]))
+            Self::Program | Self::Process(_) => {
+                Box::new(Local::new(job.build_model()?, [Arc::clone(examples)]))
             }
-            Self::Process(process) => Box::new(process.evaluation(job, examples)?),
         })
     }
 }
@@ -141,7 +138,7 @@ impl ComputeProcess {
     }
 }
 
-/// What the process of `worker`, or of evaluations, learns of the job.
+/// The job, as the process of `worker` or of evaluations learns it.
 fn hello(job: &Job, worker: Option<u32>) -> Hello {
     let (workers, seed) = (Some(job.membership.workers), Some(job.seed));
     Hello { protocol: 0, worker, workers, seed }

@@ -63,9 +63,9 @@ pub enum DataError {
         data: String,
         /// Number of rows.
         rows: u64,
-        /// What takes the memory.
+        /// The rows or buffers that take the memory.
         what: &'static str,
-        /// What the user can do.
+        /// The cure.
         advice: &'static str,
         /// The numbers of bytes.
         shortage: Shortage,

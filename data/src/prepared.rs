@@ -103,8 +103,8 @@ impl Growth {
             data: source.describe(),
             rows: all.len() as u64,
             what: "rows are read, and to hold twice as many, new buffers",
-            advice: "let workers read a plain file of their own (data-from = own), or take a machine \
-                     with more memory",
+            advice: "let workers read a plain file of their own (data-from = own), or take a \
+                     machine with more memory",
             shortage,
         })
     }

@@ -36,7 +36,12 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "COMMAND|unix:PATH")]
     pub(crate) process: ProcessAddress,
     /// Rows of a mini-batch
-    #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u32).range(2..)
+    )]
     pub(crate) batch_size: u32,
     /// The seed of rows and coordinates
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]

@@ -43,7 +43,7 @@ pub(crate) struct Folder {
     histograms: Histograms,
     /// Factor of the L1 penalty in the objective.
     lambda: f32,
-    /// What the labels are: it decides the columns of the curve.
+    /// The kind of the labels: it decides the columns of the curve.
     target: Target,
     strangers: LogLimit,
     /// Refused workers and servers have a limit of their own, so that a flood of other connections

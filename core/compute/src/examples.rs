@@ -38,7 +38,7 @@ pub struct Shape {
     pub dense: u32,
     /// One-hot groups, one stored index each.
     pub hot: u32,
-    /// What the label is. It is serialised as `classes`.
+    /// The kind of the label. It is serialised as `classes`.
     #[serde(rename = "classes")]
     pub target: Target,
 }

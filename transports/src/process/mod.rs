@@ -113,13 +113,9 @@ impl ProcessSource {
             let mut link = Link::open(&self.config.address, self.config.timeout)
                 .map_err(|error| Failure::Broken(format!("it cannot be started: {error}")))?;
             let hello = Request::Hello(self.hello.clone());
-            let found = write_message(&mut link.to, &hello, &[], &[])
-                .and_then(|()| read_line::<Described>(&mut link.from, "a description"))
-                .and_then(whole);
-            let found = match found {
-                Ok(found) => found.into_result().map_err(Failure::Said)?,
-                Err(error) => return Err(Failure::Broken(ended_or(&mut link, &error))),
-            };
+            say(&mut link, &hello, &[], &[])?;
+            let found = hear::<Described>(&mut link, "a description")?;
+            let found = found.into_result().map_err(Failure::Said)?;
             if self.parameters > 0 && found != self.description {
                 let what = "after its restart it has another model or other data than before";
                 return Err(Failure::Said(what.into()));
@@ -177,8 +173,7 @@ impl ProcessSource {
         let id = self.id;
         let (order, after) = Order::of(id, rows, params.len());
         let link = self.link()?;
-        let sent = write_message(&mut link.to, &request(order), params, after);
-        sent.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
+        say(link, &request(order), params, after)?;
         Ok(id)
     }
 
@@ -197,6 +192,21 @@ impl ProcessSource {
             Answer { loss, .. } => Ok(loss.unwrap_or(f64::NAN)),
         }
     }
+}
+
+/// Sends a request, with parameters and row numbers after it.
+fn say(link: &mut Link, request: &Request, values: &[f32], rows: &[u32]) -> Result<(), Failure> {
+    let sent = write_message(&mut link.to, request, values, rows);
+    sent.map_err(|error| Failure::Broken(ended_or(link, &error)))
+}
+
+/// Receives a message without values; `wanted` names it in errors.
+fn hear<M: for<'de> serde::Deserialize<'de>>(
+    link: &mut Link,
+    wanted: &'static str,
+) -> Result<M, Failure> {
+    let message = read_line(&mut link.from, wanted).and_then(whole);
+    message.map_err(|error| Failure::Broken(ended_or(link, &error)))
 }
 
 /// Receives one answer; none if it is a late answer to a request before `id`.
@@ -279,9 +289,7 @@ impl GradientSource for ProcessSource {
     fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
         let mut initial = vec![0.0; self.parameters];
         self.attempt(|source| {
-            let link = source.link()?;
-            let sent = write_message(&mut link.to, &Request::Start, &[], &[]);
-            sent.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
+            say(source.link()?, &Request::Start, &[], &[])?;
             // The answer has no number.
             source.receive(0, &mut initial)
         })?;
@@ -317,9 +325,7 @@ impl GradientSource for ProcessSource {
         let rows = self.parts.get(part).filter(|rows| !rows.is_empty()).cloned();
         let found = self.attempt(|source| {
             let id = source.send(Request::Evaluate, rows.as_deref(), params)?;
-            let link = source.link()?;
-            let found = read_line::<Evaluated>(&mut link.from, "an evaluation").and_then(whole);
-            let found = found.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
+            let found = hear::<Evaluated>(source.link()?, "an evaluation")?;
             match found.error {
                 _ if found.id != id => Err(ProtocolError::Id { given: found.id, asked: id }.into()),
                 Some(why) => Err(Failure::Said(why)),

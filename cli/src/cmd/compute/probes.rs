@@ -1,4 +1,4 @@
-//! What a correct compute process fulfils: each probe asks for gradients and compares them.
+//! Properties of a correct compute process: each probe asks for gradients and compares them.
 
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::source::{GradientSource, Rows};

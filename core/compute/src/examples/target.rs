@@ -1,4 +1,4 @@
-//! What a model predicts: one of several classes, or a number.
+//! The prediction of a model: one of several classes, or a number.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -6,7 +6,7 @@ use core::fmt;
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What the label of an example is.
+/// The kind of an example's label.
 ///
 /// It is serialised as the number of classes. A value to predict is the text `value` in formats for
 /// people, and 2^32 - 1 in others, which is more than the classes that labels can have.

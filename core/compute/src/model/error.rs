@@ -43,7 +43,7 @@ pub enum ModelError {
     NotSparse {
         /// The model.
         model: &'static str,
-        /// What the data have.
+        /// The target of the data.
         target: Target,
         /// A model that reads the data.
         other: &'static str,
@@ -62,9 +62,9 @@ pub enum ModelError {
     Loss {
         /// The loss.
         loss: String,
-        /// What the data have.
+        /// The target of the data.
         target: Target,
-        /// What to use.
+        /// The cure.
         allowed: &'static str,
     },
     /// A number of the loss is out of its range.

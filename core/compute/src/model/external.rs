@@ -2,12 +2,10 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MOST_PARAMETERS, ModelError, Objective, Workspace};
-use crate::examples::Examples;
+use super::{MOST_PARAMETERS, ModelError};
 use crate::params::Layout;
 
 /// A tensor of an external model.
@@ -21,59 +19,29 @@ pub struct ExternalTensor {
 
 /// The layout of an external model. Its gradients and evaluations come from a
 /// [`GradientSource`](crate::source::GradientSource) of its own.
-#[derive(Debug)]
-pub(super) struct External {
-    layout: Layout,
-}
-
-impl External {
-    pub(super) fn new(tensors: &[ExternalTensor]) -> Result<Self, ModelError> {
-        let refused = |tensor: &ExternalTensor, problem: &str| ModelError::Tensor {
-            name: tensor.name.clone(),
-            problem: problem.into(),
-        };
-        if tensors.is_empty() {
-            return Err(ModelError::NoTensors);
+pub(super) fn layout(tensors: &[ExternalTensor]) -> Result<Layout, ModelError> {
+    let refused = |tensor: &ExternalTensor, problem: &str| ModelError::Tensor {
+        name: tensor.name.clone(),
+        problem: problem.into(),
+    };
+    if tensors.is_empty() {
+        return Err(ModelError::NoTensors);
+    }
+    let (mut layout, mut parameters) = (Layout::new(), 0_u64);
+    for (index, tensor) in tensors.iter().enumerate() {
+        if tensors[..index].iter().any(|other| other.name == tensor.name) {
+            return Err(refused(tensor, "another tensor has the same name"));
         }
-        let (mut layout, mut parameters) = (Layout::new(), 0_u64);
-        for (index, tensor) in tensors.iter().enumerate() {
-            if tensors[..index].iter().any(|other| other.name == tensor.name) {
-                return Err(refused(tensor, "another tensor has the same name"));
-            }
-            let sizes = tensor.shape.iter().map(|&size| u64::from(size));
-            let values = sizes.fold(1_u64, u64::saturating_mul);
-            parameters = parameters.saturating_add(values);
-            if parameters > MOST_PARAMETERS {
-                return Err(ModelError::TooManyParameters { layer: index, parameters });
-            }
-            let shape = tensor.shape.iter().map(|&size| size as usize).collect();
-            if layout.push(tensor.name.clone(), shape).is_none() {
-                return Err(refused(tensor, "it has no values; leave it out"));
-            }
+        let sizes = tensor.shape.iter().map(|&size| u64::from(size));
+        let values = sizes.fold(1_u64, u64::saturating_mul);
+        parameters = parameters.saturating_add(values);
+        if parameters > MOST_PARAMETERS {
+            return Err(ModelError::TooManyParameters { layer: index, parameters });
         }
-        Ok(Self { layout })
+        let shape = tensor.shape.iter().map(|&size| size as usize).collect();
+        if layout.push(tensor.name.clone(), shape).is_none() {
+            return Err(refused(tensor, "it has no values; leave it out"));
+        }
     }
-}
-
-impl Objective for External {
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn add_gradient(
-        &self,
-        _: Range<usize>,
-        _: &[f32],
-        _: (&Examples, &[u32]),
-        _: &mut [f32],
-        _: &mut Workspace,
-    ) -> f64 {
-        0.0
-    }
-
-    fn predict(&self, _: &[f32], _: (&Examples, Range<usize>), _: &mut [f32], _: &mut Workspace) {}
-
-    fn computes(&self) -> bool {
-        false
-    }
+    Ok(layout)
 }

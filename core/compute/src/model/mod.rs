@@ -26,6 +26,7 @@ mod sparse;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod without_arithmetic;
 mod words;
 mod workspace;
 
@@ -37,10 +38,9 @@ use core::ops::Range;
 use nalgebra::DMatrixView;
 use serde::{Deserialize, Serialize};
 
-use self::external::External;
 use self::network::Network;
 use self::sparse::Sparse;
-use self::timing::Timing;
+use self::without_arithmetic::WithoutArithmetic;
 use crate::examples::{Examples, Shape, Target};
 use crate::params::Layout;
 use crate::rng::Stream;
@@ -121,7 +121,9 @@ impl Model {
             loss.check(shape.target)?;
         }
         let objective: Arc<dyn Objective> = match spec {
-            ModelSpec::External { tensors } => Arc::new(External::new(tensors)?),
+            ModelSpec::External { tensors } => {
+                Arc::new(WithoutArithmetic(external::layout(tensors)?))
+            }
             ModelSpec::Softmax if shape.target == Target::Value => {
                 return Err(ModelError::Classifier { model: "softmax".into() });
             }
@@ -132,7 +134,7 @@ impl Model {
             ModelSpec::Mlp { hidden, activation } => {
                 Arc::new(Network::new((shape, loss), hidden, *activation)?)
             }
-            ModelSpec::Timing { layers } => Arc::new(Timing::new(layers)?),
+            ModelSpec::Timing { layers } => Arc::new(WithoutArithmetic(timing::layout(layers)?)),
             ModelSpec::Logistic => Arc::new(Sparse::logistic(loss, shape)?),
             ModelSpec::Registered(model) if loss != Loss::of(shape.target) => {
                 let (model, loss) = (model.clone(), loss.to_string());

@@ -1,4 +1,4 @@
-//! What users say about a table: the roles of its columns, missing values, the delimiter.
+//! The options of a table: the roles of its columns, missing values, the delimiter.
 
 use std::path::PathBuf;
 

@@ -95,7 +95,7 @@ impl Server {
             Initial::Known => {}
             // A server that is away would follow later than the others.
             Initial::Arrived(..) if self.group.first_away().is_none() => {
-                self.begin_from_worker(out)
+                self.begin_with_arrived(out);
             }
             Initial::Given(_) | Initial::Arrived(..) => {}
             Initial::Coming(Coming { worker, peer, .. })
@@ -166,7 +166,7 @@ impl Server {
     }
 
     /// Begins with the parameters that have arrived, which are all that the model has.
-    fn begin_from_worker(&mut self, out: &mut Outbox) {
+    fn begin_with_arrived(&mut self, out: &mut Outbox) {
         let arrived = core::mem::replace(&mut self.initial, Initial::Known);
         let Initial::Arrived(worker, parts) = arrived else { return };
         let (how, keys) = (PushRule::Set, self.keys);

@@ -1,0 +1,34 @@
+//! The layout of a model whose arithmetic is elsewhere, or does not matter.
+
+use core::ops::Range;
+
+use super::{Objective, Workspace};
+use crate::examples::Examples;
+use crate::params::Layout;
+
+/// A layout of parameters. Gradients are zeros, and evaluations are empty.
+#[derive(Debug)]
+pub(super) struct WithoutArithmetic(pub(super) Layout);
+
+impl Objective for WithoutArithmetic {
+    fn layout(&self) -> &Layout {
+        &self.0
+    }
+
+    fn add_gradient(
+        &self,
+        _: Range<usize>,
+        _: &[f32],
+        _: (&Examples, &[u32]),
+        _: &mut [f32],
+        _: &mut Workspace,
+    ) -> f64 {
+        0.0
+    }
+
+    fn predict(&self, _: &[f32], _: (&Examples, Range<usize>), _: &mut [f32], _: &mut Workspace) {}
+
+    fn computes(&self) -> bool {
+        false
+    }
+}
