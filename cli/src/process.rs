@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::WorkerId;
-use pstrain_compute::model::ModelSpec;
+use pstrain_compute::model::{Answers, ModelSpec};
 use pstrain_compute::source::{GradientSource, Local};
 use pstrain_data::DataSpec;
 use pstrain_data::formats::Numbered;
@@ -178,21 +178,33 @@ fn check(job: &Job, found: &Description) -> anyhow::Result<()> {
     {
         bail!("the compute process has other data (digest {found}) than the job ({wanted})");
     }
-    let ModelSpec::External { tensors } = &job.model else {
+    let (
+        ModelSpec::External { tensors, answers: wanted },
+        ModelSpec::External { tensors: external, answers },
+    ) = (&job.model, &found.model())
+    else {
         bail!("model is not external: a compute process has a model of its own; leave model out");
     };
-    let external = found.external();
-    if *tensors == external {
+    if answers != wanted {
+        let [has, needs] = [answers, wanted].map(|answers| match answers {
+            Answers::Gradient => "gradients",
+            Answers::Difference => "differences",
+        });
+        bail!("the compute process answers with {has}, the job is of {needs}");
+    }
+    if tensors == external {
         return Ok(());
     }
-    let differs = tensors.iter().zip(&external).find(|(wanted, found)| wanted != found);
+    let differs = tensors.iter().zip(external).find(|(wanted, found)| wanted != found);
     match differs {
         Some((wanted, found)) => bail!(
-            "the compute process has tensor {} {:?} where the job has {} {:?}",
+            "the compute process has tensor {} {:?} ({:?}) where the job has {} {:?} ({:?})",
             found.name,
             found.shape,
+            found.role,
             wanted.name,
-            wanted.shape
+            wanted.shape,
+            wanted.role
         ),
         None => bail!(
             "the compute process has {} tensors, the job has {}",

@@ -8,6 +8,7 @@ mod deck;
 mod doubts;
 mod promises;
 mod ranks;
+mod state;
 mod timesheet;
 mod twin;
 

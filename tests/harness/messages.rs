@@ -12,7 +12,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Term, Version, WorkerId,
 };
-use pstrain_compute::params::{KeyRange, Layout};
+use pstrain_compute::params::{Combine, KeyRange, Layout, Role};
 use pstrain_compute::rng::Random;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
@@ -447,7 +447,7 @@ impl Messages {
                 ValueForm::Pieces(vec![piece(); 1 + usize::from(count % 7 == 0)])
             }
         };
-        Form { keys: chosen, values }
+        Form { keys: chosen, values, state: if self.coin() { 0 } else { self.small() } }
     }
 
     /// Returns a push encoded by a random chain of filters, if they make it shorter.
@@ -468,7 +468,9 @@ impl Messages {
         let (rows, columns) = (self.count() + 1, self.count() + 1);
         let mut layout = Layout::new();
         layout.push("matrix".into(), vec![rows, columns]);
-        let gradient = (0..rows * columns).map(|_| (self.rng.below(5) as f32 - 2.0) * 0.7);
+        let role = Role::State { combine: Combine::Mean, whole: false };
+        layout.push_as(role, "mean".into(), vec![self.count()]);
+        let gradient = (0..layout.len()).map(|_| (self.rng.below(5) as f32 - 2.0) * 0.7);
         let gradient = gradient.collect();
         if let Some(mut filter_chain) = job.filter_chain(WorkerId(0), &layout)
             && let Ok(keys) = KeyRange::new(0, layout.len() as u64)
@@ -493,7 +495,8 @@ impl Messages {
         match self.coin() {
             true => Parameters { header, values: self.values(), changes: None },
             false => {
-                let form = Form { keys: KeyForm::Gaps(self.small()), values: ValueForm::Single };
+                let (keys, values) = (KeyForm::Gaps(self.small()), ValueForm::Single);
+                let form = Form { keys, values, state: 0 };
                 let changes = Some(Arc::new(Encoded { form, bytes: self.bytes() }));
                 Parameters { header, values: Arc::default(), changes }
             }

@@ -50,6 +50,7 @@ impl Toy {
             seed: 5,
             model: ModelSpec::Mlp { hidden: vec![6], activation: Activation::Relu },
             loss: Loss::Nll,
+            groups: Vec::new(),
             update: UpdateSpec {
                 optimizer: OptimizerSpec::MOMENTUM,
                 weight_decay: 1e-4,
@@ -123,7 +124,15 @@ pub(crate) fn sparse_rows(rows: usize, columns: u32) -> Examples {
 pub(crate) fn initial_of(job: &Job) -> Option<Arc<Vec<f32>>> {
     let model = job.build_model().ok()?;
     let stream = Stream::new(job.seed).fork("worker's", 0);
-    (job.initial != InitialFrom::Seed).then(|| Arc::new(model.initial(stream)))
+    let values = match job.model {
+        // It has none of its own.
+        ModelSpec::External { .. } => {
+            let mut rng = stream.rng();
+            (0..model.parameters()).map(|_| rng.below(17) as f32 - 8.0).collect()
+        }
+        _ => model.initial(stream),
+    };
+    (job.initial != InitialFrom::Seed).then(|| Arc::new(values))
 }
 
 /// Returns the working sets of the workers of `job`, or none if it is dense.

@@ -206,6 +206,7 @@ impl Draw {
             seed,
             model,
             loss: Loss::Nll,
+            groups: Vec::new(),
             update: UpdateSpec { optimizer, ..UpdateSpec::sgd(0.1) },
             aggregation: self.word(&["mean", "sum"]),
             mode: Mode::of(draw_policy(&mut self.random, workers)),

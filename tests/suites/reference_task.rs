@@ -45,6 +45,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         seed: 1,
         model: ModelSpec::Mlp { hidden: vec![21], activation: Activation::Relu },
         loss: Loss::Nll,
+        groups: Vec::new(),
         update: UpdateSpec::sgd(0.1),
         aggregation,
         mode: Mode::of(ConsistencySpec::Bsp),

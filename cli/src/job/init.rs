@@ -5,7 +5,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use pstrain_compute::model::ModelSpec;
 use pstrain_policy::job::Job;
-use safetensors::tensor::{Dtype, SafeTensors};
+use safetensors::tensor::SafeTensors;
+
+use crate::record::{dtype_of, values_of};
 
 /// Reads the tensors of the job's model, by name; others in the file are ignored. A matrix of a
 /// linear layer has shape outputs x inputs, as PyTorch stores it.
@@ -28,20 +30,21 @@ pub(super) fn read(path: &Path, job: &Job) -> anyhow::Result<Vec<f32>> {
             [inputs, outputs] if is_linear => vec![outputs, inputs],
             _ => tensor.shape.clone(),
         };
-        if found.dtype() != Dtype::F32 || found.shape() != wanted {
+        let dtype = dtype_of(tensor);
+        if found.dtype() != dtype || found.shape() != wanted {
             bail!(
-                "init = {place}: tensor {name} is {:?} {:?}, but the model needs F32 {wanted:?}",
+                "init = {place}: tensor {name} is {:?} {:?}, but the model needs {dtype:?} \
+                 {wanted:?}",
                 found.dtype(),
                 found.shape()
             );
         }
-        let (chunks, _) = found.data().as_chunks::<4>();
-        for (index, chunk) in chunks.iter().enumerate() {
+        for (index, value) in values_of(&found).enumerate() {
             let at = match tensor.shape[..] {
                 [inputs, outputs] if is_linear => index % inputs * outputs + index / inputs,
                 _ => index,
             };
-            values[at] = f32::from_le_bytes(*chunk);
+            values[at] = value;
         }
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
             bail!("init = {place}: tensor {name} has the value {value}");

@@ -74,7 +74,7 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
 
 /// The model of a compute process, if there is one.
 fn model_of(described: Option<&Description>) -> Option<ModelSpec> {
-    described.map(|described| ModelSpec::External { tensors: described.external() })
+    described.map(Description::model)
 }
 
 /// True if `text` is a keyword of the setting `key` instead of a path.
@@ -307,9 +307,16 @@ impl Layers {
         let described = process.as_ref().map(ComputeProcess::describe).transpose()?;
         let (settings, workers) = (self.data_settings()?, self.workers()?);
         let activation = self.get("activation")?;
+        let model = self.parse("model", |text| values::model(text, activation))?;
+        let (model, initial) = match model_of(described.as_ref()) {
+            Some(external) => (external, InitialFrom::Worker),
+            None => (model, InitialFrom::Seed),
+        };
+        let groups = self.parse("groups", values::groups)?;
         let update = UpdateSpec {
             optimizer: self.get("optimizer")?,
-            learning_rate: self.number("learning-rate")?,
+            learning_rate: self
+                .parse("learning-rate", |text| values::learning_rate(text, &model))?,
             schedule: self.get("schedule")?,
             weight_decay: self.number("weight-decay")?,
             clip_norm: self.parse("clip-norm", |text| values::optional(text, "none"))?,
@@ -321,11 +328,6 @@ impl Layers {
         update.validate()?;
         let membership = self.membership(workers)?;
         let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
-        let model = self.parse("model", |text| values::model(text, activation))?;
-        let (model, initial) = match model_of(described.as_ref()) {
-            Some(external) => (external, InitialFrom::Worker),
-            None => (model, InitialFrom::Seed),
-        };
         let initial = if self.text("init") == "none" { initial } else { InitialFrom::Server };
         let loss = self.parse("loss", values::loss)?;
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
@@ -356,6 +358,7 @@ impl Layers {
             model,
             loss: loss.unwrap_or_else(|| Loss::of(spec.shape().target)),
             update,
+            groups,
             aggregation,
             mode,
             switches,

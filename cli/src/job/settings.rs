@@ -143,9 +143,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
         )
     },
     named::<OptimizerSpec>("optimizer", "sgd", "How a gradient becomes a step"),
-    setting("learning-rate", "RATE", "0.1", "The learning rate"),
+    setting(
+        "learning-rate",
+        "RATE|auto",
+        "auto",
+        "The learning rate; auto: 0.1, or 1 if a compute process answers with differences",
+    ),
     named::<Schedule>("schedule", "constant", "The learning rate over the updates"),
     setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient"),
+    items(
+        "groups",
+        "PATTERN:KEY=VALUE|none",
+        "Tensors with a learning rate or weight decay of their own, by name, the first that fits: \
+         rate (a factor) or weight-decay, such as *.bias:weight-decay=0 or head.*:rate=10; may be \
+         repeated",
+    ),
     setting("clip-norm", "NORM|none", "none", "The largest norm of an update's gradient"),
     setting(
         "clip-contribution",

@@ -4,8 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pstrain_compute::id::Version;
-use pstrain_compute::model::{Activation, Loss, ModelSpec, registered};
+use pstrain_compute::model::{Activation, Answers, Loss, ModelSpec, registered};
 use pstrain_compute::named::NamedError;
+use pstrain_compute::optim::GroupSpec;
 use pstrain_compute::params::Blocks;
 use pstrain_policy::job::ALL_EXAMPLES;
 use pstrain_policy::mode::{Switch, SwitchAt};
@@ -57,6 +58,21 @@ pub(super) fn optional<T: FromStr>(text: &str, absent: &str) -> Result<Option<T>
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a duration such as 500ms, 5s or 1m"))
+}
+
+/// Reads `groups`: `none`, or items such as `*.bias:weight-decay=0`.
+pub(super) fn groups(text: &str) -> Result<Vec<GroupSpec>, String> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    text.split_whitespace().map(str::parse).collect()
+}
+
+/// Reads `learning-rate`: a number, or `auto` for the rate that suits the answers of the model.
+pub(super) fn learning_rate(text: &str, model: &ModelSpec) -> Result<f32, String> {
+    let is_difference = matches!(model, ModelSpec::External { answers: Answers::Difference, .. });
+    let usual = if is_difference { 1.0 } else { 0.1 };
+    optional(text, "auto").map(|given| given.unwrap_or(usual))
 }
 
 /// Reads `switch`: `none`, or items such as `asp@1000` and `ssp:2@30s`.

@@ -11,6 +11,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use pstrain_compute::examples::Shape;
 use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
+use pstrain_compute::params::{Role, Tensor};
 use pstrain_policy::job::Job;
 use pstrain_transports::journal::{UNSEALED, is_sealed, seal};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -73,7 +74,7 @@ struct Sealed<'a> {
 /// Writes a model; replaces an existing file atomically.
 pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> anyhow::Result<()> {
     let model = about.build()?;
-    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = model
+    let tensors: Vec<(&Tensor, Vec<usize>, Vec<u8>)> = model
         .layout()
         .tensors()
         .iter()
@@ -83,15 +84,17 @@ pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> any
                 // PyTorch stores a linear layer's weights with shape outputs x inputs.
                 [inputs, outputs] if has_linear_layers(&about.model) => {
                     let turned = transposed(values, inputs, outputs);
-                    (tensor.name.clone(), vec![outputs, inputs], bytes_of(&turned))
+                    (tensor, vec![outputs, inputs], bytes_of(tensor, &turned))
                 }
-                _ => (tensor.name.clone(), tensor.shape.clone(), bytes_of(values)),
+                _ => (tensor, tensor.shape.clone(), bytes_of(tensor, values)),
             }
         })
         .collect();
     let views = tensors
         .iter()
-        .map(|(name, shape, bytes)| Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?)))
+        .map(|(tensor, shape, bytes)| {
+            Ok((&tensor.name, TensorView::new(dtype_of(tensor), shape.clone(), bytes)?))
+        })
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .context("cannot lay out the model file")?;
     #[expect(clippy::disallowed_types, reason = "the library asks for this map; it has one entry")]
@@ -155,17 +158,17 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
         let stored = tensors
             .tensor(&tensor.name)
             .with_context(|| format!("{place} has no tensor {}", tensor.name))?;
-        let (values, rest) = stored.data().as_chunks::<4>();
-        let values: Vec<f32> = values.iter().map(|&value| f32::from_le_bytes(value)).collect();
+        let values: Vec<f32> = values_of(&stored).collect();
         let (values, wanted) = match tensor.shape[..] {
             [inputs, outputs] if turns && values.len() == inputs * outputs => {
                 (transposed(&values, outputs, inputs), vec![outputs, inputs])
             }
             _ => (values, tensor.shape.clone()),
         };
-        if stored.dtype() != Dtype::F32 || stored.shape() != wanted || !rest.is_empty() {
+        let dtype = dtype_of(tensor);
+        if stored.dtype() != dtype || stored.shape() != wanted {
             bail!(
-                "{place}: tensor {} is {:?} {:?}, but the model needs F32 {wanted:?}",
+                "{place}: tensor {} is {:?} {:?}, but the model needs {dtype:?} {wanted:?}",
                 tensor.name,
                 stored.dtype(),
                 stored.shape()
@@ -204,8 +207,30 @@ fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
 }
 
-fn bytes_of(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+/// The type of a tensor's values in a file.
+pub(crate) const fn dtype_of(tensor: &Tensor) -> Dtype {
+    match tensor.role {
+        Role::State { whole: true, .. } => Dtype::I64,
+        Role::Parameter | Role::State { whole: false, .. } => Dtype::F32,
+    }
+}
+
+/// The values of a tensor in a file: none if it has another type than [`dtype_of`] returns.
+pub(crate) fn values_of(stored: &TensorView<'_>) -> impl Iterator<Item = f32> {
+    let (floats, wholes) = match stored.dtype() {
+        Dtype::F32 => (stored.data().as_chunks().0, [].as_slice()),
+        Dtype::I64 => ([].as_slice(), stored.data().as_chunks().0),
+        _ => ([].as_slice(), [].as_slice()),
+    };
+    let floats = floats.iter().map(|&bytes| f32::from_le_bytes(bytes));
+    floats.chain(wholes.iter().map(|&bytes| i64::from_le_bytes(bytes) as f32))
+}
+
+fn bytes_of(tensor: &Tensor, values: &[f32]) -> Vec<u8> {
+    match dtype_of(tensor) {
+        Dtype::I64 => values.iter().flat_map(|value| (*value as i64).to_le_bytes()).collect(),
+        _ => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -96,6 +96,11 @@ impl Replay {
             parameters.len(),
         )?
         .with_blocks(KeyRange::new(0, keys).ok().and_then(|all| job.cut(keys, all)));
+        if let Ok(all) = KeyRange::new(0, model.parameters() as u64) {
+            let layout = model.layout();
+            aggregator =
+                aggregator.with_groups(&job.groups, layout, all).with_state(layout.state_at(all));
+        }
         let mut trainer = |worker: WorkerId| {
             let parts = data.partitions(&job.parts_of(worker));
             let rows: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
@@ -190,9 +195,10 @@ impl Replay {
             if let Some(filtering) = &mut self.filtering {
                 filtering.filter(contribution, gradient, trainer.block(task), parameters)?;
             }
-            let squares = self.update.squares(gradient);
+            let own = self.aggregator.parameters_of(gradient);
+            let squares = self.update.squares(own);
             if let Some(factor) = squares.and_then(|squares| self.update.clip_factor(&squares)) {
-                gradient.iter_mut().for_each(|value| *value *= factor);
+                own.iter_mut().for_each(|value| *value *= factor);
             }
         }
         Ok(())

@@ -29,7 +29,7 @@ use pstrain_compute::id::{MAX_WORKERS, ServerId};
 use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
 use pstrain_compute::named;
 use pstrain_compute::named::Word;
-use pstrain_compute::optim::UpdateSpec;
+use pstrain_compute::optim::{GroupSpec, OptimizerSpec, UpdateSpec, unmatched};
 use pstrain_compute::params::{Blocks, KeyRange};
 use pstrain_compute::rng::Stream;
 
@@ -46,6 +46,8 @@ pub struct Job {
     pub loss: Loss,
     /// Optimizer, learning rate, decay and clipping.
     pub update: UpdateSpec,
+    /// Tensors with a learning rate or a weight decay of their own.
+    pub groups: Vec<GroupSpec>,
     /// Rule that combines the gradients of one update.
     pub aggregation: Aggregation,
     /// The initial mode: when gradients are applied and workers continue, and the weights of
@@ -280,6 +282,14 @@ impl Job {
         if self.servers == 0 || self.servers > MAX_SERVERS {
             return Err(JobError::Servers(self.servers));
         }
+        if matches!(self.update.optimizer, OptimizerSpec::Ftrl { .. })
+            && self.groups.iter().any(|group| group.rate == 0.0)
+        {
+            return Err(JobError::FrozenFtrl);
+        }
+        if self.redundancy.is_coded() && self.model.has_state() {
+            return Err(JobError::CodedState);
+        }
         self.check_sparse(&self.mode)?;
         self.check_blocks(&self.mode)?;
         self.check_work(&self.mode).map_err(JobError::Work)
@@ -311,9 +321,14 @@ impl Job {
     /// Builds the model.
     ///
     /// # Errors
-    /// [`ModelError`] if model, loss and data do not fit together.
+    /// [`ModelError`] if model, loss and data do not fit together, or if a parameter group has no
+    /// tensor.
     pub fn build_model(&self) -> Result<Model, ModelError> {
-        Model::with_loss(&self.model, self.loss, self.data.shape)
+        let model = Model::with_loss(&self.model, self.loss, self.data.shape)?;
+        match unmatched(&self.groups, model.layout()) {
+            Some((pattern, tensors)) => Err(ModelError::Group { pattern, tensors }),
+            None => Ok(model),
+        }
     }
 
     /// The initial parameters of all keys of `model`, until others replace them.
@@ -412,6 +427,16 @@ pub enum JobError {
     /// value, and the reason.
     #[error("optimizer = diagonal needs {0}")]
     Diagonal(&'static str),
+    /// A group without learning rate under FTRL, which divides by it.
+    #[error("groups: optimizer = ftrl needs a rate above 0 for every group")]
+    FrozenFtrl,
+    /// State beside the parameters under gradient coding, which sends sums of gradients with
+    /// coefficients.
+    #[error(
+        "redundancy = fractional or cyclic sends coded sums of gradients, in which the state of \
+         the model is lost: use redundancy = none or partial, or a model without state"
+    )]
+    CodedState,
     /// A scenario description that is too long, in bytes.
     #[error(
         "link, compute and faults are {0} bytes, but {MOST_SCENARIO_BYTES} at most are carried: \

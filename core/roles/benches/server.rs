@@ -45,6 +45,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         servers: 1,
         model: ModelSpec::Timing { layers: vec![parameters] },
         loss: Loss::Nll,
+        groups: Vec::new(),
         update: UpdateSpec::sgd(0.01),
         aggregation: Aggregation::Mean,
         mode,

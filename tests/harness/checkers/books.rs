@@ -8,7 +8,7 @@ use pstrain_compute::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Version, WorkerId,
 };
 use pstrain_compute::optim::{OptimizerSpec, Updater};
-use pstrain_compute::params::{KeyList, KeyRange};
+use pstrain_compute::params::{KeyList, KeyRange, Layout};
 use pstrain_compute::task::Task;
 use pstrain_policy::aggregate::{Aggregator, Gradient, Merging};
 use pstrain_policy::consistency::ConsistencySpec;
@@ -20,6 +20,7 @@ use pstrain_wire::range::{PushRule, PushedRange, RangeHeader, RangeOf, Statistic
 use pstrain_wire::worker::Push;
 
 use super::deck::Deck;
+use super::state;
 use super::twin::Twin;
 use crate::toy::initial_of;
 
@@ -63,6 +64,7 @@ pub(super) struct Books {
     /// True if a non-finite gradient was sent.
     pub(super) saw_bad_gradient: bool,
     ended: bool,
+    layout: Layout,
 }
 
 /// A gradient as its worker computed it.
@@ -131,8 +133,9 @@ impl Books {
     pub(super) fn new(server: &Server, rows: &[u64]) -> Self {
         let job = server.job().clone();
         let model = job.build_model().expect("a valid job");
-        let initial = job.initial(&model);
+        let (initial, layout) = (job.initial(&model), model.layout().clone());
         Self {
+            layout: layout.clone(),
             computed: BTreeMap::new(),
             sent: BTreeMap::new(),
             parts: BTreeSet::new(),
@@ -140,20 +143,26 @@ impl Books {
             round: Vec::new(),
             keys: Vec::new(),
             aggregator: {
-                let (job, keys) = (job.clone(), initial.len());
+                let (job, keys, layout) = (job.clone(), initial.len(), layout.clone());
                 let fresh = move || {
                     let (mode, workers) = (job.at_start(job.mode), job.membership.workers);
                     let all = KeyRange::new(0, keys as u64).expect("a model with keys");
                     Aggregator::new(job.aggregation, &job.update, &mode, workers, keys)
                         .expect("a valid job")
                         .with_blocks(job.cut(keys as u64, all))
+                        .with_groups(&job.groups, &layout, all)
+                        .with_state(layout.state_at(all))
                 };
                 Twin::new(fresh, Aggregator::archive, keys)
             },
             // The plain updater knows neither blocks nor curvature nor robust aggregation.
             updater: (!has_a_rule(&job.at_start(job.mode)) && has_plain_steps(&job)).then(|| {
-                let (update, keys) = (job.update, initial.len());
-                let fresh = move || Updater::new(&update, keys).expect("a valid job");
+                let (job, keys, layout) = (job.clone(), initial.len(), layout.clone());
+                let all = KeyRange::new(0, keys as u64).expect("a model with keys");
+                let fresh = move || {
+                    let updater = Updater::new(&job.update, keys).expect("a valid job");
+                    updater.with_groups(&job.groups, &layout, all)
+                };
                 Twin::new(fresh, Updater::archive, keys)
             }),
             history: vec![initial],
@@ -441,9 +450,11 @@ impl Books {
         for (key, _) in &self.round {
             let made = self.computed.get_mut(&(*key, self.sent[key].0)).expect("it was computed");
             made.counts.clone_from(&made.gradient);
-            let squares = update.squares(&made.gradient);
+            let trained = self.layout.trained().min(made.counts.len());
+            let counts = &mut made.counts[..trained];
+            let squares = update.squares(counts);
             if let Some(factor) = squares.and_then(|squares| update.clip_factor(&squares)) {
-                made.counts.iter_mut().for_each(|value| *value *= factor);
+                counts.iter_mut().for_each(|value| *value *= factor);
             }
         }
     }
@@ -461,14 +472,22 @@ impl Books {
             closing == Closing::Everything && one.0 == next.0 && part(one) == part(next)
         };
         let (mean, mut combined) = (self.job.aggregation == Aggregation::Mean, Vec::new());
+        let (trained, mut groups) = (self.layout.trained(), Vec::new());
         for group in self.round.chunk_by(are_together) {
             let (first, _) = group[0];
             let mut sum: Vec<f32> = Vec::new();
             for (key, _) in group {
                 let factor = if mean { (samples(key) / samples(&first)) as f32 } else { 1.0 };
                 let made = &self.computed[&(*key, self.sent[key].0)];
+                let state = sum.get(trained..).map(<[f32]>::to_vec).unwrap_or_default();
                 add(&mut sum, factor, &made.counts);
+                // Changes of the state are added without weights.
+                let changes = made.counts.iter().skip(trained).enumerate();
+                changes.for_each(|(at, change)| {
+                    sum[trained + at] = state.get(at).map_or(*change, |before| before + change);
+                });
             }
+            groups.push((first.0, group.len(), sum.clone()));
             let factor = if mean { (samples(&first) / all) as f32 } else { 1.0 };
             match self.keys.get(first.0.0 as usize) {
                 None => add(&mut combined, factor, &sum),
@@ -481,7 +500,9 @@ impl Books {
             }
         }
         let mut parameters = current.clone();
+        combined.iter_mut().skip(trained).for_each(|value| *value = 0.0);
         updater.apply(&mut parameters, &combined, Version(version.0 - 1));
+        state::change(&self.layout, &groups, current, &mut parameters);
         Some(parameters)
     }
 

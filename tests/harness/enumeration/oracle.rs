@@ -46,6 +46,7 @@ pub fn small_job(bounds: Bounds) -> Job {
         seed: 1,
         model: ModelSpec::Softmax,
         loss: Loss::Nll,
+        groups: Vec::new(),
         update: UpdateSpec::sgd(0.125),
         aggregation: Aggregation::Sum,
         mode: Mode::of(ConsistencySpec::Bsp),

@@ -8,9 +8,9 @@ use pstrain_compute::examples::{Examples, Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::Version;
-use pstrain_compute::model::{Loss, ModelSpec};
-use pstrain_compute::optim::{OptimizerSpec, Proximal, UpdateSpec};
-use pstrain_compute::params::{BlockOrder, Blocks};
+use pstrain_compute::model::{Answers, ExternalTensor, Loss, ModelSpec};
+use pstrain_compute::optim::{GroupSpec, OptimizerSpec, Proximal, UpdateSpec};
+use pstrain_compute::params::{BlockOrder, Blocks, Combine, Role};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
@@ -264,6 +264,7 @@ impl Settings {
         let columns = [5, 40, 300][(self.network % 3) as usize];
         self.train = sparse_rows(rows, columns);
         self.job.model = ModelSpec::Logistic;
+        self.job.groups.clear();
         self.job.data.shape = self.train.shape();
         self.job.data.train = Fingerprint::of(&self.train);
         if self.job.check_sparse(&self.job.mode).is_err() {
@@ -453,6 +454,31 @@ fn draw_weights(rng: &mut Random) -> [u64; 13] {
     weights
 }
 
+/// Returns a model with state beside its parameters in one world of four, and else one without.
+fn draw_model(seed: u64) -> ModelSpec {
+    let tensor =
+        |name: &str, size, role| ExternalTensor { name: name.into(), shape: vec![size], role };
+    let state = |combine| Role::State { combine, whole: false };
+    match seed % 4 {
+        1 => ModelSpec::External {
+            tensors: vec![
+                tensor("weight", 5, Role::Parameter),
+                tensor("bias", 1, Role::Parameter),
+                tensor("mean", 2, state(Combine::Mean)),
+                tensor("count", 1, state(Combine::First)),
+            ],
+            answers: Answers::Gradient,
+        },
+        _ => ModelSpec::Softmax,
+    }
+}
+
+/// Returns parameter groups in one world of five.
+fn draw_groups(seed: u64) -> Vec<GroupSpec> {
+    let group = GroupSpec { pattern: "*bias".into(), rate: 0.5, weight_decay: Some(0.125) };
+    Vec::from_iter((seed % 5 == 2).then_some(group))
+}
+
 /// Draws filters for one world in three, from a stream of their own.
 fn draw_filters(seed: u64) -> Filters {
     const CHAINS: [&str; 12] = [
@@ -491,8 +517,9 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
     let job = Job {
         name: "world".into(),
         seed,
-        model: ModelSpec::Softmax,
+        model: draw_model(seed),
         loss: Loss::Nll,
+        groups: draw_groups(seed),
         update: UpdateSpec {
             optimizer: [OptimizerSpec::Sgd, OptimizerSpec::MOMENTUM][rng.below(2) as usize],
             ..UpdateSpec::sgd(0.125)

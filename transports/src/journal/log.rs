@@ -16,7 +16,7 @@ use pstrain_wire::crc32c;
 use super::disk::{Disk, ordinary, replace};
 
 /// Magic number of a log: name and format version. The log's mark follows.
-const MAGIC: [u8; 8] = *b"PSTRLOG5";
+const MAGIC: [u8; 8] = *b"PSTRLOG6";
 /// Bytes before the first block.
 const BEGIN: usize = MAGIC.len() + size_of::<u64>();
 /// Magic number of a block.

@@ -15,15 +15,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_compute::evaluation::{self, ClassFigures, Evaluation, Figures};
-use pstrain_compute::examples::Target;
-use pstrain_compute::model::ExternalTensor;
+use pstrain_compute::examples::{Shape, Target};
+use pstrain_compute::model::{Answers, ExternalTensor, Model, ModelSpec};
+use pstrain_compute::params::{Combine, Layout, Role};
 use pstrain_compute::source::{GradientSource, Rows, SourceError};
 
 use self::link::Link;
 pub use self::link::ProcessAddress;
 use self::protocol::{
-    Answer, Description, Evaluated, Hello, Order, PROCESS_PROTOCOL, ProtocolError, Request,
-    read_line, read_values, write_message,
+    Answer, CombineOf, Description, Evaluated, Hello, Order, PROCESS_PROTOCOL, ProtocolError,
+    Request, StateOf, StateType, TensorOf, read_line, read_values, write_message,
 };
 pub use self::served::Served;
 
@@ -47,7 +48,7 @@ pub struct ProcessSource {
     hello: Hello,
     link: Option<Link>,
     description: Description,
-    parameters: usize,
+    layout: Layout,
     /// The rows of each part, by the process's numbers.
     parts: Vec<Vec<u32>>,
     /// Row numbers of the request in progress.
@@ -79,15 +80,14 @@ impl ProcessSource {
     /// [`SourceError`] if the process cannot be started, or does not describe itself.
     pub fn start(config: ProcessConfig, hello: Hello) -> Result<Self, SourceError> {
         let hello = Hello { protocol: PROCESS_PROTOCOL, ..hello };
-        let (description, parts, rows) = (Description::default(), Vec::new(), Vec::new());
         let mut source = Self {
             config,
             hello,
             link: None,
-            description,
-            parameters: 0,
-            parts,
-            rows,
+            description: Description::default(),
+            layout: Layout::default(),
+            parts: Vec::new(),
+            rows: Vec::new(),
             id: 0,
             failures: 0,
         };
@@ -99,6 +99,12 @@ impl ProcessSource {
     #[must_use]
     pub fn with_parts(self, parts: Vec<Vec<u32>>) -> Self {
         Self { parts, ..self }
+    }
+
+    /// The tensors of the process.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// The model and the data of the process.
@@ -116,11 +122,11 @@ impl ProcessSource {
             say(&mut link, &hello, &[], &[])?;
             let found = hear::<Described>(&mut link, "a description")?;
             let found = found.into_result().map_err(Failure::Said)?;
-            if self.parameters > 0 && found != self.description {
+            if !self.layout.is_empty() && found != self.description {
                 let what = "after its restart it has another model or other data than before";
                 return Err(Failure::Said(what.into()));
             }
-            self.parameters = parameters_of(&found).map_err(Failure::Said)?;
+            self.layout = found.layout().map_err(Failure::Said)?;
             self.description = found;
             self.link = Some(link);
         }
@@ -259,35 +265,61 @@ fn ended_or(link: &mut Link, error: &ProtocolError) -> String {
     }
 }
 
-/// The number of parameters of a model.
-fn parameters_of(description: &Description) -> Result<usize, String> {
-    let sizes =
-        |shape: &[u32]| shape.iter().try_fold(1_usize, |all, &size| all.checked_mul(size as usize));
-    let mut tensors = description.tensors.iter();
-    let all = tensors.try_fold(0_usize, |all, tensor| all.checked_add(sizes(&tensor.shape)?));
-    match all {
-        Some(0) => Err("its model has no parameters".into()),
-        Some(all) => Ok(all),
-        None => Err("its model has more parameters than any machine can hold".into()),
+impl Description {
+    /// The model: its tensors, without state that is local.
+    #[must_use]
+    pub fn model(&self) -> ModelSpec {
+        let parameters = self.tensors.iter().map(|TensorOf { name, shape }| ExternalTensor {
+            name: name.clone(),
+            shape: shape.clone(),
+            role: Role::Parameter,
+        });
+        let state = self.state.iter().filter_map(|StateOf { name, shape, combine, kind }| {
+            let combine = match combine {
+                CombineOf::Local => return None,
+                CombineOf::Mean => Combine::Mean,
+                CombineOf::First => Combine::First,
+            };
+            let role = Role::State { combine, whole: *kind == StateType::I64 };
+            Some(ExternalTensor { name: name.clone(), shape: shape.clone(), role })
+        });
+        ModelSpec::External { tensors: parameters.chain(state).collect(), answers: self.answers }
+    }
+
+    /// The layout of the values in messages.
+    fn layout(&self) -> Result<Layout, String> {
+        let mixed = self
+            .state
+            .iter()
+            .find(|state| state.combine == CombineOf::Mean && state.kind == StateType::I64);
+        if let Some(StateOf { name, .. }) = mixed {
+            return Err(format!(
+                "state {name:?}: the mean of whole numbers is none; combine first or local"
+            ));
+        }
+        // The model has neither shape nor loss.
+        let model = Model::new(&self.model(), Shape::default());
+        model.map(|model| model.layout().clone()).map_err(|error| error.to_string())
     }
 }
 
-impl Description {
-    /// The tensors, for a [`ModelSpec`](pstrain_compute::model::ModelSpec).
-    #[must_use]
-    pub fn external(&self) -> Vec<ExternalTensor> {
-        let tensors = self.tensors.iter().cloned();
-        tensors.map(|tensor| ExternalTensor { name: tensor.name, shape: tensor.shape }).collect()
+/// Turns an answer at `params` into a gradient: of the parameters, and the change of the state.
+fn into_gradient(layout: &Layout, answers: Answers, params: &[f32], answer: &mut [f32]) {
+    let (parameters, state) = answer.split_at_mut(layout.trained());
+    if answers == Answers::Difference {
+        parameters.iter_mut().for_each(|value| *value = -*value);
     }
+    let before = params.iter().skip(layout.trained());
+    state.iter_mut().zip(before).for_each(|(value, before)| *value -= before);
 }
 
 impl GradientSource for ProcessSource {
     fn parameters(&self) -> usize {
-        self.parameters
+        self.layout.len()
     }
 
     fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
-        let mut initial = vec![0.0; self.parameters];
+        let mut initial = vec![0.0; self.layout.len()];
         self.attempt(|source| {
             say(source.link()?, &Request::Start, &[], &[])?;
             // The answer has no number.
@@ -318,7 +350,9 @@ impl GradientSource for ProcessSource {
             source.receive(id, gradient)
         });
         self.rows = rows;
-        Ok(loss? as f32)
+        let loss = loss?;
+        into_gradient(&self.layout, self.description.answers, params, gradient);
+        Ok(loss as f32)
     }
 
     fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError> {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
 
+use pstrain_compute::model::Answers;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol.
@@ -78,8 +79,15 @@ const fn is_zero(number: &usize) -> bool {
 /// The model and the data of a process: its answer to [`Request::Hello`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// The tensors of the model, in the order of their values.
+    /// The tensors of parameters, in the order of their values.
     pub tensors: Vec<TensorOf>,
+    /// State beside the parameters; its values follow those of the parameters, except local state,
+    /// which stays in the process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<StateOf>,
+    /// What the process answers [`Request::Gradient`] with.
+    #[serde(default)]
+    pub answers: Answers,
     /// The number of examples that the process can compute gradients of.
     pub examples: u32,
     /// Tells datasets with different rows apart. All processes of a job must have the same.
@@ -94,6 +102,43 @@ pub struct TensorOf {
     pub name: String,
     /// The dimensions, the slowest first; none for a single number.
     pub shape: Vec<u32>,
+}
+
+/// A tensor of state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateOf {
+    /// The name.
+    pub name: String,
+    /// The dimensions, the slowest first; none for a single number.
+    pub shape: Vec<u32>,
+    /// How the states of several workers become one.
+    pub combine: CombineOf,
+    /// The type in files.
+    #[serde(default, rename = "type")]
+    pub kind: StateType,
+}
+
+/// How the states of several workers become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CombineOf {
+    /// They do not: each process keeps its own.
+    Local,
+    /// By the mean of their changes.
+    Mean,
+    /// The change of the first worker of an update counts.
+    First,
+}
+
+/// The type of a tensor of state in files; in messages it is 32-bit floating point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StateType {
+    /// 32-bit floating point.
+    #[default]
+    F32,
+    /// 64-bit integers, such as counters; exact up to 16,777,216.
+    I64,
 }
 
 /// The answer to [`Request::Start`] and [`Request::Gradient`].

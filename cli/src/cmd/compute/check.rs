@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::model::Answers;
 use pstrain_compute::source::{GradientSource, Rows, SourceError};
 use pstrain_compute::time::Time;
 use pstrain_transports::WallClock;
@@ -73,8 +74,13 @@ fn start(address: ProcessAddress, timeout: Duration) -> Result<ProcessSource, St
 fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Result<Report> {
     let description = source.description().clone();
     let (tensors, parameters) = (description.tensors.len(), source.parameters());
+    let trained = source.layout().trained();
+    let state = match description.state.len() {
+        0 => String::new(),
+        state => format!("{state} of state with {} values, ", parameters - trained),
+    };
     let says = format!(
-        "{tensors} tensors, {parameters} parameters, {} examples, in {started:.2} s",
+        "{tensors} tensors, {trained} parameters, {state}{} examples, in {started:.2} s",
         description.examples
     );
     let mut checks = vec![Check { name: "description", right: Some(true), says }];
@@ -96,6 +102,10 @@ fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Resul
         ("evaluation", Probe::evaluation),
     ];
     for (name, ask) in probes {
+        if let Some(why) = inapplicable(name, &description) {
+            checks.push(Check { name, right: None, says: why.into() });
+            continue;
+        }
         let (right, says) = match ask(&mut probe) {
             Ok(says) => (Some(true), says),
             // A process need not evaluate.
@@ -117,6 +127,20 @@ fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Resul
         checks.push(Check { name: "speed", right: None, says });
     }
     Ok(Report { right: true, checks, step_s: step.ok(), messages_s: Some(messages) })
+}
+
+/// Why a check says nothing about such a process, if it does not.
+fn inapplicable(check: &str, description: &Description) -> Option<&'static str> {
+    let is_difference = description.answers == Answers::Difference;
+    match check {
+        "derivative" | "mean over rows" | "repeated rows" if is_difference => {
+            Some("it answers with differences after training of its own, not with gradients")
+        }
+        "mean over rows" | "repeated rows" if !description.state.is_empty() => {
+            Some("the model has state: the rows of a batch may depend on each other")
+        }
+        _ => None,
+    }
 }
 
 /// The median time of `work`, in seconds.
@@ -176,7 +200,7 @@ fn serve_nothing(path: &Path, of: &Description, parameters: usize) -> anyhow::Re
     let listener = UnixListener::bind(path).context("cannot listen at a socket")?;
     let tensors = vec![TensorOf { name: "all".into(), shape: vec![u32::try_from(parameters)?] }];
     let mut served = Served {
-        description: Description { tensors, examples: of.examples, digest: None },
+        description: Description { tensors, examples: of.examples, ..Description::default() },
         initial: vec![0.0; parameters],
         gradients: Box::new(Nothing(parameters)),
         evaluations: Box::new(Nothing(parameters)),

@@ -110,7 +110,8 @@ impl Probe {
     /// The gradient is the derivative of the loss.
     pub(super) fn derivative(&mut self) -> Outcome {
         let rows = self.rows.clone();
-        let gradient = self.of(&rows)?.gradient;
+        let mut gradient = self.of(&rows)?.gradient;
+        gradient.truncate(self.source.layout().trained());
         let largest = gradient.iter().fold(0.0_f64, |most, it| most.max(f64::from(it.abs())));
         let mut wrong = Vec::new();
         for key in self.coordinates(&gradient) {

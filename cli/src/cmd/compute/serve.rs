@@ -70,6 +70,7 @@ fn served(job: &Job, data: &Prepared) -> anyhow::Result<Served> {
         tensors: model.layout().tensors().iter().map(tensor).collect(),
         examples: u32::try_from(data.train.len()).context("too many rows")?,
         digest: Some(hexadecimal(&data.fingerprint.digest[..8])),
+        ..Description::default()
     };
     Ok(Served {
         description,

@@ -4,7 +4,8 @@
 //! hold first the keys that are sent, then their values. [`KeyForm::Gaps`] is a list of LEB128
 //! numbers: the number of keys between each key and the preceding one. [`KeyForm::Bitmap`] has one
 //! bit per key of the range. [`KeyForm::Span`] takes no bytes. Numbers are little-endian, and bits
-//! fill a byte from its lowest bit.
+//! fill a byte from its lowest bit. State beside the parameters, at the last keys, follows as plain
+//! `f32`: filters do not touch it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -34,6 +35,8 @@ pub struct Form {
     pub keys: KeyForm,
     /// The format of the values.
     pub values: ValueForm,
+    /// The number of keys of state, the last of the range.
+    pub state: u32,
 }
 
 /// The keys that are sent. The values of other keys are 0.
@@ -111,6 +114,10 @@ pub(super) struct Coded {
     pub(super) keys: Option<Vec<u32>>,
     /// One value for each of these keys.
     pub(super) values: Values,
+    /// The changes of the state, at the keys after all parameters.
+    pub(super) state: Vec<f32>,
+    /// The number of parameters.
+    pub(super) trained: usize,
 }
 
 /// Values as a filter has encoded them.
@@ -125,8 +132,16 @@ pub(super) enum Values {
 }
 
 impl Coded {
+    /// Unencoded values of `keys`, of a vector of `trained` keys without state.
+    pub(super) const fn single(keys: Option<Vec<u32>>, values: Vec<f32>, trained: usize) -> Self {
+        Self { keys, values: Values::Single(values), state: Vec::new(), trained }
+    }
+
     /// Encodes the part in `range`, with keys relative to its start.
     pub(super) fn encode(&self, range: Range<usize>) -> Encoded {
+        let [begin, end] = [range.start, range.end].map(|key| key.saturating_sub(self.trained));
+        let state = self.state.get(begin..end).unwrap_or_default();
+        let range = range.start.min(self.trained)..range.end.min(self.trained);
         let mut bytes = Vec::new();
         let (keys, places) = match &self.keys {
             None => (KeyForm::All, range),
@@ -140,7 +155,8 @@ impl Coded {
             }
         };
         let values = self.values.write(places, &mut bytes);
-        Encoded { form: Form { keys, values }, bytes }
+        write_all(&mut bytes, state.iter().map(|value| value.to_le_bytes()));
+        Encoded { form: Form { keys, values, state: state.len() as u32 }, bytes }
     }
 }
 
@@ -150,7 +166,7 @@ impl Encoded {
     pub fn of_non_zeros(values: &[f32]) -> Self {
         let pairs = (0..).zip(values).filter(|(_, value)| value.to_bits() != 0);
         let (keys, non_zeros) = pairs.map(|(key, value): (u32, &f32)| (key, *value)).unzip();
-        Coded { keys: Some(keys), values: Values::Single(non_zeros) }.encode(0..values.len())
+        Coded::single(Some(keys), non_zeros, values.len()).encode(0..values.len())
     }
 
     /// Encodes the values without loss: all of them, or the non-zero values with their keys,
@@ -161,8 +177,7 @@ impl Encoded {
         if sparse.bytes.len() < size_of_val(values) {
             return sparse;
         }
-        let all = Coded { keys: None, values: Values::Single(values.to_vec()) };
-        all.encode(0..values.len())
+        Coded::single(None, values.to_vec(), values.len()).encode(0..values.len())
     }
 
     /// Overwrites the values of `onto` at the keys that are sent.
@@ -171,7 +186,10 @@ impl Encoded {
     /// [`Malformed`] if the bytes do not match the form or the length of `onto`, which is then
     /// unchanged.
     pub fn patch(&self, onto: &mut [f32]) -> Result<(), Malformed> {
-        let Form { keys, values } = &self.form;
+        let Form { keys, values, state } = &self.form;
+        if *state > 0 {
+            return Err(Malformed);
+        }
         let (chosen, rest) = read_chosen(*keys, &self.bytes, onto.len())?;
         let Some(chosen) = chosen else {
             onto.copy_from_slice(&values.read(rest, onto.len())?);
@@ -199,13 +217,23 @@ impl Encoded {
 /// # Errors
 /// [`Malformed`] if the bytes do not match the form.
 pub fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>, Malformed> {
-    let (chosen, rest) = read_chosen(form.keys, bytes, keys)?;
-    let Some(chosen) = chosen else { return form.values.read(rest, keys) };
-    let values = form.values.read(rest, chosen.len())?;
-    let mut gradient = vec![0.0; keys];
-    for (key, value) in chosen.into_iter().zip(values) {
-        gradient[key as usize] = value;
-    }
+    let state = form.state as usize;
+    let trained = keys.checked_sub(state).ok_or(Malformed)?;
+    let plain = bytes.len().checked_sub(size_of::<f32>() * state).ok_or(Malformed)?;
+    let (bytes, state) = bytes.split_at(plain);
+    let (chosen, rest) = read_chosen(form.keys, bytes, trained)?;
+    let mut gradient = match chosen {
+        None => form.values.read(rest, trained)?,
+        Some(chosen) => {
+            let values = form.values.read(rest, chosen.len())?;
+            let mut gradient = vec![0.0; trained];
+            for (key, value) in chosen.into_iter().zip(values) {
+                gradient[key as usize] = value;
+            }
+            gradient
+        }
+    };
+    gradient.extend(state.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)));
     Ok(gradient)
 }
 

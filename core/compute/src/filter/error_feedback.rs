@@ -43,6 +43,8 @@ pub struct FilterChain {
     lambda: f32,
     /// The blocks of keys, if each gradient is of one block.
     blocks: Option<Blocks>,
+    /// The number of parameters; the keys after them are state, which is sent as it is.
+    trained: usize,
     stream: Stream,
     learning_rate: f32,
     schedule: Schedule,
@@ -148,6 +150,7 @@ impl FilterChain {
             remembers: filters.remember(),
             lambda: 0.0,
             blocks: None,
+            trained: layout.trained(),
             stream,
             learning_rate: 1.0,
             schedule: Schedule::Constant,
@@ -231,7 +234,9 @@ impl FilterChain {
             return None;
         }
         let stream = self.stream.fork("part", task.part.0.into()).fork("batch", task.batch.0);
-        let place = block.clone().unwrap_or(0..given.len());
+        // The gradient of a sparse model has values for the worker's keys alone, and no state.
+        let trained = self.trained.min(given.len());
+        let place = block.clone().unwrap_or(0..trained);
         let parameters = parameters.get(place.clone()).unwrap_or_default();
         let batch = self.blocks.map_or(task.batch.0, |blocks| blocks.pass(Version(task.batch.0)));
         let at = At { parameters, lambda: self.lambda, batch };
@@ -254,7 +259,7 @@ impl FilterChain {
         if let Some(keys) = &mut keys {
             keys.iter_mut().for_each(|key| *key += place.start as u32);
         }
-        let coded = Coded { keys, values };
+        let coded = Coded { keys, values, state: given[trained..].to_vec(), trained };
         // Decoded by the server's code, so that both have the same bits.
         let decoded = coded.encode(0..given.len()).decode(given.len()).ok()?;
         decoded.iter().all(|value| value.is_finite()).then_some((coded, decoded))

@@ -60,7 +60,9 @@ impl PowerSgd {
             let pays = rank * (rows + columns) < rows * columns;
             Tensor { keys: tensor.keys.indices(), rows, columns, rank: if pays { rank } else { 0 } }
         };
-        Self { tensors: layout.tensors().iter().map(tensor).collect() }
+        let trained = layout.trained() as u64;
+        let tensors = layout.tensors().iter().filter(|tensor| tensor.keys.end() <= trained);
+        Self { tensors: tensors.map(tensor).collect() }
     }
 
     /// Returns random initial factors for the first step, one per tensor.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::encoded::{Coded, Encoded, Values};
+use super::encoded::{Coded, Encoded};
 use crate::named::{Limits, Number, Word};
 
 /// The parameters that are sent to a worker.
@@ -57,7 +57,7 @@ impl PullFilter {
         let pairs = (0..).zip(values.iter().zip(&*had));
         let keys: Vec<u32> = pairs.filter(|(_, pair)| differs(*pair)).map(|(key, _)| key).collect();
         let changed = keys.iter().map(|&key| values[key as usize]).collect();
-        let coded = Coded { keys: Some(keys), values: Values::Single(changed) };
+        let coded = Coded::single(Some(keys), changed, values.len());
         let encoded = coded.encode(0..values.len());
         let _fits = encoded.patch(had);
         (encoded.bytes.len() < size_of_val(values)).then_some(encoded)

@@ -8,7 +8,7 @@ use super::*;
 use crate::decided::{Decided, DropReason};
 use crate::id::{BatchId, Sequence, Version, WorkerId};
 use crate::optim::Schedule;
-use crate::params::{KeyRange, Layout};
+use crate::params::{Combine, KeyRange, Layout, Role};
 use crate::rng::Stream;
 use crate::task::Task;
 

@@ -6,7 +6,21 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{MOST_PARAMETERS, ModelError};
-use crate::params::Layout;
+use crate::params::{Layout, Role};
+
+/// What a compute process answers with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answers {
+    /// The gradient of the mean loss of the rows.
+    #[default]
+    Gradient,
+    /// The difference that training of its own on the rows made: the parameters after it, minus
+    /// those before. Its negative counts as the gradient, so that gradient descent at rate 1 is
+    /// federated averaging (McMahan et al., AISTATS 2017), and other optimisers are those of Reddi
+    /// et al. (Adaptive Federated Optimization, ICLR 2021).
+    Difference,
+}
 
 /// A tensor of an external model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +29,9 @@ pub struct ExternalTensor {
     pub name: String,
     /// The dimensions, the slowest first; none for a single number.
     pub shape: Vec<u32>,
+    /// Parameters, or state beside them; all state follows all parameters.
+    #[serde(default)]
+    pub role: Role,
 }
 
 /// The layout of an external model. Its gradients and evaluations come from a
@@ -24,7 +41,7 @@ pub(super) fn layout(tensors: &[ExternalTensor]) -> Result<Layout, ModelError> {
         name: tensor.name.clone(),
         problem: problem.into(),
     };
-    if tensors.is_empty() {
+    if tensors.iter().all(|tensor| tensor.role != Role::Parameter) {
         return Err(ModelError::NoTensors);
     }
     let (mut layout, mut parameters) = (Layout::new(), 0_u64);
@@ -38,8 +55,11 @@ pub(super) fn layout(tensors: &[ExternalTensor]) -> Result<Layout, ModelError> {
         if parameters > MOST_PARAMETERS {
             return Err(ModelError::TooManyParameters { layer: index, parameters });
         }
+        if tensor.role == Role::Parameter && layout.trained() < layout.len() {
+            return Err(refused(tensor, "it is a parameter after state: name parameters first"));
+        }
         let shape = tensor.shape.iter().map(|&size| size as usize).collect();
-        if layout.push(tensor.name.clone(), shape).is_none() {
+        if layout.push_as(tensor.role, tensor.name.clone(), shape).is_none() {
             return Err(refused(tensor, "it has no values; leave it out"));
         }
     }

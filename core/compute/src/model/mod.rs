@@ -42,13 +42,13 @@ use self::network::Network;
 use self::sparse::Sparse;
 use self::without_arithmetic::WithoutArithmetic;
 use crate::examples::{Examples, Shape, Target};
-use crate::params::Layout;
+use crate::params::{Layout, Role};
 use crate::rng::Stream;
 
 pub use self::activation::Activation;
 pub use self::by_row::{ByRow, RowModel};
 pub use self::error::ModelError;
-pub use self::external::ExternalTensor;
+pub use self::external::{Answers, ExternalTensor};
 pub use self::loss::Loss;
 pub use self::margins::Margins;
 pub use self::objective::{Objective, SparseObjective};
@@ -85,9 +85,25 @@ pub enum ModelSpec {
     External {
         /// Its tensors, in key order.
         tensors: Vec<ExternalTensor>,
+        /// What its process answers with.
+        #[serde(default)]
+        answers: Answers,
     },
     /// One linear layer of dense and one-hot columns, or one weight per column of sparse rows.
     Linear,
+}
+
+impl ModelSpec {
+    /// True if it has state beside the parameters.
+    #[must_use]
+    pub fn has_state(&self) -> bool {
+        match self {
+            Self::External { tensors, .. } => {
+                tensors.iter().any(|tensor| tensor.role != Role::Parameter)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A model for examples of one shape.
@@ -121,7 +137,7 @@ impl Model {
             loss.check(shape.target)?;
         }
         let objective: Arc<dyn Objective> = match spec {
-            ModelSpec::External { tensors } => {
+            ModelSpec::External { tensors, .. } => {
                 Arc::new(WithoutArithmetic(external::layout(tensors)?))
             }
             ModelSpec::Softmax if shape.target == Target::Value => {
@@ -190,7 +206,7 @@ impl Model {
         self.objective.layout()
     }
 
-    /// The number of parameters.
+    /// The number of parameters, and of values of state after them.
     #[must_use]
     pub fn parameters(&self) -> usize {
         self.layout().len()

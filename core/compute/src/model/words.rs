@@ -4,7 +4,7 @@ use alloc::borrow::ToOwned as _;
 use alloc::vec::Vec;
 
 use super::registered::kind_of;
-use super::{Activation, ModelSpec};
+use super::{Activation, Answers, ModelSpec};
 use crate::named::{Family, Named as _, NamedError, Number, Presence, Word};
 
 /// The models of this crate.
@@ -54,7 +54,7 @@ impl ModelSpec {
             Known::Logistic => Self::Logistic,
             Known::Linear => Self::Linear,
             Known::Timing(layers) => Self::Timing { layers },
-            Known::External => Self::External { tensors: Vec::new() },
+            Known::External => Self::External { tensors: Vec::new(), answers: Answers::Gradient },
         })
     }
 }

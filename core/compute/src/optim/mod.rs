@@ -11,6 +11,7 @@ mod diagonal;
 mod error;
 mod ftrl;
 mod functions;
+mod groups;
 mod momentum;
 mod nesterov;
 mod proximal;
@@ -40,6 +41,7 @@ pub use self::error::OptimError;
 pub use self::functions::{
     FunctionSpec, Functions, MOST_FUNCTIONS, Registered, ServerFunction, Stepped,
 };
+pub use self::groups::{GroupSpec, unmatched};
 pub use self::proximal::Proximal;
 pub use self::schedule::Schedule;
 pub use self::update::BLOCK;
@@ -91,6 +93,17 @@ impl Step<'_> {
         match self.curvature.get(place) {
             Some(&bound) if bound > 0.0 => self.learning_rate / bound,
             _ => 0.0,
+        }
+    }
+
+    /// Returns the part of the step from key `from` to key `to`.
+    fn between(&self, from: usize, to: usize) -> Self {
+        let places = from - self.first..to - self.first;
+        Self {
+            first: from,
+            gradient: &self.gradient[places.clone()],
+            curvature: self.curvature.get(places).unwrap_or_default(),
+            ..*self
         }
     }
 

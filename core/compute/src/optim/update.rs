@@ -6,12 +6,14 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::error::{check_not_negative, check_positive};
+use super::groups::{self, KeyGroup};
 use super::{
-    Functions, OptimError, Optimizer, OptimizerSpec, Proximal, Schedule, ServerFunction, Step,
-    Stepped,
+    Functions, GroupSpec, OptimError, Optimizer, OptimizerSpec, Proximal, Schedule, ServerFunction,
+    Step, Stepped,
 };
 use crate::id::Version;
 use crate::named;
+use crate::params::{KeyRange, Layout};
 use crate::saved::{Archive, SavedError};
 use crate::sum::ExactSum;
 
@@ -119,6 +121,8 @@ pub struct Updater {
     optimizer: Box<dyn Optimizer>,
     /// The functions that follow each optimiser step, in order.
     functions: Vec<Box<dyn ServerFunction>>,
+    /// The keys with settings of their own, in key order.
+    groups: Vec<KeyGroup>,
 }
 
 impl Updater {
@@ -129,7 +133,7 @@ impl Updater {
     pub fn new(spec: &UpdateSpec, parameters: usize) -> Result<Self, OptimError> {
         spec.validate()?;
         let (optimizer, functions) = (spec.optimizer.build(parameters), spec.after(parameters));
-        Ok(Self { spec: *spec, parameters, optimizer, functions })
+        Ok(Self { spec: *spec, parameters, optimizer, functions, groups: Vec::new() })
     }
 
     /// Resets all state, as in a new updater.
@@ -170,21 +174,52 @@ impl Updater {
         self.spec.schedule.rate(self.spec.learning_rate, version)
     }
 
+    /// Updates the tensors of `groups` with their own settings; `own` are the updater's keys in a
+    /// model of this layout.
+    #[must_use]
+    pub fn with_groups(self, groups: &[GroupSpec], layout: &Layout, own: KeyRange) -> Self {
+        let groups = groups::of_keys(groups, self.spec.weight_decay, layout, own);
+        Self { groups, ..self }
+    }
+
     /// Performs one part of the current step, of at most [`BLOCK`] keys.
     pub fn step(&mut self, params: &mut [f32], given: Step<'_>) {
+        let (mut from, end) = (given.first, given.first + params.len());
+        let mut next = self.groups.partition_point(|group| group.keys.end <= from);
+        while from < end {
+            let mut step = given;
+            let (mut to, mut decay) = (end, self.spec.weight_decay);
+            match self.groups.get(next) {
+                Some(group) if group.keys.start <= from => {
+                    to = to.min(group.keys.end);
+                    step.learning_rate *= group.rate;
+                    decay = group.weight_decay;
+                    next += 1;
+                }
+                Some(group) => to = to.min(group.keys.start),
+                None => {}
+            }
+            let places = from - given.first..to - given.first;
+            self.uniform_step(&mut params[places], step.between(from, to), decay);
+            from = to;
+        }
+    }
+
+    /// Performs a part of the current step whose keys have the same rate and weight decay.
+    fn uniform_step(&mut self, params: &mut [f32], given: Step<'_>, decay: f32) {
         let (mut bent, mut step) = (None, given);
         if self.uses_curvature() {
             // Initialised only in this branch: clearing the array costs as much as many a step.
             let bent = &mut bent.insert([0.0; BLOCK])[..step.curvature.len()];
             // Weight decay adds to the second derivative of the loss.
             for (bent, bound) in bent.iter_mut().zip(step.curvature) {
-                *bent = bound + self.spec.weight_decay;
+                *bent = bound + decay;
             }
             step.curvature = bent;
         }
         // Without functions there is no need to copy the block.
         if self.functions.is_empty() {
-            return self.optimizer_step(params, step);
+            return self.optimizer_step(params, step, decay);
         }
         let keys = params.len();
         let [mut before, mut gradient, mut rates] = [[0.0; BLOCK]; 3];
@@ -198,7 +233,7 @@ impl Updater {
         if self.uses_curvature() {
             (0..).zip(&mut *rates).for_each(|(place, rate)| *rate = step.rate(place));
         }
-        self.optimizer_step(params, step);
+        self.optimizer_step(params, step, decay);
         let stepped = Stepped { first: step.first, before, gradient, rates };
         for function in &mut self.functions {
             function.apply(params, &stepped);
@@ -211,8 +246,7 @@ impl Updater {
     }
 
     /// Weight decay and the optimiser's step, without the functions.
-    fn optimizer_step(&mut self, params: &mut [f32], step: Step<'_>) {
-        let decay = self.spec.weight_decay;
+    fn optimizer_step(&mut self, params: &mut [f32], step: Step<'_>, decay: f32) {
         if decay == 0.0 {
             return self.optimizer.step(params, &step);
         }

@@ -40,7 +40,16 @@ impl Aggregator {
     /// updates do not depend on distances.
     #[must_use]
     pub fn distances<'a>(&self, gradients: impl Iterator<Item = Gradient<'a>>) -> Vec<ExactSum> {
-        if self.wants_distances() { robust::distances(gradients) } else { Vec::new() }
+        if !self.wants_distances() {
+            return Vec::new();
+        }
+        let trained = self.trained();
+        // A gradient that was merged into another has no values.
+        let of_parameters = move |gradient: Gradient<'a>| Gradient {
+            values: gradient.values.get(..trained).unwrap_or_default(),
+            ..gradient
+        };
+        robust::distances(gradients.map(of_parameters))
     }
 
     /// Returns the positions of the workers whose gradients make up the update, by their distances;
@@ -67,7 +76,7 @@ impl Aggregator {
     /// Returns the sum of the squares of the combined gradient over the local keys.
     #[must_use]
     pub fn squares(&self) -> ExactSum {
-        ExactSum::of_squares(&self.combined)
+        ExactSum::of_squares(self.combined.get(..self.trained()).unwrap_or_default())
     }
 
     /// Returns the clip factor of a combined gradient whose sum of squares is `squares`.

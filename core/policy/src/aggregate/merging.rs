@@ -85,7 +85,9 @@ impl Aggregator {
         };
         let ratio = (counts(next) / counts(first)) as f32;
         let mut corrected = core::mem::take(&mut self.scratch.corrected);
-        for keys in blocks(sum.len()) {
+        // Sparse gradients have fewer values than there are keys, and no state.
+        let trained = self.trained().min(sum.len());
+        for keys in blocks(trained) {
             let (now, sum) = (&parameters[keys.clone()], &mut sum[keys.clone()]);
             let corrected = &mut corrected[..keys.len()];
             if let Some(base) = first.base.filter(|_| self.correction.corrects()) {
@@ -96,6 +98,7 @@ impl Aggregator {
             let values = values(&mut self.correction, next, (keys.start, now), corrected);
             add(sum, ratio, values);
         }
+        add(&mut sum[trained..], 1.0, &next.values[trained..]);
         self.scratch.corrected = corrected;
     }
 

@@ -8,7 +8,8 @@
 //! An update weighs its gradients (`weights`, `shares`; the factor for staleness is in
 //! [`rules`](crate::rules)), corrects them (`correction`: DC-ASGD, gap-aware), and adds them up
 //! (`blocks`), unless the rule is robust (`robust`: Krum, median, trimmed mean) or keeps gradients
-//! from update to update (`table`, `iterations`).
+//! from update to update (`table`, `iterations`). The changes of state that come with gradients are
+//! averaged and added (`state`).
 
 mod blocks;
 mod correction;
@@ -20,6 +21,7 @@ mod preaggregated;
 mod robust;
 mod shares;
 mod sparse;
+mod state;
 mod table;
 mod weights;
 
@@ -42,14 +44,15 @@ use self::merging::kept;
 use self::plan::Plan;
 use self::shares::Shares;
 use self::sparse::SparseSum;
+use self::state::StateKeys;
 use self::table::Table;
 use self::weights::Factors;
 use crate::consistency::ConsistencySpec;
 use crate::mode::Mode;
 use crate::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
 use pstrain_compute::id::{Clock, PartId, Version, WorkerId};
-use pstrain_compute::optim::{BLOCK, OptimError, Step, UpdateSpec, Updater};
-use pstrain_compute::params::{Cut, KeyList, cleared};
+use pstrain_compute::optim::{BLOCK, GroupSpec, OptimError, Step, UpdateSpec, Updater};
+use pstrain_compute::params::{Cut, KeyList, KeyRange, Layout, cleared};
 use pstrain_compute::saved::{Archive, SavedError};
 
 /// A gradient with the data that determines its weight.
@@ -106,6 +109,7 @@ pub struct Aggregator {
     scattered: SparseSum,
     workers: u32,
     parameters: usize,
+    state: StateKeys,
 }
 
 impl fmt::Debug for Aggregator {
@@ -199,6 +203,7 @@ impl Aggregator {
             scattered: SparseSum::new(parameters),
             workers,
             parameters,
+            state: StateKeys::none(parameters),
         })
     }
 
@@ -206,6 +211,14 @@ impl Aggregator {
     #[must_use]
     pub fn with_blocks(mut self, cut: Option<Cut>) -> Self {
         cut.into_iter().for_each(|cut| self.scattered.cut(cut));
+        self
+    }
+
+    /// Updates the tensors of `groups` with their own settings; `own` are the aggregator's keys in a
+    /// model of this layout.
+    #[must_use]
+    pub fn with_groups(mut self, groups: &[GroupSpec], layout: &Layout, own: KeyRange) -> Self {
+        self.updater = self.updater.with_groups(groups, layout, own);
         self
     }
 
@@ -332,7 +345,7 @@ impl Aggregator {
             }
             return scattered.add(plan, gradients, combined);
         }
-        for keys in blocks(self.parameters) {
+        for keys in blocks(self.state.trained) {
             let (first, len) = (keys.start, keys.len());
             let block = (first, &parameters[keys.clone()]);
             let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
@@ -342,6 +355,7 @@ impl Aggregator {
             scale(&mut combined[keys], factor, values);
         }
         self.combination.finish();
+        self.combine_state(gradients);
     }
 
     /// Combines gradients with an explicit factor for each, independent of the mode, in iteration
@@ -386,7 +400,7 @@ impl Aggregator {
         let learning_rate = self.updater.begin(version);
         let Self { correction, updater, scratch, combined, scattered, .. } = self;
         let Range { start, end } = scattered.range;
-        for keys in blocks(end - start) {
+        for keys in blocks(end.min(self.state.trained) - start) {
             let keys = start + keys.start..start + keys.end;
             let step = Step {
                 first: keys.start,
@@ -398,6 +412,7 @@ impl Aggregator {
             change((updater, correction), &mut parameters[keys], step, &mut scratch.before);
         }
         self.correction.updated(learning_rate);
+        self.add_combined_state(parameters);
     }
 
     /// Combines gradients as [`Aggregator::combine`] does and applies them to version `version` of
@@ -447,22 +462,29 @@ impl Aggregator {
             let step = Step { first, gradient, curvature: &[], scale, learning_rate };
             change((updater, correction), params, step, &mut scratch.before);
         };
-        if let Some(parameters) = Arc::get_mut(parameters) {
-            for keys in blocks(self.parameters) {
-                update(keys.start, &mut parameters[keys]);
+        let trained = self.state.trained;
+        let parameters = match Arc::get_mut(parameters) {
+            Some(own) => {
+                blocks(trained).for_each(|keys| update(keys.start, &mut own[keys]));
+                own
             }
-        } else {
-            let next = cleared(retired);
-            next.reserve_exact(self.parameters);
-            for keys in blocks(self.parameters) {
-                next.extend_from_slice(&parameters[keys.clone()]);
-                update(keys.start, &mut next[keys]);
+            None => {
+                let next = cleared(retired);
+                next.reserve_exact(self.parameters);
+                for keys in blocks(trained) {
+                    next.extend_from_slice(&parameters[keys.clone()]);
+                    update(keys.start, &mut next[keys]);
+                }
+                next.extend_from_slice(&parameters[trained..]);
+                // The next update reuses the old buffer if its other holders have dropped it by
+                // then.
+                core::mem::swap(parameters, retired);
+                Arc::make_mut(parameters)
             }
-            // The next update reuses the old buffer if its other holders have dropped it by then.
-            core::mem::swap(parameters, retired);
-        }
+        };
         self.combination.finish();
         self.correction.updated(learning_rate);
+        self.add_state(gradients, parameters);
     }
 }
 

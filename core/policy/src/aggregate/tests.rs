@@ -13,6 +13,7 @@ use super::*;
 use pstrain_compute::optim::OptimizerSpec;
 
 mod merging;
+mod state;
 
 const UPDATE: UpdateSpec = UpdateSpec::sgd(1.0);
 

@@ -51,9 +51,14 @@ impl Snapshots {
         all.try_for_each(|kept| archive.shared("kept", &mut kept.parameters))
     }
 
-    /// Records a snapshot of `parameters`. With three snapshots, returns sums over the local keys:
-    /// the product of the last two moves, and the square of each.
-    pub fn look(&mut self, look: Look, parameters: &Arc<Vec<f32>>) -> Option<Vec<ExactSum>> {
+    /// Records a snapshot of `parameters`. With three snapshots, returns sums over the first
+    /// `trained` of the local keys: the product of the last two moves, and the square of each.
+    pub fn look(
+        &mut self,
+        look: Look,
+        parameters: &Arc<Vec<f32>>,
+        trained: usize,
+    ) -> Option<Vec<ExactSum>> {
         let Look { version, anew, approved } = look;
         if anew {
             self.last.clear();
@@ -69,7 +74,7 @@ impl Snapshots {
         }
         let [first, second, third] = &*self.last.make_contiguous() else { return None };
         let [one, other] = [(first, second), (second, third)].map(|(from, to)| {
-            let keys = from.parameters.iter().zip(to.parameters.iter());
+            let keys = from.parameters.iter().zip(to.parameters.iter()).take(trained);
             keys.map(|(from, to)| to - from)
         });
         let mut sums = [(); LOOKS].map(|()| ExactSum::default());

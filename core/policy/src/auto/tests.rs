@@ -69,7 +69,7 @@ impl Bench {
             self.pushes += 1;
             let mut choice = self.auto.pushed(&self.mode, seen);
             if let Some(Choice::Look(look)) = choice {
-                let sums = self.looks.look(look, &parameters).unwrap_or_default();
+                let sums = self.looks.look(look, &parameters, parameters.len()).unwrap_or_default();
                 choice = self.auto.looked(&self.mode, &sums);
             }
             if let Some(choice) = choice {

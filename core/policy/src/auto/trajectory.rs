@@ -125,7 +125,7 @@ mod tests {
                 let values = Arc::new(alloc::vec![*x.last().unwrap() as f32]);
                 let anew = course.look(Version(0), 2 * tau as u64, false);
                 let look = Look { version: Version(0), anew, approved: false };
-                course.looked(&looks.look(look, &values).unwrap_or_default());
+                course.looked(&looks.look(look, &values, values.len()).unwrap_or_default());
             }
             x.push(x[x.len() - 1] - step * x[x.len() - 1 - tau]);
         }

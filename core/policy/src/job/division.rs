@@ -29,6 +29,12 @@ pub enum Redundancy {
 }
 
 impl Redundancy {
+    /// True if workers send coded sums of the gradients of several parts.
+    #[must_use]
+    pub const fn is_coded(self) -> bool {
+        matches!(self, Self::Fractional { .. } | Self::Cyclic { .. })
+    }
+
     /// Number of parts whose gradients one worker combines into one.
     #[must_use]
     pub const fn parts_combined(self) -> u32 {

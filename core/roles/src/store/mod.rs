@@ -26,7 +26,7 @@ use update::PendingUpdate;
 use pstrain_compute::filter::{Encoded, PullFilter};
 use pstrain_compute::id::{Clock, Version, WorkerId};
 use pstrain_compute::model::Model;
-use pstrain_compute::optim::OptimError;
+use pstrain_compute::optim::{OptimError, UpdateSpec};
 use pstrain_compute::params::{KeyList, KeyRange, first_not_finite};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::sum::ExactSum;
@@ -125,7 +125,9 @@ impl Store {
         let values = keys.len() as usize;
         let workers = job.membership.workers;
         let aggregator = Aggregator::new(job.aggregation, &job.update, &mode, workers, values)?
-            .with_blocks(job.cut(model.parameters() as u64, keys));
+            .with_blocks(job.cut(model.parameters() as u64, keys))
+            .with_groups(&job.groups, model.layout(), keys)
+            .with_state(model.layout().state_at(keys));
         let mut parameters = job.initial(model);
         if parameters.len() > values {
             parameters = parameters.get(keys.indices()).unwrap_or_default().to_vec();
@@ -193,7 +195,7 @@ impl Store {
 
     /// Measures the current parameters for `auto`; returns this store's part of the requested sums.
     pub fn look(&mut self, look: Look) -> Option<Vec<ExactSum>> {
-        self.looks.look(look, &self.parameters)
+        self.looks.look(look, &self.parameters, self.aggregator.trained())
     }
 
     /// Discards the measurements of `auto`.
@@ -331,6 +333,14 @@ impl Store {
         Ok(())
     }
 
+    /// Returns this store's part of the sum of squares of a worker's gradient; `None` if the clip
+    /// factor of `update` does not depend on it.
+    #[must_use]
+    pub fn squares(&self, update: &UpdateSpec, gradient: &[f32]) -> Option<ExactSum> {
+        let parameters = gradient.len().min(self.aggregator.trained());
+        update.squares(&gradient[..parameters])
+    }
+
     /// Adds a gradient, scaled by `factor` if any, to the open round. It has one value for each key
     /// of the worker's vectors here.
     pub fn gather(&mut self, contribution: Contribution, push: Push, factor: Option<f32>) {
@@ -339,7 +349,9 @@ impl Store {
         // A push without a list, or of another length, has been refused before.
         let keys = listed.map(|listed| listed.map_or_else(KeyList::default, |it| it.list.clone()));
         if let Some(factor) = factor {
-            Arc::make_mut(&mut gradient).iter_mut().for_each(|value| *value *= factor);
+            let gradient: &mut Vec<f32> = Arc::make_mut(&mut gradient);
+            let parameters = self.aggregator.parameters_of(gradient);
+            parameters.iter_mut().for_each(|value| *value *= factor);
         }
         let base = self.base(contribution.worker, contribution.base);
         let values = Some(gradient);

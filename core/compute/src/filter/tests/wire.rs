@@ -30,7 +30,7 @@ fn random_form(random: &mut Random) -> Form {
                 .collect(),
         ),
     };
-    Form { keys, values }
+    Form { keys, values, state: [0, small(random)][random.below(2) as usize] }
 }
 
 proptest! {
@@ -127,6 +127,54 @@ fn a_byte_too_many_or_too_few_is_malformed() {
     }
 }
 
+proptest! {
+    #[test]
+    fn state_passes_all_filters_as_it_is(
+        seed: u64,
+        parameters in 1..300_usize,
+        state in 1..40_usize,
+        cut in 0.0..1.0_f64,
+    ) {
+        let all = parameters + state;
+        let mut layout = Layout::new();
+        layout.push("w".into(), vec![parameters]);
+        layout.push_as(
+            Role::State { combine: Combine::Mean, whole: false },
+            "mean".into(),
+            vec![state],
+        );
+        let cut = 1 + (cut * (all - 1) as f64) as u64;
+        for chain in CHAINS {
+            let chain_of = |layout: &Layout| {
+                let filters = Filters {
+                    chain: Filters::read_chain(chain).unwrap(),
+                    ..Filters::default()
+                };
+                FilterChain::of(&filters, Stream::new(7), WorkerId(0), layout).unwrap()
+            };
+            let (mut with, mut without) =
+                (chain_of(&layout), chain_of(&Layout::of([("w", &[parameters as u32])])));
+            let mut random = Stream::new(seed).rng();
+            // The second gradient has the residual of the first.
+            for number in 1..3 {
+                let given = gradient(&mut random, all);
+                let alone = given[..parameters].to_vec();
+                let number = Sequence(number);
+                let sent = with.filter(given.clone(), number, task(0), None, &[]);
+                let other = without.filter(alone, number, task(0), None, &[]);
+                prop_assert_eq!(bits(&sent.gradient[..parameters]), bits(&other.gradient));
+                prop_assert_eq!(bits(&sent.gradient[parameters..]), bits(&given[parameters..]));
+                for (begin, end) in [(0, cut), (cut, all as u64)] {
+                    let Ok(range) = KeyRange::new(begin, end) else { continue };
+                    let Some(encoded) = sent.encode(range) else { continue };
+                    let read = encoded.decode(range.len() as usize).unwrap();
+                    prop_assert_eq!(bits(&read), bits(&sent.gradient[range.indices()]));
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn lengths_that_overflow_are_malformed() {
     let piece = PieceForm { values: u32::MAX, rank: 255, columns: u32::MAX, first: u32::MAX - 1 };
@@ -136,7 +184,7 @@ fn lengths_that_overflow_are_malformed() {
         ValueForm::SignBits { block: u32::MAX, first: u32::MAX - 1 },
     ] {
         for keys in [KeyForm::All, KeyForm::Gaps(u32::MAX), KeyForm::Bitmap(u32::MAX)] {
-            let form = Form { keys, values: values.clone() };
+            let form = Form { keys, values: values.clone(), state: 0 };
             for count in [0, 1, u32::MAX as usize, usize::MAX] {
                 assert!(decode(&form, &[1, 2, 3], count).is_err(), "{form:?} {count}");
             }

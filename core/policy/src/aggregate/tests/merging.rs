@@ -4,7 +4,7 @@ use super::*;
 
 impl Run {
     /// Makes the same update from gradients merged on arrival, as a server does.
-    fn update_merged(&mut self, gradients: &[Given]) {
+    pub(super) fn update_merged(&mut self, gradients: &[Given]) {
         let merging = self.aggregator.merging();
         let mut waiting: Vec<Given> = Vec::new();
         for given in gradients {
@@ -35,7 +35,7 @@ impl Run {
 }
 
 /// Rounds with any number of gradients per worker, each in the order of workers.
-fn rounds() -> impl Strategy<Value = Vec<Vec<Given>>> {
+pub(super) fn rounds() -> impl Strategy<Value = Vec<Vec<Given>>> {
     let one = (0..WORKERS, 1..100_u32, 0..4_u64, prop::array::uniform2(-9.0_f32..9.0));
     prop::collection::vec(prop::collection::vec(one, 1..20), 1..6).prop_map(|rounds| {
         let mut clocks = [0; WORKERS as usize];

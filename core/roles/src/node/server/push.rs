@@ -421,7 +421,7 @@ impl Server {
     /// Returns the clip factor, if the gradient is longer than `clip_contribution`.
     fn clip_factor(&self, gradient: &[f32], elsewhere: &Elsewhere) -> Option<f32> {
         let update = &self.job.update;
-        let mut squares = update.squares(gradient)?;
+        let mut squares = self.store.squares(update, gradient)?;
         squares += &elsewhere.squares;
         update.clip_factor(&squares)
     }

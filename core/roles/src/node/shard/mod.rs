@@ -469,7 +469,7 @@ impl Shard {
             .first_not_finite()
             .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });
         let job = self.following.as_ref().map(|following| &following.job);
-        let squares = job.and_then(|job| job.update.squares(&push.gradient));
+        let squares = job.and_then(|job| store.squares(&job.update, &push.gradient));
         let (sequence, base) = (push.header.sequence, push.header.base);
         let arrived = Arrived { worker, incarnation, sequence, base, fault, squares };
         self.tell(now, Message::Arrived(arrived), out);

@@ -1,0 +1,130 @@
+//! State beside the parameters: its changes, which come with the gradients of an update, are
+//! combined without weights and added without optimiser.
+//!
+//! A gradient that waits keeps the sum of the changes that were merged into it. A robust rule
+//! combines changes as it combines gradients, so that no worker leads the state astray.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::merging::Merging;
+use super::{Aggregator, Gradient};
+use pstrain_compute::params::Combine;
+
+/// The keys of state in the parameter vector: those from `trained` on.
+#[derive(Debug)]
+pub(super) struct StateKeys {
+    /// The number of parameters.
+    pub(super) trained: usize,
+    runs: Vec<(Range<usize>, Combine)>,
+}
+
+/// Changes of one update, to be averaged.
+struct Changes<'a> {
+    values: Vec<&'a [f32]>,
+    /// The number of changes, with those merged into the values of others.
+    count: usize,
+}
+
+impl StateKeys {
+    /// All `parameters` keys are parameters.
+    pub(super) const fn none(parameters: usize) -> Self {
+        Self { trained: parameters, runs: Vec::new() }
+    }
+
+    /// Calls `change` with each key of state and its change in an update of these gradients.
+    fn changes<'a>(
+        &self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+        merging: Merging,
+        mut change: impl FnMut(usize, f32),
+    ) {
+        if self.runs.is_empty() {
+            return;
+        }
+        let all = Changes::of(gradients.clone(), merging);
+        let is_first = {
+            let first = gradients.clone().next().map(|gradient| gradient.worker);
+            move |gradient: &Gradient<'_>| Some(gradient.worker) == first
+        };
+        let firsts = Changes::of(gradients.take_while(is_first), merging);
+        for (keys, combine) in &self.runs {
+            let changes = match combine {
+                Combine::Mean => &all,
+                Combine::First => &firsts,
+            };
+            keys.clone().for_each(|key| change(key, changes.mean(key)));
+        }
+    }
+}
+
+impl<'a> Changes<'a> {
+    fn of(gradients: impl Iterator<Item = Gradient<'a>>, merging: Merging) -> Self {
+        let mut found = Self { values: Vec::new(), count: 0 };
+        for gradient in gradients {
+            let is_merged = gradient.values.is_empty();
+            // Where the latest gradient alone counts, earlier changes were dropped with theirs.
+            found.count += usize::from(!is_merged || merging == Merging::Sum);
+            if !is_merged {
+                found.values.push(gradient.values);
+            }
+        }
+        found
+    }
+
+    fn mean(&self, key: usize) -> f32 {
+        let values = self.values.iter().map(|values| f64::from(values[key]));
+        (values.sum::<f64>() / self.count.max(1) as f64) as f32
+    }
+}
+
+impl Aggregator {
+    /// Treats the keys of `runs`, which are all keys from some key on, as state.
+    #[must_use]
+    pub fn with_state(self, runs: impl Iterator<Item = (Range<usize>, Combine)>) -> Self {
+        let runs: Vec<_> = runs.collect();
+        let trained = runs.first().map_or(self.parameters, |(keys, _)| keys.start);
+        Self { state: StateKeys { trained, runs }, ..self }
+    }
+
+    /// The number of keys that are parameters, and not state.
+    #[must_use]
+    pub const fn trained(&self) -> usize {
+        self.state.trained
+    }
+
+    /// The values of `gradient` that belong to parameters, and not to state. A sparse gradient has
+    /// values for some keys only, and no state.
+    #[must_use]
+    pub fn parameters_of<'g>(&self, gradient: &'g mut [f32]) -> &'g mut [f32] {
+        let trained = self.state.trained.min(gradient.len());
+        &mut gradient[..trained]
+    }
+
+    /// Sets the combined gradient at the keys of state to their change in an update.
+    pub(super) fn combine_state<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+    ) {
+        let merging = self.merging();
+        let Self { state, combined, .. } = self;
+        state.changes(gradients, merging, |key, change| combined[key] = change);
+    }
+
+    /// Adds to `parameters` the change of the state in an update.
+    pub(super) fn add_state<'a>(
+        &self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+        parameters: &mut [f32],
+    ) {
+        let merging = self.merging();
+        self.state.changes(gradients, merging, |key, change| parameters[key] += change);
+    }
+
+    /// Adds to `parameters` the change of the state in the combined gradient.
+    pub(super) fn add_combined_state(&self, parameters: &mut [f32]) {
+        let keys = self.state.trained..self.parameters;
+        let changes = parameters[keys.clone()].iter_mut().zip(&self.combined[keys]);
+        changes.for_each(|(value, change)| *value += change);
+    }
+}
