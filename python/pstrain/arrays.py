@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import array
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from .buffers import Flat
+from .buffers import Flat, Rules, StateTensor, rule_of
 
 
 class ArrayModel:
@@ -17,23 +28,26 @@ class ArrayModel:
     `memoryview`.
     """
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: Any, state: Any = None, combine: Optional[Rules] = None) -> None:
         leaves = dict(_leaves(params, ""))
         if not leaves:
             raise ValueError("the model has no parameters")
-        self._np = _numpy(leaves.values())
+        beside = {} if state is None else dict(_leaves(state, ""))
+        self._np = _numpy([*leaves.values(), *beside.values()])
         shapes = {name: self._shape(name, leaf) for name, leaf in leaves.items()}
-        self.parameters = Flat(shapes)
-        self.gradients = Flat(shapes)
+        tensors = {name: self._state_tensor(name, leaf, combine) for name, leaf in beside.items()}
+        self.parameters = Flat(shapes, tensors)
+        self.gradients = Flat(shapes, tensors)
         self._views = self._views_of(self.parameters)
         self._targets = self._views_of(self.gradients)
-        for name, leaf in leaves.items():
+        for name, leaf in {**leaves, **beside}.items():
             self._store(name, leaf, self._views[name])
         self._copies = {
             name: leaf.dtype for name, leaf in leaves.items() if _is_short(getattr(leaf, "dtype", None))
         }
         self._structure = params
         self.params = _rebuild(params, "", self._views)
+        self.state = None if state is None else _rebuild(state, "", self._views)
         self.load()
 
     def load(self) -> None:
@@ -41,27 +55,53 @@ class ArrayModel:
             copies = {name: self._views[name].astype(kind) for name, kind in self._copies.items()}
             self.params = _rebuild(self._structure, "", {**self._views, **copies})
 
-    def collect(self, gradients: Any) -> None:
-        if gradients is None:
-            raise TypeError("give the gradients, in the structure of the parameters")
-        found = dict(_leaves(gradients, ""))
-        if found.keys() != self._targets.keys():
-            differs = ", ".join(sorted(found.keys() ^ self._targets.keys()))
-            raise ValueError(f"the gradients have other names than the parameters: {differs}")
+    def collect(self, gradients: Any, state: Any = None) -> None:
+        self._collect("gradients", gradients, "parameters", self.parameters.tensors)
+        if self.parameters.state or state is not None:
+            self._collect("state", state, "initial state", self.parameters.state)
+
+    def _collect(self, what: str, given: Any, of: str, tensors: Mapping[str, Any]) -> None:
+        if given is None:
+            raise TypeError(f"give the {what}, in the structure of the {of}")
+        found = dict(_leaves(given, ""))
+        if found.keys() != tensors.keys():
+            differs = ", ".join(sorted(found.keys() ^ tensors.keys()))
+            raise ValueError(f"the {what} have other names than the {of}: {differs}")
         for name, leaf in found.items():
             self._store(name, leaf, self._targets[name])
 
-    def gradient(self, function: Callable[..., Any], rows: Sequence[int]) -> Tuple[Any, Any]:
-        answer = function(self.params, self.numbers(rows))
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise TypeError("the gradient function must return (loss, gradients)")
+    def expect_differences(self) -> None:
+        pass  # The user's function returns them.
+
+    def differ(self) -> None:
+        raise TypeError("give the difference, in the structure of the parameters")
+
+    def gradient(self, function: Callable[..., Any], rows: Sequence[int]) -> Tuple[Any, ...]:
+        answer = function(*self._arguments(), self.numbers(rows))
+        wanted = "(loss, gradients)" if self.state is None else "(loss, gradients, state)"
+        if not isinstance(answer, tuple) or len(answer) != len(wanted.split(",")):
+            raise TypeError(f"the gradient function must return {wanted}")
         return answer
 
     def evaluate(self, function: Callable[..., Any], rows: Any) -> Any:
-        return function(self.params, None if rows is None else self.numbers(rows))
+        return function(*self._arguments(), None if rows is None else self.numbers(rows))
+
+    def _arguments(self) -> List[Any]:
+        return [self.params] if self.state is None else [self.params, self.state]
 
     def numbers(self, rows: Sequence[int]) -> Any:
         return rows if self._np is None else self._np.asarray(rows, dtype=self._np.int64)
+
+    def _state_tensor(self, name: str, leaf: Any, combine: Optional[Rules]) -> StateTensor:
+        is_whole = isinstance(leaf, int) or getattr(getattr(leaf, "dtype", None), "kind", "") in "iu"
+        if self._np is not None:
+            shape = tuple(int(size) for size in self._np.shape(leaf))
+        else:
+            shape = self._shape(name, leaf)
+        rule = rule_of(combine, name, "first" if is_whole else "mean")
+        if rule == "local":
+            raise ValueError(f"state {name}: keep local state of arrays in your function")
+        return StateTensor(shape, rule, "i64" if is_whole else "f32")
 
     def _shape(self, name: str, leaf: Any) -> Tuple[int, ...]:
         if self._np is None:
@@ -85,7 +125,7 @@ class ArrayModel:
 
     def _store(self, name: str, leaf: Any, view: Any) -> None:
         shape = tuple(view.shape)
-        found = self._shape(name, leaf)
+        found = self._shape(name, leaf) if self._np is None else tuple(self._np.shape(leaf))
         if found != shape:
             raise ValueError(f"{name} has shape {list(found)} where the parameter has {list(shape)}")
         if self._np is not None:

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
-from typing import Dict, Iterator, Tuple
+from dataclasses import dataclass
+from typing import Dict, Iterator, Mapping, Optional, Tuple
 
 #: Names and shapes of the tensors of a model, in the order of their values.
 Tensors = Dict[str, Tuple[int, ...]]
 
+#: Rules by the names of state tensors, in which `*` stands for any characters.
+Rules = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """State beside the parameters: how the states of several workers become one."""
+
+    shape: Tuple[int, ...]
+    #: `mean` or `first`; `local` state is not sent.
+    combine: str
+    #: The type in files: `f32` or `i64`.
+    type: str
+
+
+def rule_of(rules: Optional[Rules], name: str, usual: str) -> str:
+    """The rule of a state tensor."""
+    rules = rules or {}
+    found = next((rules[key] for key in rules if fnmatch.fnmatchcase(name, key)), usual)
+    if found not in ("local", "mean", "first"):
+        raise ValueError(f"state {name}: {found!r} is no rule; use local, mean or first")
+    return found
+
 
 class Flat:
-    """Float32 values of all tensors, one tensor after the other.
+    """Float32 values of all tensors, one tensor after the other: parameters, then state.
 
     The memory is a bytearray, which sockets, numpy and torch use without a copy.
     """
 
-    def __init__(self, tensors: Tensors) -> None:
+    def __init__(self, tensors: Tensors, state: Optional[Dict[str, StateTensor]] = None) -> None:
         self.tensors = tensors
-        self.size = sum(math.prod(shape) for shape in tensors.values())
+        self.state = state or {}
+        twice = self.tensors.keys() & self.state.keys()
+        if twice:
+            raise ValueError(f"{', '.join(sorted(twice))} is both a parameter and state")
+        #: Number of values of parameters; those after them are state.
+        self.trained = sum(math.prod(shape) for shape in tensors.values())
+        self.size = self.trained + sum(math.prod(it.shape) for it in self.state.values())
         self.memory = bytearray(4 * self.size)
         #: All bytes, for reading from and writing to a connection.
         self.bytes = memoryview(self.memory)
@@ -25,7 +56,8 @@ class Flat:
     def ranges(self) -> Iterator[Tuple[str, Tuple[int, ...], int, int]]:
         """Yields name, shape, first value and end of each tensor."""
         start = 0
-        for name, shape in self.tensors.items():
+        state = {name: it.shape for name, it in self.state.items()}
+        for name, shape in {**self.tensors, **state}.items():
             end = start + math.prod(shape)
             yield name, shape, start, end
             start = end

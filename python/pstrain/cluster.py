@@ -12,6 +12,7 @@ import tempfile
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
+from .buffers import Rules
 from .program import Program, Setting, flags
 from .protocol import Connection
 from .results import Results
@@ -26,20 +27,24 @@ def train(
     examples: Optional[int] = None,
     evaluate: Optional[Callable[..., Any]] = None,
     digest: Optional[str] = None,
+    state: Any = None,
+    combine: Optional[Rules] = None,
+    differences: bool = False,
     out: Optional[str] = None,
     verbose: bool = False,
     **settings: Setting,
 ) -> Results:
     """Trains with a whole cluster on this machine, in real time, and returns its results.
 
-    `gradient`, `params`, `examples` and `evaluate` are those of `pstrain.run`. This process computes
-    for all workers, one at a time. Other arguments are the settings of `pstrain run`, with `_` for
+    `gradient`, `params`, `examples`, `evaluate`, `state`, `combine` and `differences` are those of
+    `pstrain.run`. This process computes for all workers, one at a time. Other arguments are the settings of `pstrain run`, with `_` for
     `-`, such as `workers=4, epochs=2, consistency="asp", links={"2": "delay=100ms"}`. The results
     are kept in the folder `out`, or without it for as long as the object lives. Afterwards a torch
     module has the final parameters; `Results.params` has them in the structure of `params`.
     An exception of a user's function ends the run, and is raised here.
     """
-    return _cluster("run", gradient, params, examples, evaluate, digest, out, verbose, settings)
+    task = task_of(gradient, params, examples, evaluate, digest, state, combine, differences)
+    return _cluster("run", task, out, verbose, settings)
 
 
 def simulate(
@@ -49,6 +54,9 @@ def simulate(
     examples: Optional[int] = None,
     evaluate: Optional[Callable[..., Any]] = None,
     digest: Optional[str] = None,
+    state: Any = None,
+    combine: Optional[Rules] = None,
+    differences: bool = False,
     out: Optional[str] = None,
     verbose: bool = False,
     **settings: Setting,
@@ -58,21 +66,17 @@ def simulate(
     The arguments are those of `train`, and the settings those of `pstrain simulate`. `compute="3ms"`
     says how long a mini-batch takes; the time that the functions really take does not count.
     """
-    return _cluster("simulate", gradient, params, examples, evaluate, digest, out, verbose, settings)
+    task = task_of(gradient, params, examples, evaluate, digest, state, combine, differences)
+    return _cluster("simulate", task, out, verbose, settings)
 
 
 def _cluster(
     command: str,
-    gradient: Union[Task, Callable[..., Any]],
-    params: Any,
-    examples: Optional[int],
-    evaluate: Optional[Callable[..., Any]],
-    digest: Optional[str],
+    task: Task,
     out: Optional[str],
     verbose: bool,
     settings: Dict[str, Setting],
 ) -> Results:
-    task = task_of(gradient, params, examples, evaluate, digest)
     folder = tempfile.mkdtemp(prefix="pstrain-")
     results_in = out or os.path.join(folder, "results")
     path = os.path.join(folder, "process")
@@ -82,7 +86,7 @@ def _cluster(
             listener.listen()
             arguments = [command, f"--process=unix:{path}", f"--out={results_in}"]
             arguments += [] if verbose else ["--quiet"]
-            arguments += flags({**task.settings, **settings})
+            arguments += flags(settings)
             output = None if verbose else subprocess.DEVNULL
             with Program(arguments, stdin=subprocess.DEVNULL, stdout=output) as program:
                 _serve(task, listener, program)
@@ -139,8 +143,7 @@ def _answer(session: Session) -> None:
     if step is not None:
         assert task.gradient is not None
         try:
-            loss, gradients = task.model.gradient(task.gradient, step.rows)
-            step.push(loss, gradients)
+            step.push(*task.model.gradient(task.gradient, step.rows))
         except BaseException as error:
             if session.open is not None:
                 step.refuse(reason(error))
@@ -151,7 +154,7 @@ def _final(task: Task, results: Results) -> Any:
     """Gives the model its final parameters. Returns them as the user's functions received them."""
     parameters = task.model.parameters
     for (name, _, start, end) in parameters.ranges():
-        parameters.bytes[4 * start : 4 * end] = results.bytes_of(name)
+        parameters.bytes[4 * start : 4 * end] = results.floats_of(name)
     task.model.load()
     if task.finish is not None:
         task.finish()

@@ -18,16 +18,14 @@ def partial_fit(
     *,
     classes: Any = None,
     steps: int = 1,
-    rate: float = 1.0,
     loss: Optional[Callable[..., Any]] = None,
 ) -> Task:
     """An estimator of scikit-learn as what `run`, `train` and `simulate` compute with.
 
     A worker sets the parameters that it received, calls `partial_fit` on the rows of its mini-batch
-    `steps` times, and pushes `(before - after) / rate`. The server must have the job's settings
-    `optimizer = sgd` (the default) and `learning-rate` = `rate`: then the mean of the workers'
-    differences is added, unscaled, to the parameters. `train` and `simulate` set both. That is
-    federated averaging for `consistency="bsp"`.
+    `steps` times, and pushes the difference that it made. With the server's usual settings
+    (`optimizer = sgd`, `learning-rate = auto`) the mean of the workers' differences is added,
+    unscaled, to the parameters: federated averaging for `consistency="bsp"`.
 
     It is for estimators whose parameters are `coef_` and `intercept_` (SGDClassifier, SGDRegressor,
     Perceptron, PassiveAggressive...; not `average=True`, which keeps other sums), or `coefs_` and
@@ -61,7 +59,7 @@ def partial_fit(
         for _ in range(steps):
             estimator.partial_fit(X[rows], y[rows], **options)
         after = _get(estimator)
-        return reported, _difference(before, after, rate)
+        return reported, _difference(before, after)
 
     def evaluate(params: Any, rows: Any) -> Any:
         _set(estimator, params)
@@ -72,9 +70,8 @@ def partial_fit(
         return found
 
     model = ArrayModel(_get(estimator))
-    settings = {"optimizer": "sgd", "learning_rate": rate}
     finish = lambda: _set(estimator, model.params)  # noqa: E731
-    return Task(model, len(X), gradient, evaluate, settings=settings, finish=finish)
+    return Task(model, len(X), gradient, evaluate, differences=True, finish=finish)
 
 
 def _begin(estimator: Any, X: Any, y: Any, options: Dict[str, Any]) -> None:
@@ -106,10 +103,10 @@ def _set(estimator: Any, params: Dict[str, Any]) -> None:
             part[...] = value
 
 
-def _difference(before: Any, after: Any, rate: float) -> Any:
+def _difference(before: Any, after: Any) -> Any:
     if isinstance(before, dict):
-        return {name: _difference(before[name], after[name], rate) for name in before}
+        return {name: _difference(before[name], after[name]) for name in before}
     if isinstance(before, list):
-        return [_difference(old, new, rate) for old, new in zip(before, after)]
-    return (before - after) / rate
+        return [_difference(old, new) for old, new in zip(before, after)]
+    return after - before
 

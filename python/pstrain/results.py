@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import csv
 import functools
 import importlib.util
@@ -65,7 +66,7 @@ class Results:
 
     @functools.cached_property
     def model(self) -> Dict[str, Any]:
-        """The final parameters by name: numpy arrays, or memoryviews without numpy."""
+        """The final parameters and state by name: numpy arrays, or memoryviews without numpy."""
         return {name: self._array(name) for name in self._tensors[0]}
 
     def bytes_of(self, name: str) -> memoryview:
@@ -74,13 +75,22 @@ class Results:
         begin, end = tensors[name]["data_offsets"]
         return memoryview(values)[begin:end]
 
-    def _array(self, name: str) -> Any:
+    def floats_of(self, name: str) -> memoryview:
+        """The values of a tensor of the model as bytes of float32."""
         values = self.bytes_of(name)
+        if self._tensors[0][name]["dtype"] == "F32":
+            return values
+        return memoryview(array.array("f", values.cast("q"))).cast("B")
+
+    def _array(self, name: str) -> Any:
+        values, about = self.bytes_of(name), self._tensors[0][name]
+        kind: Any = {"F32": "f", "I64": "q"}[about["dtype"]]
         if importlib.util.find_spec("numpy") is None:
-            return values.cast("f", self._tensors[0][name]["shape"])
+            whole: memoryview = values.cast(kind, about["shape"])
+            return whole
         import numpy
 
-        return numpy.frombuffer(values, numpy.float32).reshape(self._tensors[0][name]["shape"])
+        return numpy.frombuffer(values, kind).reshape(about["shape"])
 
     @functools.cached_property
     def _tensors(self) -> Tuple[Dict[str, Any], bytes]:

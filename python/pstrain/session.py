@@ -21,15 +21,22 @@ class Step:
         self.rows = session.task.model.numbers(rows)
         #: The parameters: the module, or the structure of arrays.
         self.params = session.task.model.params
+        #: The state in the structure that was given; None for a module, which has its own.
+        self.state = session.task.model.state
 
-    def push(self, loss: Any, gradients: Any = None) -> None:
+    def push(self, loss: Any, gradients: Any = None, state: Any = None) -> None:
         """Sends the gradient of the mean loss of the rows, and that loss.
 
-        A torch module's gradients are those that `backward()` left in it. Others are given, in the
-        structure of the parameters.
+        A torch module's gradients are those that `backward()` left in it, and its state is in its
+        buffers. Others are given, in the structure of the parameters and of the state. With
+        `differences=True`, the difference takes the place of the gradients: a module's is what
+        training of its own has changed in its parameters.
         """
         model = self._session.task.model
-        model.collect(gradients)
+        if self._session.task.differences and gradients is None:
+            model.differ()
+        else:
+            model.collect(gradients, state)
         loss = float(loss.detach() if hasattr(loss, "detach") else loss)
         answer = {"id": self._number, "loss": loss}
         self._session.finish(self, answer, model.gradients.bytes)

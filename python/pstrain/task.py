@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Callable, Dict, Optional, Union
 
+from .buffers import Rules
 from .model import Model, model_of
 
 
@@ -21,14 +22,16 @@ class Task:
     evaluate: Optional[Callable[..., Any]] = None
     #: A text that tells datasets apart.
     digest: Optional[str] = None
-    #: Settings of the job that the task needs.
-    settings: Dict[str, Any] = field(default_factory=dict)
+    #: True if steps are pushed as differences of parameters, and not as gradients.
+    differences: bool = False
     #: Takes over the final parameters of `train` and `simulate`.
     finish: Optional[Callable[[], None]] = None
 
     def __post_init__(self) -> None:
         if self.examples < 1:
             raise ValueError("examples: give the number of examples of the dataset")
+        if self.differences:
+            self.model.expect_differences()
         #: Kept, since the process of another worker may ask for them later.
         self.initial = bytes(self.model.parameters.memory)
 
@@ -39,6 +42,11 @@ class Task:
             "tensors": [{"name": name, "shape": shape} for name, shape in tensors.items()],
             "examples": self.examples,
         }
+        state = self.model.parameters.state
+        if state:
+            found["state"] = [{"name": name, **asdict(it)} for name, it in state.items()]
+        if self.differences:
+            found["answers"] = "difference"
         return found if self.digest is None else {**found, "digest": self.digest}
 
 
@@ -48,17 +56,21 @@ def task_of(
     examples: Optional[int],
     evaluate: Optional[Callable[..., Any]],
     digest: Optional[str],
+    state: Any = None,
+    combine: Optional[Rules] = None,
+    differences: bool = False,
 ) -> Task:
     """The task that the arguments of `run`, `train` and `simulate` describe."""
     if isinstance(gradient, Task):
-        if params is not None or examples is not None:
+        if params is not None or examples is not None or state is not None:
             raise TypeError("this gradient brings its parameters and examples: leave them out")
         gradient.evaluate = evaluate or gradient.evaluate
         gradient.digest = digest or gradient.digest
         return gradient
     if params is None or examples is None:
         raise TypeError("give the initial parameters, and the number of examples")
-    return Task(model_of(params), examples, gradient, evaluate, digest)
+    model = model_of(params, state, combine)
+    return Task(model, examples, gradient, evaluate, digest, differences)
 
 
 def evaluation(found: Any, examples: int) -> Dict[str, Any]:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
-from .buffers import Flat
+from .buffers import Flat, Rules, StateTensor, rule_of
 
 #: What `torch.compile` adds to the names of parameters.
 _COMPILED = "_orig_mod."
 
+#: The largest whole number that float32 counts to.
+_MOST_WHOLE = 2**24
+
 
 class TorchModel:
-    """A module whose parameters and gradients are views of flat buffers.
+    """A module whose parameters, gradients and state are views of flat buffers.
 
     Parameters that are not contiguous float32 values in the CPU's memory (bfloat16, a GPU) are
-    copied at each step instead. Frozen parameters do not take part; tied ones count once.
+    copied at each step instead. Frozen parameters do not take part; tied ones count once. The state
+    is in the buffers that `state_dict` has; local buffers are left as they are.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    #: A module has its state within itself.
+    state = None
+
+    def __init__(self, module: torch.nn.Module, combine: Optional[Rules] = None) -> None:
         _check(module)
         self.params = module
         self._named = {
@@ -30,22 +37,30 @@ class TorchModel:
         if not self._named:
             raise ValueError("the module has no parameter that requires a gradient")
         shapes = {name: tuple(parameter.shape) for name, parameter in self._named.items()}
-        self.parameters = Flat(shapes)
-        self.gradients = Flat(shapes)
+        self._buffers = _buffers(module, combine)
+        state = {name: tensor for name, (_, _, tensor) in self._buffers.items()}
+        self.parameters = Flat(shapes, state)
+        self.gradients = Flat(shapes, state)
         values = torch.frombuffer(self.parameters.memory, dtype=torch.float32)
         gradients = torch.frombuffer(self.gradients.memory, dtype=torch.float32)
         self._all_gradients = gradients
+        self._trained = values[: self.parameters.trained], gradients[: self.parameters.trained]
+        #: The parameters of the step, if differences from them are pushed.
+        self._received: Optional[torch.Tensor] = None
         #: Parameter, its values, its gradients, and whether it is a view of them.
         self._views = []
+        #: The module of a buffer, its name there, its values before and after a step.
+        self._states: List[Tuple[torch.nn.Module, str, torch.Tensor, torch.Tensor]] = []
         for name, shape, start, end in self.parameters.ranges():
-            parameter = self._named[name]
             value, gradient = values[start:end].view(shape), gradients[start:end].view(shape)
+            if name in self._buffers:
+                owner, key, _ = self._buffers[name]
+                value.copy_(getattr(owner, key))
+                self._states.append((owner, key, value, gradient))
+                continue
+            parameter = self._named[name]
             value.copy_(parameter.detach())
-            is_view = (
-                parameter.dtype == torch.float32
-                and parameter.device.type == "cpu"
-                and parameter.is_contiguous()
-            )
+            is_view = _can_be_view(parameter)
             if is_view:
                 parameter.data = value
             self._views.append((parameter, value, gradient, is_view))
@@ -57,10 +72,14 @@ class TorchModel:
                 parameter.data.copy_(value)
             # A `zero_grad()` of the user has replaced the view by None.
             parameter.grad = gradient if is_view else None
+        for owner, key, value, _ in self._states:
+            getattr(owner, key).data.copy_(value)
+        if self._received is not None:
+            self._received.copy_(self._trained[0])
 
-    def collect(self, gradients: Any) -> None:
-        if gradients is not None:
-            raise TypeError("the gradients are those of the module's parameters: leave them out")
+    def collect(self, gradients: Any, state: Any = None) -> None:
+        if gradients is not None or state is not None:
+            raise TypeError("gradients and state are those of the module: leave them out")
         for parameter, _, gradient, _ in self._views:
             found = parameter.grad
             if found is None:
@@ -68,12 +87,32 @@ class TorchModel:
             elif found is not gradient:
                 gradient.copy_(found.to_dense() if found.is_sparse else found)
 
-    def gradient(self, function: Callable[..., Any], rows: Sequence[int]) -> Tuple[Any, Any]:
+        self._collect_state()
+
+    def _collect_state(self) -> None:
+        for owner, key, _, after in self._states:
+            after.copy_(getattr(owner, key))
+
+    def expect_differences(self) -> None:
+        self._received = torch.empty_like(self._trained[0])
+
+    def differ(self) -> None:
+        assert self._received is not None
+        with torch.no_grad():
+            for parameter, value, _, is_view in self._views:
+                if not is_view:
+                    value.copy_(parameter)
+            torch.sub(self._trained[0], self._received, out=self._trained[1])
+        self._collect_state()
+
+    def gradient(self, function: Callable[..., Any], rows: Sequence[int]) -> Tuple[Any, ...]:
         loss = function(self.numbers(rows))
+        if self._received is not None:
+            return (loss,)
         if not isinstance(loss, torch.Tensor):
             raise TypeError("the function must return the mean loss of the rows, as a tensor")
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss, None
+        return (loss,)
 
     def evaluate(self, function: Callable[..., Any], rows: Any) -> Any:
         training = [module for module in self.params.modules() if module.training]
@@ -88,6 +127,50 @@ class TorchModel:
 
     def numbers(self, rows: Sequence[int]) -> Any:
         return rows
+
+
+def _can_be_view(parameter: torch.Tensor) -> bool:
+    is_plain = parameter.dtype == torch.float32 and parameter.device.type == "cpu"
+    return is_plain and parameter.is_contiguous()
+
+
+#: State tensors by name, with the module that has the buffer and its name there.
+_Buffers = Dict[str, Tuple[torch.nn.Module, str, StateTensor]]
+
+
+def _buffers(module: torch.nn.Module, combine: Optional[Rules]) -> _Buffers:
+    """The buffers whose states are combined, in the order of the module."""
+    found: _Buffers = {}
+    for name, owner, key in _persistent(module):
+        buffer = getattr(owner, key)
+        is_float, is_whole = buffer.is_floating_point(), not buffer.dtype.is_complex
+        usual = "mean" if is_float else "first"
+        if buffer.dtype == torch.bool or not (is_float or is_whole) or _is_large(buffer):
+            usual = "local"
+        rule = rule_of(combine, name, usual)
+        if rule == "local" or buffer.numel() == 0:
+            continue
+        if usual == "local" or (rule == "mean" and not is_float):
+            raise ValueError(f"buffer {name} ({buffer.dtype}) cannot be combined: use local")
+        kind = "f32" if is_float else "i64"
+        found[name] = (owner, key, StateTensor(tuple(buffer.shape), rule, kind))
+    return found
+
+
+def _is_large(buffer: torch.Tensor) -> bool:
+    if buffer.is_floating_point() or buffer.dtype.is_complex or buffer.numel() == 0:
+        return False
+    return bool(buffer.abs().max() > _MOST_WHOLE)
+
+
+def _persistent(module: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module, str]]:
+    """Name, module and key of each buffer in `state_dict`; shared ones once."""
+    names = {name.replace(_COMPILED, "") for name in module.state_dict()}
+    for prefix, owner in module.named_modules():
+        for key, _ in owner.named_buffers(recurse=False):
+            name = (f"{prefix}.{key}" if prefix else key).replace(_COMPILED, "")
+            if name in names:
+                yield name, owner, key
 
 
 def _check(module: torch.nn.Module) -> None:

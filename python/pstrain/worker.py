@@ -7,6 +7,7 @@ import threading
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Type, TypeVar, Union
 
+from .buffers import Rules
 from .model import model_of
 from .program import Program, Setting, flags
 from .protocol import Connection
@@ -29,7 +30,11 @@ class Worker:
     process (`--process 'python3 script.py -'`). Give a torch module as `model`, or arrays as
     `params`: a dictionary, which may have dictionaries and lists in it. `examples` is the number of
     examples, and `digest` a text that tells datasets apart: workers with another one are refused.
-    `evaluate` is for `-`: see the method of this name. Other options are those of `pstrain worker`,
+    `state` is what arrays have besides parameters, such as running means; that of a module is in its
+    buffers. `combine` says by name how the states of several workers become one, where that is not
+    `mean` for floating-point numbers and `first` for whole ones: `{"*.positions": "local"}`.
+    With `differences=True` a step is training of its own, with an optimizer of its own, and
+    what it changed is pushed: federated averaging. `evaluate` is for `-`: see the method of this name. Other options are those of `pstrain worker`,
     such as `tls="certificates/worker-1"`, `psk`, `insecure=True`, `id`, `name`, `lease`.
     """
 
@@ -42,12 +47,15 @@ class Worker:
         examples: int,
         evaluate: Optional[Callable[..., Any]] = None,
         digest: Optional[str] = None,
+        state: Any = None,
+        combine: Optional[Rules] = None,
+        differences: bool = False,
         **options: Setting,
     ) -> None:
         if (model is None) == (params is None):
             raise TypeError("give a torch module as model, or arrays as params")
-        found = model_of(params if model is None else model)
-        self._start(server, Task(found, examples, None, evaluate, digest), options)
+        found = model_of(params if model is None else model, state, combine)
+        self._start(server, Task(found, examples, None, evaluate, digest, differences), options)
 
     def _start(self, server: str, task: Task, options: Any) -> None:
         self._program: Optional[Program] = None
@@ -149,6 +157,9 @@ def run(
     examples: Optional[int] = None,
     evaluate: Optional[Callable[..., Any]] = None,
     digest: Optional[str] = None,
+    state: Any = None,
+    combine: Optional[Rules] = None,
+    differences: bool = False,
     **options: Setting,
 ) -> None:
     """Works for a server until the run has ended.
@@ -156,11 +167,12 @@ def run(
     `gradient(params, rows)` returns the mean loss of the rows, and its gradients in the structure
     of `params`: `jax.value_and_grad(loss)` is such a function. If `params` is a torch module,
     `gradient(rows)` returns the loss alone. Or `gradient` is what `pstrain.partial_fit` returns,
-    and brings its parameters. The other arguments are those of `Worker`.
+    and brings its parameters. With `state` the function is `gradient(params, state, rows)`, and
+    returns the loss, the gradients and the new state; `evaluate` is a function of the same three.
+    The other arguments are those of `Worker`.
     """
-    task = task_of(gradient, params, examples, evaluate, digest)
+    task = task_of(gradient, params, examples, evaluate, digest, state, combine, differences)
     assert task.gradient is not None
     with Worker.of_task(server, task, **options) as worker:
         for step in worker:
-            loss, gradients = task.model.gradient(task.gradient, step.rows)
-            step.push(loss, gradients)
+            step.push(*task.model.gradient(task.gradient, step.rows))

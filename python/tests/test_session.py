@@ -7,6 +7,7 @@ import threading
 import unittest
 
 import support
+import pstrain
 from pstrain.protocol import Connection, ProtocolError
 from pstrain.session import Session
 from pstrain.task import Task, evaluation
@@ -134,6 +135,50 @@ class TestArrays(unittest.TestCase):
             model.collect(None)
         with self.assertRaisesRegex(ValueError, "no parameters"):
             model_of({})
+
+
+class TestState(unittest.TestCase):
+    def test_state_beside_the_parameters_is_combined_and_kept(self):
+        calls = []
+
+        def gradient(p, state, rows):
+            loss, found = support.gradient(p, rows)
+            calls.append([support.X[row][0] for row in rows])
+            mean, seen = state["mean"][()], int(state["seen"][()])
+            mine = sum(calls[-1]) / len(rows)
+            return loss, found, {"mean": mean + (mine - mean) / 4, "seen": seen + len(rows)}
+
+        def evaluate(p, state, rows):
+            return {"loss": support.evaluate(p, rows), "accuracy": min(1.0, state["mean"][()])}
+
+        results = pstrain.train(
+            gradient,
+            support.PARAMS,
+            state={"mean": 0.0, "seen": 0},
+            examples=len(support.X),
+            evaluate=evaluate,
+            workers=2,
+            epochs=2,
+            batch_size=16,
+            filters="top-k:0.5",
+        )
+        mean = 0.0
+        for one, other in zip(calls[::2], calls[1::2]):
+            found = [mean + (sum(values) / len(values) - mean) / 4 for values in (one, other)]
+            mean = sum(found) / 2
+        self.assertEqual(results.summary["updates"], 4)
+        self.assertAlmostEqual(results.model["mean"][()], mean, places=6)
+        self.assertEqual(results.model["seen"][()], 4 * 16)
+        self.assertAlmostEqual(results.summary["accuracy"], mean, places=2)
+
+    def test_state_of_another_form_is_refused(self):
+        model = model_of({"w": [1.0]}, {"mean": 0.0})
+        for state, words in [(None, "give the state"), ({"men": 0.0}, "other names")]:
+            with self.assertRaisesRegex((TypeError, ValueError), words):
+                model.collect({"w": [0.0]}, state)
+        for state, words in [({"w": 1.0}, "both a parameter and state")]:
+            with self.assertRaisesRegex(ValueError, words):
+                model_of({"w": [1.0]}, state)
 
 
 if __name__ == "__main__":

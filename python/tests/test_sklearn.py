@@ -46,7 +46,7 @@ class TestPartialFit(unittest.TestCase):
         estimator = self.estimator()
         results = pstrain.train(pstrain.partial_fit(estimator, self.X, self.y), workers=4, epochs=10)
         self.assertGreater(results.summary["accuracy"], 0.9)
-        self.assertEqual(results.settings["learning-rate"], 1)
+        self.assertEqual(results.settings["learning-rate"], "auto")
 
     def test_perceptrons_and_regressors(self):
         from sklearn.linear_model import SGDRegressor
@@ -55,10 +55,9 @@ class TestPartialFit(unittest.TestCase):
         task = pstrain.partial_fit(MLPClassifier([16], random_state=1), self.X, self.y, steps=5)
         self.assertGreater(pstrain.train(task, epochs=30).summary["accuracy"], 0.8)
         target = self.X.sum(axis=1)
-        task = pstrain.partial_fit(SGDRegressor(), self.X, target, rate=0.5)
-        results = pstrain.train(task, epochs=10)
+        task = pstrain.partial_fit(SGDRegressor(), self.X, target)
+        results = pstrain.train(task, epochs=10, learning_rate=0.5)
         self.assertLess(results.summary["loss"], results.curve["loss"][0] / 1000)
-        self.assertEqual(results.settings["learning-rate"], 0.5)
 
     def test_averaged_estimators_are_refused(self):
         estimator = self.estimator().set_params(average=True)

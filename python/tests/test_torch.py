@@ -69,6 +69,93 @@ class TestTraining(unittest.TestCase):
             for found, wanted in zip(net.parameters(), twin.parameters()):
                 torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6, msg=name)
 
+    def test_two_workers_with_batch_norm_equal_a_reference(self):
+        torch.manual_seed(1)
+        X, y = torch.randn(512, 6) * 3 + 1, torch.randint(0, 3, (512,))
+        net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+        twin, seen = copy.deepcopy(net), []
+
+        def loss(rows):
+            seen.append(rows)
+            return F.cross_entropy(net(X[rows]), y[rows])
+
+        results = pstrain.train(
+            loss,
+            net,
+            examples=len(X),
+            workers=2,
+            epochs=4,
+            batch_size=32,
+            learning_rate=0.05,
+            groups="*.bias:rate=2 1.*:weight-decay=0",
+            weight_decay=0.01,
+        )
+        updates = results.summary["updates"]
+        self.assertEqual(updates, 32)
+        # Parameter groups of PyTorch; the first that fits counts here.
+        biases = [p for n, p in twin.named_parameters() if n.endswith("bias")]
+        optimizer = torch.optim.SGD(
+            [
+                {"params": biases, "lr": 0.1},
+                {"params": [twin[1].weight], "weight_decay": 0},
+                {"params": [twin[0].weight, twin[3].weight]},
+            ],
+            lr=0.05,
+            weight_decay=0.01,
+        )
+        for update in range(updates):
+            optimizer.zero_grad()
+            states = []
+            for rows in seen[2 * update : 2 * update + 2]:
+                replica = copy.deepcopy(twin)
+                F.cross_entropy(replica(X[rows]), y[rows]).backward()
+                for own, other in zip(twin.parameters(), replica.parameters()):
+                    own.grad = other.grad / 2 if own.grad is None else own.grad + other.grad / 2
+                states.append(dict(replica.named_buffers()))
+            optimizer.step()
+            for name, buffer in twin.named_buffers():
+                one, other = (state[name] for state in states)
+                buffer.copy_((one + other) / 2 if buffer.is_floating_point() else one)
+        for found, wanted in zip(net.state_dict().items(), twin.state_dict().items()):
+            torch.testing.assert_close(found[1], wanted[1], rtol=0, atol=1e-5, msg=found[0])
+        self.assertEqual(net[1].num_batches_tracked, updates)
+        # The model file is a whole state_dict, evaluation uses the common state.
+        model = {name: torch.tensor(value) for name, value in results.model.items()}
+        nn.Sequential(*net).load_state_dict(model, strict=True)
+
+    def test_differences_are_federated_averaging(self):
+        X, y, net = problem()
+        twin, seen = copy.deepcopy(net), []
+
+        def local(module, rows):
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+            for part in range(0, len(rows), 8):
+                chosen = rows[part : part + 8]
+                optimizer.zero_grad()
+                loss = F.cross_entropy(module(X[chosen]), y[chosen])
+                loss.backward()
+                optimizer.step()
+            return loss
+
+        def train(rows):
+            seen.append(rows)
+            return local(net, rows)
+
+        results = pstrain.train(
+            train, net, examples=len(X), workers=2, epochs=3, batch_size=32, differences=True
+        )
+        updates = results.summary["updates"]
+        for update in range(updates):
+            replicas = [copy.deepcopy(twin) for _ in range(2)]
+            for replica, rows in zip(replicas, seen[2 * update :]):
+                local(replica, rows)
+            with torch.no_grad():
+                pairs = zip(*(replica.parameters() for replica in replicas))
+                for own, (one, other) in zip(twin.parameters(), pairs):
+                    own.copy_((one + other) / 2)
+        for found, wanted in zip(net.parameters(), twin.parameters()):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
     def test_an_evaluation_leaves_the_modes_as_they_are(self):
         net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.BatchNorm1d(2))
         net[2].eval()
@@ -98,6 +185,25 @@ class TestModules(unittest.TestCase):
         one_step(model, lambda: F.cross_entropy(net(X), y))
         gradients = torch.frombuffer(model.gradients.memory, dtype=torch.float32)
         self.assertEqual(net[0].weight.grad.data_ptr(), gradients.data_ptr())
+
+    def test_buffers_have_rules(self):
+        net = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+        net.register_buffer("mask", torch.ones(2, dtype=torch.bool))
+        net.register_buffer("positions", torch.arange(3.0))
+        net.register_buffer("scratch", torch.zeros(4), persistent=False)
+        rules = lambda **more: {  # noqa: E731
+            name: (it.combine, it.type)
+            for name, it in model_of(net, **more).parameters.state.items()
+        }
+        mean, first = ("mean", "f32"), ("first", "i64")
+        norm = {"0.running_mean": mean, "0.running_var": mean, "0.num_batches_tracked": first}
+        self.assertEqual(rules(), {"positions": mean, **norm})
+        self.assertEqual(rules(combine={"positions": "local"}), norm)
+        self.assertEqual(rules(combine={"*": "local"}), {})
+        self.assertEqual(rules(combine={"0.running*": "first"})["0.running_var"], ("first", "f32"))
+        for wrong, words in [({"mask": "mean"}, "use local"), ({"*var": "sum"}, "is no rule")]:
+            with self.assertRaisesRegex(ValueError, words):
+                model_of(net, combine=wrong)
 
     def test_every_way_to_forget_gradients_gives_the_same(self):
         X, y, net = problem()
