@@ -93,7 +93,8 @@ class ArrayModel:
         return rows if self._np is None else self._np.asarray(rows, dtype=self._np.int64)
 
     def _state_tensor(self, name: str, leaf: Any, combine: Optional[Rules]) -> StateTensor:
-        is_whole = isinstance(leaf, int) or getattr(getattr(leaf, "dtype", None), "kind", "") in "iu"
+        kind = getattr(getattr(leaf, "dtype", None), "kind", None)
+        is_whole = isinstance(leaf, int) or kind in ("i", "u")
         if self._np is not None:
             shape = tuple(int(size) for size in self._np.shape(leaf))
         else:

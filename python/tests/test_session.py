@@ -149,7 +149,7 @@ class TestState(unittest.TestCase):
             return loss, found, {"mean": mean + (mine - mean) / 4, "seen": seen + len(rows)}
 
         def evaluate(p, state, rows):
-            return {"loss": support.evaluate(p, rows), "accuracy": min(1.0, state["mean"][()])}
+            return state["mean"][()]
 
         results = pstrain.train(
             gradient,
@@ -169,7 +169,7 @@ class TestState(unittest.TestCase):
         self.assertEqual(results.summary["updates"], 4)
         self.assertAlmostEqual(results.model["mean"][()], mean, places=6)
         self.assertEqual(results.model["seen"][()], 4 * 16)
-        self.assertAlmostEqual(results.summary["accuracy"], mean, places=2)
+        self.assertAlmostEqual(results.summary["loss"], mean, places=6)
 
     def test_state_of_another_form_is_refused(self):
         model = model_of({"w": [1.0]}, {"mean": 0.0})
