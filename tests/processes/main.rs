@@ -46,6 +46,7 @@ mod small_disk;
 mod sparse;
 mod standby;
 mod standbys;
+mod state;
 mod status;
 mod stops;
 mod strangers;

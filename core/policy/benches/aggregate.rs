@@ -87,7 +87,10 @@ impl Bench {
                 };
                 let mut choice = auto.pushed(&self.mode, seen);
                 if let Some(Choice::Look(look)) = choice {
-                    let sums = self.looks.look(look, &self.parameters, self.parameters.len()).unwrap_or_default();
+                    let sums = self
+                        .looks
+                        .look(look, &self.parameters, self.parameters.len())
+                        .unwrap_or_default();
                     choice = auto.looked(&self.mode, &sums);
                 }
                 if let Some(Choice::Mode { mode, .. }) = choice {

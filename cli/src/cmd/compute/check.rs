@@ -75,7 +75,7 @@ fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Resul
     let description = source.description().clone();
     let (tensors, parameters) = (description.tensors.len(), source.parameters());
     let trained = source.layout().trained();
-    let state = match description.state.len() {
+    let state = match source.layout().tensors().len() - tensors {
         0 => String::new(),
         state => format!("{state} of state with {} values, ", parameters - trained),
     };
