@@ -92,6 +92,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
                 "picture",
                 "rank",
                 "served",
+                "tensors",
             ],
             &["process", "statistics", "troubles", "wait_text"],
             &["exit", "html", "job"],

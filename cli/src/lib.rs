@@ -36,6 +36,7 @@ mod start;
 #[cfg(feature = "pictures")]
 mod statistics;
 mod table;
+mod tensors;
 #[cfg(feature = "top")]
 mod top;
 mod troubles;

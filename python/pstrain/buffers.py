@@ -16,7 +16,7 @@ Rules = Mapping[str, str]
 
 @dataclass(frozen=True)
 class StateTensor:
-    """State beside the parameters: how the states of several workers become one."""
+    """State besides the parameters: how the states of several workers become one."""
 
     shape: Tuple[int, ...]
     #: `mean` or `first`; `local` state is not sent.

@@ -1,4 +1,4 @@
-//! State beside parameters, parameter groups, and processes that answer with differences: the same
+//! State besides parameters, parameter groups, and processes that answer with differences: the same
 //! bits over every transport, on any number of servers, after crashes and in replays.
 
 use std::fs;

@@ -7,7 +7,7 @@ use pstrain_compute::model::ModelSpec;
 use pstrain_policy::job::Job;
 use safetensors::tensor::SafeTensors;
 
-use crate::record::{dtype_of, values_of};
+use crate::tensors::{dtype_of, values_of};
 
 /// Reads the tensors of the job's model, by name; others in the file are ignored. A matrix of a
 /// linear layer has shape outputs x inputs, as PyTorch stores it.

@@ -32,9 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use gaps::VersionRange;
-pub(crate) use model_file::{
-    ModelFile, check_finite, dtype_of, read_model, values_of, write_model,
-};
+pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
 pub(crate) use order::Header;
 pub(crate) use order_reader::{Contribution, OrderReader, Step};
 #[cfg(test)]

@@ -11,13 +11,14 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use pstrain_compute::examples::Shape;
 use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
-use pstrain_compute::params::{Role, Tensor};
+use pstrain_compute::params::Tensor;
 use pstrain_policy::job::Job;
 use pstrain_transports::journal::{UNSEALED, is_sealed, seal};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failed;
+use crate::tensors::{bytes_of, dtype_of, values_of};
 
 /// The metadata key of pstrain's own entry.
 const KEY: &str = "pstrain";
@@ -205,32 +206,6 @@ const fn has_linear_layers(model: &ModelSpec) -> bool {
 
 fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
-}
-
-/// The type of a tensor's values in a file.
-pub(crate) const fn dtype_of(tensor: &Tensor) -> Dtype {
-    match tensor.role {
-        Role::State { whole: true, .. } => Dtype::I64,
-        Role::Parameter | Role::State { whole: false, .. } => Dtype::F32,
-    }
-}
-
-/// The values of a tensor in a file: none if it has another type than [`dtype_of`] returns.
-pub(crate) fn values_of(stored: &TensorView<'_>) -> impl Iterator<Item = f32> {
-    let (floats, wholes) = match stored.dtype() {
-        Dtype::F32 => (stored.data().as_chunks().0, [].as_slice()),
-        Dtype::I64 => ([].as_slice(), stored.data().as_chunks().0),
-        _ => ([].as_slice(), [].as_slice()),
-    };
-    let floats = floats.iter().map(|&bytes| f32::from_le_bytes(bytes));
-    floats.chain(wholes.iter().map(|&bytes| i64::from_le_bytes(bytes) as f32))
-}
-
-fn bytes_of(tensor: &Tensor, values: &[f32]) -> Vec<u8> {
-    match dtype_of(tensor) {
-        Dtype::I64 => values.iter().flat_map(|value| (*value as i64).to_le_bytes()).collect(),
-        _ => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-    }
 }
 
 #[cfg(test)]

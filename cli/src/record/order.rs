@@ -44,7 +44,7 @@ use crate::digest::{hexadecimal, sha256};
 pub(super) const FORMAT: &str = "pstrain order of updates";
 /// The only version that is read. Since version 9 the digest of a job covers its loss, and the
 /// origin of its initial parameters, which may be a line.
-pub(super) const FORMAT_VERSION: u32 = 10;
+pub(super) const FORMAT_VERSION: u32 = 9;
 
 /// The last line of a full file.
 pub(super) const FULL_LINE: &str = "full\n";

@@ -430,7 +430,7 @@ pub enum JobError {
     /// A group without learning rate under FTRL, which divides by it.
     #[error("groups: optimizer = ftrl needs a rate above 0 for every group")]
     FrozenFtrl,
-    /// State beside the parameters under gradient coding, which sends sums of gradients with
+    /// State besides the parameters under gradient coding, which sends sums of gradients with
     /// coefficients.
     #[error(
         "redundancy = fractional or cyclic sends coded sums of gradients, in which the state of \

@@ -46,6 +46,7 @@ pub(crate) fn job(train: &Examples) -> Job {
         seed: SEED,
         model: ModelSpec::Mlp { hidden: vec![6], activation: Activation::Relu },
         loss: Loss::Nll,
+        groups: Vec::new(),
         update: UpdateSpec::sgd(0.2),
         aggregation: Aggregation::Mean,
         mode: Mode::of(ConsistencySpec::Bsp),

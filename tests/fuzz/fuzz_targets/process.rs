@@ -5,6 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::examples::Shape;
+use pstrain_compute::model::Model;
 use pstrain_compute::source::{GradientSource, Rows, SourceError};
 use pstrain_transports::process::Served;
 use pstrain_transports::process::protocol::{
@@ -42,8 +44,13 @@ impl GradientSource for Nothing {
 /// Reads what a process may have written.
 fn answers(mut bytes: &[u8]) {
     let from = &mut bytes;
-    if let Err(error) = read_line::<Description>(from, "a description") {
-        assert!(!error.to_string().is_empty());
+    match read_line::<Description>(from, "a description") {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(found) => {
+            if let Some(Err(error)) = found.map(|it| Model::new(&it.model(), Shape::default())) {
+                assert!(!error.to_string().is_empty());
+            }
+        }
     }
     while let Ok(Some(answer)) = read_line::<Answer>(from, "an answer") {
         if answer.values == PARAMETERS && read_values(from, &mut [0.0; PARAMETERS]).is_err() {

@@ -84,6 +84,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         seed: 1,
         model: ModelSpec::Softmax,
         loss: Loss::Nll,
+        groups: Vec::new(),
         update: UpdateSpec::sgd(0.1),
         aggregation: if choices.coin() { Aggregation::Mean } else { Aggregation::Sum },
         mode: Mode::of(consistency),

@@ -1,4 +1,4 @@
-//! Second computation of the state beside the parameters: plain means, without the aggregator.
+//! Second computation of the state besides the parameters: plain means, without the aggregator.
 
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::params::{Combine, KeyRange, Layout};

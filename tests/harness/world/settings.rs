@@ -454,7 +454,7 @@ fn draw_weights(rng: &mut Random) -> [u64; 13] {
     weights
 }
 
-/// Returns a model with state beside its parameters in one world of four, and else one without.
+/// Returns a model with state besides its parameters in one world of four, and else one without.
 fn draw_model(seed: u64) -> ModelSpec {
     let tensor =
         |name: &str, size, role| ExternalTensor { name: name.into(), shape: vec![size], role };

@@ -81,7 +81,7 @@ const fn is_zero(number: &usize) -> bool {
 pub struct Description {
     /// The tensors of parameters, in the order of their values.
     pub tensors: Vec<TensorOf>,
-    /// State beside the parameters; its values follow those of the parameters, except local state,
+    /// State besides the parameters; its values follow those of the parameters, except local state,
     /// which stays in the process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub state: Vec<StateOf>,

@@ -4,8 +4,8 @@
 //! hold first the keys that are sent, then their values. [`KeyForm::Gaps`] is a list of LEB128
 //! numbers: the number of keys between each key and the preceding one. [`KeyForm::Bitmap`] has one
 //! bit per key of the range. [`KeyForm::Span`] takes no bytes. Numbers are little-endian, and bits
-//! fill a byte from its lowest bit. State beside the parameters, at the last keys, follows as plain
-//! `f32`: filters do not touch it.
+//! fill a byte from its lowest bit. State besides the parameters, at the last keys, follows as
+//! plain `f32`: filters do not touch it.
 
 use alloc::vec;
 use alloc::vec::Vec;

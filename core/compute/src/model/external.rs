@@ -29,7 +29,7 @@ pub struct ExternalTensor {
     pub name: String,
     /// The dimensions, the slowest first; none for a single number.
     pub shape: Vec<u32>,
-    /// Parameters, or state beside them; all state follows all parameters.
+    /// Parameters, or state besides them; all state follows all parameters.
     #[serde(default)]
     pub role: Role,
 }

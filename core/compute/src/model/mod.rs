@@ -94,7 +94,7 @@ pub enum ModelSpec {
 }
 
 impl ModelSpec {
-    /// True if it has state beside the parameters.
+    /// True if it has state besides the parameters.
     #[must_use]
     pub fn has_state(&self) -> bool {
         match self {

@@ -15,7 +15,7 @@ pub enum Role {
     /// Parameters: the optimiser changes them by gradients.
     #[default]
     Parameter,
-    /// State beside the parameters, such as the running means of batch normalisation. A gradient
+    /// State besides the parameters, such as the running means of batch normalisation. A gradient
     /// has the change of the state in its place, which is added without optimiser, weight,
     /// correction or filter.
     State {

@@ -214,8 +214,8 @@ impl Aggregator {
         self
     }
 
-    /// Updates the tensors of `groups` with their own settings; `own` are the aggregator's keys in a
-    /// model of this layout.
+    /// Updates the tensors of `groups` with their own settings; `own` are the aggregator's keys in
+    /// a model of this layout.
     #[must_use]
     pub fn with_groups(mut self, groups: &[GroupSpec], layout: &Layout, own: KeyRange) -> Self {
         self.updater = self.updater.with_groups(groups, layout, own);

@@ -1,4 +1,4 @@
-//! State beside the parameters: its changes, which come with the gradients of an update, are
+//! State besides the parameters: its changes, which come with the gradients of an update, are
 //! combined without weights and added without optimiser.
 //!
 //! A gradient that waits keeps the sum of the changes that were merged into it. A robust rule

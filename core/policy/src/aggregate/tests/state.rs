@@ -1,4 +1,4 @@
-//! State beside the parameters, compared with its definition, and with a run that has none.
+//! State besides the parameters, compared with its definition, and with a run that has none.
 
 use super::merging::rounds;
 use super::*;
