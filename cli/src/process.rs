@@ -8,6 +8,7 @@ use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::model::{Answers, ModelSpec};
+use pstrain_compute::params::{Combine, Role};
 use pstrain_compute::source::{GradientSource, Local};
 use pstrain_data::DataSpec;
 use pstrain_data::formats::Numbered;
@@ -198,19 +199,29 @@ fn check(job: &Job, found: &Description) -> anyhow::Result<()> {
     let differs = tensors.iter().zip(external).find(|(wanted, found)| wanted != found);
     match differs {
         Some((wanted, found)) => bail!(
-            "the compute process has tensor {} {:?} ({:?}) where the job has {} {:?} ({:?})",
+            "the compute process has {} {} {:?} where the job has {} {} {:?}",
+            kind(found.role),
             found.name,
             found.shape,
-            found.role,
+            kind(wanted.role),
             wanted.name,
-            wanted.shape,
-            wanted.role
+            wanted.shape
         ),
         None => bail!(
             "the compute process has {} tensors, the job has {}",
             external.len(),
             tensors.len()
         ),
+    }
+}
+
+/// What a tensor is, in words.
+const fn kind(role: Role) -> &'static str {
+    match role {
+        Role::Parameter => "tensor",
+        Role::State { whole: true, .. } => "counter",
+        Role::State { combine: Combine::Mean, .. } => "state (mean)",
+        Role::State { combine: Combine::First, .. } => "state (first)",
     }
 }
 

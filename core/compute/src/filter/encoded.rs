@@ -219,8 +219,8 @@ impl Encoded {
 pub fn decode(form: &Form, bytes: &[u8], keys: usize) -> Result<Vec<f32>, Malformed> {
     let state = form.state as usize;
     let trained = keys.checked_sub(state).ok_or(Malformed)?;
-    let plain = bytes.len().checked_sub(size_of::<f32>() * state).ok_or(Malformed)?;
-    let (bytes, state) = bytes.split_at(plain);
+    let plain = state.checked_mul(size_of::<f32>()).and_then(|of| bytes.len().checked_sub(of));
+    let (bytes, state) = bytes.split_at(plain.ok_or(Malformed)?);
     let (chosen, rest) = read_chosen(form.keys, bytes, trained)?;
     let mut gradient = match chosen {
         None => form.values.read(rest, trained)?,

@@ -13,6 +13,7 @@ use crate::params::{KeyRange, Layout};
 
 /// A group as users write it: `PATTERN:rate=FACTOR,weight-decay=NUMBER`, with one of both or both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct GroupSpec {
     /// The names of its tensors; `*` stands for any characters.
     pub pattern: String,
@@ -65,6 +66,20 @@ impl FromStr for GroupSpec {
             }
         }
         Ok(spec)
+    }
+}
+
+impl TryFrom<String> for GroupSpec {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<GroupSpec> for String {
+    fn from(group: GroupSpec) -> Self {
+        group.to_string()
     }
 }
 
