@@ -21,7 +21,7 @@ fn help_lists_settings_with_defaults_and_exit_codes() {
     let help = finish(&["--help"]).with_code(0).stdout;
     assert!(help.contains("Exit codes:") && help.contains("130"), "{help}");
     let help = finish(&["run", "--help"]).with_code(0).stdout;
-    for word in ["--learning-rate", "[default: 0.1]", "ssp:SLACK", "Job settings"] {
+    for word in ["--learning-rate", "auto: 0.1", "ssp:SLACK", "Job settings"] {
         assert!(help.contains(word), "nothing of {word:?}:\n{help}");
     }
 }

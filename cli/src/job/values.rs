@@ -72,7 +72,10 @@ pub(super) fn groups(text: &str) -> Result<Vec<GroupSpec>, String> {
 pub(super) fn learning_rate(text: &str, model: &ModelSpec) -> Result<f32, String> {
     let is_difference = matches!(model, ModelSpec::External { answers: Answers::Difference, .. });
     let usual = if is_difference { 1.0 } else { 0.1 };
-    optional(text, "auto").map(|given| given.unwrap_or(usual))
+    if text == "auto" {
+        return Ok(usual);
+    }
+    text.parse().map_err(|_| format!("{text:?} is no number; use a number such as 0.1, or auto"))
 }
 
 /// Reads `switch`: `none`, or items such as `asp@1000` and `ssp:2@30s`.
