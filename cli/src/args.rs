@@ -38,7 +38,7 @@ use time::{nonzero_time, time_or_never};
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    " (protocol 18, ",
+    " (protocol 19, ",
     env!("PSTRAIN_TARGET"),
     ", ",
     env!("PSTRAIN_BUILD"),
