@@ -332,7 +332,7 @@ impl Host for Watcher<'_> {
             Input::Disconnected { peer, why } => {
                 self.wire.iter().for_each(|wire| wire.hung_up(*peer, why));
             }
-            Input::Evaluated(_) => self.evaluations -= 1,
+            Input::Evaluated(_) | Input::Unevaluated { .. } => self.evaluations -= 1,
             _ => {}
         }
     }

@@ -33,8 +33,10 @@ pub(super) struct ByWorkers {
     /// True if the driver made the last evaluation that it was requested to make, false if it
     /// refused; none before its first answer.
     driver_evaluates: Option<bool>,
-    /// Evaluations that the driver has refused, with its reasons.
-    refused: BTreeMap<Version, String>,
+    /// Evaluations that the driver has refused.
+    refused: BTreeSet<Version>,
+    /// Why it has refused the last of them.
+    refusal: String,
     /// The evaluation in progress: the first of them.
     current: Option<Current>,
     /// Workers that were asked, the latest one last.
@@ -94,7 +96,7 @@ impl ByWorkers {
 
     /// True if the driver has refused the evaluation of `version`.
     pub(super) fn has(&self, version: Version) -> bool {
-        self.refused.contains_key(&version)
+        self.refused.contains(&version)
     }
 
     /// True if the workers may not be told of the end of the run yet.
@@ -140,14 +142,9 @@ impl Current {
 }
 
 impl Server {
-    /// True if workers have the arithmetic of the model, and the driver may not.
-    const fn has_external_model(&self) -> bool {
-        matches!(self.job.model, ModelSpec::External { .. })
-    }
-
     /// True if evaluations are left to workers.
     pub(super) fn evaluates_by_workers(&self) -> bool {
-        self.has_external_model() && self.evaluations.by_workers.driver_evaluates == Some(false)
+        self.evaluations.by_workers.driver_evaluates == Some(false)
     }
 
     /// Handles the driver's refusal to evaluate a version.
@@ -164,7 +161,8 @@ impl Server {
             return;
         }
         by_workers.driver_evaluates = Some(false);
-        by_workers.refused.insert(version, why);
+        by_workers.refused.insert(version);
+        by_workers.refusal = why;
         self.settle(now, out);
     }
 
@@ -176,13 +174,7 @@ impl Server {
     /// Has workers make the evaluations that the driver has refused, as far as they can, and tells
     /// of the end of the run once the last one is made.
     pub(super) fn see_to_evaluations(&mut self, now: Time, out: &mut Outbox) {
-        while let Some((&version, refusal)) = self.evaluations.by_workers.refused.first_key_value()
-        {
-            if !self.has_external_model() {
-                let refusal = refusal.clone();
-                self.leave_out(version, refusal, out);
-                continue;
-            }
+        while let Some(&version) = self.evaluations.by_workers.refused.first() {
             self.evaluations.by_workers.current.get_or_insert_with(|| Current {
                 version,
                 since: now,
@@ -203,7 +195,10 @@ impl Server {
                 Next::Nobody => {
                     let current = &mut self.evaluations.by_workers.current;
                     let why = current.as_mut().and_then(|current| current.why.take());
-                    let why = why.unwrap_or_else(|| "no worker is there to do it".into());
+                    let refusal = &self.evaluations.by_workers.refusal;
+                    let nobody =
+                        || alloc::format!("{refusal}, and no worker is there to do it instead");
+                    let why = why.unwrap_or_else(nobody);
                     self.leave_out(version, why, out);
                 }
             }
@@ -375,8 +370,11 @@ impl Server {
     /// Keeps the workers until the last evaluation is made, if one of them has to make it. Called
     /// once the run has ended.
     pub(super) fn hold_end(&mut self) {
-        let driver_evaluates = self.evaluations.by_workers.driver_evaluates == Some(true);
-        let holds = self.has_external_model() && !driver_evaluates && self.evaluations_due() > 0;
+        // A driver that has not answered yet may have no evaluator if the model is not of this
+        // program.
+        let is_external = matches!(self.job.model, ModelSpec::External { .. });
+        let driver_evaluates = self.evaluations.by_workers.driver_evaluates.unwrap_or(!is_external);
+        let holds = !driver_evaluates && self.evaluations_due() > 0;
         self.evaluations.by_workers.holds_end = holds;
     }
 

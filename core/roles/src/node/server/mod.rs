@@ -276,9 +276,11 @@ impl Server {
         self.rounds.released_by = Some(worker);
         // Any message but these shows that the worker is connected to all servers: it takes part in
         // the run only then.
-        if !matches!(message, Message::Heartbeat(_) | Message::Bye(_))
-            && let Some(slot) = self.members.roster.slot_mut(worker)
-        {
+        let shows_nothing = matches!(
+            message,
+            Message::Heartbeat(_) | Message::EvaluationAnswer(_) | Message::Bye(_)
+        );
+        if !shows_nothing && let Some(slot) = self.members.roster.slot_mut(worker) {
             slot.unreached = None;
         }
         match message {
