@@ -370,6 +370,7 @@ for line in i:
 "#;
 
 /// [`LINEAR`] as a process; `None` if there is no Python.
+#[expect(clippy::print_stderr, reason = "the reader should know that a test was skipped")]
 fn linear(folder: &TempDir, name: &str, fault: &str, hitch: &str) -> Option<String> {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no python3 for compute processes");

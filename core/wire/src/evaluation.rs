@@ -94,7 +94,8 @@ pub fn check_evaluation(evaluation: &Evaluation, parameters: u64) -> Result<(), 
         }
         Figures::Named(metrics) => metrics.iter().try_for_each(|(name, value)| {
             if name.is_empty() || !is_presentable(name) {
-                return Err(format!("{name:.40?} cannot be the name of a metric"));
+                let begin: String = name.chars().take(40).collect();
+                return Err(format!("{begin:?} cannot be the name of a metric"));
             }
             if value.is_finite() { Ok(()) } else { Err(format!("its {name} is {value}")) }
         }),

@@ -1,4 +1,4 @@
-//! Evaluations by workers, by hand: those that random schedules reach are in all of them.
+//! Evaluations by workers, by hand. Random schedules have them, too, in every fifth world.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -277,7 +277,7 @@ fn the_worker_evaluates_the_servers_parameters_though_they_come_in_parts() {
     let mut toy = Toy::new(1, 8);
     toy.job.data.from = pstrain_policy::job::DataFrom::Own;
     toy.job.model = ModelSpec::Mlp { hidden: vec![40_000], activation: Activation::Relu };
-    let server = Server::new(toy.job.clone(), RUN).unwrap();
+    let server = Server::new(toy.job, RUN).unwrap();
     let worker = Worker::new(WorkerConfig {
         name: String::from("by hand"),
         worker: None,

@@ -180,8 +180,7 @@ pub enum Effect {
     /// stalls training.
     Evaluate(Evaluate),
     /// A worker's node: evaluate parameters on the held-out data with the source of the worker's
-    /// gradients, after those that were requested before; answered by `EvaluatedHere`. Must not
-    /// delay messages.
+    /// gradients, after earlier `Compute`s; answered by `EvaluatedHere`. Must not delay messages.
     EvaluateHere(EvaluateHere),
     /// Send a status whose members have these connections, in order, completed with each
     /// connection's link statistics.

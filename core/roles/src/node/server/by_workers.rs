@@ -282,7 +282,7 @@ impl Server {
         self.send_part(now, out);
     }
 
-    /// Sends the asked worker the part after those that it was sent.
+    /// Sends the asked worker its next part.
     fn send_part(&mut self, now: Time, out: &mut Outbox) {
         let Some(current) = &self.evaluations.by_workers.current else { return };
         let (Some(mut asked), version) = (current.asked, current.version) else { return };

@@ -20,7 +20,7 @@ pub(super) struct Evaluations {
     pub(super) requested: Vec<Evaluate>,
     /// The latest result.
     pub(super) latest: Option<LatestEvaluation>,
-    /// Those that the driver cannot make.
+    /// Evaluations that the driver cannot make.
     pub(super) by_workers: ByWorkers,
 }
 
