@@ -409,7 +409,7 @@ fn another_worker_evaluates_if_a_process_or_its_worker_is_killed_meanwhile() {
     let Some(process) = linear(&folder, "linear", "pass", "pass") else { return };
     let Some(hangs) = linear(&folder, "hangs", "pass", &hitch) else { return };
     let description = description_of(&process, &folder);
-    let paced = ["--epochs", "30", "--compute", "20ms", "--lease", "2s"];
+    let paced = ["--epochs", "60", "--compute", "20ms", "--lease", "1s"];
     let job = [&HELD_OUT[..], &APART, &paced].concat();
     for kills_worker in [true, false] {
         let _absent = fs::remove_file(&stuck);
@@ -421,6 +421,10 @@ fn another_worker_evaluates_if_a_process_or_its_worker_is_killed_meanwhile() {
             drop(first);
             vec![second]
         } else {
+            // Meanwhile the worker keeps its lease.
+            let before = number(&server.status()["workers"][1]["updates"]);
+            let later = server.wait_for_updates_of(1, before + 100);
+            assert_eq!(later["workers"][0]["state"], "computing", "{later}");
             kill_process(child_of(&first), Signal::KILL).unwrap();
             vec![first, second]
         };
