@@ -21,7 +21,7 @@ use pstrain_tests::Toy;
 use pstrain_wire::evaluation::{EvaluationAnswer, EvaluationPart, EvaluationStep};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{Bye, EndReason, Heartbeat, Pull, Push, PushHeader, Ready};
-use pstrain_wire::{Message, Refusal};
+use pstrain_wire::{Message, Refusal, WaitReason};
 
 use super::by_hand::{Hand, RUN, resume, sent, server};
 
@@ -203,6 +203,8 @@ fn the_end_is_told_once_the_last_evaluation_is_made() {
     let tells = |out: &Outbox| sent(out).iter().any(|it| matches!(it, Message::End(_)));
     assert!(!tells(&out), "the worker has to evaluate");
     assert_eq!(asked(&server.refuse_to_evaluate(1)), [(1, 1)]);
+    let wait = server.node.status(server.now).wait.unwrap();
+    assert_eq!((wait.reason, wait.workers), (WaitReason::Evaluation, vec![WorkerId(0)]));
     let cut = Input::Disconnected { peer: PeerId(1), why: String::from("cut") };
     assert!(!tells(&server.give(cut)));
     let out = server.greet(PeerId(2), Some(resume(WorkerId(0))));

@@ -37,7 +37,7 @@ pub(super) struct ByWorkers {
     refused: BTreeSet<Version>,
     /// Why it has refused the last of them.
     refusal: String,
-    /// The evaluation in progress: the first of them.
+    /// The evaluation in progress, one of them.
     current: Option<Current>,
     /// Workers that were asked, the latest one last.
     turns: Vec<WorkerId>,
@@ -102,6 +102,14 @@ impl ByWorkers {
     /// True if the workers may not be told of the end of the run yet.
     pub(super) const fn holds_end(&self) -> bool {
         self.holds_end
+    }
+
+    /// The worker that evaluates, and since when the evaluation in progress is; as far as there
+    /// are any.
+    pub(super) fn evaluator(&self) -> (Option<WorkerId>, Option<Time>) {
+        let current = self.current.as_ref();
+        let asked = current.and_then(|current| current.asked);
+        (asked.map(|asked| asked.worker), current.map(|current| current.since))
     }
 
     /// Forgets what is known of the holder of a worker slot, who has left.
@@ -175,13 +183,15 @@ impl Server {
     /// of the end of the run once the last one is made.
     pub(super) fn see_to_evaluations(&mut self, now: Time, out: &mut Outbox) {
         while let Some(&version) = self.evaluations.by_workers.refused.first() {
-            self.evaluations.by_workers.current.get_or_insert_with(|| Current {
+            let current = self.evaluations.by_workers.current.get_or_insert_with(|| Current {
                 version,
                 since: now,
                 asked: None,
                 tried: BTreeMap::new(),
                 why: None,
             });
+            // The driver may have refused an earlier version since.
+            let version = current.version;
             self.watch_evaluation(now);
             if self.has_evaluator() {
                 break;
