@@ -45,7 +45,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
             &["received", "release", "replica", "spent"],
             &["holders", "payload", "refusal"],
             &["range", "status", "worker"],
-            &["decision"],
+            &["decision", "evaluation"],
             &["group"],
             &["message"],
             &["limits"],

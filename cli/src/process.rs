@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::model::{Answers, ModelSpec};
 use pstrain_compute::params::{Combine, Role};
-use pstrain_compute::source::{GradientSource, Local};
+use pstrain_compute::source::{GradientSource, Local, Rows, SourceError};
 use pstrain_data::DataSpec;
 use pstrain_data::formats::Numbered;
 use pstrain_policy::job::Job;
@@ -64,19 +65,18 @@ impl Arithmetic {
     }
 
     /// The evaluations of a job on `examples`. A compute process evaluates on rows of its own if
-    /// there are none; a description of one evaluates nothing.
+    /// there are none; with a description of one, the workers' processes do.
     pub(crate) fn evaluation(
         &self,
         job: &Job,
         examples: &Arc<Examples>,
     ) -> anyhow::Result<Box<dyn GradientSource>> {
         Ok(match self {
-            Self::Process(process) if !process.is_absent() => {
-                Box::new(process.evaluation(job, examples)?)
+            Self::Process(process) if process.is_absent() => {
+                Box::new(Elsewhere(job.build_model()?.parameters()))
             }
-            Self::Program | Self::Process(_) => {
-                Box::new(Local::new(job.build_model()?, [Arc::clone(examples)]))
-            }
+            Self::Process(process) => Box::new(process.evaluation(job, examples)?),
+            Self::Program => Box::new(Local::new(job.build_model()?, [Arc::clone(examples)])),
         })
     }
 }
@@ -98,7 +98,7 @@ impl ComputeProcess {
         Ok(self.start(Hello::default())?.description().clone())
     }
 
-    /// True if there is only a description of the process: it evaluates nothing.
+    /// True if there is only a description of the process: it runs where the workers are.
     const fn is_absent(&self) -> bool {
         matches!(self.0.address, ProcessAddress::Description(_))
     }
@@ -125,7 +125,8 @@ impl ComputeProcess {
     ) -> anyhow::Result<ProcessSource> {
         let source = self.start(hello(job, Some(worker.0)))?;
         let rows = rows_of(job, source.description(), parts)?;
-        Ok(source.with_parts(rows))
+        let held_out = held_out_rows(job, source.description())?;
+        Ok(source.with_parts(rows).with_held_out(held_out))
     }
 
     /// The evaluations of a job: on `held_out`, or on the process's own rows if that is empty.
@@ -136,6 +137,38 @@ impl ComputeProcess {
             false => rows_of(job, source.description(), std::slice::from_ref(held_out))?,
         };
         Ok(source.with_parts(rows))
+    }
+}
+
+/// The evaluations of a server without a compute process: there are none.
+#[derive(Debug)]
+struct Elsewhere(usize);
+
+impl GradientSource for Elsewhere {
+    fn parameters(&self) -> usize {
+        self.0
+    }
+
+    fn parts(&self) -> usize {
+        0
+    }
+
+    fn examples(&self, _: usize) -> usize {
+        0
+    }
+
+    fn gradient(&mut self, _: Rows<'_>, _: &[f32], _: &mut [f32]) -> Result<f32, SourceError> {
+        Err(Self::error())
+    }
+
+    fn evaluate(&mut self, _: usize, _: &[f32]) -> Result<Evaluation, SourceError> {
+        Err(Self::error())
+    }
+}
+
+impl Elsewhere {
+    fn error() -> SourceError {
+        SourceError("there is a description of the compute process, which cannot compute".into())
     }
 }
 
@@ -169,10 +202,25 @@ fn rows_of(job: &Job, found: &Description, parts: &[Examples]) -> anyhow::Result
     }
 }
 
+/// The numbers by which a worker's process knows the rows that the job holds out, if it has them;
+/// none if the job holds out no rows.
+fn held_out_rows(job: &Job, found: &Description) -> anyhow::Result<Result<Vec<u32>, SourceError>> {
+    let all = job.data.shape.inputs;
+    let rows = data_of(job)?.held_out(all);
+    if rows.is_empty() || found.examples == all {
+        return Ok(Ok(rows));
+    }
+    let why = "its compute process has its own part of the rows alone, not those held out";
+    Ok(Err(SourceError(why.into())))
+}
+
+fn data_of(job: &Job) -> anyhow::Result<DataSpec> {
+    serde_json::from_str(&job.data.recipe).context("the job's recipe does not read")
+}
+
 /// Checks that the process has the model and the data of the job.
 fn check(job: &Job, found: &Description) -> anyhow::Result<()> {
-    let spec: DataSpec =
-        serde_json::from_str(&job.data.recipe).context("the job's recipe does not read")?;
+    let spec = data_of(job)?;
     check_kind(&spec.schema.kind, &spec.source)?;
     if let (Some(found), Some(wanted)) = (&found.digest, Numbered::digest_in(&spec.schema))
         && found != wanted

@@ -158,6 +158,7 @@ const fn level(event: &Event) -> Level {
         | Event::Departed { .. }
         | Event::Refused { .. }
         | Event::Paused { .. }
+        | Event::Unevaluated { .. }
         | Event::ServerCutOff { .. }
         | Event::StandbyLost { .. }
         | Event::TookOver { .. }
@@ -195,6 +196,9 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
             format!("paused until more workers come: {needed} needed, {present} there")
         }
         Event::Unpaused => "going on".into(),
+        Event::Unevaluated { version, why } => {
+            format!("the parameters of update {version} are not evaluated: {why}")
+        }
         Event::StandbyJoined { address } => {
             format!("the server at {address} stands by: it has all that is acknowledged")
         }

@@ -166,6 +166,13 @@ impl DataSpec {
         }
     }
 
+    /// Returns the numbers of the rows that are held out for evaluation, of `rows` rows.
+    #[must_use]
+    pub fn held_out(&self, rows: u32) -> Vec<u32> {
+        let stream = self.settings().stream().fork("split", 0);
+        split(rows, self.evaluation_share, stream).evaluation
+    }
+
     /// Returns the shape of an example.
     #[must_use]
     pub const fn shape(&self) -> Shape {

@@ -78,6 +78,8 @@ pub(crate) struct Checker {
     drained: bool,
     evaluations: u32,
     evaluated: Option<u64>,
+    /// A worker was requested to evaluate.
+    workers_evaluate: bool,
     ended: Option<(Time, EndReason)>,
     /// Time of the server's last restart: everything that it missed before is due then.
     began: Option<Time>,
@@ -114,6 +116,7 @@ impl Checker {
             drained: false,
             evaluations: 0,
             evaluated: None,
+            workers_evaluate: false,
             ended: None,
             began: None,
         }
@@ -391,7 +394,11 @@ impl Checker {
             Event::Evaluated { point, .. } => {
                 self.evaluations -= 1;
                 self.evaluated = self.evaluated.max(Some(point.version.0));
+                // Workers that evaluate learn of the end only then.
+                let workers_evaluate = self.workers_evaluate;
+                self.ended.iter_mut().filter(|_| workers_evaluate).for_each(|(at, _)| *at = now);
             }
+            Event::EvaluationRequested { .. } => self.workers_evaluate = true,
             Event::Ended { reason } => {
                 self.check_reason(now, *reason);
                 self.ended = Some((now, *reason));

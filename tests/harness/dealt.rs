@@ -1,11 +1,13 @@
 //! A job in virtual time whose scheduler assigns the mini-batches, instead of each worker going
 //! through its own in order. Use it for shards, reassignment and work by speed.
 
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, Evaluated, Event, Ledger, Point, Prepare, Prepared, Server,
+    Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Point, Prepare, Prepared,
+    Server,
 };
 use pstrain_transports::simulation::{Host, Laboratory, Origin};
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
@@ -102,8 +104,16 @@ impl Host for Observer<'_> {
         self.laboratory.compute(worker, order)
     }
 
-    fn evaluate(&mut self, order: Evaluate) -> Evaluated {
+    fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {
         self.laboratory.evaluate(order)
+    }
+
+    fn evaluate_here(
+        &mut self,
+        worker: WorkerId,
+        order: &EvaluateHere,
+    ) -> Result<Evaluation, String> {
+        self.laboratory.evaluate_here(worker, order)
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {

@@ -1,6 +1,7 @@
 //! Random messages of every kind, with fields of every size. Use it to test codecs and hostile
 //! input.
 
+mod evaluations;
 mod group;
 
 use std::sync::Arc;
@@ -135,6 +136,7 @@ impl Messages {
                 true => Ok(Version(self.number())),
                 false => Err(self.text()),
             }),
+            53 | 54 => self.of_evaluations(kind),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),

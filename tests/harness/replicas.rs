@@ -15,6 +15,7 @@
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
 mod crashes;
+mod evaluations;
 mod machines;
 mod moves;
 mod watching;
@@ -22,15 +23,14 @@ mod watching;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Incarnation, Sequence, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Evaluate, Evaluated, Input, Ledger, Node, Outbox, Prepared, Replica,
-    ReplicaConfig, Replicate, Target, Worker, WorkerConfig,
+    Compute, Computed, Effect, Input, Ledger, Node, Outbox, Prepared, Replica, ReplicaConfig,
+    Replicate, Target, Worker, WorkerConfig,
 };
 use pstrain_wire::Message;
 use pstrain_wire::worker::{EndReason, Heartbeat};
@@ -96,6 +96,8 @@ pub struct Replicated {
     pub replicate: Replicate,
     /// Pushes that a standby was sent without their values.
     pub bare: u64,
+    /// Requests to workers to evaluate.
+    pub evaluations: u64,
     /// Gradients that a standby was sent, combined or as they came.
     pub replicated: u64,
     /// Version and gradients applied when a standby joined the coordinator last.
@@ -316,6 +318,7 @@ impl Lab {
                 departed: 0,
                 replicate,
                 bare: 0,
+                evaluations: 0,
                 replicated: 0,
                 joined_at: (0, 0),
                 returns: 0,
@@ -550,11 +553,8 @@ impl Lab {
                 self.after(self.delay, Happening::To(process, input));
             }
             Effect::Compute(order) => self.compute(process, order),
-            Effect::Evaluate(Evaluate { point, .. }) => {
-                let evaluation = Evaluation::default();
-                let input = Input::Evaluated(Evaluated { point, evaluation });
-                self.after(self.delay, Happening::To(process, input));
-            }
+            Effect::Evaluate(order) => self.evaluate(process, &order),
+            Effect::EvaluateHere(order) => self.evaluate_here(process, &order),
             Effect::Done(result) => self.done(process, result),
             Effect::Report(event) => self.report(process, &event),
             Effect::Limit(..) | Effect::Recycle(_) => {}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::id::{PartId, PeerId, WorkerId};
 use pstrain_compute::rng::Stream;
@@ -12,8 +13,8 @@ use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, Evaluated, Event, Input, Ledger, Node, NodeError, Point, Prepare,
-    Prepared, Server,
+    Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Input, Ledger, Node, NodeError,
+    Point, Prepare, Prepared, Server,
 };
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
@@ -293,10 +294,18 @@ impl Host for Watcher<'_> {
         Ok(computed)
     }
 
-    fn evaluate(&mut self, order: Evaluate) -> Evaluated {
+    fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {
         self.checker.evaluate();
         self.evaluations += 1;
         self.laboratory.evaluate(order)
+    }
+
+    fn evaluate_here(
+        &mut self,
+        worker: WorkerId,
+        order: &EvaluateHere,
+    ) -> Result<Evaluation, String> {
+        self.laboratory.evaluate_here(worker, order)
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
@@ -323,7 +332,7 @@ impl Host for Watcher<'_> {
             Input::Disconnected { peer, why } => {
                 self.wire.iter().for_each(|wire| wire.hung_up(*peer, why));
             }
-            Input::Evaluated(_) => self.evaluations -= 1,
+            Input::Evaluated(_) | Input::Unevaluated { .. } => self.evaluations -= 1,
             _ => {}
         }
     }

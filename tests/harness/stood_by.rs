@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{PartId, Version, WorkerId};
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Compute, Computed, Evaluate, Evaluated, Event, Ledger, Prepare, Prepared, Trained,
+    Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Prepare, Prepared, Trained,
 };
 use pstrain_transports::simulation::{Failover, Host, Laboratory, Origin, Outcome};
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
@@ -127,8 +128,16 @@ impl Host for Witness<'_> {
         self.laboratory.compute(worker, order)
     }
 
-    fn evaluate(&mut self, order: Evaluate) -> Evaluated {
+    fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {
         self.laboratory.evaluate(order)
+    }
+
+    fn evaluate_here(
+        &mut self,
+        worker: WorkerId,
+        order: &EvaluateHere,
+    ) -> Result<Evaluation, String> {
+        self.laboratory.evaluate_here(worker, order)
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {

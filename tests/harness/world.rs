@@ -14,6 +14,7 @@
 
 mod checkpoints;
 mod crashes;
+mod evaluations;
 mod links;
 mod processes;
 mod pushers;
@@ -25,13 +26,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use pstrain_compute::evaluation::Evaluation;
-use pstrain_compute::id::{PartId, PeerId, WorkerId};
+use pstrain_compute::id::{PartId, PeerId, Version, WorkerId};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::InitialFrom;
 use pstrain_roles::node::{
-    Checkpoint, Effect, Evaluate, Evaluated, Event, Input, Ledger, Node, NodeError, Outbox, STOP,
-    Server, Worker,
+    Checkpoint, Effect, Event, Input, Ledger, Node, NodeError, Outbox, STOP, Server, Worker,
 };
 use pstrain_wire::Message;
 use pstrain_wire::client::Controlled;
@@ -43,6 +43,7 @@ use crate::checkers::Checker;
 use crate::toy::{initial_of, partition_of, working_sets};
 use checkpoints::Disk;
 use crashes::Kept;
+use evaluations::comparable;
 use links::{End, Item, Link};
 pub use settings::{Fault, Faults, Settings};
 use shards::ShardProcess;
@@ -131,6 +132,8 @@ struct World<'a> {
     links: Vec<Link>,
     checker: Checker,
     events: Vec<(Time, Event)>,
+    /// Statistics of the parameters of each version that were to be evaluated.
+    to_evaluate: BTreeMap<Version, Evaluation>,
     calm: bool,
     faults_left: u64,
 }
@@ -195,6 +198,7 @@ impl<'a> World<'a> {
             shards: Vec::new(),
             links: Vec::new(),
             events: Vec::new(),
+            to_evaluate: BTreeMap::new(),
             calm: false,
             faults_left: settings.faults.most,
             settings,
@@ -410,6 +414,7 @@ impl<'a> World<'a> {
         }
         self.checker.step(self.now, &self.server, &events, from);
         pulled.iter().for_each(|answer| self.checker.pulled(answer));
+        self.check_evaluations(&events);
         self.check_pushed(&events, &pushed);
         for (peer, result) in answers {
             self.checker.answered(&events, peer, &result);
@@ -417,7 +422,7 @@ impl<'a> World<'a> {
         closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
         self.checker.check_askers();
         self.push_if_due(&events);
-        self.events.extend(events.into_iter().map(|event| (self.now, event)));
+        self.events.extend(events.into_iter().map(|event| (self.now, comparable(event))));
         taken.into_iter().for_each(|checkpoint| self.take_checkpoint(checkpoint));
         if writes {
             self.write_checkpoint();
@@ -480,13 +485,6 @@ impl<'a> World<'a> {
             }
         }
         obeyed
-    }
-
-    fn evaluate(&mut self, order: &Evaluate) {
-        let evaluation = Evaluation::default();
-        let evaluated = Evaluated { point: order.point, evaluation };
-        let takes = self.span(self.settings.prepare);
-        self.after(takes, Entry::ToServer(Input::Evaluated(evaluated)));
     }
 
     fn chunk(&self, part: PartId, from: u64) -> ExamplesChunk {

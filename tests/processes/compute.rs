@@ -2,12 +2,13 @@
 //! pstrain, and processes that die or lie harm no other worker.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::books::check_books;
-use crate::cluster::{Server, number, path, undisturbed};
+use crate::cluster::{Server, number, path, shard_of, undisturbed};
 use crate::process::{PSTRAIN, Process, eventually, finish};
 
 /// The data of the process, and of the job with the same model inside pstrain.
@@ -94,6 +95,50 @@ fn a_standby_takes_over_with_a_process_of_its_own() {
     assert_eq!(left.summary["params_sha256"], wanted);
 }
 
+/// A description of the process, for `--process`.
+fn description_of(process: &str, folder: &TempDir) -> String {
+    let file = folder.path().join("net.json");
+    fs::write(&file, finish(&["compute", "describe", process]).with_code(0).stdout).unwrap();
+    format!("description:{}", path(&file))
+}
+
+/// Checks that a run ended with the parameters of another, and evaluated them to the same numbers.
+#[track_caller]
+fn check_same_quality(summary: &serde_json::Value, wanted: &serde_json::Value) {
+    assert!(wanted["loss"].as_f64().is_some(), "{wanted}");
+    for name in ["params_sha256", "loss", "accuracy", "macro_f1", "recall", "non_zeros", "metrics"]
+    {
+        assert_eq!(summary[name], wanted[name], "{name}: {summary}");
+    }
+}
+
+#[test]
+fn an_evaluation_by_a_worker_is_made_again_after_a_restart_and_by_a_standby() {
+    let (folder, process) = (TempDir::new().unwrap(), served());
+    let description = description_of(&process, &folder);
+    let job = [&JOB[..], &PACED].concat();
+    let wanted = finish(&[&["run", "--json", "--process", &process], &job[..]].concat());
+    let wanted = wanted.with_code(0).json();
+    let kept = folder.path().join("kept");
+    let durable = ["--durability", "log", "--state", path(&kept)];
+    let mut server = Server::tcp(&[&["--process", &description], &job[..], &durable]);
+    let workers = workers_of(&server, &process);
+    for updates in [1, 24, 40] {
+        server.wait_for_updates(updates);
+        server = server.replace(&[&["--resume", path(&kept)]]);
+    }
+    check_same_quality(&server.finish(workers).summary, &wanted);
+
+    let job = [&["--process", &description], &job[..]].concat();
+    let first = Server::tcp(&[&job]);
+    let second = Server::tcp(&[&job, &["--standby-of", &first.address]]);
+    first.wait_for("standby", |status| status["standby"] == second.address);
+    let workers = workers_of(&first, &process);
+    first.wait_for_updates(10);
+    drop(first);
+    check_same_quality(&second.finish(workers).summary, &wanted);
+}
+
 fn workers_of(server: &Server, process: &str) -> Vec<Process> {
     ["1", "2"].map(|id| server.worker(&["--id", id, "--process", process])).into()
 }
@@ -130,16 +175,24 @@ fn a_killed_compute_process_costs_nothing_but_its_restart() {
 }
 
 #[test]
-fn a_server_with_a_description_alone_trains_with_its_workers_processes() {
-    let wanted = built_in(&[]);
+fn a_server_with_a_description_alone_trains_and_evaluates_with_its_workers_processes() {
     let (folder, process) = (TempDir::new().unwrap(), served());
-    let file = folder.path().join("net.json");
-    fs::write(&file, finish(&["compute", "describe", &process]).with_code(0).stdout).unwrap();
-    let description = format!("description:{}", path(&file));
-    let server = Server::tcp(&[&["--process", &description], &JOB[..]]);
+    let description = description_of(&process, &folder);
+    let of = |process| [&["--process", process], &JOB[..]].concat();
+    let own = finish(&[&["run", "--json"], &of(&process)[..]].concat()).with_code(0).json();
+    let server = Server::tcp(&[&of(&description)]);
     let workers = workers_of(&server, &process);
     let left = server.finish(workers);
-    assert_eq!(left.summary["params_sha256"], wanted);
+    check_same_quality(&left.summary, &own);
+    let evaluated = |out: &Path| fs::read_to_string(out.join("curve.csv")).unwrap().lines().count();
+    assert_eq!(evaluated(&left.out), 4, "a heading, the first parameters and two epochs");
+    // Several servers: the coordinator has the parameters of all.
+    let server = Server::tcp(&[&of(&description), &["--servers", "2"]]);
+    let (other, _) = shard_of(&server.address, (2, 2), "127.0.0.1:0", &[]);
+    let workers = workers_of(&server, &process);
+    let left = server.finish(workers);
+    check_same_quality(&left.summary, &own);
+    other.wait().with_code(0);
     let run = ["run", "--process", &description, "--process-restarts", "0"];
     let said = finish(&run).with_code(1).stderr;
     assert!(said.contains("which cannot compute; give the process itself"), "{said}");
@@ -281,7 +334,7 @@ fn settings_that_a_process_rules_out_are_refused() {
 }
 
 /// Linear regression of three columns in Python, without any package. `FAULT` changes rows or the
-/// answer.
+/// answer, and `HITCH` happens before an evaluation.
 const LINEAR: &str = r#"
 import sys, json, array, random
 i, o = sys.stdin.buffer, sys.stdout.buffer
@@ -307,25 +360,106 @@ for line in i:
         gradient = [factor * 2 * sum(e * xs[k] for e, (xs, _) in zip(errors, chosen)) / n for k in range(3)]
         say({"id": m["id"], "loss": sum(e * e for e in errors) / n + noise}, gradient)
     elif m["do"] == "evaluate":
-        errors = [sum(w * x for w, x in zip(p, xs)) - y for xs, y in data]
-        say({"id": m["id"], "examples": 200, "loss": sum(e * e for e in errors) / 200})
+        rows = m.get("rows") or range(200)
+        HITCH
+        errors = [sum(w * x for w, x in zip(p, data[row][0])) - data[row][1] for row in rows]
+        n = len(rows)
+        say({"id": m["id"], "examples": n, "loss": sum(e * e for e in errors) / n})
     elif m["do"] == "bye":
         break
 "#;
 
-#[test]
-fn a_check_finds_what_is_planted_in_a_process() {
+/// [`LINEAR`] as a process; `None` if there is no Python.
+#[expect(clippy::print_stderr, reason = "the reader should know that a test was skipped")]
+fn linear(folder: &TempDir, name: &str, fault: &str, hitch: &str) -> Option<String> {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no python3 for compute processes");
-        return;
+        return None;
     }
+    let file = folder.path().join(format!("{name}.py"));
+    fs::write(&file, LINEAR.replace("FAULT", fault).replace("HITCH", hitch)).unwrap();
+    Some(format!("exec python3 {}", path(&file)))
+}
+
+/// A job for [`LINEAR`], with rows that are held out.
+const HELD_OUT: [&str; 6] = ["--workers", "2", "--batch-size", "20", "--evaluation-share", "0.25"];
+/// Workers that do not wait for each other.
+const APART: [&str; 4] = ["--min-workers", "1", "--consistency", "asp"];
+
+#[test]
+fn workers_evaluate_the_rows_that_are_held_out() {
     let folder = TempDir::new().unwrap();
-    let script = |name: &str, fault: &str| {
-        let file = folder.path().join(format!("{name}.py"));
-        fs::write(&file, LINEAR.replace("FAULT", fault)).unwrap();
-        format!("python3 {}", path(&file))
-    };
-    let right = script("right", "pass");
+    let Some(process) = linear(&folder, "linear", "pass", "pass") else { return };
+    let description = description_of(&process, &folder);
+    let job = [&HELD_OUT[..], &["--epochs", "3"]].concat();
+    let run = [&["run", "--json", "--process", &process], &job[..]].concat();
+    let own = finish(&run).with_code(0).json();
+    assert_eq!(own["evaluation"]["rows"], 50, "{own}");
+    let server = Server::tcp(&[&["--process", &description], &job[..]]);
+    let workers = workers_of(&server, &process);
+    let left = server.finish(workers);
+    check_same_quality(&left.summary, &own);
+}
+
+#[test]
+fn another_worker_evaluates_if_a_process_or_its_worker_is_killed_meanwhile() {
+    let folder = TempDir::new().unwrap();
+    let stuck = folder.path().join("stuck");
+    let hitch = format!("open({:?}, 'w').close(); import time; time.sleep(1000)", path(&stuck));
+    let Some(process) = linear(&folder, "linear", "pass", "pass") else { return };
+    let Some(hangs) = linear(&folder, "hangs", "pass", &hitch) else { return };
+    let description = description_of(&process, &folder);
+    let paced = ["--epochs", "60", "--compute", "20ms", "--lease", "1s"];
+    let job = [&HELD_OUT[..], &APART, &paced].concat();
+    for kills_worker in [true, false] {
+        let _absent = fs::remove_file(&stuck);
+        let server = Server::tcp(&[&["--process", &description], &job[..]]);
+        let first = server.worker(&["--id", "1", "--process", &hangs, "--process-restarts", "0"]);
+        let second = server.worker(&["--id", "2", "--process", &process]);
+        eventually("evaluation", || stuck.exists().then_some(()));
+        let workers = if kills_worker {
+            drop(first);
+            vec![second]
+        } else {
+            // Meanwhile the worker keeps its lease.
+            let before = number(&server.status()["workers"][1]["updates"]);
+            let later = server.wait_for_updates_of(1, before + 100);
+            assert_eq!(later["workers"][0]["state"], "computing", "{later}");
+            kill_process(child_of(&first), Signal::KILL).unwrap();
+            vec![first, second]
+        };
+        let left = server.finish(workers);
+        assert!(left.summary["loss"].as_f64().unwrap() < 1.0, "{}", left.summary);
+        let events = fs::read_to_string(left.out.join("events.jsonl")).unwrap();
+        assert!(events.contains("evaluation_requested"), "{events}");
+        check_books(&left.out, &left.summary);
+    }
+}
+
+#[test]
+fn a_run_whose_processes_cannot_evaluate_ends_well_and_says_so_once() {
+    let folder = TempDir::new().unwrap();
+    let hitch = r#"say({"id": m["id"], "error": "no rows to evaluate on"}); continue"#;
+    let Some(process) = linear(&folder, "linear", "pass", hitch) else { return };
+    let description = description_of(&process, &folder);
+    let job = [&HELD_OUT[..], &["--epochs", "3"]].concat();
+    let server = Server::tcp(&[&["--process", &description], &job[..]]);
+    let workers = workers_of(&server, &process);
+    let said = server.process.wait_to_say("are not evaluated: worker ");
+    assert!(said.contains("failed: no rows to evaluate on"), "{said}");
+    let left = server.finish(workers);
+    assert!(left.summary["loss"].is_null(), "{}", left.summary);
+    check_books(&left.out, &left.summary);
+    let run = [&["run", "--process", &process], &job[..]].concat();
+    let said = finish(&run).with_code(0).stderr;
+    assert_eq!(said.matches("are not evaluated").count(), 1, "{said}");
+}
+
+#[test]
+fn a_check_finds_what_is_planted_in_a_process() {
+    let folder = TempDir::new().unwrap();
+    let script = |name: &str, fault: &str| linear(&folder, name, fault, "pass");
+    let Some(right) = script("right", "pass") else { return };
     let report = finish(&["compute", "check", &right, "--json"]).with_code(0).json();
     assert_eq!(report["right"], true, "{report}");
     // All 200 rows are on one plane, so that training reaches it.
@@ -340,7 +474,7 @@ fn a_check_finds_what_is_planted_in_a_process() {
         ("slice", "rows = rows[:-1] or rows", "mean over rows", "does every row count once"),
         ("set", "rows = list(set(rows))", "repeated rows", "does every row count once"),
     ] {
-        let check_it = ["compute", "check", &script(name, fault), "--json"];
+        let check_it = ["compute", "check", &script(name, fault).unwrap(), "--json"];
         let ended = finish(&check_it).with_code(1);
         assert!(ended.stderr.contains("the compute process is wrong: "), "{}", ended.stderr);
         let report = ended.json();

@@ -6,6 +6,7 @@
 mod by_hand;
 mod called_off;
 mod checkpoints_by_hand;
+mod evaluations;
 mod moving;
 mod not_finite;
 mod pushed;

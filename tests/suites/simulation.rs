@@ -5,6 +5,7 @@
 
 mod closed_forms;
 mod equivalence;
+mod evaluations;
 mod fault_schedules;
 mod links;
 mod restarts;

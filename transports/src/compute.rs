@@ -1,22 +1,23 @@
-//! Gradient computation off the message loop, so that heartbeats continue meanwhile.
+//! Gradients and evaluations of a worker off the message loop, so that heartbeats continue
+//! meanwhile.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Compute, Input};
+use pstrain_roles::node::{Compute, EvaluateHere, Input};
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
-use crate::gradient::{answer, compute_gradient};
+use crate::gradient::{answer, compute_gradient, evaluate_here};
 use crate::paced::{Paced, Pacing};
 
-/// Computes the gradients of one worker.
+/// Computes the gradients of one worker, and its evaluations, in the order of the requests.
 ///
 /// It starts on its own thread. Once gradients prove to be short it moves into the driver loop,
-/// since a handover would cost more than a gradient. With a modelled pace it stays on a thread,
-/// which can sleep.
+/// since a handover would cost more than a gradient; an evaluation moves it back. With a modelled
+/// pace it stays on a thread, which can sleep.
 #[derive(Debug)]
 pub struct Computer {
     /// `None` only while the place changes.
@@ -36,9 +37,26 @@ enum Place {
 /// A trainer on its own thread.
 #[derive(Debug)]
 struct Away {
-    orders: Sender<Compute>,
+    orders: Sender<Order>,
     thread: JoinHandle<Trainer>,
-    took: Receiver<Duration>,
+    done: Receiver<Done>,
+    /// Evaluations that are not done.
+    evaluations: u32,
+}
+
+/// An order for a trainer's thread.
+#[derive(Debug)]
+enum Order {
+    Compute(Compute),
+    Evaluate(EvaluateHere),
+}
+
+/// An order that a trainer's thread has carried out.
+#[derive(Debug)]
+enum Done {
+    /// A gradient, which took this long.
+    Computed(Duration),
+    Evaluated,
 }
 
 impl Computer {
@@ -73,7 +91,7 @@ impl Computer {
             }
             Place::Away(away) => {
                 // Unless it panics, the thread ends only after this sender is dropped.
-                let _sent = away.orders.send(order);
+                let _sent = away.orders.send(Order::Compute(order));
                 (Place::Away(away), None)
             }
             Place::Paced(paced) => {
@@ -84,13 +102,41 @@ impl Computer {
         self.place = Some(place);
         answer
     }
+
+    /// Evaluates parameters, after the gradients that were requested before; posts the answer
+    /// through the handle.
+    pub fn evaluate(&mut self, order: EvaluateHere, handle: &Handle) {
+        let place = match self.place.take() {
+            Some(Place::Here(trainer)) => {
+                Place::Away(Away::start(*trainer, self.clock, handle.clone()))
+            }
+            Some(place) => place,
+            None => return,
+        };
+        self.place = Some(match place {
+            Place::Away(mut away) => {
+                away.evaluations += 1;
+                // As for a gradient.
+                let _sent = away.orders.send(Order::Evaluate(order));
+                Place::Away(away)
+            }
+            Place::Paced(paced) => {
+                paced.evaluate(order);
+                Place::Paced(paced)
+            }
+            place @ Place::Here(_) => place,
+        });
+    }
 }
 
 impl Place {
     /// Moves the trainer back into the loop if its gradients have proved to be short.
     fn come_back(self, short: Duration) -> Self {
         match self {
-            Self::Away(away) if away.took.try_recv().is_ok_and(|took| took < short) => {
+            Self::Away(mut away) => {
+                if !away.proves_short(short) {
+                    return Self::Away(away);
+                }
                 // Without its sender the thread ends and returns the trainer.
                 drop(away.orders);
                 match away.thread.join() {
@@ -105,19 +151,41 @@ impl Place {
 
 impl Away {
     fn start(mut trainer: Trainer, clock: WallClock, handle: Handle) -> Self {
-        let (orders, inbox) = channel::<Compute>();
-        let (report, took) = channel();
+        let (orders, inbox) = channel::<Order>();
+        let (report, done) = channel();
         let thread = std::thread::spawn(move || {
             for order in inbox {
-                let computed = compute_gradient(&mut trainer, order, clock);
-                if let Ok(computed) = &computed {
-                    // A `Computer` that was dropped needs no report.
-                    let _unheard = report.send(computed.took);
+                // A `Computer` that was dropped needs no report.
+                match order {
+                    Order::Compute(order) => {
+                        let computed = compute_gradient(&mut trainer, order, clock);
+                        if let Ok(computed) = &computed {
+                            let _unheard = report.send(Done::Computed(computed.took));
+                        }
+                        handle.post(answer(computed));
+                    }
+                    Order::Evaluate(order) => {
+                        let answer = evaluate_here(&mut trainer, &order);
+                        let _unheard = report.send(Done::Evaluated);
+                        handle.post(answer);
+                    }
                 }
-                handle.post(answer(computed));
             }
             trainer
         });
-        Self { orders, thread, took }
+        Self { orders, thread, done, evaluations: 0 }
+    }
+
+    /// True if the last gradient took less than `short` and no evaluation is in progress, which
+    /// would block a caller that joins the thread.
+    fn proves_short(&mut self, short: Duration) -> bool {
+        let mut is_short = false;
+        while let Ok(done) = self.done.try_recv() {
+            match done {
+                Done::Evaluated => self.evaluations -= 1,
+                Done::Computed(took) => is_short = took < short,
+            }
+        }
+        is_short && self.evaluations == 0
     }
 }

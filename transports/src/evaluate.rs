@@ -3,7 +3,6 @@
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::source::GradientSource;
 use pstrain_roles::node::{Evaluate, Evaluated, Input};
 
@@ -22,9 +21,12 @@ impl Evaluator {
     pub fn new(mut source: Box<dyn GradientSource>) -> Self {
         let (orders, inbox) = channel::<(Evaluate, Handle)>();
         let thread = std::thread::spawn(move || {
-            for (Evaluate { point, parameters }, handle) in inbox {
-                let evaluation = evaluate(&mut *source, &parameters);
-                handle.post(Input::Evaluated(Evaluated { point, evaluation }));
+            for (order, handle) in inbox {
+                let version = order.point.version;
+                handle.post(match evaluate(&mut *source, order) {
+                    Ok(evaluated) => Input::Evaluated(evaluated),
+                    Err(why) => Input::Unevaluated { version, why },
+                });
             }
         });
         Self { orders: Some(orders), thread: Some(thread) }
@@ -38,10 +40,16 @@ impl Evaluator {
     }
 }
 
-/// Evaluates `parameters` on the first part of `source`. If the source cannot, the evaluation is of
-/// no examples: an evaluation never ends a run.
-pub(crate) fn evaluate(source: &mut dyn GradientSource, parameters: &[f32]) -> Evaluation {
-    source.evaluate(0, parameters).unwrap_or_else(|_told| Evaluation::absent(parameters))
+/// Evaluates parameters on the first part of `source`.
+///
+/// # Errors
+/// The error of the source, in words for the user.
+pub(crate) fn evaluate(
+    source: &mut dyn GradientSource,
+    Evaluate { point, parameters }: Evaluate,
+) -> Result<Evaluated, String> {
+    let evaluation = source.evaluate(0, &parameters).map_err(|error| error.to_string())?;
+    Ok(Evaluated { point, evaluation })
 }
 
 impl Drop for Evaluator {

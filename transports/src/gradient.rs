@@ -1,7 +1,8 @@
-//! Computes one gradient and measures its duration.
+//! Carries out one order of a worker's node: a gradient, whose duration it measures, or an
+//! evaluation.
 
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Compute, Computed, Input};
+use pstrain_roles::node::{Compute, Computed, EvaluateHere, Input};
 
 use crate::clock::WallClock;
 
@@ -33,4 +34,11 @@ pub(crate) fn answer(computed: Result<Computed, String>) -> Input {
         Ok(computed) => Input::Computed(computed),
         Err(why) => Input::ComputeFailed(why),
     }
+}
+
+/// Evaluates parameters for the server; returns the input with which the worker receives the
+/// result.
+pub(crate) fn evaluate_here(trainer: &mut Trainer, order: &EvaluateHere) -> Input {
+    let result = trainer.evaluate(&order.parameters).map_err(|error| error.to_string());
+    Input::EvaluatedHere(order.ticket, result)
 }

@@ -1,5 +1,6 @@
-//! Gradients that take as long in real time as a scenario says.
+//! Gradients that take as long in real time as a scenario says. Evaluations take their own time.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,11 +9,11 @@ use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::Compute;
+use pstrain_roles::node::{Compute, EvaluateHere};
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
-use crate::gradient::{answer, compute_gradient};
+use crate::gradient::{answer, compute_gradient, evaluate_here};
 use crate::punctuality::Punctuality;
 use crate::scenario::{Pace, Scenario};
 
@@ -51,14 +52,14 @@ impl Pacing {
     }
 
     /// Waits until a gradient of `amount` mini-batches, begun at `begin` and computed in `took`, is
-    /// due. Returns a newer order if one arrives first: the worker then no longer wants this
-    /// gradient.
+    /// due. Returns the order of a newer gradient if one arrives first: the worker then no longer
+    /// wants this gradient.
     fn keep(
         &mut self,
         (begin, amount): (Time, f64),
         took: Duration,
-        inbox: &Receiver<Order>,
-    ) -> Option<Order> {
+        inbox: &mut Inbox,
+    ) -> Option<(Compute, Time)> {
         let time = if self.measured {
             self.pace.stretch(begin, took)
         } else {
@@ -71,8 +72,9 @@ impl Pacing {
             if now >= due {
                 break;
             }
-            match inbox.recv_timeout(due - now) {
-                Ok(order) => return Some(order),
+            match inbox.orders.recv_timeout(due - now) {
+                Ok(Order::Compute(order, at)) => return Some((order, at)),
+                Ok(Order::Evaluate(order)) => inbox.evaluations.push_back(order),
                 Err(RecvTimeoutError::Timeout) => {}
                 // No order can follow, but the worker may still wait for this gradient.
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(due - now),
@@ -89,8 +91,28 @@ impl Pacing {
     }
 }
 
-/// A gradient to compute, and when it was ordered.
-type Order = (Compute, Time);
+/// An order for the thread.
+#[derive(Debug)]
+enum Order {
+    /// A gradient to compute, and when it was ordered.
+    Compute(Compute, Time),
+    Evaluate(EvaluateHere),
+}
+
+/// The orders of the thread.
+struct Inbox {
+    orders: Receiver<Order>,
+    /// Evaluations that were ordered while a gradient was not due.
+    evaluations: VecDeque<EvaluateHere>,
+}
+
+impl Inbox {
+    /// Returns the next order, if there may be one.
+    fn next(&mut self) -> Option<Order> {
+        let evaluation = self.evaluations.pop_front().map(Order::Evaluate);
+        evaluation.or_else(|| self.orders.recv().ok())
+    }
+}
 
 /// A trainer on a thread that keeps a modelled pace.
 #[derive(Debug)]
@@ -101,30 +123,44 @@ pub(crate) struct Paced {
 
 impl Paced {
     pub(crate) fn start(mut trainer: Trainer, mut pacing: Pacing, handle: Handle) -> Self {
-        let (orders, inbox) = channel::<Order>();
+        let (sender, orders) = channel::<Order>();
         let clock = pacing.clock;
         std::thread::spawn(move || {
-            let mut next = inbox.recv().ok();
-            while let Some((order, begin)) = next {
-                let amount = order.amount;
-                let mut computed = compute_gradient(&mut trainer, order, clock);
-                if let Ok(computed) = &mut computed {
-                    next = pacing.keep((begin, amount), computed.took, &inbox);
-                    if next.is_some() {
-                        continue;
+            let mut inbox = Inbox { orders, evaluations: VecDeque::new() };
+            while let Some(order) = inbox.next() {
+                let mut next = match order {
+                    Order::Compute(order, begin) => Some((order, begin)),
+                    Order::Evaluate(order) => {
+                        handle.post(evaluate_here(&mut trainer, &order));
+                        None
                     }
-                    computed.took = clock.now() - begin;
+                };
+                while let Some((order, begin)) = next.take() {
+                    let amount = order.amount;
+                    let mut computed = compute_gradient(&mut trainer, order, clock);
+                    if let Ok(computed) = &mut computed {
+                        next = pacing.keep((begin, amount), computed.took, &mut inbox);
+                        if next.is_some() {
+                            continue;
+                        }
+                        computed.took = clock.now() - begin;
+                    }
+                    handle.post(answer(computed));
                 }
-                handle.post(answer(computed));
-                next = inbox.recv().ok();
             }
         });
-        Self { orders, clock }
+        Self { orders: sender, clock }
+    }
+
+    /// Begins an evaluation; the answer arrives through the handle.
+    pub(crate) fn evaluate(&self, order: EvaluateHere) {
+        // As for a gradient.
+        let _sent = self.orders.send(Order::Evaluate(order));
     }
 
     /// Begins a gradient; the answer arrives through the handle.
     pub(crate) fn compute(&self, order: Compute) {
         // Unless it panics, the thread ends only after this sender is dropped.
-        let _sent = self.orders.send((order, self.clock.now()));
+        let _sent = self.orders.send(Order::Compute(order, self.clock.now()));
     }
 }

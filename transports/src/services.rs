@@ -176,6 +176,19 @@ impl Services for WorkerServices {
                 self.take_loaded(handle);
                 self.computer.as_mut()?.compute(order, handle)
             }
+            Effect::EvaluateHere(order) => {
+                self.take_loaded(handle);
+                match &mut self.computer {
+                    Some(computer) => {
+                        computer.evaluate(order, handle);
+                        None
+                    }
+                    None => {
+                        let why = "its data are not ready".into();
+                        Some(Input::EvaluatedHere(order.ticket, Err(why)))
+                    }
+                }
+            }
             _ => None,
         }
     }

@@ -60,6 +60,19 @@ pub trait GradientSource: fmt::Debug + Send {
     /// # Panics
     /// If `params` has another length than [`Self::parameters`], or if there is no such part.
     fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError>;
+
+    /// Evaluates `params` on the held-out examples of the job. A worker's source is asked if its
+    /// server cannot evaluate.
+    ///
+    /// # Errors
+    /// As [`Self::gradient`]; also if the source has no such examples.
+    ///
+    /// # Panics
+    /// If `params` has another length than [`Self::parameters`].
+    fn evaluate_held_out(&mut self, params: &[f32]) -> Result<Evaluation, SourceError> {
+        let _unused = params;
+        Err(SourceError("it has no examples to evaluate on".into()))
+    }
 }
 
 /// Why a source has no gradient, no evaluation or no initial parameters, in words for the user.

@@ -220,6 +220,12 @@ impl Membership {
         patience(self.lease)
     }
 
+    /// How long a server waits for a worker's evaluation before it asks another worker.
+    #[must_use]
+    pub fn evaluation_patience(&self) -> Duration {
+        self.start_patience()
+    }
+
     /// How long the server waits for the workers that it needs to start.
     #[must_use]
     pub fn start_patience(&self) -> Duration {

@@ -13,6 +13,7 @@ use crate::batches::Batches;
 use crate::job::Job;
 use crate::rules::Aggregation;
 use pstrain_compute::coding::Piece;
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::{Examples, Shape};
 use pstrain_compute::id::{PartId, ServerId, WorkerId};
 use pstrain_compute::model::Model;
@@ -202,6 +203,17 @@ impl Trainer {
     /// The error of the source.
     pub fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
         self.source.initial()
+    }
+
+    /// Evaluates parameters of all keys on the held-out examples of the job.
+    ///
+    /// # Errors
+    /// The error of the source.
+    ///
+    /// # Panics
+    /// If `params` does not have [`Model::parameters`] values.
+    pub fn evaluate(&mut self, params: &[f32]) -> Result<Evaluation, SourceError> {
+        self.source.evaluate_held_out(params)
     }
 
     /// The keys that parameters and gradients have values for; `None` for all keys.

@@ -36,6 +36,12 @@
 //!                                     <-   End(reason)
 //!   Bye                               ->
 //! ```
+//! A server that cannot evaluate has a worker do it, once in a while:
+//! ```text
+//!                                     <-   EvaluationPart(version, keys) + values
+//!   EvaluationAnswer(part due)        ->                    (and so on, to the last key)
+//!   EvaluationAnswer(evaluation)      ->
+//! ```
 //! Where the model is sparse, `UseKeys`, `KeysKnown` and, if a server does not know them,
 //! [`Keys`](keys) come before `Ready`; what follows has values for these keys.
 //!
@@ -126,6 +132,7 @@ mod checksum;
 pub mod client;
 pub mod decision;
 mod decoder;
+pub mod evaluation;
 mod frame;
 pub mod group;
 pub mod holders;

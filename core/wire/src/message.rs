@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::checkpoint::{GoBack, Written};
 use crate::client::{Control, Controlled, PullStatus};
+use crate::evaluation::{EvaluationAnswer, EvaluationPart};
 use crate::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Leave,
     MOST_PORTION_BYTES, Mapped, Measured, Portion, Slice, Taken,
@@ -73,6 +74,10 @@ messages! {
         Holders(Holders) = 34, Coordinator -> Worker;
         /// The worker uses the new key map.
         Mapped(Mapped) = 35, Worker -> Coordinator;
+        /// A part of parameters that the worker is to evaluate, since the server cannot.
+        EvaluationPart(EvaluationPart: Parts) = 53, Server -> Worker;
+        /// The evaluation, the request for the next part, or why there is no evaluation.
+        EvaluationAnswer(EvaluationAnswer) = 54, Worker -> Server;
         /// The worker leaves.
         Bye(Bye) = 13, Worker -> Server;
     }

@@ -233,6 +233,11 @@ impl RangePart {
 }
 
 impl RangePart {
+    /// The part for `keys` whose values, encoded as `form`, were received.
+    pub(super) fn of_received(keys: KeyRange, form: Form, payload: Received) -> Self {
+        Self { keys, encoded: Encoded { form, bytes: payload.into_bytes() } }
+    }
+
     /// All parts of `values`, which are those of the keys from 0 on, in order.
     pub fn all(values: &[f32]) -> impl Iterator<Item = Self> + '_ {
         let mut next = 0;
@@ -258,7 +263,7 @@ impl Parts for RangePart {
 
     fn of_parts(control: &[u8], payload: Received, _: usize) -> Result<Self, Malformed> {
         let (keys, form) = codec::read(control)?;
-        Ok(Self { keys, encoded: Encoded { form, bytes: payload.into_bytes() } })
+        Ok(Self::of_received(keys, form, payload))
     }
 }
 

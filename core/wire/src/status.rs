@@ -174,6 +174,8 @@ pub enum WaitReason {
     StandbySilent,
     /// A worker has not sent the initial parameters.
     Initial,
+    /// The run has ended, and a worker has not made the last evaluation.
+    Evaluation,
 }
 
 /// One worker of a job.
@@ -260,6 +262,7 @@ impl fmt::Display for WaitReason {
             Self::Goodbyes => "goodbyes",
             Self::Push => "the last gradients before the parameters are those that were pushed",
             Self::Initial => "the initial parameters",
+            Self::Evaluation => "the last evaluation",
             Self::StandbySilent => "the standby, which is silent, to confirm what it was sent",
         })
     }

@@ -310,9 +310,18 @@ impl Ranks {
     /// way, and the mode or the end follows directly. `None` if that is unknown before the update
     /// is made.
     fn is_flush(&self, later: &[Event], books: &Books) -> Option<bool> {
-        let is_update =
-            |event: &&Event| matches!(event, Event::Applied { .. } | Event::Updated { .. });
-        let makes_way = match later.iter().find(|event| !is_update(event)) {
+        // Evaluations have no effect on training.
+        let goes_on = |event: &&Event| {
+            matches!(
+                event,
+                Event::Applied { .. }
+                    | Event::Updated { .. }
+                    | Event::Evaluated { .. }
+                    | Event::EvaluationRequested { .. }
+                    | Event::Unevaluated { .. }
+            )
+        };
+        let makes_way = match later.iter().find(|event| !goes_on(event)) {
             Some(Event::Switched { anew, .. }) => *anew,
             Some(Event::Ended { .. }) => self.may_end(books),
             None if self.measures => return None,

@@ -53,6 +53,7 @@ impl Lab {
                     self.settles_until = self.settles_until.max(self.now + self.delay * 2);
                 }
             }
+            Event::EvaluationRequested { .. } => self.result.evaluations += 1,
             Event::StandbyLost { .. } => {
                 self.result.alone += 1;
                 if let Machine::Replica { paired, .. } = &mut *self.processes[process].node {

@@ -164,7 +164,9 @@ impl World<'_> {
         }
         self.checker.began_anew(self.now);
         for entry in self.entries.values_mut() {
-            if matches!(entry, Entry::ToServer(Input::Evaluated(_))) {
+            let is_evaluation =
+                matches!(entry, Entry::ToServer(Input::Evaluated(_) | Input::Unevaluated { .. }));
+            if is_evaluation {
                 *entry = Entry::WakeServer;
             }
         }

@@ -71,6 +71,7 @@ impl World<'_> {
                 Effect::Close(peer) => self.close(peer.0 as usize, End::Worker),
                 Effect::Prepare(order) => self.prepare(process, &order),
                 Effect::Compute(order) => self.compute(process, order),
+                Effect::EvaluateHere(order) => self.evaluate_here(process, &order),
                 Effect::Done(result) => {
                     self.check_result(&result);
                     self.processes[process].result = Some(result);

@@ -51,6 +51,8 @@ pub struct ProcessSource {
     layout: Layout,
     /// The rows of each part, by the process's numbers.
     parts: Vec<Vec<u32>>,
+    /// The held-out rows, empty for rows of the process's own; why it has none.
+    held_out: Result<Vec<u32>, SourceError>,
     /// Row numbers of the request in progress.
     rows: Vec<u32>,
     /// The number of the last request.
@@ -87,6 +89,7 @@ impl ProcessSource {
             description: Description::default(),
             layout: Layout::default(),
             parts: Vec::new(),
+            held_out: Ok(Vec::new()),
             rows: Vec::new(),
             id: 0,
             failures: 0,
@@ -105,6 +108,30 @@ impl ProcessSource {
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Sets the held-out rows, by the process's numbers; none for rows of its own, an error if it
+    /// does not have them.
+    #[must_use]
+    pub fn with_held_out(self, held_out: Result<Vec<u32>, SourceError>) -> Self {
+        Self { held_out, ..self }
+    }
+
+    /// Asks for an evaluation on `rows`; if there are none, on rows of the process's own.
+    fn evaluate_rows(&mut self, rows: &[u32], params: &[f32]) -> Result<Evaluation, SourceError> {
+        let rows = Some(rows).filter(|rows| !rows.is_empty());
+        let found = self.attempt(|source| {
+            let id = source.send(Request::Evaluate, rows, params)?;
+            let found = hear::<Evaluated>(source.link()?, "an evaluation")?;
+            match found.error {
+                _ if found.id != id => Err(ProtocolError::Id { given: found.id, asked: id }.into()),
+                Some(why) => Err(Failure::Said(why)),
+                None => Ok(found),
+            }
+        })?;
+        let (examples, loss) = (found.examples, found.loss.unwrap_or(f64::NAN));
+        let figures = found.figures();
+        Ok(Evaluation { examples, loss, figures, ..Evaluation::absent(params) })
     }
 
     /// The model and the data of the process.
@@ -356,19 +383,13 @@ impl GradientSource for ProcessSource {
     }
 
     fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError> {
-        let rows = self.parts.get(part).filter(|rows| !rows.is_empty()).cloned();
-        let found = self.attempt(|source| {
-            let id = source.send(Request::Evaluate, rows.as_deref(), params)?;
-            let found = hear::<Evaluated>(source.link()?, "an evaluation")?;
-            match found.error {
-                _ if found.id != id => Err(ProtocolError::Id { given: found.id, asked: id }.into()),
-                Some(why) => Err(Failure::Said(why)),
-                None => Ok(found),
-            }
-        })?;
-        let (examples, loss) = (found.examples, found.loss.unwrap_or(f64::NAN));
-        let figures = found.figures();
-        Ok(Evaluation { examples, loss, figures, ..Evaluation::absent(params) })
+        let rows = self.parts.get(part).cloned().unwrap_or_default();
+        self.evaluate_rows(&rows, params)
+    }
+
+    fn evaluate_held_out(&mut self, params: &[f32]) -> Result<Evaluation, SourceError> {
+        let rows = self.held_out.clone()?;
+        self.evaluate_rows(&rows, params)
     }
 }
 

@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{PartId, PeerId, ServerId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Evaluate, Evaluated, Event, Input, NodeError, Prepare, Prepared,
-    Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Worker, WorkerConfig,
+    Compute, Computed, Effect, Evaluate, EvaluateHere, Evaluated, Event, Input, NodeError, Prepare,
+    Prepared, Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Target, Worker,
+    WorkerConfig,
 };
 use pstrain_wire::Message;
 use pstrain_wire::group::Place;
@@ -66,8 +68,21 @@ pub trait Host {
     /// Why there is none, in words for the user; the worker ends.
     fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String>;
 
-    /// Evaluates parameters.
-    fn evaluate(&mut self, order: Evaluate) -> Evaluated;
+    /// Evaluates parameters for the server.
+    ///
+    /// # Errors
+    /// Why it cannot, in words; then a worker may.
+    fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String>;
+
+    /// Evaluates parameters with the source of a worker's gradients.
+    ///
+    /// # Errors
+    /// Why it cannot, in words.
+    fn evaluate_here(
+        &mut self,
+        worker: WorkerId,
+        order: &EvaluateHere,
+    ) -> Result<Evaluation, String>;
 
     /// Rows of a part from row `from` on; none if there are none to give.
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk>;
@@ -391,6 +406,11 @@ impl<H: Host> Cluster<'_, H> {
                 computed.took = self.machine(worker).pace.take(now, amount);
                 Some((now + computed.took, Input::Computed(computed)))
             }
+            // Off the training path: it costs no computing time.
+            Effect::EvaluateHere(order) => {
+                let result = self.host.evaluate_here(worker, &order);
+                Some((now, Input::EvaluatedHere(order.ticket, result)))
+            }
             Effect::Prepare(order) => {
                 Some((now, Input::Prepared(self.host.prepare(worker, order))))
             }
@@ -429,7 +449,16 @@ impl<H: Host> Environment<Role> for Cluster<'_, H> {
         }
         match effect {
             // Off the training path: it costs no training time.
-            Effect::Evaluate(order) => Some((now, Input::Evaluated(self.host.evaluate(order)))),
+            Effect::Evaluate(order) => {
+                let version = order.point.version;
+                Some((
+                    now,
+                    match self.host.evaluate(order) {
+                        Ok(evaluated) => Input::Evaluated(evaluated),
+                        Err(why) => Input::Unevaluated { version, why },
+                    },
+                ))
+            }
             // The coordinator reports for all servers.
             Effect::Report(event) if self.is_replica(process) => {
                 self.reported(now, process, event);

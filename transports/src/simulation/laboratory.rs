@@ -1,11 +1,14 @@
 //! The host of an ordinary training run: real gradients, real evaluations.
 
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::source::GradientSource;
 use pstrain_compute::time::Time;
 use pstrain_policy::trainer::{self, Trainer};
-use pstrain_roles::node::{Compute, Computed, Evaluate, Evaluated, Event, Prepare, Prepared};
+use pstrain_roles::node::{
+    Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Prepare, Prepared,
+};
 use pstrain_wire::worker::ExamplesChunk;
 
 use super::cluster::{Host, Origin};
@@ -77,8 +80,17 @@ impl<R: FnMut(Time, Origin, Event)> Host for Laboratory<'_, R> {
         Ok(Computed { ticket: order.ticket, gradient, loss, samples, took })
     }
 
-    fn evaluate(&mut self, Evaluate { point, parameters }: Evaluate) -> Evaluated {
-        Evaluated { point, evaluation: evaluate(&mut *self.evaluation, &parameters) }
+    fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {
+        evaluate(&mut *self.evaluation, order)
+    }
+
+    fn evaluate_here(
+        &mut self,
+        worker: WorkerId,
+        order: &EvaluateHere,
+    ) -> Result<Evaluation, String> {
+        let trainer = self.trainer(worker).as_mut().ok_or("its data are not ready")?;
+        trainer.evaluate(&order.parameters).map_err(|error| error.to_string())
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {

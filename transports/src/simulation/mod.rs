@@ -247,6 +247,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             Effect::Prepare(_)
             | Effect::Compute(_)
             | Effect::Evaluate(_)
+            | Effect::EvaluateHere(_)
             | Effect::Checkpoint(_)
             | Effect::Write
             | Effect::Report(_) => {

@@ -369,6 +369,20 @@ pub enum Event {
         #[serde(flatten, serialize_with = "flat")]
         evaluation: Evaluation,
     },
+    /// A worker was requested to evaluate parameters, since the server cannot.
+    EvaluationRequested {
+        /// The worker.
+        worker: WorkerId,
+        /// The version of the parameters.
+        version: Version,
+    },
+    /// Parameters could not be evaluated. Reported once in a run: later versions may fail, too.
+    Unevaluated {
+        /// The version of the parameters.
+        version: Version,
+        /// Why, in words.
+        why: String,
+    },
     /// The run has ended.
     Ended {
         /// Why.

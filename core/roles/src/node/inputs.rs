@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Evaluated, ExactPoint, Input};
 use pstrain_compute::codec;
 use pstrain_compute::evaluation::Evaluation;
-use pstrain_compute::id::PeerId;
+use pstrain_compute::id::{PeerId, Version};
 use pstrain_compute::time::Time;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::{FrameError, Tail, decode_whole, encode};
@@ -35,6 +35,7 @@ enum Entry {
     Drain,
     Overslept,
     Wake,
+    Unevaluated(Version, String),
 }
 
 /// An evaluation with all digits of its time.
@@ -71,6 +72,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
             point: (*point).into(),
             evaluation: evaluation.clone(),
         })),
+        Input::Unevaluated { version, why } => Entry::Unevaluated(*version, why.clone()),
         Input::Initial(_) => Entry::Initial,
         Input::Drain => Entry::Drain,
         Input::Overslept => Entry::Overslept,
@@ -79,6 +81,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Prepared(_)
         | Input::Computed(_)
         | Input::ComputeFailed(_)
+        | Input::EvaluatedHere(..)
         | Input::Checkpoint(_)
         | Input::Written(_) => return None,
     };
@@ -130,6 +133,7 @@ pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
         Entry::Drain => Input::Drain,
         Entry::Overslept => Input::Overslept,
         Entry::Wake => Input::Wake,
+        Entry::Unevaluated(version, why) => Input::Unevaluated { version, why },
     };
     Ok((now, input))
 }

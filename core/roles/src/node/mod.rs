@@ -126,6 +126,15 @@ pub enum Input {
     ComputeFailed(String),
     /// The requested evaluation.
     Evaluated(Evaluated),
+    /// The driver cannot make the requested evaluation: a worker may.
+    Unevaluated {
+        /// The version of the parameters.
+        version: Version,
+        /// Why, in words.
+        why: String,
+    },
+    /// The evaluation that a worker's node has requested, or why there is none, in words.
+    EvaluatedHere(EvaluationTicket, Result<Evaluation, String>),
     /// A part of the initial parameters, for a server whose driver has them; the parts come in the
     /// order of their keys, after the start. The message is a `RangePart`, as a worker would send.
     Initial(Message),
@@ -167,8 +176,12 @@ pub enum Effect {
     /// Compute a gradient; answered by `Computed` or `ComputeFailed`. One at a time: another
     /// `Compute` cancels an unanswered one, which need not be answered.
     Compute(Compute),
-    /// Evaluate parameters on the held-out data; answered by `Evaluated`. Never stalls training.
+    /// Evaluate parameters on the held-out data; answered by `Evaluated` or `Unevaluated`. Never
+    /// stalls training.
     Evaluate(Evaluate),
+    /// A worker's node: evaluate parameters on the held-out data with the source of the worker's
+    /// gradients, after earlier `Compute`s; answered by `EvaluatedHere`. Must not delay messages.
+    EvaluateHere(EvaluateHere),
     /// Send a status whose members have these connections, in order, completed with each
     /// connection's link statistics.
     SendStatus {
@@ -303,6 +316,26 @@ pub struct Evaluate {
     pub point: Point,
     /// The parameters.
     pub parameters: Arc<Vec<f32>>,
+}
+
+/// Parameters that a worker is to evaluate.
+#[derive(Clone, Debug)]
+pub struct EvaluateHere {
+    /// The evaluation.
+    pub ticket: EvaluationTicket,
+    /// The parameters.
+    pub parameters: Arc<Vec<f32>>,
+}
+
+/// Identifies an evaluation by a worker. A result that is no longer wanted is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvaluationTicket {
+    /// The run.
+    pub run: u64,
+    /// The worker's incarnation.
+    pub incarnation: Incarnation,
+    /// The version of the parameters.
+    pub version: Version,
 }
 
 /// A point of the training curve.

@@ -154,6 +154,8 @@ impl Standby {
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::Evaluated(_)
+            | Input::Unevaluated { .. }
+            | Input::EvaluatedHere(..)
             | Input::Initial(_)
             | Input::Checkpoint(_)
             | Input::Written(_) => {}

@@ -1,8 +1,10 @@
-//! Evaluations of the parameters: requested from the driver, and the latest result.
+//! Evaluations of the parameters: requested from the driver, and by it or a worker; and the latest
+//! result.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::by_workers::ByWorkers;
 use pstrain_compute::id::Version;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_wire::LatestEvaluation;
@@ -18,6 +20,8 @@ pub(super) struct Evaluations {
     pub(super) requested: Vec<Evaluate>,
     /// The latest result.
     pub(super) latest: Option<LatestEvaluation>,
+    /// Evaluations that the driver cannot make.
+    pub(super) by_workers: ByWorkers,
 }
 
 impl Evaluations {
@@ -31,6 +35,7 @@ impl Evaluations {
     pub(super) fn finish(&mut self, evaluated: &Evaluated) {
         let Evaluated { point, evaluation } = evaluated;
         self.requested.retain(|requested| requested.point.version != point.version);
+        self.by_workers.finish(point.version);
         if evaluation.examples > 0 {
             self.latest = Some(LatestEvaluation {
                 version: point.version,
@@ -48,6 +53,7 @@ impl Evaluations {
     ) -> Result<(), SavedError> {
         archive.small(&mut self.last)?;
         archive.small(&mut self.latest)?;
+        archive.small(&mut self.by_workers)?;
         let mut points: Vec<ExactPoint> =
             self.requested.iter().map(|requested| requested.point.into()).collect();
         archive.small(&mut points)?;

@@ -85,6 +85,7 @@ impl Server {
         slot.seat.arriving.clear();
         slot.seat.asked = None;
         slot.account.left();
+        self.evaluations.by_workers.left(worker);
         self.rounds.released_by = Some(worker);
         let lost = u64::from(slot.seat.under_way());
         for grant in core::mem::take(&mut slot.seat.grants) {
@@ -196,6 +197,7 @@ impl Server {
         if self.progress.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }
+        self.hold_end();
         // With checkpoints the end must be on disk first: a worker that is told leaves for good.
         if self.tells_end() {
             self.tell_end(out);
@@ -301,6 +303,7 @@ impl Server {
             self.lifecycle.since = now; // the members had no time to say goodbye, either
         }
         self.members.roster.renew(now);
+        self.evaluations.by_workers.renew(now);
         self.group.renew(now);
         self.members.lease_check = None;
         self.schedule_lease_check(now);
@@ -362,6 +365,7 @@ impl Server {
             self.members.unauthenticated.first().map(|&(since, _)| since + membership.lease),
             self.clients.pushes.heard().map(|heard| heard + membership.lease),
             self.initial_due(),
+            self.evaluation_due(),
             self.members
                 .short_since
                 .filter(|_| self.lifecycle.phase() == Phase::Training)

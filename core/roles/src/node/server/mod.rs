@@ -2,6 +2,7 @@
 
 mod account;
 mod arriving;
+mod by_workers;
 mod checkpoints;
 mod client_pushes;
 mod clients;
@@ -275,9 +276,11 @@ impl Server {
         self.rounds.released_by = Some(worker);
         // Any message but these shows that the worker is connected to all servers: it takes part in
         // the run only then.
-        if !matches!(message, Message::Heartbeat(_) | Message::Bye(_))
-            && let Some(slot) = self.members.roster.slot_mut(worker)
-        {
+        let shows_nothing = matches!(
+            message,
+            Message::Heartbeat(_) | Message::EvaluationAnswer(_) | Message::Bye(_)
+        );
+        if !shows_nothing && let Some(slot) = self.members.roster.slot_mut(worker) {
             slot.unreached = None;
         }
         match message {
@@ -298,6 +301,9 @@ impl Server {
                 self.on_initial_part(now, peer, part, out);
             }
             Message::Mapped(mapped) => self.on_mapped(now, worker, mapped, out),
+            Message::EvaluationAnswer(answer) => {
+                self.on_evaluation_answer(now, peer, worker, answer, out);
+            }
             Message::Bye(_) => self.on_bye(now, peer, worker, out),
             message => self.refuse(now, peer, unexpected("a worker's message", &message), out),
         }
@@ -366,10 +372,11 @@ impl Node for Server {
             Input::Garbage(peer, error) => self.on_garbage(now, peer, error, out),
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
-                self.evaluations.finish(&evaluated);
-                out.push(Effect::Report(evaluated.into()));
+                self.evaluations.by_workers.driver_evaluated();
+                self.publish(evaluated, out);
                 self.settle(now, out);
             }
+            Input::Unevaluated { version, why } => self.on_unevaluated(now, version, why, out),
             Input::Initial(Message::RangePart(part)) => self.on_given_part(now, part, out),
             Input::Overslept => self.renew_leases(now),
             Input::Checkpoint(number) => self.on_checkpoint(number, out),
@@ -381,7 +388,8 @@ impl Node for Server {
             | Input::DialFailed { .. }
             | Input::Prepared(_)
             | Input::Computed(_)
-            | Input::ComputeFailed(_) => {}
+            | Input::ComputeFailed(_)
+            | Input::EvaluatedHere(..) => {}
         }
         // The order matters: pushes that waited for a measurement make decisions, and `flush` sends
         // all decisions of this input together, as its last act.

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Server;
+use super::by_workers::MOST_BY_WORKERS;
 use super::measuring::What;
 use super::roster::{Presence, Slot};
 use crate::node::{Effect, Event, Outbox};
@@ -123,6 +124,7 @@ impl Server {
         if !self.group.gone.is_empty() {
             self.dismiss_gone(out);
         }
+        self.see_to_evaluations(now, out);
         // Last: any step before may have ended the run, and `end` leaves all that follows to this
         // call.
         self.finish_if_done(now, out);
@@ -347,7 +349,9 @@ impl Server {
         if self.evaluates_later() {
             return;
         }
-        let behind = self.evaluations_due() >= MOST_EVALUATIONS && self.lifecycle.end().is_none();
+        let by_workers = self.evaluates_by_workers();
+        let most = if by_workers { MOST_BY_WORKERS } else { MOST_EVALUATIONS };
+        let behind = self.evaluations_due() >= most && self.lifecycle.end().is_none();
         if behind || self.evaluations.last == Some(self.version()) {
             return;
         }

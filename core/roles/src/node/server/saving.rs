@@ -118,7 +118,10 @@ impl Server {
             .end()
             .filter(|_| self.lifecycle.is_done())
             .map(|reason| Effect::Done(Ok(reason)));
-        self.evaluations.requested.iter().cloned().map(Effect::Evaluate).chain(done).collect()
+        let requested = self.evaluations.requested.iter();
+        let of_driver =
+            requested.filter(|it| !self.evaluations.by_workers.has(it.point.version)).cloned();
+        of_driver.map(Effect::Evaluate).chain(done).collect()
     }
 
     /// True if the run has ended and the server has nothing left to do.

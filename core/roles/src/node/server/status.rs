@@ -172,6 +172,13 @@ impl Server {
                 };
                 Some(wait(reason, workers, self.lifecycle.since, limit))
             }
+            Phase::Ending if self.evaluations.by_workers.holds_end() => {
+                let (evaluator, since) = self.evaluations.by_workers.evaluator();
+                let (workers, since) =
+                    (evaluator.into_iter().collect(), since.unwrap_or(self.lifecycle.since));
+                let limit = Some(2 * membership.evaluation_patience());
+                Some(wait(WaitReason::Evaluation, workers, since, limit))
+            }
             Phase::Ending => {
                 let here = which(&|_, slot| slot.presence.is_alive());
                 Some(wait(WaitReason::Goodbyes, here, self.lifecycle.since, Some(membership.lease)))

@@ -541,6 +541,8 @@ impl Node for Shard {
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::Evaluated(_)
+            | Input::Unevaluated { .. }
+            | Input::EvaluatedHere(..)
             | Input::Initial(_)
             | Input::Checkpoint(_) => {}
         }

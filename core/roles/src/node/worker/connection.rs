@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use super::evaluating::Evaluating;
 use super::group::Servers;
 use super::{Data, Member, NodeError, Worker};
 use crate::node::dialler::Unreachable;
@@ -190,6 +191,7 @@ impl Worker {
             self.begin_filtering(&member, &model, out);
             // The pushes belonged to another incarnation.
             self.work.reset();
+            self.evaluating = Evaluating::default();
             if !same_data {
                 self.data = Data::None;
             }

@@ -2,6 +2,7 @@
 
 mod assembly;
 mod connection;
+mod evaluating;
 mod filtering;
 mod group;
 mod keys;
@@ -16,6 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use evaluating::Evaluating;
 use group::Servers;
 use keys::Unknown;
 use leader::Allegiance;
@@ -141,6 +143,8 @@ pub struct Worker {
     /// Data preparations in progress: more than one if the worker got another partition meanwhile.
     preparations: u32,
     work: Work,
+    /// Parameters to evaluate for the server.
+    evaluating: Evaluating,
     /// The server that the worker could not reach in its last attempt, other than the coordinator.
     unreached: Option<Unreached>,
     /// Servers that do not know the worker's working set yet, if it has one.
@@ -204,6 +208,7 @@ impl Worker {
             data: Data::None,
             preparations: 0,
             work: Work::default(),
+            evaluating: Evaluating::default(),
             unreached: None,
             unknown: Unknown::new(),
             filter_chain: None,
@@ -294,6 +299,7 @@ impl Worker {
             Message::Standby(standby) => self.allegiance.note_standby(standby.address),
             Message::Holders(holders) => self.on_holders(now, holders, out),
             Message::PartDue(due) => self.on_initial_due(now, due, out),
+            Message::EvaluationPart(part) => self.on_evaluation_part(now, part, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(NodeError::Protocol(what)), out);
@@ -378,6 +384,9 @@ impl Node for Worker {
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),
             Input::Computed(computed) => self.on_computed(now, computed, out),
             Input::ComputeFailed(why) => self.give_up(now, NodeError::Compute(why), out),
+            Input::EvaluatedHere(ticket, result) => {
+                self.on_evaluated_here(now, ticket, result, out);
+            }
             Input::Overslept => {
                 self.dialler.overslept(now);
                 self.servers.overslept(now);
@@ -386,6 +395,7 @@ impl Node for Worker {
             Input::Wake => self.on_wake(now, out),
             Input::Connected(..)
             | Input::Evaluated(_)
+            | Input::Unevaluated { .. }
             | Input::Initial(_)
             | Input::Checkpoint(_)
             | Input::Written(_) => {}

@@ -1,0 +1,127 @@
+//! Evaluations by a worker, for a server that cannot evaluate. They do not affect its gradients.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{NodeError, Worker};
+use crate::node::{Effect, EvaluateHere, EvaluationTicket, Outbox};
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::id::Version;
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::time::Time;
+use pstrain_wire::Message;
+use pstrain_wire::evaluation::{
+    EvaluationAnswer, EvaluationPart, EvaluationStep, MOST_REASON, check_evaluation,
+};
+use pstrain_wire::range::RangePart;
+
+/// Parameters to evaluate, as far as they have arrived, and the evaluation in progress.
+#[derive(Debug, Default)]
+pub(super) struct Evaluating {
+    /// The version that is arriving, with the values so far.
+    arriving: Option<(Version, Vec<f32>)>,
+    /// The evaluation that the driver was requested to make last.
+    requested: Option<EvaluationTicket>,
+}
+
+/// The consequence of a part.
+enum Step {
+    /// The part before this key is due next.
+    Due(u64),
+    /// All values are here.
+    Whole(Vec<f32>),
+    /// The part is of parameters that were given up.
+    Ignored,
+}
+
+impl Evaluating {
+    /// Adds a part of the parameters of `keys`.
+    ///
+    /// # Errors
+    /// In words, if the part cannot be one of the model.
+    fn add(&mut self, version: Version, part: &RangePart, keys: KeyRange) -> Result<Step, String> {
+        let values = part.values().filter(|_| keys.contains(part.keys));
+        let Some(values) = values else {
+            return Err(alloc::format!("it sent keys {} to evaluate, of {keys}", part.keys));
+        };
+        if part.keys.begin() == keys.begin() {
+            // The server may begin again, or with another version.
+            let mut memory = self.arriving.take().map_or_else(Vec::new, |(_, values)| values);
+            memory.clear();
+            memory.reserve_exact(keys.len() as usize);
+            self.arriving = Some((version, memory));
+        }
+        let place = part.keys.begin() - keys.begin();
+        let arriving =
+            self.arriving.take_if(|(its, values)| *its == version && values.len() as u64 == place);
+        let Some((_, mut whole)) = arriving else { return Ok(Step::Ignored) };
+        whole.extend(values);
+        if part.keys.end() == keys.end() {
+            return Ok(Step::Whole(whole));
+        }
+        self.arriving = Some((version, whole));
+        Ok(Step::Due(part.keys.end()))
+    }
+}
+
+impl Worker {
+    /// Receives a part of parameters to evaluate; has them evaluated once all parts are here.
+    pub(super) fn on_evaluation_part(
+        &mut self,
+        now: Time,
+        EvaluationPart { version, part }: EvaluationPart,
+        out: &mut Outbox,
+    ) {
+        let Some(member) = &self.member else { return };
+        let incarnation = member.incarnation;
+        let ticket = EvaluationTicket { run: member.run, incarnation, version };
+        if self.evaluating.requested == Some(ticket) {
+            return; // requested again after a reconnect: the evaluation is in progress
+        }
+        match self.evaluating.add(version, &part, member.model_keys) {
+            Ok(Step::Ignored) => {}
+            Ok(Step::Due(key)) => self.answer(now, version, EvaluationStep::PartDue(key), out),
+            Ok(Step::Whole(values)) => {
+                self.evaluating.requested = Some(ticket);
+                let parameters = Arc::new(values);
+                out.push(Effect::EvaluateHere(EvaluateHere { ticket, parameters }));
+            }
+            Err(what) => self.finish(Err(NodeError::Protocol(what)), out),
+        }
+    }
+
+    /// Sends the result of an evaluation. While the worker is disconnected the result is dropped:
+    /// the server then requests the evaluation again, here or elsewhere.
+    pub(super) fn on_evaluated_here(
+        &mut self,
+        now: Time,
+        ticket: EvaluationTicket,
+        result: Result<Evaluation, String>,
+        out: &mut Outbox,
+    ) {
+        if self.evaluating.requested.take_if(|requested| *requested == ticket).is_none() {
+            return;
+        }
+        let Some(member) = &self.member else { return };
+        let parameters = member.model_keys.len();
+        // The server would refuse a worker whose evaluation is impossible.
+        let checked = result.and_then(|evaluation| {
+            let checked = check_evaluation(&evaluation, parameters);
+            checked.map(|()| evaluation)
+        });
+        let answer = match checked {
+            Ok(evaluation) => EvaluationStep::Evaluated(evaluation),
+            Err(why) => EvaluationStep::Unable(why.chars().take(MOST_REASON).collect()),
+        };
+        if self.server().is_some() {
+            self.answer(now, ticket.version, answer, out);
+        }
+    }
+
+    fn answer(&mut self, now: Time, version: Version, answer: EvaluationStep, out: &mut Outbox) {
+        let Some(incarnation) = self.incarnation() else { return };
+        let answer = EvaluationAnswer { incarnation, version, answer };
+        self.send(now, Message::EvaluationAnswer(answer), out);
+    }
+}
