@@ -55,7 +55,7 @@ class TestDocs(unittest.TestCase):
         return self.finish(self.start(command))
 
     def test_scripts_of_the_page(self):
-        self.assertEqual(len(SCRIPTS), 5)
+        self.assertEqual(len(SCRIPTS), 7)
         for number, script in enumerate(SCRIPTS):
             with self.subTest(number=number):
                 command = "python3 train.py"

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pstrain_compute::id::{PeerId, ServerId, WorkerId};
+use pstrain_compute::model::ModelSpec;
 use pstrain_compute::params::KeyList;
 use pstrain_compute::time::Time;
 use pstrain_policy::consistency::ConsistencySpec;
@@ -78,7 +79,7 @@ pub(crate) struct Checker {
     drained: bool,
     evaluations: u32,
     evaluated: Option<u64>,
-    /// A worker was requested to evaluate.
+    /// Workers evaluate, or may have to: the end waits for the last evaluation.
     workers_evaluate: bool,
     ended: Option<(Time, EndReason)>,
     /// Time of the server's last restart: everything that it missed before is due then.
@@ -116,7 +117,8 @@ impl Checker {
             drained: false,
             evaluations: 0,
             evaluated: None,
-            workers_evaluate: false,
+            // Of another model the server expects that its driver evaluates, until it refuses.
+            workers_evaluate: matches!(server.job().model, ModelSpec::External { .. }),
             ended: None,
             began: None,
         }
