@@ -77,7 +77,7 @@ pub(crate) struct Checker {
     drained: bool,
     evaluations: u32,
     evaluated: Option<u64>,
-    /// A worker was requested to evaluate.
+    /// The server's driver does not evaluate.
     workers_evaluate: bool,
     ended: Option<(Time, EndReason)>,
     /// Time of the server's last restart: everything that it missed before is due then.
@@ -397,7 +397,9 @@ impl Checker {
                 let workers_evaluate = self.workers_evaluate;
                 self.ended.iter_mut().filter(|_| workers_evaluate).for_each(|(at, _)| *at = now);
             }
-            Event::EvaluationRequested { .. } => self.workers_evaluate = true,
+            Event::EvaluationRequested { .. } | Event::Unevaluated { .. } => {
+                self.workers_evaluate = true;
+            }
             Event::Ended { reason } => {
                 self.check_reason(now, *reason);
                 self.ended = Some((now, *reason));
