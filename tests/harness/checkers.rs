@@ -400,7 +400,9 @@ impl Checker {
                 let workers_evaluate = self.workers_evaluate;
                 self.ended.iter_mut().filter(|_| workers_evaluate).for_each(|(at, _)| *at = now);
             }
-            Event::EvaluationRequested { .. } => self.workers_evaluate = true,
+            Event::EvaluationRequested { .. } | Event::Unevaluated { .. } => {
+                self.workers_evaluate = true;
+            }
             Event::Ended { reason } => {
                 self.check_reason(now, *reason);
                 self.ended = Some((now, *reason));
