@@ -291,6 +291,8 @@ impl Checker {
             self.attendance(now, event, peer);
             self.doubts.event(event, next, &self.books);
         }
+        // A measurement that ends may leave no event, and joiners count from then on.
+        self.ranks.admit_if_nobody_counts(&[], &self.books);
         self.books.balance(server);
         self.ranks.check();
         let waits = !self.measures || server.status(now).wait.is_some();

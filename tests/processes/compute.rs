@@ -309,7 +309,10 @@ fn a_process_with_another_model_or_other_data_is_refused() {
     let server = Server::tcp(&[&["--process", &process], &JOB[..]]);
     let other = |with: &str| format!("{process} {with}");
     for (process, words) in [
-        (other("--model mlp:5"), "has tensor 0.weight [93, 5] where the job has tensor 0.weight [93, 21]"),
+        (
+            other("--model mlp:5"),
+            "has tensor 0.weight [93, 5] where the job has tensor 0.weight [93, 21]",
+        ),
         (other("--seed 2"), "the compute process has other data (digest"),
         ("echo hello; cat".to_owned(), "it wrote \"hello\" where a description was expected"),
         ("false".to_owned(), "it ended with exit status: 1"),

@@ -161,7 +161,7 @@ impl Ranks {
 
     /// Lets joiners count if there is no round to wait for; `later` are the remaining events of the
     /// step.
-    fn admit_if_nobody_counts(&mut self, later: &[Event], books: &Books) {
+    pub(super) fn admit_if_nobody_counts(&mut self, later: &[Event], books: &Books) {
         // If several workers depart in one step, none of them counts in place of another.
         let more_depart = later.iter().any(|event| matches!(event, Event::Departed { .. }));
         let nobody = self.counted().count() == 0 && !books.has_open_round();

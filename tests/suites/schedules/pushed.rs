@@ -28,33 +28,39 @@ fn pushed(aftermath: &Aftermath) -> Vec<Version> {
     aftermath.events.iter().filter_map(version).collect()
 }
 
+/// The world of a seed, with clients that push values.
+fn pushed_at(seed: u64) -> Settings {
+    let mut settings = of_all_kinds(seed).with_pushes();
+    if seed % 5 == 1 {
+        settings = settings.sparse();
+    }
+    if seed % 11 == 1 {
+        let blocks = settings.clone().with_blocks();
+        settings = if blocks.job.validate().is_ok() { blocks } else { settings };
+    }
+    if seed % 3 > 0 {
+        settings = settings.with_servers(1 + (seed % 4) as u32);
+    }
+    if seed % 4 == 0 {
+        settings = settings.with_moves();
+    }
+    if seed % 7 < 3 {
+        settings = settings.measuring();
+    }
+    if seed % 2 == 0 {
+        settings.crashes = 1 + seed % 20;
+    }
+    if seed % 6 == 0 {
+        settings.saves = 1 + seed % 100;
+    }
+    settings
+}
+
 #[test]
 fn under_random_faults_a_push_is_one_version_on_all_servers() {
     let (count, crashes, seen) = (Cell::new(0), Cell::new(0), RefCell::new(BTreeSet::new()));
     let ran = for_seeds(LARGEST, |seed| {
-        let mut settings = of_all_kinds(seed).with_pushes();
-        if seed % 5 == 1 {
-            settings = settings.sparse();
-        }
-        if seed % 11 == 1 {
-            let blocks = settings.clone().with_blocks();
-            settings = if blocks.job.validate().is_ok() { blocks } else { settings };
-        }
-        if seed % 3 > 0 {
-            settings = settings.with_servers(1 + (seed % 4) as u32);
-        }
-        if seed % 4 == 0 {
-            settings = settings.with_moves();
-        }
-        if seed % 7 < 3 {
-            settings = settings.measuring();
-        }
-        if seed % 2 == 0 {
-            settings.crashes = 1 + seed % 20;
-        }
-        if seed % 6 == 0 {
-            settings.saves = 1 + seed % 100;
-        }
+        let settings = pushed_at(seed);
         let aftermath = let_happen(&settings);
         crashes.set(crashes.get() + aftermath.crashes);
         let mut policy = settings.job.mode.consistency;
@@ -75,6 +81,12 @@ fn under_random_faults_a_push_is_one_version_on_all_servers() {
     ran.expect_above(1000, crashes.get(), "crashes");
     let words = ["add at once", "set at once", "add later", "set later"];
     ran.expect_each(POLICIES.into_iter().chain(words), |word| seen.borrow().contains(word));
+}
+
+#[test]
+fn a_worker_that_gets_ready_during_a_measurement_counts_when_it_ends() {
+    // The measurement of the last update before pushed values ends without an event.
+    assert!(let_happen(&pushed_at(9_278_454_900_521_676_850)).crashes > 0);
 }
 
 #[test]
