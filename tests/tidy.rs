@@ -73,7 +73,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
             &["error", "nsl_kdd", "sparse"],
             &["synthetic"],
             &["dataset"],
-            &["evaluation", "formats"],
+            &["evaluation", "formats", "local"],
             &["spec"],
             &["outline"],
             &["prepared"],

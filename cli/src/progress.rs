@@ -34,7 +34,6 @@ pub(crate) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
-    train_rows: u64,
     quiet: bool,
     /// True if workers are started separately; their joining is then worth a message.
     guests: bool,
@@ -54,16 +53,19 @@ pub(crate) struct Standing<'a> {
     pub(crate) mean_staleness: f64,
 }
 
+/// Steps of the bar in an epoch.
+const EPOCH: f64 = 10_000.0;
+
 const BETWEEN: Duration = Duration::from_millis(100);
 
 impl Progress {
-    /// A bar over `epochs` passes over `train_rows` examples, drawn only on a terminal. With
-    /// `guests`, joining workers and the start of training are reported, too.
-    pub(crate) fn new(epochs: u32, train_rows: u64, quiet: bool, guests: bool) -> Self {
-        let samples = u64::from(epochs) * train_rows;
-        let bar = bar(samples, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
+    /// A bar over `epochs` passes over the data, drawn only on a terminal. With `guests`, joining
+    /// workers and the start of training are reported, too.
+    pub(crate) fn new(epochs: u32, quiet: bool, guests: bool) -> Self {
+        let length = u64::from(epochs) * EPOCH as u64;
+        let bar = bar(length, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
         let (clock, shown, troubles) = (WallClock::start(), None, EventLimiter::new());
-        Self { bar, train_rows, quiet, guests, clock, shown, troubles }
+        Self { bar, quiet, guests, clock, shown, troubles }
     }
 
     pub(crate) fn note<'a>(&mut self, event: &Event, standing: impl FnOnce() -> Standing<'a>) {
@@ -98,10 +100,11 @@ impl Progress {
                 format!("{main}loss {:.4}  ", evaluation.loss)
             });
             let rate = point.samples as f64 / point.time.as_secs_f64().max(1e-9);
-            self.bar.set_position(point.samples.min(self.bar.length().unwrap_or(u64::MAX)));
+            let position = (point.epoch * EPOCH) as u64;
+            self.bar.set_position(position.min(self.bar.length().unwrap_or(u64::MAX)));
             self.bar.set_message(format!(
                 "epoch {:.1}  {evaluated}{rate:.0} samples/s  wait {:.0} %  staleness {:.1}",
-                point.samples as f64 / self.train_rows as f64,
+                point.epoch,
                 100.0 * wait_share,
                 mean_staleness,
             ));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::Examples;
 use pstrain_compute::id::PartId;
-use pstrain_data::{DataError, Dataset, Outline, Prepared, Settings};
+use pstrain_data::{DataError, Dataset, Outline, PartitionSpec, Prepared, Settings};
 use pstrain_policy::job::DataFrom;
 
 /// Data of a server. Training rows take far more memory than all else, so they are kept only if
@@ -32,7 +32,8 @@ impl ServerData {
         from: DataFrom,
     ) -> Result<Self, DataError> {
         match from {
-            DataFrom::Own if source.is_plain() => {
+            // Of rows that are each worker's own, the server reads none.
+            DataFrom::Own if source.is_plain() || settings.partition == PartitionSpec::Local => {
                 Ok(Self { outline: Outline::read(source, settings)?, rows: None })
             }
             // A source that is not plain is expensive to read several times: load it whole, keep

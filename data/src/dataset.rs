@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use pstrain_compute::examples::{Label, Row, Shape, Target};
@@ -13,6 +14,7 @@ use crate::info::{Info, Tally};
 use crate::nsl_kdd::RecipeName;
 use crate::profile::Profile;
 use crate::sparse::Hashing;
+use crate::standardise::Standard;
 
 /// Receives rows, and may stop the reading by an error.
 pub type Visit<'a> = dyn FnMut(Row<'_>) -> Result<(), DataError> + 'a;
@@ -76,6 +78,35 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// The names of the dense columns.
     fn columns(&self, schema: &Schema) -> Vec<String> {
         (1..=schema.shape.dense).map(|column| column.to_string()).collect()
+    }
+
+    /// The rows of each worker, if these are the rows of workers that each have their own.
+    fn local(&self) -> &[Arc<dyn Dataset>] {
+        &[]
+    }
+
+    /// Mean and scale of the numbers to predict, if a profile has them; otherwise those of the
+    /// training rows count.
+    ///
+    /// # Errors
+    /// [`DataError::Format`] if the profile cannot be read.
+    fn values(&self) -> Result<Option<Standard>, DataError> {
+        Ok(None)
+    }
+
+    /// True if a profile decides the schema and all statistics, so that no rows have to be read for
+    /// them.
+    fn has_profile(&self) -> bool {
+        false
+    }
+
+    /// Refuses a column that `schema` lacks and that the user did not leave out: a worker that has
+    /// rows of its own may have other columns than the job.
+    ///
+    /// # Errors
+    /// [`DataError::Format`] with the name of the column.
+    fn check_columns(&self, _schema: &Schema) -> Result<(), DataError> {
+        Ok(())
     }
 
     /// Writes down roles and statistics of a table's columns, and its classes.

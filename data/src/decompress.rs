@@ -14,6 +14,8 @@ const BUFFER: usize = 64 * 1024;
 const ENDINGS: [&str; 4] = ["", ".gz", ".xz", ".zst"];
 /// Memory limit of the xz decoder; the strongest ordinary setting needs 65 MiB.
 const XZ_MEMORY_KIB: u32 = 256 * 1024;
+/// The byte order mark that some programs write at the start of a text in UTF-8.
+const MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// An opened file, and the name of its compression, if any.
 pub(crate) struct Opened {
@@ -24,6 +26,11 @@ pub(crate) struct Opened {
 /// Opens `path` and decompresses it, if necessary.
 pub(crate) fn open(path: &Path) -> io::Result<Opened> {
     decompress(BufReader::with_capacity(BUFFER, File::open(path)?))
+}
+
+/// Returns the line with this number, from 1, without the byte order mark that the first may have.
+pub(crate) fn without_mark(line: &[u8], number: u64) -> &[u8] {
+    line.strip_prefix(MARK).filter(|_| number == 1).unwrap_or(line)
 }
 
 /// Returns the file called `name` in a folder, plain or compressed.

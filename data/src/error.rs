@@ -81,6 +81,23 @@ pub enum DataError {
         /// The problem.
         problem: String,
     },
+    /// Nothing says which columns and classes the rows of workers have that each have their own.
+    #[error(
+        "partition local: the server has no training rows that show their columns and classes: \
+         give a profile of them (csv:FILE,profile=PROFILE in data; `pstrain data profile` writes \
+         it), or rows to evaluate on (evaluation-data)"
+    )]
+    Schemaless,
+    /// Rows of the node's own do not have the columns or classes of the job.
+    #[error(
+        "{problem}; columns and classes of the job are those of its profile or of its evaluation \
+         data: give this node's rows the same, or train with a profile of all workers' rows \
+         (`pstrain data profile`)"
+    )]
+    Foreign {
+        /// The difference.
+        problem: Box<Self>,
+    },
     /// The job does not have the partition.
     #[error("partition {part} is none of the job's {parts} (1 to {parts})")]
     Part {
@@ -124,6 +141,15 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 impl DataError {
+    /// Reads a worker's own rows by `read`. Says in the error how they get the columns and classes
+    /// of the job.
+    pub(crate) fn of_local<T>(read: impl FnOnce() -> Result<T, Self>) -> Result<T, Self> {
+        read().map_err(|error| match error {
+            Self::Format(_) | Self::Shape(_) => Self::Foreign { problem: Box::new(error) },
+            other => other,
+        })
+    }
+
     /// The error of a value of a dense column, of those with these names.
     pub(crate) fn range(names: &[String], column: usize) -> Self {
         Self::Range { column: names.get(column).cloned().unwrap_or_default() }

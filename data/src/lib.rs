@@ -36,6 +36,7 @@ mod evaluation;
 mod experiments;
 pub mod formats;
 pub mod info;
+mod local;
 mod memory;
 pub mod nsl_kdd;
 mod outline;
@@ -59,6 +60,7 @@ pub use formats::{
     SyntheticRegression, SyntheticSparse, open, write_csv,
 };
 pub use info::Info;
+pub use local::Local;
 pub use memory::Shortage;
 pub use nsl_kdd::{CLASSES, RecipeName, UnknownRecipe};
 pub use outline::Outline;

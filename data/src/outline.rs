@@ -8,6 +8,7 @@ use pstrain_compute::fingerprint::{Fingerprint, Fingerprinter};
 use crate::dataset::{Dataset, Origin};
 use crate::error::DataError;
 use crate::evaluation::EvaluationRows;
+use crate::partition::PartitionSpec;
 use crate::spec::{DataSpec, Settings, add};
 use crate::standardise::{Standard, Standardisation};
 
@@ -44,15 +45,25 @@ impl Outline {
         let columns = schema.standard_columns();
         // Leaves the columns unchanged until the statistics are fitted.
         let unchanged = Standardisation(vec![Standard { mean: 0.0, scale: 1.0 }; columns]);
-        let mut spec = DataSpec::of(origin.clone(), schema, settings, unchanged, None);
+        let values = source.values()?;
+        let mut spec = DataSpec::of(origin.clone(), schema, settings, unchanged, values);
+        if settings.partition == PartitionSpec::Local {
+            let outline = Self::local(spec, source, settings)?;
+            return match stamps() == before {
+                true => Ok(outline),
+                false => Err(DataError::Changed { data: source.describe() }),
+            };
+        }
         let assignment = spec.assignment(source)?;
-        spec.values = Standard::of_labels(spec.shape().target, |take| {
-            let train = |owner| owner;
-            spec.rows(source, &assignment, train, |_, row| {
-                take(row.label);
-                Ok(())
-            })
-        })?;
+        if values.is_none() {
+            spec.values = Standard::of_labels(spec.shape().target, |take| {
+                let train = |owner| owner;
+                spec.rows(source, &assignment, train, |_, row| {
+                    take(row.label);
+                    Ok(())
+                })
+            })?;
+        }
         if columns > 0 {
             spec.standardisation = Standardisation::fit(columns, |take| {
                 let train = |owner| owner;
@@ -90,5 +101,40 @@ impl Outline {
         let evaluation = Arc::new(spec.in_unit(evaluation));
         let fingerprint = fingerprinter.finish();
         Ok(Self { spec, evaluation, evaluation_rows, fingerprint })
+    }
+
+    /// The outline where each worker has rows of its own: the statistics are those of the
+    /// evaluation rows, unless `source` has a profile.
+    fn local(
+        mut spec: DataSpec,
+        source: &dyn Dataset,
+        settings: &Settings,
+    ) -> Result<Self, DataError> {
+        let (all, target) = (|| Some(()), spec.shape().target);
+        let evaluation = match settings.evaluation_data.as_deref() {
+            None => None,
+            Some(given) => {
+                if spec.values.is_none() {
+                    spec.values = Standard::of_labels(target, |take| {
+                        spec.visit(given, all, |(), row| {
+                            take(row.label);
+                            Ok(())
+                        })
+                    })?;
+                }
+                spec.standardisation =
+                    Standardisation::fit(spec.schema.standard_columns(), |take| {
+                        spec.visit(given, all, |(), row| {
+                            take(row.dense);
+                            Ok(())
+                        })
+                    })?;
+                Some((given.describe(), spec.encode_all(given)?))
+            }
+        };
+        let none = (&Origin::of(source), Examples::new(spec.shape()), settings.evaluation_share);
+        let (evaluation, evaluation_rows) = EvaluationRows::of(none, evaluation);
+        let evaluation = Arc::new(spec.in_unit(evaluation));
+        Ok(Self { spec, evaluation, evaluation_rows, fingerprint: Fingerprint::unknown() })
     }
 }

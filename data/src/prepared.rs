@@ -1,6 +1,7 @@
 //! The server's side: reads, splits, standardises and encodes the data.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 
 use pstrain_compute::examples::{Examples, Label, Row, Target};
@@ -13,7 +14,7 @@ use crate::error::DataError;
 use crate::evaluation::{EvaluationRows, checked};
 use crate::memory;
 use crate::outline::Outline;
-use crate::partition::{Skew, groups, groups_of};
+use crate::partition::{PartitionError, PartitionSpec, Skew, groups, groups_of};
 use crate::spec::{DataSpec, Settings, add, row_bytes};
 use crate::split::Split;
 use crate::standardise::{Standard, Standardisation};
@@ -42,6 +43,10 @@ pub struct Encoded {
     /// The names of the dense columns.
     columns: Vec<String>,
     all: Examples,
+    /// Number of rows of each worker, if each has rows of its own; `all` has them in this order.
+    local: Vec<u32>,
+    /// Mean and scale of the numbers to predict, if a profile has them.
+    values: Option<Standard>,
     /// Separate evaluation rows, with the name of their source.
     evaluation: Option<(String, Examples)>,
 }
@@ -54,20 +59,50 @@ impl Encoded {
     /// [`DataError`] if the source cannot be read.
     pub fn read(source: &dyn Dataset, settings: &Settings) -> Result<Self, DataError> {
         let schema = source.schema(&settings.features)?;
-        let all = encoded(source, &schema)?;
+        let (all, local) = match (&settings.partition, source.local()) {
+            (PartitionSpec::Local, parts) if parts.len() == settings.workers as usize => {
+                encoded_local(parts, &schema)?
+            }
+            (PartitionSpec::Local, _) => return Err(PartitionError::Local.into()),
+            _ => (encoded(source, &schema)?, Vec::new()),
+        };
         let given = |given: &Arc<dyn Dataset>| {
             let rows = checked(&**given, &schema, || encoded(&**given, &schema))?;
             Ok::<_, DataError>((given.describe(), rows))
         };
         let evaluation = settings.evaluation_data.as_ref().map(given).transpose()?;
-        let columns = source.columns(&schema);
-        Ok(Self { origin: Origin::of(source), schema, columns, all, evaluation })
+        let (columns, values) = (source.columns(&schema), source.values()?);
+        Ok(Self { origin: Origin::of(source), schema, columns, all, local, values, evaluation })
     }
 }
 
 /// All rows of a source, encoded and not yet standardised.
 fn encoded(source: &dyn Dataset, schema: &Schema) -> Result<Examples, DataError> {
     let mut all = Examples::new(schema.shape);
+    add_all(source, schema, &mut all)?;
+    Ok(all)
+}
+
+/// The rows of workers that each have their own, as [`encoded`], and their numbers.
+fn encoded_local(
+    parts: &[Arc<dyn Dataset>],
+    schema: &Schema,
+) -> Result<(Examples, Vec<u32>), DataError> {
+    let (mut all, mut rows) = (Examples::new(schema.shape), Vec::new());
+    for part in parts {
+        let before = all.len();
+        DataError::of_local(|| {
+            part.check_columns(schema)?;
+            add_all(&**part, schema, &mut all)
+        })?;
+        let its = (all.len() - before) as u64;
+        rows.push(Settings::check_local_rows(&**part, its)?);
+    }
+    Ok((all, rows))
+}
+
+/// Adds all rows of a source, encoded and not yet standardised.
+fn add_all(source: &dyn Dataset, schema: &Schema, all: &mut Examples) -> Result<(), DataError> {
     if let Some(rows) = source.rows() {
         // Reserves for at most 2^20 rows: a number of rows that exceeds the memory then fails while
         // rows are added, not in one huge allocation.
@@ -75,10 +110,9 @@ fn encoded(source: &dyn Dataset, schema: &Schema) -> Result<Examples, DataError>
     }
     let mut growth = Growth { bytes: 0, checked: FIRST_CHECK };
     source.visit(schema, &mut |row| {
-        growth.add(source, &all, row)?;
-        add(&mut all, row)
-    })?;
-    Ok(all)
+        growth.add(source, all, row)?;
+        add(all, row)
+    })
 }
 
 /// Bytes after which the memory is checked first.
@@ -134,24 +168,37 @@ impl Prepared {
     /// Prepares `encoded` in place: the training rows are what remains after the evaluation rows
     /// are extracted, because small servers have no memory for a second copy.
     fn made_of(encoded: Encoded, settings: &Settings) -> Result<Self, DataError> {
-        let Encoded { origin, schema, columns, all: mut train, evaluation: given } = encoded;
+        let Encoded { origin, schema, columns, all: mut train, local, .. } = encoded;
+        let given = encoded.evaluation;
         let Split { evaluation, .. } = settings.split(&origin, train.len())?;
         let held_out = (&origin, train.extract(&evaluation), settings.evaluation_share);
         let (mut evaluation, evaluation_rows) = EvaluationRows::of(held_out, given);
+        let is_local = settings.partition == PartitionSpec::Local;
+        // Rows that are each worker's own are unknown to the server.
+        let known = if is_local { &evaluation } else { &train };
         let standardisation = Standardisation::fit(schema.standard_columns(), |take| {
-            (0..train.len()).for_each(|row| take(train.row(row).dense));
+            (0..known.len()).for_each(|row| take(known.row(row).dense));
             Ok::<_, DataError>(())
         })?;
+        let target = schema.shape.target;
+        let values = match encoded.values {
+            Some(values) => Some(values),
+            None => Standard::of_labels(target, |take| {
+                known.labels().for_each(take);
+                Ok::<_, DataError>(())
+            })?,
+        };
         for row in train.dense_mut().chain(evaluation.dense_mut()) {
             let out_of_range = |column: usize| DataError::range(&columns, column);
             standardisation.apply(row).map_err(out_of_range)?;
         }
-        let (labels, target) = (train.labels().collect::<Vec<Label>>(), schema.shape.target);
-        let owners = settings.owners(&labels, target)?;
-        let values = Standard::of_labels(target, |take| {
-            labels.iter().for_each(|label| take(*label));
-            Ok::<_, DataError>(())
-        })?;
+        let owners = match is_local {
+            true => {
+                let of = |(owner, rows)| iter::repeat_n(owner, rows as usize);
+                (0..).zip(local).flat_map(of).collect()
+            }
+            false => settings.owners(&train.labels().collect::<Vec<Label>>(), target)?,
+        };
         if let Some(values) = values {
             train.change_values(|value| values.of(value));
             evaluation.change_values(|value| values.of(value));
@@ -159,7 +206,7 @@ impl Prepared {
                 return Err(DataError::of_label());
             }
         }
-        let fingerprint = Fingerprint::of(&train);
+        let fingerprint = if is_local { Fingerprint::unknown() } else { Fingerprint::of(&train) };
         let spec = DataSpec::of(origin, schema, settings, standardisation, values);
         let (train, evaluation) = (spec.in_unit(train), Arc::new(spec.in_unit(evaluation)));
         Ok(Self { spec, train, evaluation, evaluation_rows, fingerprint, owners })

@@ -42,12 +42,14 @@ pub struct Profile {
     /// Number of rows.
     #[serde(default)]
     pub rows: u64,
-    /// The column with the classes.
+    /// The column with the classes; empty if numbers are predicted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
     /// The classes, in the order of the labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
     /// Number of rows of each class.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_rows: Vec<u64>,
     /// How missing values are encoded.
     #[serde(default)]
@@ -55,6 +57,9 @@ pub struct Profile {
     /// True if columns of numbers get mean 0 and deviation 1.
     #[serde(default = "yes")]
     pub standardise: bool,
+    /// The column with the numbers to predict, in place of classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Numbers>,
     /// The columns of numbers.
     #[serde(default, rename = "number")]
     pub numbers: Vec<Numbers>,
@@ -109,16 +114,27 @@ impl Profile {
         Ok(profile)
     }
 
+    /// The column with the classes or with the numbers to predict.
+    pub(crate) fn predicted(&self) -> &String {
+        self.target.as_ref().map_or(&self.label, |target| &target.name)
+    }
+
     fn check(&self) -> Result<(), String> {
         let names = self.numbers.iter().map(|column| &column.name);
         let names = names.chain(self.texts.iter().map(|column| &column.name));
-        if let Some(name) = repeated(names.chain([&self.label])) {
+        if self.label.is_empty() == self.target.is_none() {
+            return Err("either label or target must name a column to predict".into());
+        }
+        if self.target.is_none() && self.classes.is_empty() {
+            return Err("classes are missing".into());
+        }
+        if let Some(name) = repeated(names.chain([self.predicted()])) {
             return Err(format!("column {name:?} is there twice"));
         }
         if let Some(class) = repeated(&self.classes) {
             return Err(format!("class {class:?} is there twice"));
         }
-        for Numbers { name, mean, deviation, .. } in &self.numbers {
+        for Numbers { name, mean, deviation, .. } in self.numbers.iter().chain(&self.target) {
             if !mean.is_finite() || !deviation.is_finite() || *deviation < 0.0 {
                 return Err(format!(
                     "column {name:?}: mean {mean} and deviation {deviation} must be finite, and \
@@ -155,9 +171,10 @@ impl Profile {
                 role(&theirs)
             ));
         }
-        let settings = |of: &Self| (of.label.clone(), of.missing, of.standardise);
+        let settings =
+            |of: &Self| (of.target.is_some(), of.predicted().clone(), of.missing, of.standardise);
         if settings(&self) != settings(&other) {
-            return Err("the profiles differ in label, missing or standardise".into());
+            return Err("the profiles differ in label, target, missing or standardise".into());
         }
         let (mine, theirs) = (self.rows, other.rows);
         let mut numbers = self.numbers;
@@ -165,6 +182,10 @@ impl Profile {
             if let Some(other) = other.numbers.iter().find(|other| other.name == column.name) {
                 column.merge(mine, other, theirs);
             }
+        }
+        let mut target = self.target;
+        if let (Some(target), Some(other)) = (&mut target, &other.target) {
+            target.merge(mine, other, theirs);
         }
         let mut texts = self.texts;
         for column in &mut texts {
@@ -180,7 +201,7 @@ impl Profile {
         sort_as_numbers(&mut classes, |(class, _)| class);
         let (classes, class_rows) = classes.into_iter().unzip();
         let rows = self.rows + other.rows;
-        Ok(Self { rows, classes, class_rows, numbers, texts, ..self })
+        Ok(Self { rows, classes, class_rows, target, numbers, texts, ..self })
     }
 }
 

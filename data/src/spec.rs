@@ -105,6 +105,15 @@ impl Settings {
         })
     }
 
+    /// Refuses a worker's own rows if there are none, or more than can be numbered.
+    pub(crate) fn check_local_rows(source: &dyn Dataset, rows: u64) -> Result<u32, DataError> {
+        let allowed = "at least one is needed to train on";
+        match rows {
+            0 => Err(DataError::Rows { data: source.describe(), rows, allowed }),
+            _ => Self::check_rows(&Origin::of(source), rows),
+        }
+    }
+
     /// Splits `rows` rows into training rows and evaluation rows, each in ascending order.
     pub(crate) fn split(&self, source: &Origin, rows: usize) -> Result<Split, DataError> {
         let rows = Self::check_rows(source, rows as u64)?;
@@ -214,11 +223,13 @@ impl DataSpec {
         if let Some(&part) = parts.iter().find(|part| part.0 >= self.workers) {
             return Err(DataError::Part { part, parts: self.workers });
         }
+        if self.partition == PartitionSpec::Local {
+            return self.prepare_local(source);
+        }
         let assignment = self.assignment(source)?;
         let count = |part: u32| assignment.owners.iter().filter(|owner| **owner == part).count();
         let rows = parts.iter().map(|part| count(part.0) as u64).sum();
-        let advice = "let more workers share the rows, or take a machine with more memory";
-        self.check_memory(source, rows, "rows of this node", advice)?;
+        self.check_memory(source, rows, OWN_ROWS, MORE_WORKERS)?;
         let mut mine: BTreeMap<u32, Examples> =
             parts.iter().map(|part| (part.0, Examples::new(self.shape()))).collect();
         for (part, examples) in &mut mine {
@@ -232,6 +243,32 @@ impl DataSpec {
         })?;
         let part = |part: &PartId| self.in_unit(mine.remove(&part.0).unwrap_or_default());
         Ok((parts.iter().map(part).collect(), fingerprinter.finish()))
+    }
+
+    /// Makes the only partition of a worker that has rows of its own: all rows of `source`.
+    fn prepare_local(
+        &self,
+        source: &dyn Dataset,
+    ) -> Result<(Vec<Examples>, Fingerprint), DataError> {
+        self.check_kind(source)?;
+        let mut rows = 0_u64;
+        DataError::of_local(|| {
+            source.check_columns(&self.schema)?;
+            source.visit_labels(&self.schema, &mut |_| rows += 1)
+        })?;
+        Settings::check_local_rows(source, rows)?;
+        self.check_memory(source, rows, OWN_ROWS, "take a machine with more memory")?;
+        let (mut all, mut fingerprinter) =
+            (Examples::new(self.shape()), Fingerprinter::new(self.shape()));
+        all.reserve(rows as usize);
+        DataError::of_local(|| {
+            let next = || Some(());
+            self.visit(source, next, |(), encoded| {
+                fingerprinter.add(encoded);
+                add(&mut all, encoded)
+            })
+        })?;
+        Ok((vec![self.in_unit(all)], fingerprinter.finish()))
     }
 
     /// Passes encoded rows of `source` to `take`, in order. For each row, `choose` receives its
@@ -262,7 +299,7 @@ impl DataSpec {
 
     /// Passes encoded rows of `source` to `take`, in order. For each row, `choose` returns a value
     /// to pass on to `take`, or none to skip the row.
-    fn visit<T>(
+    pub(crate) fn visit<T>(
         &self,
         source: &dyn Dataset,
         mut choose: impl FnMut() -> Option<T>,
@@ -361,6 +398,11 @@ impl DataSpec {
         Ok(Assignment { rows, train, owners })
     }
 }
+
+/// Rows that a worker keeps, in errors.
+const OWN_ROWS: &str = "rows of this node";
+/// The cure for too many of them.
+const MORE_WORKERS: &str = "let more workers share the rows, or take a machine with more memory";
 
 /// Bytes per row while rows are assigned: an index in order and one in the order of the draw, a
 /// label with its group and a worker, and what the partition draws from.

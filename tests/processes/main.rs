@@ -24,6 +24,7 @@ mod flood;
 mod group;
 mod intruders;
 mod lab;
+mod local_rows;
 mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::ReplayArgs;
 use crate::digest::sha256;
 use crate::exit::{Ending, Failed};
-use crate::job::{Layers, Resolved, evaluation_source_of, source_of};
+use crate::job::{Layers, Resolved};
 use crate::record::{
     Contribution, Header, JOB, MODEL, ModelFile, ORDER, OrderReader, Quality, Replay, SUMMARY,
     Step, Uses, VersionRange, file_of, read_model, write_model,
@@ -200,18 +200,9 @@ fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
         format!("{} needs the {JOB} that was recorded beside it", args.log.display())
     })?;
     layers.give_process(args.process.as_ref())?;
-    let wrong = |flag, text: &str, why| anyhow::anyhow!("{flag} {text}: {why}");
-    let elsewhere =
-        args.data.as_deref().map(|text| source_of(text).map_err(|why| wrong("--data", text, why)));
-    let other_rows = args.evaluation_data.as_deref().map(|text| {
-        evaluation_source_of(text).map_err(|why| wrong("--evaluation-data", text, why))
-    });
-    let (elsewhere, other_rows) = (elsewhere.transpose()?, other_rows.transpose()?);
+    layers.give_data(args.data.as_deref(), args.evaluation_data.as_deref())?;
     let load = |source: &dyn Dataset, settings: &Settings| {
-        let evaluation_data =
-            other_rows.clone().unwrap_or_else(|| settings.evaluation_data.clone());
-        let settings = Settings { evaluation_data, ..settings.clone() };
-        let mut data = Prepared::load(elsewhere.as_deref().unwrap_or(source), &settings)?;
+        let mut data = Prepared::load(source, settings)?;
         // The job names its data as the run did, wherever they are now.
         data.spec.rename(source, header.source.clone());
         Ok(data)

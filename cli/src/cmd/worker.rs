@@ -164,6 +164,11 @@ fn load(
     let spec: DataSpec = serde_json::from_str(&order.job.data.recipe)
         .map_err(|error| format!("the job's recipe does not read: {error}"))?;
     let generated = spec.generated().map_err(|error| error.to_string())?;
+    if source.is_none() && order.job.data.is_local() {
+        return Err("each worker has rows of its own: give this worker's here with --data \
+                    PATH|FORMAT"
+            .into());
+    }
     let Some(source) = source.or(generated.as_deref()) else {
         let sent = match order.job.data.from {
             DataFrom::Own => "",

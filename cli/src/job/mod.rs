@@ -13,7 +13,7 @@ pub(crate) use layers::ENVIRONMENT;
 pub(crate) use layers::{JobFlags, Layers};
 #[cfg(feature = "pictures")]
 pub(crate) use resolve::{DATA, absolute_data};
-pub(crate) use resolve::{Resolved, evaluation_source_of, source_of};
+pub(crate) use resolve::{Resolved, source_of};
 #[cfg(feature = "pictures")]
 pub(crate) use settings::{SETTINGS, find, nearest};
 pub(crate) use suggest::suggestion;

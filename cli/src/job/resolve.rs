@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_compute::filter::Filters;
+use pstrain_compute::id::WorkerId;
 use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::{Functions, UpdateSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::{
-    DataError, Dataset, Features, Outline, PartitionSpec, Prepared, Settings, formats,
+    DataError, Dataset, Features, Local, Outline, PartitionSpec, Prepared, Settings, formats,
 };
 use pstrain_policy::job::{
     ALL_EXAMPLES, Budget, DataFrom, InitialFrom, Job, JobData, Membership, WorkError, WorkSpec,
@@ -35,6 +36,9 @@ const SYNTHETIC_EVALUATION_SEED: u64 = 2;
 
 /// Share of the rows that is held out if there are no separate evaluation data.
 const EVALUATION_SHARE: f64 = 0.25;
+
+/// Stands for the worker's number in data whose rows each worker has of its own.
+const WORKER: &str = "{worker}";
 
 /// Settings that may name files.
 pub(crate) const DATA: [&str; 3] = ["data", "evaluation-data", "init"];
@@ -95,7 +99,48 @@ impl Layers {
 
     /// Source of the data. `server` says which node sends the data, not where they come from.
     pub(crate) fn source(&self) -> anyhow::Result<Arc<dyn Dataset>> {
+        if self.is_local()? {
+            return self.local_source();
+        }
         self.parse("data", |text| source_of(if text == "server" { "synthetic" } else { text }))
+    }
+
+    /// True if each worker has rows of its own.
+    fn is_local(&self) -> anyhow::Result<bool> {
+        Ok(self.get::<PartitionSpec>("partition")? == PartitionSpec::Local)
+    }
+
+    /// Source of the data of workers that each have rows of their own.
+    fn local_source(&self) -> anyhow::Result<Arc<dyn Dataset>> {
+        let workers = if self.text("data").contains(WORKER) { self.workers()? } else { 1 };
+        let part = |worker: u32| {
+            let worker = WorkerId(worker).to_string();
+            self.parse("data", |text| source_of(&text.replace(WORKER, &worker)))
+        };
+        let parts = (0..workers).map(part).collect::<anyhow::Result<_>>()?;
+        let evaluation = self.parse("evaluation-data", evaluation_source_of)?;
+        Ok(Arc::new(Local::new(parts, evaluation.as_ref())?))
+    }
+
+    /// Replaces data and evaluation data of a recorded job by the values of flags.
+    pub(crate) fn give_data(
+        &mut self,
+        data: Option<&str>,
+        evaluation: Option<&str>,
+    ) -> anyhow::Result<()> {
+        let wrong = |flag, text: &str, why| anyhow::anyhow!("{flag} {text}: {why}");
+        if let Some(text) = data {
+            source_of(text).map_err(|why| wrong("--data", text, why))?;
+            if self.text("data") == "server" {
+                self.set("data-from", "server".into());
+            }
+            self.set("data", text.into());
+        }
+        if let Some(text) = evaluation {
+            evaluation_source_of(text).map_err(|why| wrong("--evaluation-data", text, why))?;
+            self.set("evaluation-data", text.into());
+        }
+        Ok(())
     }
 
     /// Source of the data of a job whose compute process describes itself so, if it has one.
@@ -147,6 +192,12 @@ impl Layers {
                 self.text("model")
             );
         }
+        if self.is_local()? {
+            bail!(
+                "partition = local: a compute process has the rows; leave partition out (a process \
+                 that has its own part alone says so by its number of examples)"
+            );
+        }
         let timeout = self.parse("process-timeout", |text| match text {
             "none" => Ok(None),
             text => values::duration(text).map(Some),
@@ -155,8 +206,18 @@ impl Layers {
     }
 
     fn data_from(&self) -> anyhow::Result<DataFrom> {
-        let from = self.get("data-from")?;
-        Ok(if self.text("data") == "server" { DataFrom::Server } else { from })
+        let from = match self.text("data") {
+            "server" => DataFrom::Server,
+            _ => self.get("data-from")?,
+        };
+        match (self.is_local()?, from) {
+            (true, DataFrom::Server) => bail!(
+                "partition = local: each worker has rows of its own, and the server none to send; \
+                 leave data-from out, and give each worker its rows with --data"
+            ),
+            (true, DataFrom::Worker | DataFrom::Own) => Ok(DataFrom::Own),
+            (false, from) => Ok(from),
+        }
     }
 
     /// The modelled network and machines.
@@ -183,10 +244,17 @@ impl Layers {
                  is said of who has which (partition = {partition})"
             );
         }
+        let is_local = partition == PartitionSpec::Local;
         let evaluation_data = self.parse("evaluation-data", evaluation_source_of)?;
         let share = self.parse("evaluation-share", |text| values::optional(text, "auto"))?;
         // A compute process has rows of its own to evaluate on.
-        let has_own = evaluation_data.is_some() || self.text("process") != "none";
+        let has_own = evaluation_data.is_some() || self.text("process") != "none" || is_local;
+        if is_local && share.is_some_and(|share| share != 0.0) {
+            bail!(
+                "partition = local: the server has no rows to hold out; leave evaluation-share \
+                 out, and say evaluation-data"
+            );
+        }
         let usual = if has_own { 0.0 } else { EVALUATION_SHARE };
         let features = Features {
             recipe: self.get("recipe")?,

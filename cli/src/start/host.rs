@@ -193,7 +193,7 @@ impl Training {
         // The messages of a server with workers in other processes are a log, whatever form its
         // results have.
         let quiet = output.quiet || (output.json && !guests);
-        let progress = Progress::new(job.budget.epochs, job.data.train.rows, quiet, *guests);
+        let progress = Progress::new(job.budget.epochs, quiet, *guests);
         Recorder::new(summary, folder, progress)
     }
 

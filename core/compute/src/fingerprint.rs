@@ -39,6 +39,18 @@ impl Fingerprint {
         fingerprinter.finish()
     }
 
+    /// Stands for a training split of which each worker has a part that no other node knows.
+    #[must_use]
+    pub const fn unknown() -> Self {
+        Self { rows: 0, class_counts: Vec::new(), digest: [0; 32] }
+    }
+
+    /// True for [`Self::unknown`]: the fingerprint of any rows counts them.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        self.rows == 0
+    }
+
     /// Describes how these data differ from the job's; `None` if they are the same.
     #[must_use]
     pub fn difference(&self, job: &Self) -> Option<String> {

@@ -161,7 +161,8 @@ pub enum OnLoss {
 pub struct JobData {
     /// Shape of an example.
     pub shape: Shape,
-    /// The whole training split.
+    /// The whole training split; [`Fingerprint::unknown`] if each worker has rows of its own, whose
+    /// number the server learns as it joins.
     pub train: Fingerprint,
     /// Source of the examples.
     pub from: DataFrom,
@@ -180,6 +181,14 @@ pub enum DataFrom {
     Server,
     /// The worker reads its own examples; the server keeps none.
     Own,
+}
+
+impl JobData {
+    /// True if each worker has rows of its own, and no node has the whole training split.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        self.train.is_unknown()
+    }
 }
 
 /// Time between two heartbeats of a worker with this lease.
@@ -260,15 +269,7 @@ impl Job {
         if self.budget.epochs == 0 {
             return Err(JobError::Epochs);
         }
-        if self.data.train.rows.checked_mul(u64::from(self.budget.epochs)).is_none() {
-            return Err(JobError::Budget {
-                rows: self.data.train.rows,
-                epochs: self.budget.epochs,
-            });
-        }
-        if self.data.train.rows < u64::from(workers) {
-            return Err(JobError::FewRows { rows: self.data.train.rows, workers });
-        }
+        self.check_rows()?;
         self.filters.validate().map_err(JobError::Filters)?;
         self.filters.check(&self.update).map_err(JobError::Filters)?;
         if !self.filters.is_none() && matches!(self.model, ModelSpec::Timing { .. }) {
@@ -303,6 +304,39 @@ impl Job {
 }
 
 impl Job {
+    /// Checks that there are enough rows, or that no setting needs to know their number.
+    fn check_rows(&self) -> Result<(), JobError> {
+        let (rows, workers) = (self.data.train.rows, self.membership.workers);
+        if self.data.is_local() {
+            return self.check_local().map_err(JobError::Local);
+        }
+        if rows.checked_mul(u64::from(self.budget.epochs)).is_none() {
+            return Err(JobError::Budget { rows, epochs: self.budget.epochs });
+        }
+        if rows < u64::from(workers) {
+            return Err(JobError::FewRows { rows, workers });
+        }
+        Ok(())
+    }
+
+    /// Checks that no worker needs rows of another; the error names the required setting.
+    fn check_local(&self) -> Result<(), &'static str> {
+        if self.data.from != DataFrom::Own {
+            return Err("data-from = own: the server has no rows to send");
+        }
+        if matches!(self.work, WorkSpec::Shards { .. }) {
+            return Err("work = equal or speed: shards are computed on by all workers");
+        }
+        if self.redundancy != Redundancy::None {
+            return Err("redundancy = none: otherwise workers compute on each other's rows");
+        }
+        if self.membership.on_loss == OnLoss::Reassign {
+            return Err("on-worker-loss = continue, wait or stop: no other worker has a lost \
+                        worker's rows");
+        }
+        Ok(())
+    }
+
     /// Returns `mode`, or the initial mode of the controller if `mode` is `auto`.
     #[must_use]
     pub fn at_start(&self, mode: Mode) -> Mode {
@@ -312,14 +346,12 @@ impl Job {
         if mode.consistency == ConsistencySpec::Auto { Auto::first(has_shares) } else { mode }
     }
 
-    /// Number of examples of a whole mini-batch. If a mini-batch is all examples of a worker, each
-    /// worker's equal share.
+    /// Number of examples of a whole mini-batch, where the workers have `rows` together. If a
+    /// mini-batch is all examples of a worker, each worker's equal share.
     #[must_use]
-    pub fn whole_batch(&self) -> u64 {
+    pub fn whole_batch(&self, rows: u64) -> u64 {
         match self.batch_size {
-            ALL_EXAMPLES => {
-                self.data.train.rows.div_ceil(u64::from(self.membership.workers.max(1)))
-            }
+            ALL_EXAMPLES => rows.div_ceil(u64::from(self.membership.workers.max(1))).max(1),
             size => size.into(),
         }
     }
@@ -405,6 +437,10 @@ pub enum JobError {
         /// Workers of the job.
         workers: u32,
     },
+    /// Rows that only their workers have, together with a setting that needs them elsewhere: the
+    /// other setting, its required value, and the reason.
+    #[error("partition = local needs {0}")]
+    Local(&'static str),
     /// A consistency whose number does not fit the job.
     #[error(transparent)]
     Consistency(ImpossibleConsistency),

@@ -25,6 +25,7 @@ use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 use crate::info::{Category, Column, Info, Occurrence, Role, Tally};
 use crate::profile::Profile;
+use crate::standardise::Standard;
 
 pub(super) const FORMAT: Format = Format {
     form: FORM,
@@ -70,7 +71,7 @@ impl Csv {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|error| refused(&format!("cannot be read: {error}")))?;
         let profile = Profile::read(&text).map_err(|problem| refused(&problem))?;
-        if profile.classes.len() < 2 {
+        if profile.target.is_none() && profile.classes.len() < 2 {
             return Err(refused(&"two classes or more are needed"));
         }
         Table::of_profile(&profile).check().map_err(|problem| refused(&problem))?;
@@ -78,7 +79,7 @@ impl Csv {
     }
 
     /// The roles of all columns by a profile, for users, and the number of rows that are left out.
-    fn told(&self, table: &Table, classes: usize) -> Result<(Vec<Role>, u64), DataError> {
+    fn told(&self, table: &Table, profile: &Profile) -> Result<(Vec<Role>, u64), DataError> {
         let mut reader = self.reader()?;
         let header = reader.header().to_vec();
         let needed = table.needed(&reader)?;
@@ -95,7 +96,11 @@ impl Csv {
         let told = |(column, missing): (String, u64)| {
             let group = table.texts.iter().find(|group| group.name == column);
             let (role, why) = if table.label == column {
-                (format!("classes: {classes}"), "the profile")
+                let role = match profile.target {
+                    Some(_) => "number to predict".into(),
+                    None => format!("classes: {}", profile.classes.len()),
+                };
+                (role, "the profile")
             } else if table.numbers.iter().any(|number| number.name == column) {
                 ("number".into(), "the profile")
             } else if let Some(group) = group {
@@ -113,6 +118,11 @@ impl Csv {
     }
 }
 
+/// The classes of a profile; none if numbers are predicted.
+fn classes_of(profile: Profile) -> Option<Vec<String>> {
+    profile.target.is_none().then_some(profile.classes)
+}
+
 impl Dataset for Csv {
     fn kind(&self) -> &'static str {
         KIND
@@ -122,7 +132,7 @@ impl Dataset for Csv {
         features.unhashed()?;
         match self.read_profile()? {
             // The encoding standardises by the profile.
-            Some(profile) => Table::of_profile(&profile).schema(Some(profile.classes), false),
+            Some(profile) => Table::of_profile(&profile).schema(classes_of(profile), false),
             None => roles::find(self)?.schema(self),
         }
     }
@@ -146,6 +156,35 @@ impl Dataset for Csv {
         Table::of(schema).map_or_else(|_| Vec::new(), |table| table.names())
     }
 
+    fn values(&self) -> Result<Option<Standard>, DataError> {
+        let target = self.read_profile()?.and_then(|profile| profile.target);
+        let scale = |deviation| if deviation > 0.0 { deviation } else { 1.0 };
+        Ok(target.map(|it| Standard { mean: it.mean, scale: scale(it.deviation) }))
+    }
+
+    fn has_profile(&self) -> bool {
+        self.profile.is_some()
+    }
+
+    fn check_columns(&self, schema: &Schema) -> Result<(), DataError> {
+        if self.has_profile() {
+            // What the profile does not have, the user leaves out.
+            return Ok(());
+        }
+        let (table, reader) = (Table::of(schema)?, self.reader()?);
+        let dropped = &self.roles.dropped;
+        let columns = table.columns();
+        let foreign = |name: &String| !columns.contains(&name.as_str()) && !dropped.contains(name);
+        let header = reader.header();
+        header.iter().find(|name| foreign(name)).map_or(Ok(()), |name| {
+            let problem = format!(
+                "the job has no column {name:?}, but {}: leave it out with drop={name}",
+                columns.join(", ")
+            );
+            Err(reader.refused_whole(&problem))
+        })
+    }
+
     fn profile(&self) -> Result<Profile, DataError> {
         match self.read_profile()? {
             Some(profile) => Ok(profile),
@@ -159,8 +198,8 @@ impl Dataset for Csv {
                 // Values are shown as they are in the file.
                 let profile = Profile { standardise: false, ..profile };
                 let table = Table::of_profile(&profile);
-                let roles = self.told(&table, profile.classes.len())?;
-                (table, Some(profile.classes), roles)
+                let roles = self.told(&table, &profile)?;
+                (table, classes_of(profile), roles)
             }
             None => {
                 let found = roles::find(self)?;
@@ -176,7 +215,7 @@ impl Dataset for Csv {
             Ok(())
         })?;
         let info = tally.finish(self.describe(), &schema.classes, table.names());
-        let counts = Counts::of(self, &table, &schema)?;
+        let counts = Counts::of(self, &table, &schema, 0.0)?;
         let category = |(group, counts): (&Texts, &[u64])| {
             let missing = roles.iter().find(|role| role.column == group.name);
             let values = group.values(counts, missing.map_or(0, |role| role.missing));

@@ -65,7 +65,7 @@ fn read_from<E: From<ReadError>>(
         .map_err(|source| ReadError::whole(name, unreadable(source, compression)))?
     {
         number += 1;
-        let text = line.trim_ascii_end();
+        let text = decompress::without_mark(&line, number).trim_ascii_end();
         if text.is_empty() {
             continue;
         }

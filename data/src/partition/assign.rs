@@ -43,6 +43,7 @@ pub fn assign(
         PartitionSpec::Sizes(weights) if weights.len() == workers as usize => {
             by_size(labels.len(), weights, stream)
         }
+        PartitionSpec::Local => return Err(PartitionError::Local),
         PartitionSpec::Sizes(weights) => {
             return Err(PartitionError::Sizes { sizes: weights.len(), workers });
         }

@@ -27,6 +27,12 @@ pub enum PartitionError {
         /// Number of training rows.
         rows: usize,
     },
+    /// Rows that are each worker's own were to be assigned to workers.
+    #[error(
+        "partition local: each worker has rows of its own: write {{worker}} in data, which stands \
+         for the worker's number"
+    )]
+    Local,
     /// The number of sizes differs from the number of workers.
     #[error("partition sizes: {sizes} sizes for {workers} workers; give one size per worker")]
     Sizes {

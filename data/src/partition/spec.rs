@@ -36,6 +36,9 @@ pub enum PartitionSpec {
     },
     /// `sizes:W1,W2,...`: random parts with sizes in proportion to the weights, one per worker.
     Sizes(Vec<f64>),
+    /// `local`: each worker has rows of its own, all of which it trains on; no node has the rows of
+    /// two workers.
+    Local,
 }
 
 /// Below this, all rows of a class go to one worker anyway, and the logarithms become too large.
@@ -54,6 +57,7 @@ named!(PartitionSpec: "partition", ',' {
     Sizes(weights) =
         Word::new("sizes", &[Number::real("W", Limits::POSITIVE).with(Presence::Repeated)],
             "random parts with sizes in proportion to the weights, one per worker"),
+    Local = Word::new("local", &[], "each worker has rows of its own, and the server none"),
 });
 
 impl PartitionSpec {
@@ -99,9 +103,15 @@ mod tests {
 
     #[test]
     fn every_form_is_read_and_written_back() {
-        for text in
-            ["iid", "paper-non-iid", "by-class", "dirichlet:0.1", "mix:0.25", "sizes:1,2,0.5"]
-        {
+        for text in [
+            "iid",
+            "paper-non-iid",
+            "by-class",
+            "dirichlet:0.1",
+            "mix:0.25",
+            "sizes:1,2,0.5",
+            "local",
+        ] {
             let spec: PartitionSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
             let json = serde_json::to_string(&spec).unwrap();
@@ -124,7 +134,8 @@ mod tests {
         assert_eq!(told, "partition sizes:1,0: W must be finite and above 0");
         for text in ["", "iid:1", "dirichlet", "sizes:", "random", "mix:x"] {
             let told = text.parse::<PartitionSpec>().unwrap_err().to_string();
-            let forms = "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q or sizes:W[,W...]";
+            let forms =
+                "iid, paper-non-iid, by-class, dirichlet:ALPHA, mix:Q, sizes:W[,W...] or local";
             assert_eq!(told, format!("{text:?} is no partition: use {forms}"));
         }
     }

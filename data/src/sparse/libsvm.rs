@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
 
 use super::SparseRow;
@@ -34,6 +35,7 @@ enum Problem {
     Label(String),
     Feature(String),
     First,
+    TooLarge(String),
     Order(u32, u32),
     Value(String),
 }
@@ -68,6 +70,9 @@ impl fmt::Display for LibsvmError {
                 "feature 0, but numbers begin at 1; add 1 to all of \
                 them",
             ),
+            Problem::TooLarge(number) => {
+                write!(f, "feature {number}, but the largest number allowed is {}", u32::MAX)
+            }
             Problem::Order(before, now) => {
                 write!(f, "feature {now} after {before}; numbers must ascend, each once a line")
             }
@@ -112,7 +117,8 @@ pub fn read_file<E: From<LibsvmError>>(
         }
         number += 1;
         let whole = (line.len() as u64) < LONGEST && !line.contains(&0);
-        let text = std::str::from_utf8(&line).ok().filter(|_| whole);
+        let text = decompress::without_mark(&line, number);
+        let text = std::str::from_utf8(text).ok().filter(|_| whole);
         let text = text.ok_or_else(|| failed(Some((number, 1)), Problem::NotText))?;
         let text = text.split('#').next().unwrap_or_default();
         if text.trim().is_empty() {
@@ -142,7 +148,10 @@ fn parse(text: &str, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
     for word in words {
         let malformed = || (column(word), Problem::Feature(quoted(word)));
         let (feature, value) = word.split_once(':').ok_or_else(malformed)?;
-        let feature: u32 = feature.parse().map_err(|_error| malformed())?;
+        let feature: u32 = feature.parse().map_err(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow => (column(word), Problem::TooLarge(quoted(feature))),
+            _ => malformed(),
+        })?;
         let feature = feature.checked_sub(1).ok_or_else(|| (column(word), Problem::First))?;
         if let Some(&before) = row.features.last().filter(|&&before| before >= feature) {
             return Err((column(word), Problem::Order(before + 1, feature + 1)));
@@ -213,6 +222,14 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_skipped_at_the_start_only() {
+        assert_eq!(read("\u{feff}+1 1:1\n".as_bytes()), read(b"+1 1:1\n"));
+        assert_eq!(read("\u{feff}# none\n+1 4294967295:1".as_bytes()).unwrap().len(), 1);
+        let later = read("+1 1:1\n\u{feff}+1 1:1\n".as_bytes()).unwrap_err();
+        assert!(later.starts_with("rows:2:1: label"), "{later}");
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_its_place() {
         for (text, told) in [
             ("+1 1:1\ntwo 1:1\n", "rows:2:1: label \"two\" is no finite number"),
@@ -220,6 +237,10 @@ mod tests {
             ("+1 1:1 5\n", "rows:1:8: \"5\" is no feature; write NUMBER:VALUE"),
             ("+1 1:1 x:1\n", "rows:1:8: \"x:1\" is no feature"),
             ("+1 0:1\n", "rows:1:4: feature 0, but numbers begin at 1"),
+            (
+                "+1 4294967296:1\n",
+                "rows:1:4: feature 4294967296, but the largest number allowed is 4294967295",
+            ),
             ("\n-1 3:1 3:1\n", "rows:2:8: feature 3 after 3; numbers must ascend"),
             ("-1 3:1 2:1\n", "rows:1:8: feature 2 after 3"),
             ("-1 3:nan\n", "rows:1:6: value \"nan\" is no finite number"),

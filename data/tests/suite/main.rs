@@ -2,6 +2,7 @@
 
 mod arrays;
 mod images;
+mod local;
 mod partitions;
 mod prepared;
 mod profiles;

@@ -57,6 +57,13 @@ fn the_difficulty_column_is_optional_and_lines_may_end_with_crlf() {
 }
 
 #[test]
+fn a_byte_order_mark_is_skipped_at_the_start_only() {
+    assert_eq!(records(format!("\u{feff}{LINE}\n{LINE}\n").as_bytes()).unwrap().len(), 2);
+    let later = refused(&format!("{LINE}\n\u{feff}{LINE}\n"));
+    assert!(later.starts_with("some.txt:2: column 1 (duration)"), "{later}");
+}
+
+#[test]
 fn errors_name_line_column_and_value() {
     let third = |line: &str| refused(&format!("{LINE}\n{LINE}\n{line}\n{LINE}\n"));
     assert!(third(&with(3, "foo")).starts_with(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::{Label, Shape, Target};
 use pstrain_compute::id::PartId;
-use pstrain_data::{DataSpec, Dataset, Outline, Prepared, Settings, open};
+use pstrain_data::{DataSpec, Dataset, Outline, Prepared, Profile, Settings, open};
 
 /// A table of houses, whose prices are numbers that occur several times.
 fn houses(folder: &Path) -> String {
@@ -60,8 +60,10 @@ fn a_target_goes_with_the_other_options_of_tables() {
         ("one-hot: 1", "one-hot=floor"),
     ];
     assert_eq!(roles, wanted);
-    let refused = data.profile().unwrap_err().to_string();
-    assert!(refused.contains("column price: profiles are of tables with classes"), "{refused}");
+    let expected = "rows = 2\nmissing = \"skip\"\nstandardise = true\nnumber = []\n\n\
+                    [target]\nname = \"price\"\nmean = 2.0\ndeviation = 0.5\nmissing = 0\n\n\
+                    [[text]]\nname = \"floor\"\ntexts = [\"2\"]\nrows = [2]\nmissing = 0";
+    assert_eq!(data.profile().unwrap().to_string(), expected);
     let drop = with(",target=price,drop=price").info().unwrap_err().to_string();
     assert!(drop.contains("column price: target=price contradicts drop=price"), "{drop}");
     for (options, told) in [
@@ -71,6 +73,43 @@ fn a_target_goes_with_the_other_options_of_tables() {
     ] {
         let refused = open(&format!("csv:{}{options}", path.display()), 1).unwrap_err();
         assert!(refused.contains(told), "{refused}");
+    }
+}
+
+#[test]
+fn a_profile_standardises_numbers_to_predict_as_all_rows_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let write = |name: &str, rows: std::ops::Range<u32>| {
+        let row = |row: u32| format!("{},{}\n", row * 7 % 30, row);
+        fs::write(path(name), format!("x,price\n{}", rows.map(row).collect::<String>())).unwrap();
+        opened(&format!("csv:{},target=price", path(name).display()))
+    };
+    let all = write("all.csv", 0..100);
+    let parts = [write("one.csv", 0..30), write("other.csv", 30..100)];
+    let [one, other] = parts.map(|part| part.profile().unwrap());
+    let merged = one.clone().merged(other).unwrap();
+    assert_eq!((merged.rows, merged.target.as_ref().unwrap().mean), (100, 49.5));
+    fs::write(path("profile.toml"), merged.to_string()).unwrap();
+    let profile = path("profile.toml");
+    let by = |name: &str| format!("csv:{},profile={}", path(name).display(), profile.display());
+    let settings = Settings { evaluation_share: 0.0, workers: 1, ..Settings::default() };
+    let values = |data: &dyn Dataset| Prepared::load(data, &settings).unwrap().spec.values.unwrap();
+    let (mine, wanted) = (values(&*opened(&by("one.csv"))), values(&*all));
+    assert!((mine.mean - wanted.mean).abs() < 1e-4 && (mine.scale - wanted.scale).abs() < 1e-4);
+    let outline = Outline::read(&*opened(&by("one.csv")), &settings).unwrap();
+    assert_eq!(outline.spec.values, Some(mine));
+    let info = opened(&by("one.csv")).info().unwrap();
+    assert_eq!(info.roles[1].role, "number to predict");
+    assert_eq!((info.predicted.unwrap().max, info.classes.len()), (29.0, 0));
+
+    let classes = Profile { label: "price".into(), target: None, ..one.clone() };
+    assert!(one.merged(classes.clone()).unwrap_err().contains("differ in label, target"));
+    for (wrong, told) in [
+        (classes.to_string(), "classes are missing"),
+        ("rows = 1".into(), "either label or target must name"),
+    ] {
+        assert!(Profile::read(&wrong).unwrap_err().contains(told), "{told}");
     }
 }
 

@@ -47,6 +47,16 @@ fn numbers_are_dense_texts_are_one_hot_and_the_last_column_has_the_classes() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_first_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for text in ["x,y\n1,a\n2,b\n", "\"x\",y\n1,a\n2,b\n"] {
+        let plain = table(folder.path(), text).schema(&Features::default()).unwrap();
+        let marked = table(folder.path(), &format!("\u{feff}{text}"));
+        assert_eq!(marked.schema(&Features::default()).unwrap(), plain);
+    }
+}
+
+#[test]
 fn a_workers_copy_is_encoded_by_the_schema_of_the_job() {
     let folder = tempfile::tempdir().unwrap();
     let data = table(folder.path(), "x,city,y\n1,Rome,7\n2,Oslo,10\n3,Rome,9\n");

@@ -492,7 +492,9 @@ impl Ranks {
 fn wanted(job: &Job, samples: u64) -> u64 {
     let all = job.data.train.rows * u64::from(job.budget.epochs);
     match job.budget.kind {
-        BudgetKind::Global => all.saturating_sub(samples).div_ceil(job.whole_batch()),
+        BudgetKind::Global => {
+            all.saturating_sub(samples).div_ceil(job.whole_batch(job.data.train.rows))
+        }
         BudgetKind::Partition => u64::MAX,
     }
 }

@@ -343,6 +343,8 @@ fn write_tables_and_images(folder: &Path) {
     };
     for (name, rows) in [
         ("sensors.csv", rows(0..300)),
+        ("part-1.csv", rows(0..200)),
+        ("part-2.csv", rows(200..300)),
         ("test.csv", rows(300..390)),
         ("sensors.tsv", rows(0..300).replace(',', "\t")),
     ] {

@@ -237,14 +237,11 @@ impl Found {
 
     /// Writes down the columns, and their statistics over the rows of `csv`.
     pub(super) fn profile(&self, csv: &Csv) -> Result<Profile, DataError> {
-        if self.predicts_numbers() {
-            let problem = "profiles are of tables with classes; a job with target=COLUMN finds \
-                           the roles of columns in the server's copy";
-            return Err(csv.reader()?.refused_column(label_of(&self.columns), problem));
-        }
         let (table, schema) = (self.table(), self.schema_of_any()?);
-        let counts = Counts::of(csv, &table, &schema)?;
-        let rows = counts.rows();
+        let predicted = &self.columns[label_of(&self.columns)].sum;
+        let counts = Counts::of(csv, &table, &schema, predicted.mean())?;
+        let rows = counts.rows;
+        let deviation = |squares: f64| (squares / rows.max(1) as f64).sqrt() as f32;
         let missing = |name: &String| {
             let column = self.columns.iter().find(|column| column.name == *name);
             column.map_or(0, |column| column.sum.missing)
@@ -252,7 +249,7 @@ impl Found {
         let number = |(Numbers { name, mean, .. }, square): (&Numbers, &f64)| profile::Numbers {
             name: name.clone(),
             mean: *mean,
-            deviation: (square / rows.max(1) as f64).sqrt() as f32,
+            deviation: deviation(*square),
             missing: missing(name),
         };
         let is_text = |group: &Texts| table.numbers.iter().all(|it| it.name != group.name);
@@ -263,9 +260,17 @@ impl Found {
             missing: missing(&group.name),
         };
         let texts = table.texts.iter().zip(counts.groups(&table));
+        let target = self.predicts_numbers().then(|| profile::Numbers {
+            name: table.label.clone(),
+            mean: predicted.mean(),
+            deviation: deviation(counts.target_squares),
+            missing: 0,
+        });
+        let label = if target.is_some() { String::new() } else { table.label.clone() };
         Ok(Profile {
             rows,
-            label: table.label.clone(),
+            label,
+            target,
             classes: self.classes.clone(),
             class_rows: counts.classes.clone(),
             missing: self.missing,

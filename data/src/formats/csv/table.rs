@@ -106,7 +106,7 @@ impl Table {
             missing: own_column(column.missing),
         });
         Self {
-            label: profile.label.clone(),
+            label: profile.predicted().clone(),
             numbers: profile.numbers.iter().map(number).collect(),
             texts: unknown.chain(texts).collect(),
             skip: profile.missing == Missing::Skip,
@@ -129,9 +129,14 @@ impl Table {
         if !self.skip {
             return Ok(Vec::new());
         }
+        self.columns().into_iter().map(|name| reader.place(name)).collect()
+    }
+
+    /// The names of the columns that the encoding reads.
+    pub(super) fn columns(&self) -> Vec<&str> {
         let numbers = self.numbers.iter().map(|column| &column.name);
         let names = numbers.chain(self.texts.iter().map(|group| &group.name)).chain([&self.label]);
-        names.map(|name| reader.place(name)).collect()
+        names.map(String::as_str).collect()
     }
 
     /// The names of the dense columns.

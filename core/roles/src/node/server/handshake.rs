@@ -21,6 +21,8 @@ use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 /// The most incarnations of a worker that can be lost with the end of a log: a worker that claims
 /// more is not believed.
 const MOST_LOST: u64 = 1 << 32;
+/// The most rows that a worker alone has: the largest number of a row.
+const MOST_LOCAL_ROWS: u64 = u32::MAX as u64;
 
 impl Server {
     /// Removes a connection from the unauthenticated ones: it has said who it is, or it is gone.
@@ -269,6 +271,7 @@ impl Server {
         let train = &self.job.data.train;
         let own = self.members.roster.slot(worker).is_some_and(|slot| slot.has_own_data);
         let differs = match &ready.train {
+            _ if self.job.data.is_local() => None,
             Some(theirs) => theirs.difference(train),
             None => own.then(|| String::from("they came without a fingerprint")),
         };
@@ -281,6 +284,7 @@ impl Server {
                 Some(String::from("they are of other partitions than this worker's"))
             }
             rows if rows.contains(&0) => Some(String::from("no rows in this worker's partition")),
+            _ if self.job.data.is_local() => self.differs_from_before(worker, all),
             _ if all > train.rows => Some(alloc::format!(
                 "{all} rows in this worker's partition where the job has {} in all",
                 train.rows
@@ -306,6 +310,21 @@ impl Server {
             self.enrol(worker);
         }
         self.settle(now, out);
+    }
+
+    /// Compares the number of rows that a worker alone has with the number when it joined before:
+    /// they are its part of the training split, which stays the same for the whole run.
+    fn differs_from_before(&self, worker: WorkerId, rows: u64) -> Option<String> {
+        if rows > MOST_LOCAL_ROWS {
+            return Some(alloc::format!("{rows} rows, but {MOST_LOCAL_ROWS} at most are allowed"));
+        }
+        let before = self.members.roster.slot(worker).map_or(0, |slot| slot.rows);
+        (before != 0 && before != rows).then(|| {
+            alloc::format!(
+                "{rows} rows where worker {worker} of this run had {before}: give the worker its \
+                 own file, or another --id"
+            )
+        })
     }
 
     /// Adds a ready worker to the cohort, at once or with the next round.

@@ -183,7 +183,7 @@ impl Server {
     /// Returns the position of the current parameters on the training curve.
     #[must_use]
     pub fn point(&self) -> Point {
-        self.progress.point(self.version(), self.job.data.train.rows)
+        self.progress.point(self.version(), self.train_rows())
     }
 
     /// Returns the ledger of all mini-batches so far.
@@ -206,8 +206,17 @@ impl Server {
 
     /// Returns the number of examples that the budget asks for.
     #[must_use]
-    pub const fn samples_wanted(&self) -> u64 {
-        self.job.data.train.rows * self.job.budget.epochs as u64
+    pub fn samples_wanted(&self) -> u64 {
+        self.train_rows().saturating_mul(self.job.budget.epochs.into())
+    }
+
+    /// Number of examples of an epoch; at least 1. If each worker has rows of its own, the examples
+    /// of all workers that have joined so far, whether they are still there or not.
+    fn train_rows(&self) -> u64 {
+        match self.job.data.is_local() {
+            true => self.members.roster.iter().map(|(_, slot)| slot.rows).sum::<u64>().max(1),
+            false => self.job.data.train.rows,
+        }
     }
 
     /// Returns the mini-batches that a worker with `rows` examples owes under a partition budget;
