@@ -38,19 +38,19 @@ fn pushed_at(seed: u64) -> Settings {
         let blocks = settings.clone().with_blocks();
         settings = if blocks.job.validate().is_ok() { blocks } else { settings };
     }
-    if seed % 3 > 0 {
+    if !seed.is_multiple_of(3) {
         settings = settings.with_servers(1 + (seed % 4) as u32);
     }
-    if seed % 4 == 0 {
+    if seed.is_multiple_of(4) {
         settings = settings.with_moves();
     }
     if seed % 7 < 3 {
         settings = settings.measuring();
     }
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         settings.crashes = 1 + seed % 20;
     }
-    if seed % 6 == 0 {
+    if seed.is_multiple_of(6) {
         settings.saves = 1 + seed % 100;
     }
     settings
