@@ -205,7 +205,7 @@ impl Layers {
     }
 
     /// Replaces the text of a setting, but not its origin.
-    pub(super) fn set(&mut self, key: &'static str, text: String) {
+    pub(crate) fn set(&mut self, key: &'static str, text: String) {
         if let Some((value, _)) = self.0.get_mut(key) {
             *value = text;
         }

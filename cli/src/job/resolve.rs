@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_compute::filter::Filters;
@@ -354,12 +355,17 @@ impl Layers {
         self.resolve_as(load, Prepared::outline)
     }
 
+    /// How long a silent worker counts as alive.
+    pub(crate) fn lease(&self) -> anyhow::Result<Duration> {
+        self.parse("lease", values::duration)
+    }
+
     fn membership(&self, workers: u32) -> anyhow::Result<Membership> {
         Ok(Membership {
             workers,
             min_workers: self.parse("min-workers", |text| values::optional(text, "auto"))?,
             on_loss: self.get("on-worker-loss")?,
-            lease: self.parse("lease", values::duration)?,
+            lease: self.lease()?,
         })
     }
 
