@@ -1,5 +1,6 @@
 //! curve.csv: a row for each evaluation, with its point on the curve and its numbers.
 
+#[cfg(feature = "pictures")]
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -89,6 +90,7 @@ fn names(target: Target, evaluation: &Evaluation) -> Vec<String> {
 }
 
 /// Returns the metrics of an evaluation that have a column, with their values.
+#[cfg(feature = "pictures")]
 pub(crate) fn metric_values(
     target: Target,
     evaluation: &Evaluation,

@@ -30,6 +30,7 @@ use pstrain_transports::journal::Companion;
 use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "pictures")]
 pub(crate) use curve::metric_values;
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use gaps::VersionRange;
