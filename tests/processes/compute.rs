@@ -353,6 +353,7 @@ fn settings_that_a_process_rules_out_are_refused() {
     let process = served();
     let run = |more: &[&str]| finish(&[&["run", "--process", &process], more].concat());
     run(&["--model", "softmax"]).refused(2, &["leave model out"]);
+    run(&["--loss", "squared"]).refused(2, &["loss = squared", "leave loss out"]);
     run(&["--data", "synthetic:100"]).refused(2, &["not those of a compute process"]);
     finish(&["run", "--model", "external"]).refused(2, &["--process"]);
     finish(&["run", "--data", "process"]).refused(2, &["--process"]);

@@ -97,6 +97,9 @@ impl FromArgMatches for JobFlags {
     }
 }
 
+/// Settings whose defaults are others in a job with a compute process, and these defaults.
+pub(crate) const OF_PROCESS: [(&str, &str); 2] = [("model", "external"), ("data", "process")];
+
 /// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
@@ -187,7 +190,7 @@ impl Layers {
         if self.text("process") == "none" {
             return;
         }
-        for (key, text) in [("model", "external"), ("data", "process")] {
+        for (key, text) in OF_PROCESS {
             if self.is_default(key) {
                 self.set(key, text.to_owned());
             }

@@ -30,6 +30,8 @@ use pstrain_transports::journal::Companion;
 use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "pictures")]
+pub(crate) use curve::metric_values;
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
