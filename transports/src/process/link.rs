@@ -1,8 +1,9 @@
 //! The connection to a compute process, and the process itself if pstrain started it.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 use super::protocol::{Request, write_message};
 use crate::clock::WallClock;
+
+/// Size of the buffer for answers, so that one read receives most of them.
+const BUFFER: usize = 64 * 1024;
 
 /// How long a process may take to end after its goodbye, before it is killed.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -97,13 +101,17 @@ impl Link {
                 "only a server that coordinates takes the description of a worker; give the \
                  process itself, or description:FILE",
             )),
-            ProcessAddress::Parent => Ok(Self {
-                from: BufReader::new(Box::new(io::stdin())),
-                to: Box::new(io::stdout()),
-                child: None,
-                stays: false,
-            }),
+            ProcessAddress::Parent => Self::parent(),
         }
+    }
+
+    fn parent() -> io::Result<Self> {
+        // Not `Stdin` and `Stdout`: their buffers are shorter than most messages, and a line buffer
+        // splits values at each byte that equals a newline, which wakes the process up twice.
+        let from = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let to = Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+        let from = BufReader::with_capacity(BUFFER, Box::new(from) as Box<dyn Read + Send>);
+        Ok(Self { from, to, child: None, stays: false })
     }
 
     fn start(command: &str, timeout: Option<Duration>) -> io::Result<Self> {
@@ -125,7 +133,7 @@ impl Link {
         stream.set_read_timeout(timeout)?;
         stream.set_write_timeout(timeout)?;
         let from: Box<dyn Read + Send> = Box::new(stream.try_clone()?);
-        let from = BufReader::with_capacity(64 * 1024, from);
+        let from = BufReader::with_capacity(BUFFER, from);
         Ok(Self { from, to: Box::new(stream), child, stays: false })
     }
 
