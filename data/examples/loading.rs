@@ -1,7 +1,8 @@
 //! How fast a data set becomes rows in memory: read, encoded, split, standardised and partitioned,
-//! as `pstrain run` does it. tests/peers/loading.py runs it on files that pandas and numpy read, too.
+//! as `pstrain run` does it. tests/peers/loading.py runs it on files that pandas and numpy read,
+//! too.
 //!
-//! `cargo run --release -p pstrain-data --example loading -- BYTES csv:train.csv`
+//! `cargo run --profile dist -p pstrain-data --example loading -- BYTES csv:train.csv`
 
 #![expect(
     clippy::print_stdout,

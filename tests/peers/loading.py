@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How fast files become arrays: pstrain (read, encode, split, standardise) beside pandas and numpy, which only read. A
-Markdown table. Build first: cargo build --release -p pstrain-data --example loading"""
+Markdown table. Build first: cargo build --profile dist -p pstrain-data --example loading"""
 
 import argparse
 import subprocess
