@@ -16,7 +16,7 @@ from typing import (
     Tuple,
 )
 
-from .buffers import Flat, Rules, StateTensor, rule_of
+from .buffers import Flat, Rules, StateTensor, check_rules, rule_of
 
 
 class ArrayModel:
@@ -36,6 +36,7 @@ class ArrayModel:
         self._np = _numpy([*leaves.values(), *beside.values()])
         shapes = {name: self._shape(name, leaf) for name, leaf in leaves.items()}
         tensors = {name: self._state_tensor(name, leaf, combine) for name, leaf in beside.items()}
+        check_rules(combine, beside)
         self.parameters = Flat(shapes, tensors)
         self.gradients = Flat(shapes, tensors)
         self._views = self._views_of(self.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from dataclasses import dataclass
-from typing import Dict, Iterator, Mapping, Optional, Tuple
+from typing import Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 #: Names and shapes of the tensors of a model, in the order of their values.
 Tensors = Dict[str, Tuple[int, ...]]
@@ -32,6 +32,14 @@ def rule_of(rules: Optional[Rules], name: str, usual: str) -> str:
     if found not in ("local", "mean", "first"):
         raise ValueError(f"state {name}: {found!r} is no rule; use local, mean or first")
     return found
+
+
+def check_rules(rules: Optional[Rules], names: Iterable[str]) -> None:
+    """Refuses a rule that no state has."""
+    names = list(names)
+    for pattern in rules or {}:
+        if not fnmatch.filter(names, pattern):
+            raise ValueError(f"combine: no state is called {pattern!r}; there is {names[:8]}")
 
 
 class Flat:

@@ -81,16 +81,22 @@ def _cluster(
     results_in = out or os.path.join(folder, "results")
     path = os.path.join(folder, "process")
     try:
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+        arguments = [command, f"--process=unix:{path}", f"--out={results_in}"]
+        arguments += [] if verbose else ["--quiet"]
+        arguments += flags(settings)
+        output = None if verbose else subprocess.DEVNULL
+        listener = socket.socket(socket.AF_UNIX)
+        with contextlib.ExitStack() as stack:
+            stack.callback(listener.close)
             listener.bind(path)
             listener.listen()
-            arguments = [command, f"--process=unix:{path}", f"--out={results_in}"]
-            arguments += [] if verbose else ["--quiet"]
-            arguments += flags(settings)
-            output = None if verbose else subprocess.DEVNULL
-            with Program(arguments, stdin=subprocess.DEVNULL, stdout=output) as program:
-                _serve(task, listener, program)
-                program.wait()
+            program = stack.enter_context(
+                Program(arguments, stdin=subprocess.DEVNULL, stdout=output)
+            )
+            # Before the program, whose workers would connect again and wait.
+            stack.callback(listener.close)
+            _serve(task, listener, program)
+            program.wait()
         results = Results(results_in)
     except BaseException:
         shutil.rmtree(folder)
@@ -114,7 +120,7 @@ def _serve(task: Task, listener: socket.socket, program: Program) -> None:
                 if ready.fileobj is listener:
                     stream = listener.accept()[0]
                     number = stream.fileno()
-                    session = Session(task, Connection.of_socket(stream))
+                    session = Session(task, Connection.of_socket(stream), raises=True)
                     sessions.append(session)
                     selector.register(number, selectors.EVENT_READ, session)
                 elif ready.data is None:

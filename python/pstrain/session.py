@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any, Dict, Optional
 
 from .protocol import VERSION, Connection, ProtocolError
@@ -49,8 +50,10 @@ class Step:
 class Session:
     """The requests on one connection."""
 
-    def __init__(self, task: Task, connection: Connection) -> None:
+    def __init__(self, task: Task, connection: Connection, raises: bool = False) -> None:
         self.task = task
+        #: True if an exception of an evaluation is raised here, and not only told.
+        self.raises = raises
         self._connection = connection
         #: True once pstrain has said goodbye.
         self.ended = False
@@ -123,9 +126,12 @@ class Session:
             found = task.model.evaluate(task.evaluate, rows)
             examples = task.examples if rows is None else len(rows)
             message = evaluation(found, examples)
-        except BaseException as error:
+        except Exception as error:
             self._connection.write({"id": number, "error": reason(error)})
-            raise
+            if self.raises:
+                raise
+            traceback.print_exc()  # A run goes on without evaluations.
+            return
         self._connection.write({"id": number, **message})
 
 

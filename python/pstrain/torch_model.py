@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
-from .buffers import Flat, Rules, StateTensor, rule_of
+from .buffers import Flat, Rules, StateTensor, check_rules, rule_of
 
 #: What `torch.compile` adds to the names of parameters.
 _COMPILED = "_orig_mod."
@@ -47,8 +48,8 @@ class TorchModel:
         self._trained = values[: self.parameters.trained], gradients[: self.parameters.trained]
         #: The parameters of the step, if differences from them are pushed.
         self._received: Optional[torch.Tensor] = None
-        #: Parameter, its values, its gradients, and whether it is a view of them.
-        self._views = []
+        #: Name of a parameter, the parameter, its values and gradients, and whether it is a view.
+        self._views: List[_View] = []
         #: The module of a buffer, its name there, its values before and after a step.
         self._states: List[Tuple[torch.nn.Module, str, torch.Tensor, torch.Tensor]] = []
         for name, shape, start, end in self.parameters.ranges():
@@ -63,30 +64,35 @@ class TorchModel:
             is_view = _can_be_view(parameter)
             if is_view:
                 parameter.data = value
-            self._views.append((parameter, value, gradient, is_view))
+            self._views.append(_View(name, parameter, value, gradient, is_view, slice(start, end)))
 
     def load(self) -> None:
         self._all_gradients.zero_()
-        for parameter, value, gradient, is_view in self._views:
-            if not is_view:
+        for view in self._views:
+            parameter, value = view.parameter, view.value
+            if not view.is_view:
                 parameter.data.copy_(value)
+            elif parameter.data_ptr() != value.data_ptr():
+                parameter.data = value  # The script has given it another memory.
             # A `zero_grad()` of the user has replaced the view by None.
-            parameter.grad = gradient if is_view else None
+            parameter.grad = view.gradient if view.is_view else None
         for owner, key, value, _ in self._states:
             getattr(owner, key).data.copy_(value)
         if self._received is not None:
             self._received.copy_(self._trained[0])
+            for view in self._views:
+                if not view.is_view:  # Of fewer digits than what arrived.
+                    self._received[view.keys].view(view.value.shape).copy_(view.parameter.detach())
 
     def collect(self, gradients: Any, state: Any = None) -> None:
         if gradients is not None or state is not None:
             raise TypeError("gradients and state are those of the module: leave them out")
-        for parameter, _, gradient, _ in self._views:
-            found = parameter.grad
+        for view in self._views:
+            found = view.parameter.grad
             if found is None:
-                gradient.zero_()
-            elif found is not gradient:
-                gradient.copy_(found.to_dense() if found.is_sparse else found)
-
+                view.gradient.zero_()
+            elif found is not view.gradient:
+                view.gradient.copy_(found.to_dense() if found.is_sparse else found)
         self._collect_state()
 
     def _collect_state(self) -> None:
@@ -98,10 +104,17 @@ class TorchModel:
 
     def differ(self) -> None:
         assert self._received is not None
+        # Training may replace a parameter, or its memory.
+        named = {
+            name.replace(_COMPILED, ""): parameter
+            for name, parameter in self.params.named_parameters(remove_duplicate=False)
+        }
         with torch.no_grad():
-            for parameter, value, _, is_view in self._views:
-                if not is_view:
-                    value.copy_(parameter)
+            for view in self._views:
+                view.parameter = named[view.name]
+                if view.parameter.data_ptr() != view.value.data_ptr():
+                    view.value.copy_(view.parameter)
+                view.is_view = _can_be_view(view.parameter)
             torch.sub(self._trained[0], self._received, out=self._trained[1])
         self._collect_state()
 
@@ -129,6 +142,19 @@ class TorchModel:
         return rows
 
 
+@dataclass
+class _View:
+    """A parameter and its place in the flat buffers."""
+
+    name: str
+    parameter: torch.Tensor
+    value: torch.Tensor
+    gradient: torch.Tensor
+    #: True if the parameter's memory is `value`.
+    is_view: bool
+    keys: slice
+
+
 def _can_be_view(parameter: torch.Tensor) -> bool:
     is_plain = parameter.dtype == torch.float32 and parameter.device.type == "cpu"
     return is_plain and parameter.is_contiguous()
@@ -151,9 +177,11 @@ def _buffers(module: torch.nn.Module, combine: Optional[Rules]) -> _Buffers:
         if rule == "local" or buffer.numel() == 0:
             continue
         if usual == "local" or (rule == "mean" and not is_float):
-            raise ValueError(f"buffer {name} ({buffer.dtype}) cannot be combined: use local")
+            which = "local" if usual == "local" else "first or local"
+            raise ValueError(f"buffer {name} ({buffer.dtype}) has no mean: use {which}")
         kind = "f32" if is_float else "i64"
         found[name] = (owner, key, StateTensor(tuple(buffer.shape), rule, kind))
+    check_rules(combine, [name for name, _, _ in _persistent(module)])
     return found
 
 

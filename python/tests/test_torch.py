@@ -156,6 +156,33 @@ class TestTraining(unittest.TestCase):
         for found, wanted in zip(net.parameters(), twin.parameters()):
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
+    def test_differences_of_replaced_parameters_and_of_few_digits(self):
+        def replaced(net):
+            net.weight = nn.Parameter(net.weight.detach() - 1)
+
+        def new_memory(net):
+            net.weight.data = net.weight.data - 1
+
+        for train in (replaced, new_memory):
+            net = nn.Linear(2, 1)
+            before = net.weight.detach().clone()
+
+            def step(rows):
+                train(net)
+                return 0.0
+
+            pstrain.train(step, net, examples=8, workers=1, batch_size=8, epochs=3, differences=True)
+            torch.testing.assert_close(net.weight.detach(), before - 3)
+        short = nn.Linear(20, 1).to(torch.bfloat16)
+        model = model_of(short)
+        model.expect_differences()
+        values = torch.frombuffer(model.parameters.memory, dtype=torch.float32)
+        values.copy_(torch.randn(21))
+        model.load()
+        model.differ()
+        found = torch.frombuffer(model.gradients.memory, dtype=torch.float32)
+        self.assertEqual(found.abs().max(), 0)
+
     def test_an_evaluation_leaves_the_modes_as_they_are(self):
         net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.BatchNorm1d(2))
         net[2].eval()
@@ -201,7 +228,12 @@ class TestModules(unittest.TestCase):
         self.assertEqual(rules(combine={"positions": "local"}), norm)
         self.assertEqual(rules(combine={"*": "local"}), {})
         self.assertEqual(rules(combine={"0.running*": "first"})["0.running_var"], ("first", "f32"))
-        for wrong, words in [({"mask": "mean"}, "use local"), ({"*var": "sum"}, "is no rule")]:
+        for wrong, words in [
+            ({"mask": "mean"}, "use local"),
+            ({"*num*": "mean"}, "use first or local"),
+            ({"*var": "sum"}, "is no rule"),
+            ({"typo": "local"}, "no state is called 'typo'"),
+        ]:
             with self.assertRaisesRegex(ValueError, words):
                 model_of(net, combine=wrong)
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::source::GradientSource;
-use pstrain_policy::job::InitialFrom;
+use pstrain_policy::job::{InitialFrom, Job};
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Prepare, Prepared};
 
@@ -73,17 +73,29 @@ pub(crate) fn prepare_trainer(
     let mut trainer = trainer.map_err(|error| error.to_string())?;
     let initial = match job.initial {
         InitialFrom::Seed | InitialFrom::Server => None,
-        InitialFrom::Worker => Some(Arc::new(initial_of(&mut trainer)?)),
+        InitialFrom::Worker => Some(Arc::new(initial_of(job, &mut trainer)?)),
     };
     let keys = trainer.keys().cloned();
     Ok((trainer, Prepared { rows, train, keys, initial }))
 }
 
-fn initial_of(trainer: &mut Trainer) -> Result<Vec<f32>, String> {
+fn initial_of(job: &Job, trainer: &mut Trainer) -> Result<Vec<f32>, String> {
     let initial = trainer.initial().map_err(|error| error.to_string())?;
-    initial.ok_or_else(|| {
-        "the job begins with the parameters of a worker, and this worker has none: give its \
-         compute process with --process"
-            .into()
-    })
+    let Some(initial) = initial else {
+        return Err("the job begins with the parameters of a worker, and this worker has none: \
+                    give its compute process with --process"
+            .into());
+    };
+    // A server would refuse the worker, and each that comes after it.
+    let Some(key) = initial.iter().position(|value| !value.is_finite()) else {
+        return Ok(initial);
+    };
+    let model = job.build_model().map_err(|error| error.to_string())?;
+    let tensor = model.layout().tensors().iter().find(|it| it.keys.indices().contains(&key));
+    let name = tensor.map_or("", |tensor| tensor.name.as_str());
+    Err(format!(
+        "the compute process begins with the value {} in tensor {name}: begin with finite numbers, \
+         or keep such state local",
+        initial[key]
+    ))
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::Version;
 use pstrain_compute::model::ModelSpec;
 use pstrain_data::{Dataset, Prepared, Settings};
@@ -86,7 +87,10 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     let mut replay = Replay::new(&job, &data, &arithmetic, &job.initial(&model), uses)?;
     let (gradients, broke) = play(args, &mut replay)?;
     let mut evaluation = arithmetic.evaluation(&job, &data.evaluation)?;
-    let evaluation = evaluation.evaluate(0, replay.parameters())?;
+    let evaluation = evaluation.evaluate(0, replay.parameters()).unwrap_or_else(|why| {
+        messages::warn(&format!("no evaluation: {why}"));
+        Evaluation::absent(replay.parameters())
+    });
     let params_sha256 = sha256(replay.parameters());
     let classes = data.spec.classes();
     let recorded_sha256 = recorded(&args.log, replay.version())?;

@@ -1,7 +1,7 @@
 //! Second computation of the state besides the parameters: plain means, without the aggregator.
 
 use pstrain_compute::id::WorkerId;
-use pstrain_compute::params::{Combine, KeyRange, Layout};
+use pstrain_compute::params::{Combine, KeyRange, Layout, StateRun};
 
 /// The gradients of one worker and part in an update: their number, and their sum.
 pub(super) type Group = (WorkerId, usize, Vec<f32>);
@@ -9,9 +9,9 @@ pub(super) type Group = (WorkerId, usize, Vec<f32>);
 /// Overwrites the state in `parameters` with the state in `before` and its change in an update.
 pub(super) fn change(layout: &Layout, groups: &[Group], before: &[f32], parameters: &mut [f32]) {
     let Ok(all) = KeyRange::new(0, before.len() as u64) else { return };
-    for (keys, combine) in layout.state_at(all) {
-        let first = groups.first().map(|(worker, ..)| *worker);
-        let counts = groups.iter().take_while(|(worker, ..)| match combine {
+    for StateRun { keys, combine, .. } in layout.state_at(all) {
+        let first = groups.iter().map(|(worker, ..)| *worker).min();
+        let counts = groups.iter().filter(|(worker, ..)| match combine {
             Combine::Mean => true,
             Combine::First => Some(*worker) == first,
         });

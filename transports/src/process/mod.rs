@@ -155,8 +155,8 @@ impl ProcessSource {
                 .map_err(|error| Failure::Broken(format!("it cannot be started: {error}")))?;
             let hello = Request::Hello(self.hello.clone());
             say(&mut link, &hello, &[], &[])?;
-            let found = hear::<Described>(&mut link, "a description")?;
-            let found = found.into_result().map_err(Failure::Said)?;
+            let found = hear::<serde_json::Value>(&mut link, "a description")?;
+            let found = described(found).map_err(Failure::Said)?;
             if !self.layout.is_empty() && found != self.description {
                 let what = "after its restart it has another model or other data than before";
                 return Err(Failure::Said(what.into()));
@@ -270,21 +270,12 @@ fn receive_into(
     Ok((answer.id == id).then_some(answer))
 }
 
-/// A description, or the reason for its absence.
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum Described {
-    Refused { error: String },
-    Found(Description),
-}
-
-impl Described {
-    fn into_result(self) -> Result<Description, String> {
-        match self {
-            Self::Refused { error } => Err(error),
-            Self::Found(found) => Ok(found),
-        }
+/// The description in the answer to a hello.
+fn described(answer: serde_json::Value) -> Result<Description, String> {
+    if let Some(why) = answer.get("error").and_then(serde_json::Value::as_str) {
+        return Err(why.into());
     }
+    serde_json::from_value(answer).map_err(|error| format!("its description is wrong: {error}"))
 }
 
 /// The message that must not be missing.

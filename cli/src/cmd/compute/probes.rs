@@ -80,7 +80,11 @@ impl Probe {
     pub(super) fn gradient(&mut self) -> Outcome {
         let found = self.of(&self.rows.clone())?;
         if let Some(key) = found.gradient.iter().position(|value| !value.is_finite()) {
-            return Err(format!("value {key} of the gradient is {}", found.gradient[key]));
+            let of = match key < self.source.layout().trained() {
+                true => "gradient",
+                false => "parameters and the state",
+            };
+            return Err(format!("value {key} of the {of} is {}", found.gradient[key]));
         }
         if !found.loss.is_finite() {
             return Err("the loss is not finite".into());
@@ -185,10 +189,13 @@ impl Probe {
     /// The first and the last row have gradients.
     pub(super) fn ends(&mut self) -> Outcome {
         let last = self.source.description().examples - 1;
+        let has_state = !self.source.description().state.is_empty();
         for row in [0, last] {
-            self.of(&[row]).map_err(|error| {
+            // Batch normalisation needs more than one row.
+            let rows: &[u32] = if has_state { &[row, last / 2] } else { &[row] };
+            self.of(rows).map_err(|error| {
                 format!(
-                    "row {row} of 0 to {last} has no gradient: are rows counted from 1? {error}"
+                    "no gradient of row {row} of 0 to {last}: {error}; are rows counted from 1?"
                 )
             })?;
         }

@@ -50,6 +50,17 @@ pub struct Tensor {
     pub keys: KeyRange,
 }
 
+/// Consecutive keys of state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateRun {
+    /// The keys, counted from the first key of a server.
+    pub keys: Range<usize>,
+    /// How their changes are combined.
+    pub combine: Combine,
+    /// True if the values are whole numbers.
+    pub whole: bool,
+}
+
 /// The tensors of a model, in key order, without gaps: parameters first, then state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
@@ -115,12 +126,13 @@ impl Layout {
         self.trained as usize
     }
 
-    /// The state at `keys`: ranges, counted from the first of `keys`, and how they are combined.
-    pub fn state_at(&self, keys: KeyRange) -> impl Iterator<Item = (Range<usize>, Combine)> {
+    /// The state at `keys`, tensor by tensor.
+    pub fn state_at(&self, keys: KeyRange) -> impl Iterator<Item = StateRun> {
         self.tensors.iter().filter_map(move |tensor| match tensor.role {
             Role::Parameter => None,
-            Role::State { combine, .. } => {
-                Some((tensor.keys.overlap(keys)?.within(keys)?, combine))
+            Role::State { combine, whole } => {
+                let keys = tensor.keys.overlap(keys)?.within(keys)?;
+                Some(StateRun { keys, combine, whole })
             }
         })
     }

@@ -13,5 +13,5 @@ pub use finite::{are_finite, first_not_finite};
 pub use key_list::KeyList;
 pub use key_map::{KeyMap, Move};
 pub use key_range::{EmptyRange, KeyRange};
-pub use layout::{Combine, Layout, Role, Tensor};
+pub use layout::{Combine, Layout, Role, StateRun, Tensor};
 pub use reuse::cleared;

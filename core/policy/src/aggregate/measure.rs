@@ -71,6 +71,7 @@ impl Aggregator {
     ) {
         self.combined.resize(self.parameters, 0.0);
         robust::combine(self.aggregation, gradients, nearest, &mut self.combined);
+        self.state.round(&mut self.combined);
     }
 
     /// Returns the sum of the squares of the combined gradient over the local keys.

@@ -4,19 +4,17 @@
 //! A gradient that waits keeps the sum of the changes that were merged into it. A robust rule
 //! combines changes as it combines gradients, so that no worker leads the state astray.
 
-use alloc::vec::Vec;
-use core::ops::Range;
-
 use super::merging::Merging;
 use super::{Aggregator, Gradient};
-use pstrain_compute::params::Combine;
+use alloc::vec::Vec;
+use pstrain_compute::params::{Combine, StateRun};
 
 /// The keys of state in the parameter vector: those from `trained` on.
 #[derive(Debug)]
 pub(super) struct StateKeys {
     /// The number of parameters.
     pub(super) trained: usize,
-    runs: Vec<(Range<usize>, Combine)>,
+    runs: Vec<StateRun>,
 }
 
 /// Changes of one update, to be averaged.
@@ -43,17 +41,26 @@ impl StateKeys {
             return;
         }
         let all = Changes::of(gradients.clone(), merging);
-        let is_first = {
-            let first = gradients.clone().next().map(|gradient| gradient.worker);
-            move |gradient: &Gradient<'_>| Some(gradient.worker) == first
-        };
-        let firsts = Changes::of(gradients.take_while(is_first), merging);
-        for (keys, combine) in &self.runs {
+        let first = gradients.clone().map(|gradient| gradient.worker).min();
+        let of_first = |gradient: &Gradient<'_>| Some(gradient.worker) == first;
+        let firsts = Changes::of(gradients.filter(of_first), merging);
+        for StateRun { keys, combine, whole } in &self.runs {
             let changes = match combine {
                 Combine::Mean => &all,
                 Combine::First => &firsts,
             };
-            keys.clone().for_each(|key| change(key, changes.mean(key)));
+            for key in keys.clone() {
+                let mean = changes.mean(key);
+                change(key, if *whole { libm::roundf(mean) } else { mean });
+            }
+        }
+    }
+
+    /// Rounds the changes of whole numbers in a combined gradient.
+    pub(super) fn round(&self, combined: &mut [f32]) {
+        for StateRun { keys, .. } in self.runs.iter().filter(|run| run.whole) {
+            let changes = combined.get_mut(keys.clone()).unwrap_or_default();
+            changes.iter_mut().for_each(|change| *change = libm::roundf(*change));
         }
     }
 }
@@ -81,9 +88,9 @@ impl<'a> Changes<'a> {
 impl Aggregator {
     /// Treats the keys of `runs`, which are all keys from some key on, as state.
     #[must_use]
-    pub fn with_state(self, runs: impl Iterator<Item = (Range<usize>, Combine)>) -> Self {
+    pub fn with_state(self, runs: impl Iterator<Item = StateRun>) -> Self {
         let runs: Vec<_> = runs.collect();
-        let trained = runs.first().map_or(self.parameters, |(keys, _)| keys.start);
+        let trained = runs.first().map_or(self.parameters, |run| run.keys.start);
         Self { state: StateKeys { trained, runs }, ..self }
     }
 

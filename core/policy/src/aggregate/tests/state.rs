@@ -2,17 +2,21 @@
 
 use super::merging::rounds;
 use super::*;
-use pstrain_compute::params::Combine;
+use pstrain_compute::params::{Combine, StateRun};
 
 impl Run {
     /// Makes the last key state.
     fn with_state(self, combine: Combine) -> Self {
         let Self { aggregator, blockwise, told, parameters, version } = self;
         let last = parameters.len() - 1;
-        let [aggregator, blockwise, told] = [aggregator, blockwise, told]
-            .map(|it| it.with_state([(last..last + 1, combine)].into_iter()));
+        let [aggregator, blockwise, told] =
+            [aggregator, blockwise, told].map(|it| it.with_state([run(last, combine)].into_iter()));
         Self { aggregator, blockwise, told, parameters, version }
     }
+}
+
+fn run(key: usize, combine: Combine) -> StateRun {
+    StateRun { keys: key..key + 1, combine, whole: false }
 }
 
 /// The same gradient without the last key.
@@ -23,7 +27,7 @@ fn without_state(given: &Given) -> Given {
 
 /// The change of the state in an update of `round`, whose gradients count if `counts`.
 fn change(round: &[Given], combine: Combine) -> f64 {
-    let first = round.first().map(|given| given.worker);
+    let first = round.iter().map(|given| given.worker).min();
     let counted = round.iter().filter(|given| match combine {
         Combine::Mean => true,
         Combine::First => Some(given.worker) == first,
@@ -99,6 +103,21 @@ fn a_robust_rule_is_not_led_astray_by_state() {
         run.update(&round);
         assert!((-1.3..=-1.0).contains(&run.parameters[0]), "{aggregation}");
         assert_close(&run.parameters[1..], &[1.0], 1e-6);
+    }
+}
+
+#[test]
+fn counters_are_those_of_the_worker_with_the_lowest_number_and_stay_whole() {
+    let whole = StateRun { whole: true, ..run(1, Combine::First) };
+    for (aggregation, wanted) in [(Aggregation::Mean, 7.0), (Aggregation::Median, 6.0)] {
+        let new = Aggregator::new(aggregation, &UPDATE, &Mode::default(), WORKERS, 2).unwrap();
+        let mut aggregator = new.with_state([whole.clone()].into_iter());
+        // In the order of parts, which other workers than their owners may have computed.
+        let round = [given(3, 0, &[1.0, 4.0]), given(1, 0, &[1.0, 7.0])];
+        let mut parameters = Arc::new(vec![0.0; 2]);
+        let gradients = round.iter().map(Given::gradient);
+        aggregator.update(gradients, &mut parameters, Closing::Everything, Version(0));
+        assert_eq!(parameters[1], wanted, "{aggregation}");
     }
 }
 
