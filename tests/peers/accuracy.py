@@ -98,8 +98,9 @@ def cifar10(source):
 
 
 def by_pstrain(data, settings, seed):
-    words = [PSTRAIN, "run", "--json", "--quiet", f"--workers={WORKERS}", f"--batch-size={BATCH}", f"--seed={seed}"]
-    words += [f"--{name}={value}" for name, value in {**data, **settings}.items()]
+    words = [PSTRAIN, "run", "--json", "--quiet", f"--workers={WORKERS}", f"--seed={seed}"]
+    settings = {"batch-size": BATCH, **data, **settings}
+    words += [f"--{name}={value}" for name, value in settings.items()]
     return json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)["accuracy"]
 
 

@@ -487,7 +487,8 @@ impl Books {
                     sum[trained + at] = state.get(at).map_or(*change, |before| before + change);
                 });
             }
-            groups.push((first.0, group.len(), sum.clone()));
+            let part = part_of(&self.computed, &self.sent, first);
+            groups.push(((part, first.0), group.len(), sum.clone()));
             let factor = if mean { (samples(&first) / all) as f32 } else { 1.0 };
             match self.keys.get(first.0.0 as usize) {
                 None => add(&mut combined, factor, &sum),

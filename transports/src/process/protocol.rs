@@ -126,7 +126,7 @@ pub enum CombineOf {
     Local,
     /// By the mean of their changes.
     Mean,
-    /// The change of the first worker of an update counts.
+    /// The change of the first part of the data in an update counts, which is its first worker's.
     First,
 }
 

@@ -32,8 +32,8 @@ pub enum Role {
 pub enum Combine {
     /// The mean of all.
     Mean,
-    /// The change of the first worker, the one with the lowest number: the mean of its changes if
-    /// it has several.
+    /// The change of the first part of the data, which is worker 1's unless work is divided
+    /// otherwise: the mean if a worker has sent several.
     First,
 }
 

@@ -41,9 +41,11 @@ impl StateKeys {
             return;
         }
         let all = Changes::of(gradients.clone(), merging);
-        let first = gradients.clone().map(|gradient| gradient.worker).min();
-        let of_first = |gradient: &Gradient<'_>| Some(gradient.worker) == first;
-        let firsts = Changes::of(gradients.filter(of_first), merging);
+        // By part, so that the result does not depend on which worker computed it.
+        let place = |gradient: &Gradient<'_>| (gradient.part, gradient.worker);
+        let first = gradients.clone().next().as_ref().map(place);
+        let of_first = |gradient: &Gradient<'_>| Some(place(gradient)) == first;
+        let firsts = Changes::of(gradients.take_while(of_first), merging);
         for StateRun { keys, combine, whole } in &self.runs {
             let changes = match combine {
                 Combine::Mean => &all,
