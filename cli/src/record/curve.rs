@@ -4,15 +4,28 @@ use pstrain_compute::evaluation::{Evaluation, Metric, metrics};
 use pstrain_compute::examples::Target;
 use pstrain_roles::node::Point;
 
+/// The columns that each curve has and their meaning: the point, before the main metric, ...
+pub(crate) const POINT: [(&str, &str); 4] = [
+    ("version", "Version of the parameters: updates made"),
+    ("samples", "Examples of the applied gradients"),
+    ("epoch", "The same in passes over the training rows"),
+    ("time_s", "Training time, from the first parameters sent"),
+];
+/// ... and the losses, after it.
+pub(crate) const LOSSES: [(&str, &str); 2] = [
+    ("loss", "Mean loss on the evaluation rows"),
+    ("objective", "The loss with the penalty of `proximal = l1`"),
+];
+
 /// Returns the names of the columns. The main metric of the target is the first of the numbers, its
 /// other metrics are the last.
 pub(super) fn header(target: Target) -> Vec<&'static str> {
     let name = |metric: &Metric| metric.name;
-    let point = ["version", "samples", "epoch", "time_s"].into_iter();
+    let point = POINT.into_iter().map(|(name, _)| name);
     let main = metrics(target).take(1).map(name);
     point
         .chain(main)
-        .chain(["loss", "objective"])
+        .chain(LOSSES.map(|(name, _)| name))
         .chain(metrics(target).skip(1).map(name))
         .collect()
 }

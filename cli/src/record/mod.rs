@@ -16,6 +16,8 @@ mod replay;
 mod report;
 mod shaping;
 mod summary;
+#[cfg(all(test, feature = "pictures"))]
+mod tests;
 mod timeline;
 mod workers;
 
@@ -30,6 +32,8 @@ use pstrain_transports::journal::Companion;
 use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "pictures")]
+pub(crate) use curve::POINT;
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
