@@ -30,7 +30,7 @@ const SOURCES: [&str; 13] = [
 /// A table of keys or columns.
 fn table(rows: impl IntoIterator<Item = (String, String)>) -> String {
     let rows = rows.into_iter().map(|(name, about)| row(&[&format!("`{name}`"), &about]));
-    format!("\n| | |\n|---|---|\n{}", rows.collect::<String>())
+    format!("\n| name | meaning |\n|---|---|\n{}", rows.collect::<String>())
 }
 
 fn columns<'a>(columns: impl IntoIterator<Item = &'a (&'a str, &'a str)>) -> String {
