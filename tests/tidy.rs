@@ -119,6 +119,8 @@ const COMMENT_COLUMNS: usize = 100;
 const CODE_COLUMNS: usize = 120;
 /// Lines of a file.
 const FILE_LINES: usize = 620;
+/// Lines of the README: what is longer belongs to the book.
+const README_LINES: usize = 130;
 
 /// Words that make a reader look for their subject, and how often comments of product code may have
 /// each. A number only ever falls: lower it to what is found.
@@ -320,6 +322,15 @@ fn lines_and_files_are_short() {
         }
     }
     expect_none(&wrong);
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = text(&root().join("README.md")).lines().count();
+    assert!(
+        lines <= README_LINES,
+        "README.md has {lines} lines, {README_LINES} at most: move text to docs/"
+    );
 }
 
 #[test]
