@@ -88,6 +88,10 @@ impl ComputeProcess {
 
     /// Starts the process to ask for its description, or reads that.
     pub(crate) fn describe(&self) -> anyhow::Result<Description> {
+        if let ProcessAddress::Described(json) = &self.0.address {
+            return serde_json::from_str(json)
+                .context("process: the text in braces is no description of a compute process");
+        }
         if let ProcessAddress::Description(path) = &self.0.address {
             let place = path.display();
             let text = std::fs::read_to_string(path)
@@ -95,12 +99,12 @@ impl ComputeProcess {
             return serde_json::from_str(&text)
                 .with_context(|| format!("{place} is no description of a compute process"));
         }
-        Ok(self.start(Hello::default())?.description().clone())
+        Ok(self.start(Hello::default())?.into_description())
     }
 
     /// True if there is only a description of the process: it runs where the workers are.
     const fn is_absent(&self) -> bool {
-        matches!(self.0.address, ProcessAddress::Description(_))
+        matches!(self.0.address, ProcessAddress::Description(_) | ProcessAddress::Described(_))
     }
 
     fn start(&self, hello: Hello) -> anyhow::Result<ProcessSource> {

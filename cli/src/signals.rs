@@ -29,11 +29,6 @@ pub(crate) fn flag_on_signal(what: &'static str) -> anyhow::Result<Arc<AtomicBoo
     Ok(flag)
 }
 
-/// Installs a handler: the first signal drains the node behind `handle`, the second aborts.
-pub(crate) fn drain_on_signal(handle: Handle) -> anyhow::Result<()> {
-    Drain::default().turn_to(handle)
-}
-
 /// Drain on signal for a process that runs several nodes in succession. The first signal drains the
 /// current node and every later one; the second signal aborts.
 #[derive(Clone, Debug, Default)]

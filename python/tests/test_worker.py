@@ -21,6 +21,14 @@ class TestWorker(unittest.TestCase):
                 self.assertEqual(code, 0, said)
             self.assertLess(server.results().summary["loss"], 0.01)
 
+    def test_the_first_worker_describes_the_model_to_a_server(self):
+        with support.Server("worker", *JOB) as server:
+            workers = [support.start(SCRIPT, server.address) for _ in range(2)]
+            for worker in workers:
+                code, said = support.finish(worker)
+                self.assertEqual(code, 0, said)
+            self.assertLess(server.results().summary["loss"], 0.01)
+
     def test_run_works_for_a_server(self):
         with support.Server(PROCESS, *JOB) as server:
             other = support.start(SCRIPT, server.address)

@@ -138,6 +138,7 @@ impl Messages {
                 false => Err(self.text()),
             }),
             53 | 54 => self.of_evaluations(kind),
+            55 => Message::Description(self.text()),
             _ => Message::Controlled(match self.coin() {
                 true => Ok(Begun { version: Version(self.number()), mode: self.text() }),
                 false => Err(self.text()),

@@ -70,7 +70,7 @@ class Budget:
 
     def first_update_done(self):
         self.gradients_before_clock, self.updates_before_clock = self.gradients, self.updates
-        self.start_s = since_process_start()
+        self.start_s = now() - process_started()
         self.clock_started = time.perf_counter()
 
     def elapsed(self):
@@ -113,8 +113,14 @@ def turns_per_s(turn, count):
     return count / (time.perf_counter() - began)
 
 
-def since_process_start():
+def now():
+    """Seconds since the machine's start: the same clock in all processes."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def process_started():
+    """When this process started, as `now` counts."""
     # From the kernel: the interpreter's own start and the imports are part of what a user waits for.
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs pstrain and its peers on one job, in turns, and prints Markdown tables. Peers: a Ray parameter server,
-# torch.distributed over Gloo, MXNet's kvstore (ps-lite), Flower, and the plain PyTorch loop.
+# Runs pstrain, with its own model and with a PyTorch module, and its peers on one job, in turns, and prints Markdown
+# tables. Peers: a Ray parameter server, torch.distributed over Gloo, MXNet's kvstore (ps-lite), Flower, and the plain
+# PyTorch loop.
 set -euo pipefail
 # The clock below and the tables are read by programs: a decimal comma would break both.
 export LC_ALL=C
@@ -19,6 +20,7 @@ settings, by environment variable:
   EPOCHS        of each run                  (default 20)
   PEER_SECONDS  where a peer's run is cut short (default 20)
   REPS          repetitions                  (default 3)
+  ONLY          the systems whose names match this regular expression, such as 'PyTorch|Ray' (default: all)
   SIZES         of messages to move, of 8KB 1MB 16MB 100MB (default all; none: no such table)
   OUT           where to keep every run, one JSON object a line (default: not kept)
 TEXT
@@ -45,6 +47,7 @@ workers=${WORKERS:-2}
 epochs=${EPOCHS:-20}
 peer_seconds=${PEER_SECONDS:-20}
 reps=${REPS:-3}
+only=${ONLY:-}
 batches=("$@")
 (($# > 0)) || batches=(32 128)
 [[ $* != none ]] || batches=()
@@ -61,6 +64,7 @@ done
 
 command -v "$pstrain" >/dev/null ||
     fail "no pstrain binary at $pstrain: run 'cargo build --profile dist' or set PSTRAIN"
+export PSTRAIN=$pstrain
 command -v "$python" >/dev/null || fail "no $python: install Python 3.11 or set PYTHON"
 [[ -z $mxnet_python ]] || command -v "$mxnet_python" >/dev/null || fail "no $mxnet_python, which MXNET_PYTHON names"
 declare -A has=()
@@ -119,6 +123,7 @@ fi
 measure() {
     local kind=$1 size=$2 system=$3 output attempt
     shift 3
+    [[ -z $only || $system =~ $only ]] || return 0
     echo "  $size, $kind: $system" >&2
     for attempt in 1 2; do
         if output=$("$python" "$peers/measured.py" "$@" 2>"$work/stderr"); then break; fi
@@ -126,13 +131,13 @@ measure() {
         echo "compare.sh: $system failed, attempt $attempt of 2: $*" >&2
         ((attempt < 2)) || fail "given up; with OUT set, table.py shows what there is until here"
     done
-    printf '{"repetition": %s, "kind": "%s", "size": "%s", "system": "%s", "run": %s}\n' \
-        "$rep" "$kind" "$size" "$system" "$output" >>"$runs"
+    printf '{"repetition": %s, "kind": "%s", "size": "%s", "system": "%s", "workers": %s, "run": %s}\n' \
+        "$rep" "$kind" "$size" "$system" "$its_workers" "$output" >>"$runs"
 }
 
 # compare_jobs BATCH: the job by all systems.
 compare_jobs() {
-    local batch=$1 mode transport
+    local batch=$1 mode transport its_workers=$workers
     local ours=(--workers "$workers" --epochs "$epochs" --data "$csv" --batch-size "$batch")
     ours+=(${pstrain_args[@]+"${pstrain_args[@]}"})
     local theirs=(--data "$npz" --batch "$batch" --epochs "$epochs" --seconds "$peer_seconds" --seed "$rep")
@@ -146,7 +151,16 @@ compare_jobs() {
     measure async "$batch" "pstrain, $processes processes, TCP" \
         "$peers/pstrain_processes.sh" "$pstrain" "${ours[@]}" --consistency asp
     if [[ -n ${has[torch]:-} ]]; then
-        measure sync "$batch" "PyTorch loop, 1 process, no server" "$python" "$peers/pytorch_loop.py" "${theirs[@]}"
+        its_workers=1 measure sync "$batch" "PyTorch loop, 1 process, no server" \
+            "$python" "$peers/pytorch_loop.py" "${theirs[@]}"
+        measure sync "$batch" "PyTorch loops, $workers processes, nothing sent" \
+            "$python" "$peers/pytorch_loop.py" --processes "$workers" "${theirs[@]}"
+        for mode in sync async; do
+            measure "$mode" "$batch" "pstrain + PyTorch" \
+                "$python" "$peers/pstrain_pytorch.py" --mode "$mode" --workers "$workers" "${theirs[@]}"
+        done
+        measure sync "$batch" "PyTorch DistributedDataParallel, Gloo" \
+            "$python" "$peers/gloo_ddp.py" --workers "$workers" "${theirs[@]}"
         measure sync "$batch" "PyTorch + Gloo all-reduce" \
             "$python" "$peers/gloo_allreduce.py" --workers "$workers" "${theirs[@]}"
         for mode in sync async; do
@@ -174,7 +188,7 @@ compare_jobs() {
 
 # compare_bytes SIZE: messages of that size between two processes, without any training.
 compare_bytes() {
-    local size=$1
+    local size=$1 its_workers=1
     local count=${moves[$size]} examples_a_move=1
     local moved=(--values "${values[$size]}" --count "$count")
     # An epoch of 300 examples or more, so that the data are never the smallest there may be.

@@ -6,6 +6,7 @@ import common
 
 # For those who import this module.
 from common import LEARNING_RATE, Budget, add_options, check_options, count_samples  # noqa: F401
+from common import now, process_started  # noqa: F401
 
 
 def load(path, part, stride=slice(None)):

@@ -10,7 +10,11 @@ KINDS = {"sync": "synchronous", "async": "asynchronous"}
 BYTES = {"8KB": 2084 * 4, "1MB": 2**20, "16MB": 2**24, "100MB": 100 * 2**20}
 
 
-def figures(kind, run):
+# How compare.sh calls the row that says what one process makes without any other.
+LOOP = "PyTorch loop, 1 process, no server"
+
+
+def figures(kind, workers, run):
     """The figures of one run; None for what could not be measured."""
     result = run["result"]
     if kind == "bytes":
@@ -18,6 +22,7 @@ def figures(kind, run):
     return {
         "updates/s": result["updates_per_s"],
         "samples/s": result["samples_per_s"],
+        "per worker": result["samples_per_s"] / workers,
         "memory": run["pss_mib"],
         # pstrain's name for it, and the peers'.
         "start": result["first_update_s"] if "first_update_s" in result else result["start_s"],
@@ -33,7 +38,7 @@ def read(path):
         for line_number, line in enumerate(file, 1):
             try:
                 noted = json.loads(line)
-                for name, value in figures(noted["kind"], noted["run"]).items():
+                for name, value in figures(noted["kind"], noted["workers"], noted["run"]).items():
                     runs[noted["kind"], noted["size"]][noted["system"]][name].append(value)
             except (ValueError, KeyError, TypeError) as error:
                 sys.exit(f"{path}, line {line_number}: not a run ({error!r}): {line.strip()[:200]}")
@@ -70,14 +75,16 @@ def reference(systems):
 
 def job_table(runs):
     print(
-        "| batch | consistency | system | updates/s | samples/s | pstrain / this | memory, MiB | this / pstrain"
-        " | to the first update, s | this / pstrain | accuracy | epochs |"
+        "| batch | consistency | system | updates/s | samples/s | pstrain / this | samples/s of a worker | this / loop"
+        " | memory, MiB | this / pstrain | to the first update, s | this / pstrain | accuracy | epochs |"
     )
-    print("|---" * 12 + "|")
+    print("|---" * 14 + "|")
     for (kind, size), systems in runs.items():
         if kind not in KINDS:
             continue
         ours = reference(systems)
+        # It is noted once for each batch, among the synchronous systems.
+        loop = runs.get(("sync", size), {}).get(LOOP, {"per worker": [None]})
         for system, its in systems.items():
             cells = [
                 size,
@@ -86,6 +93,8 @@ def job_table(runs):
                 number(median(its["updates/s"])),
                 with_range(its["samples/s"]),
                 ratio(ours["samples/s"], its["samples/s"]),
+                number(median(its["per worker"])),
+                ratio(its["per worker"], loop["per worker"]),
                 number(median(its["memory"])),
                 ratio(its["memory"], ours["memory"]),
                 number(median(its["start"])),

@@ -199,6 +199,29 @@ fn a_server_with_a_description_alone_trains_and_evaluates_with_its_workers_proce
 }
 
 #[test]
+fn the_first_worker_describes_the_model_to_a_server_without_one() {
+    let wanted = built_in(&[&PACED]);
+    let (folder, process) = (TempDir::new().unwrap(), served());
+    let kept = folder.path().join("kept");
+    let durable = ["--durability", "log", "--state", path(&kept)];
+    let mut server = Server::tcp(&[&["--process", "worker"], &JOB[..], &PACED, &durable]);
+    // A worker without a process has nothing to describe, and a client finds no job.
+    finish(&["worker", "--server", &server.address]).refused(1, &["--process"]);
+    finish(&["status", &server.address]).refused(2, &["waits for a worker"]);
+    let workers = workers_of(&server, &process);
+    workers[0].wait_to_say("in job");
+    server.wait_for_updates(5);
+    server = server.replace(&[&["--resume", path(&kept)]]);
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], wanted);
+    // The workers' processes evaluate.
+    assert!(left.summary["accuracy"].as_f64().unwrap() > 0.7, "{}", left.summary);
+    check_books(&left.out, &left.summary);
+    let run = ["run", "--process", "worker", "--process-restarts", "0"];
+    finish(&run).refused(2, &["only a server that coordinates"]);
+}
+
+#[test]
 fn a_run_begins_with_the_parameters_of_a_file() {
     let folder = TempDir::new().unwrap();
     let [out, first, other] = ["out", "first.safetensors", "other.safetensors"]
@@ -330,6 +353,7 @@ fn settings_that_a_process_rules_out_are_refused() {
     let process = served();
     let run = |more: &[&str]| finish(&[&["run", "--process", &process], more].concat());
     run(&["--model", "softmax"]).refused(2, &["leave model out"]);
+    run(&["--loss", "squared"]).refused(2, &["loss = squared", "leave loss out"]);
     run(&["--data", "synthetic:100"]).refused(2, &["not those of a compute process"]);
     finish(&["run", "--model", "external"]).refused(2, &["--process"]);
     finish(&["run", "--data", "process"]).refused(2, &["--process"]);

@@ -6,9 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use pstrain_compute::rng::Stream;
+use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::books::check_books;
-use crate::cluster::{Server, number, path, real};
+use crate::cluster::{ENDLESS, Server, number, path, real};
 use crate::process::finish;
 
 /// Model and length of each run.
@@ -156,4 +158,29 @@ fn without_a_profile_the_evaluation_rows_decide_columns_and_classes() {
     }
     let process = ["run", "--partition", "local", "--process", "cat"];
     finish(&process).refused(2, &["a compute process has the rows", "leave partition out"]);
+}
+
+#[test]
+fn the_rows_of_a_worker_stay_the_same_for_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    write_files(folder.path());
+    let file = |name: &str| format!("csv:{}", path(&folder.path().join(name)));
+    let [one, other, test] = [file("1.csv"), file("2.csv"), file("test.csv")];
+    let job = ["--partition", "local", "--evaluation-data", &test, "--consistency", "asp"];
+    let few = ["--workers", "2", "--min-workers", "1", "--lease", "2s"];
+    let server = Server::tcp(&[&job, &few, &PACE, &ENDLESS]);
+    let of = |id: &str, data: &str| server.worker(&["--id", id, "--data", data]);
+    let first = of("1", &one);
+    // The epoch grows with the second worker's rows.
+    let wanted = |status: &Value| number(&status["samples_wanted"]);
+    assert_eq!(wanted(&server.wait_for_updates(5)), 700_000_000);
+    let second = of("2", &other);
+    assert_eq!(wanted(&server.wait_for_updates_of(1, 1)), 1_000_000_000);
+    second.signal(Signal::KILL);
+    server.wait_for("lost worker", |status| status["workers"][1]["state"] == "lost");
+    let said = ["700 rows where worker 2 of this run had 300", "its own file, or another --id"];
+    of("2", &one).wait().refused(1, &said);
+    let again = of("2", &other);
+    server.wait_for("worker again", |status| status["workers"][1]["state"] == "computing");
+    server.interrupt(vec![first, again]);
 }

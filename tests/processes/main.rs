@@ -9,6 +9,8 @@ mod books;
 mod checkpoints;
 mod cluster;
 mod compute;
+#[cfg(feature = "pictures")]
+mod compute_experiments;
 mod control;
 #[cfg(target_os = "linux")]
 mod cuts;

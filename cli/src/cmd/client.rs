@@ -23,6 +23,14 @@ pub(super) enum NoAnswer {
     Lost(String),
 }
 
+/// A server turned a client away.
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {why}")]
+pub(super) struct TurnedAway {
+    address: Address,
+    pub(super) why: Refusal,
+}
+
 /// Sends a request to the server at `address`, and waits for the first message that `answer`
 /// accepts.
 pub(super) fn ask<T>(
@@ -159,7 +167,9 @@ impl Request<'_> {
                     TransportEvent::Message(_, Message::Refused(Refusal::Standby { leader })) => {
                         return Ok(Outcome::Leader(leader));
                     }
-                    TransportEvent::Message(_, Message::Refused(why)) => bail!("{address}: {why}"),
+                    TransportEvent::Message(_, Message::Refused(why)) => {
+                        return Err(TurnedAway { address: address.clone(), why }.into());
+                    }
                     TransportEvent::Message(peer, message) => match hear(message)? {
                         Reply::Answer(answer) => return Ok(Outcome::Answer(answer)),
                         Reply::Send(message) => transport.send(peer, message),

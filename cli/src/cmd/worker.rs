@@ -12,19 +12,21 @@ use pstrain_roles::node::{Event, NodeError, Prepare, Worker, WorkerConfig};
 use pstrain_transports::{
     Address, Mailbox, Punctuality, Shaped, SocketTransport, WorkerServices, drive,
 };
-use pstrain_wire::Refusal;
 use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
 use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Message, Refusal};
 
+use super::client::{NoAnswer, TurnedAway, ask};
 use crate::args::{ProcessArgs, SecurityArgs, WorkerArgs};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
+use crate::messages;
 use crate::process::{Arithmetic, ComputeProcess};
 use crate::progress::teller;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
 use crate::security::security;
-use crate::{messages, signals};
+use crate::signals::Drain;
 
 /// How a worker ended, and how well it kept the modelled times.
 type Worked = (Result<EndReason, NodeError>, Punctuality);
@@ -44,8 +46,18 @@ struct Plan {
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     messages::log_as(args.log.form);
     let plan = Plan::of(args)?;
-    let (ended, kept) = plan.serve()?;
-    plan.report(ended, &kept)
+    let drain = Drain::default();
+    loop {
+        match (plan.serve(&drain)?, &plan.arithmetic) {
+            (
+                (Err(NodeError::Refused(Refusal::DescriptionWanted)), _),
+                Arithmetic::Process(process),
+            ) if !drain.is_asked() => {
+                plan.describe(process)?;
+            }
+            ((ended, kept), _) => return plan.report(ended, &kept),
+        }
+    }
 }
 
 impl Plan {
@@ -87,7 +99,7 @@ impl Plan {
     }
 
     /// Works until the run has ended. Returns how well the modelled times were kept, too.
-    fn serve(&self) -> anyhow::Result<Worked> {
+    fn serve(&self, drain: &Drain) -> anyhow::Result<Worked> {
         let security = security(&self.security, &self.server)?;
         let dialer = SocketTransport::dialer(self.server.clone())?.secured(security);
         let mut transport = Shaped::worker(dialer);
@@ -100,9 +112,26 @@ impl Plan {
         let load = move |order: &Prepare| arithmetic.load(order, load(order, source.as_deref())?);
         let mut services = WorkerServices::new(load, teller(self.quiet, user_message));
         let mailbox = Mailbox::new(&transport);
-        signals::drain_on_signal(mailbox.handle())?;
+        drain.turn_to(mailbox.handle())?;
         let ended = drive(&mut node, &mut transport, &mut services, &mailbox)?;
         Ok((ended, Punctuality { messages: transport.lateness(), ..services.punctuality() }))
+    }
+
+    /// Describes the model of the worker's process to a server that has no job yet.
+    fn describe(&self, process: &ComputeProcess) -> anyhow::Result<()> {
+        let text = serde_json::to_string(&process.describe()?)?;
+        let received = |message| matches!(message, Message::Heartbeat(_)).then_some(());
+        let question = Message::Description(text);
+        let patience = self.config.lease.into();
+        match ask((&self.server, &self.security), patience, &question, received) {
+            // Another worker was earlier: the server has closed all connections, or has its job.
+            Err(error) if error.is::<NoAnswer>() => Ok(()),
+            Err(error) => match error.downcast_ref() {
+                Some(TurnedAway { why: Refusal::Unexpected { .. }, .. }) => Ok(()),
+                _ => Err(error),
+            },
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Tells how the worker ended.

@@ -10,14 +10,13 @@ use super::grid::Cell;
 use super::record::{CurvePoint, LinkUse, Record};
 use super::spec::Spec;
 use super::store::Mode;
-use pstrain_compute::evaluation::metrics;
 use pstrain_data::{DataError, Dataset, Settings};
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Event;
 use pstrain_transports::simulation::Origin;
 
 use crate::job::Layers;
-use crate::record::Summary;
+use crate::record::{Summary, metric_values};
 use crate::simulate::{DataCache, Virtual, VirtualReport};
 
 /// One run to execute.
@@ -126,9 +125,7 @@ impl Execute for VirtualTime {
                             loss: Some(evaluation.loss).filter(|value| value.is_finite()),
                             objective: Some(evaluation.objective(lambda))
                                 .filter(|value| value.is_finite()),
-                            metrics: metrics(ready.job.data.shape.target)
-                                .map(|metric| (metric.name.to_owned(), metric.value(evaluation)))
-                                .collect(),
+                            metrics: metric_values(ready.job.data.shape.target, evaluation),
                         });
                     }
                 }

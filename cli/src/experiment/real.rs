@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_compute::evaluation::Metric;
+use pstrain_compute::id::WorkerId;
 use serde::Deserialize;
 
 use super::execute::{Execute, Run};
@@ -116,13 +116,11 @@ impl Execute for RealTime {
         let said = server.stderr.take().context("the server cannot be heard")?;
         let address = processes.listen(server, said)?;
         let workers: u32 = layers.number("workers")?;
-        let data = layers.text("data");
-        for id in 1..=workers {
+        for id in (0..workers).map(WorkerId) {
+            let source = layers.of_worker(id);
             let id = id.to_string();
             let mut args = vec!["worker", "--server", &address, "--id", &id, "--quiet"];
-            if !data.starts_with("synthetic") {
-                args.extend(["--data", data]);
-            }
+            args.extend(source.iter().map(String::as_str));
             let child = self.command(&args).spawn().context("cannot start a worker")?;
             processes.add(format!("worker {id}"), child);
         }
@@ -238,6 +236,9 @@ struct Line {
     objective: Option<f64>,
 }
 
+/// The names of the fields of [`Line`]; all other columns are metrics.
+const COLUMNS: [&str; 6] = ["version", "samples", "epoch", "time_s", "loss", "objective"];
+
 /// Reads the record of a run from its results folder.
 pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
     let open = |name: &str| {
@@ -253,7 +254,7 @@ pub(crate) fn record_of(run: &Run<'_>, out: &Path) -> anyhow::Result<Record> {
         let row = row.context("curve.csv does not read")?;
         let line: Line = row.deserialize(Some(&names)).context("curve.csv does not read")?;
         let fields = names.iter().zip(&row);
-        let metrics = fields.filter(|(name, _)| Metric::find(name).is_some());
+        let metrics = fields.filter(|(name, _)| !COLUMNS.contains(name));
         record.curve.push(CurvePoint {
             version: line.version,
             samples: line.samples,

@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::check::is_setting;
 use super::grid::is_list;
 use super::spec::{Spec, Text};
-use crate::job::{DATA, JobFlags, Layers, SETTINGS, absolute_data};
+use crate::job::{DATA, JobFlags, Layers, OF_PROCESS, SETTINGS, absolute_data};
 
 /// Fills `[job]`, weakest first: defaults, the specification, the environment, `--set`.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
@@ -20,9 +20,17 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
     }
     let made = spec.axis.iter().flat_map(|axis| axis.made_by_all().into_iter().map(str::to_owned));
     let made: BTreeSet<String> = made.filter(|key| !is_list(key)).collect();
+    let has_process = spec.job.get("process").is_some_and(|Text(process)| process != "none");
     for setting in SETTINGS {
+        let of_process = OF_PROCESS.into_iter().find(|(key, _)| *key == setting.key);
+        let default = match (setting.key, of_process) {
+            ("name", _) => &spec.name,
+            // Each run has the default that goes with its process, or with none.
+            (_, Some(_)) if made.contains("process") => continue,
+            (_, Some((_, default))) if has_process => default,
+            _ => setting.default,
+        };
         if !made.contains(setting.key) {
-            let default = if setting.key == "name" { &spec.name } else { setting.default };
             let default = Text(default.to_owned());
             spec.job.entry(setting.key.to_owned()).or_insert(default);
         }

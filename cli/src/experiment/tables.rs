@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use serde::Serialize;
 
-use pstrain_compute::evaluation::METRICS;
+use pstrain_compute::evaluation::{METRICS, Metric};
 
 use super::answers::Answers;
 use super::claims::Finding;
@@ -120,10 +120,13 @@ fn at<'a>(runs: &Runs<'a>, cell: &Cell) -> BTreeMap<&'a str, &'a str> {
 }
 
 /// The metrics that the curves have, the main one first.
-fn curve_metrics(runs: &Runs<'_>) -> Vec<&'static str> {
-    let points = || runs.records.values().flat_map(|record| &record.curve);
-    let is_there = |name: &&str| points().any(|point| point.metrics.contains_key(*name));
-    METRICS.iter().map(|metric| metric.name).filter(is_there).collect()
+fn curve_metrics<'a>(runs: &'a Runs<'_>) -> Vec<&'a str> {
+    let points = runs.records.values().flat_map(|record| &record.curve);
+    let names: BTreeSet<&str> =
+        points.flat_map(|point| point.metrics.keys().map(String::as_str)).collect();
+    let known = METRICS.iter().map(|metric| metric.name).filter(|name| names.contains(name));
+    let own = names.iter().copied().filter(|name| Metric::find(name).is_none());
+    known.chain(own).collect()
 }
 
 /// Writes `runs.csv`, `curve.csv`, `staleness.csv` and `timeline.csv`.

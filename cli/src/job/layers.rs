@@ -97,6 +97,9 @@ impl FromArgMatches for JobFlags {
     }
 }
 
+/// Settings whose defaults are others in a job with a compute process, and these defaults.
+pub(crate) const OF_PROCESS: [(&str, &str); 2] = [("model", "external"), ("data", "process")];
+
 /// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
@@ -187,7 +190,7 @@ impl Layers {
         if self.text("process") == "none" {
             return;
         }
-        for (key, text) in [("model", "external"), ("data", "process")] {
+        for (key, text) in OF_PROCESS {
             if self.is_default(key) {
                 self.set(key, text.to_owned());
             }
@@ -205,7 +208,7 @@ impl Layers {
     }
 
     /// Replaces the text of a setting, but not its origin.
-    pub(super) fn set(&mut self, key: &'static str, text: String) {
+    pub(crate) fn set(&mut self, key: &'static str, text: String) {
         if let Some((value, _)) = self.0.get_mut(key) {
             *value = text;
         }

@@ -9,7 +9,7 @@ mod suggest;
 mod values;
 
 #[cfg(feature = "pictures")]
-pub(crate) use layers::ENVIRONMENT;
+pub(crate) use layers::{ENVIRONMENT, OF_PROCESS};
 pub(crate) use layers::{JobFlags, Layers};
 #[cfg(feature = "pictures")]
 pub(crate) use resolve::{DATA, absolute_data};

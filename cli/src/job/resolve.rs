@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_compute::filter::Filters;
@@ -164,6 +165,26 @@ impl Layers {
         }
     }
 
+    /// The flags by which `worker` gets the data or the compute process of the job.
+    #[cfg(feature = "pictures")]
+    pub(crate) fn of_worker(&self, worker: WorkerId) -> Vec<String> {
+        let flag = |name: &str, value: &str| [format!("--{name}"), value.to_owned()];
+        let timeout = self.text("process-timeout");
+        match (self.text("process"), self.text("data")) {
+            ("none", data) if data.starts_with("synthetic") => Vec::new(),
+            ("none", data) => flag("data", &data.replace(WORKER, &worker.to_string())).into(),
+            (process, _) => [
+                Some(flag("process", process)),
+                Some(flag("process-restarts", self.text("process-restarts"))),
+                (timeout != "none").then(|| flag("process-timeout", timeout)),
+            ]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect(),
+        }
+    }
+
     /// Replaces the compute process of a recorded job, which is not started without being given.
     pub(crate) fn give_process(&mut self, given: Option<&ProcessAddress>) -> anyhow::Result<()> {
         match (self.text("process"), given) {
@@ -190,6 +211,12 @@ impl Layers {
             bail!(
                 "model = {}: the compute process has a model of its own; leave model out",
                 self.text("model")
+            );
+        }
+        if self.text("loss") != "auto" {
+            bail!(
+                "loss = {}: the compute process has a loss of its own; leave loss out",
+                self.text("loss")
             );
         }
         if self.is_local()? {
@@ -354,12 +381,17 @@ impl Layers {
         self.resolve_as(load, Prepared::outline)
     }
 
+    /// How long a silent worker counts as alive.
+    pub(crate) fn lease(&self) -> anyhow::Result<Duration> {
+        self.parse("lease", values::duration)
+    }
+
     fn membership(&self, workers: u32) -> anyhow::Result<Membership> {
         Ok(Membership {
             workers,
             min_workers: self.parse("min-workers", |text| values::optional(text, "auto"))?,
             on_loss: self.get("on-worker-loss")?,
-            lease: self.parse("lease", values::duration)?,
+            lease: self.lease()?,
         })
     }
 

@@ -107,11 +107,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting { words: Words::Models, ..setting("model", "NAME", "mlp:21", "The model") },
     setting(
         "process",
-        "COMMAND|unix:PATH|description:FILE|none",
+        "COMMAND|unix:PATH|description:FILE|worker|none",
         "none",
         "The compute process that has the model and the data: a shell command that each worker \
          runs, the Unix socket where it listens, or for a server alone a description that \
-         `pstrain compute describe` printed; the model is external then",
+         `pstrain compute describe` printed, or worker: the first worker describes its own; the \
+         model is external then",
     ),
     setting(
         "process-restarts",

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pstrain_compute::examples::Target;
 use pstrain_compute::id::Version;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
@@ -19,9 +18,9 @@ use pstrain_roles::node::Event;
 use pstrain_transports::LogLimit;
 use serde::{Deserialize, Serialize};
 
-use super::curve;
+use super::curve::{Curve, KeptCurve};
 use super::histograms::Histograms;
-use super::lines::{Full, Lines, Written, cut, so_far};
+use super::lines::{Full, Lines, Written};
 use super::order::{Header, OrderLog};
 use super::report::Report;
 use super::timeline::{Open, Timeline};
@@ -37,14 +36,10 @@ use crate::messages;
 pub(crate) struct Folder {
     path: PathBuf,
     events: Lines,
-    curve: csv::Writer<File>,
+    curve: Curve,
     timeline: Timeline,
     order: OrderLog,
     histograms: Histograms,
-    /// Factor of the L1 penalty in the objective.
-    lambda: f32,
-    /// The kind of the labels: it decides the columns of the curve.
-    target: Target,
     strangers: LogLimit,
     /// Refused workers and servers have a limit of their own, so that a flood of other connections
     /// does not suppress them. The count starts again when a run is resumed.
@@ -94,12 +89,10 @@ struct Line<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptFolder {
     events: Written,
-    curve: u64,
+    curve: KeptCurve,
     timeline: (Written, Open),
     order: (Written, Version),
     histograms: Histograms,
-    lambda: f32,
-    target: Target,
     strangers: LogLimit,
 }
 
@@ -114,22 +107,18 @@ impl Folder {
                 path.join(name).display()
             )
         };
-        let KeptFolder { events, curve, timeline, order, histograms, lambda, target, strangers } =
-            kept;
+        let KeptFolder { events, curve, timeline, order, histograms, strangers } = kept;
         // A summary marks a complete run; this one continues.
         std::fs::remove_file(place(SUMMARY)).unwrap_or_default();
-        let curve = cut(&place(CURVE), curve).with_context(|| cannot(CURVE))?;
         let events = Lines::go_on(&place(EVENTS), events, most).with_context(|| cannot(EVENTS))?;
         let mut folder = Self {
             path: path.to_owned(),
             events,
-            curve: csv::Writer::from_writer(curve),
+            curve: Curve::go_on(&place(CURVE), curve).with_context(|| cannot(CURVE))?,
             timeline: Timeline::go_on(&place(TIMELINE), timeline, most)
                 .with_context(|| cannot(TIMELINE))?,
             order: OrderLog::go_on(&place(ORDER), order, most).with_context(|| cannot(ORDER))?,
             histograms,
-            lambda,
-            target,
             strangers,
             claimants: STRANGERS,
             trouble: None,
@@ -155,12 +144,9 @@ impl Folder {
         let (timeline, timeline_file) =
             self.timeline.so_far().map_err(|error| (TIMELINE, error))?;
         let (order, order_file) = self.order.so_far().map_err(|error| (ORDER, error))?;
-        self.curve.flush().map_err(|error| (CURVE, error))?;
-        let (curve, curve_file) = so_far(self.curve.get_ref()).map_err(|error| (CURVE, error))?;
-        let histograms = self.histograms.clone();
-        let (lambda, target, strangers) = (self.lambda, self.target, self.strangers);
-        let kept =
-            KeptFolder { events, curve, timeline, order, histograms, lambda, target, strangers };
+        let (curve, curve_file) = self.curve.so_far().map_err(|error| (CURVE, error))?;
+        let (histograms, strangers) = (self.histograms.clone(), self.strangers);
+        let kept = KeptFolder { events, curve, timeline, order, histograms, strangers };
         Ok((kept, vec![events_file, timeline_file, order_file, curve_file]))
     }
 
@@ -208,8 +194,7 @@ impl Folder {
         let cannot = |name: &str| format!("cannot write {}", path.join(name).display());
         let workers = job.membership.workers as usize;
         std::fs::write(place(JOB), job_file).with_context(|| cannot(JOB))?;
-        let mut curve = csv::Writer::from_path(place(CURVE)).with_context(|| cannot(CURVE))?;
-        curve.write_record(curve::header(job.data.shape.target)).with_context(|| cannot(CURVE))?;
+        let curve = Curve::create(&place(CURVE), job).with_context(|| cannot(CURVE))?;
         let timeline =
             Timeline::create(&place(TIMELINE), workers, most).with_context(|| cannot(TIMELINE))?;
         let order =
@@ -223,8 +208,6 @@ impl Folder {
             timeline,
             order,
             histograms: Histograms::new(workers),
-            lambda: job.update.l1(),
-            target: job.data.shape.target,
             strangers: STRANGERS,
             claimants: STRANGERS,
             trouble: None,
@@ -312,9 +295,7 @@ impl Folder {
             .map_err(|error| (EVENTS, error.into()))?;
         self.events.end().map_err(|error| (EVENTS, error))?;
         if let Event::Evaluated { point, evaluation } = event {
-            let row = curve::row(self.target, point, evaluation, self.lambda);
-            self.curve.write_record(row).map_err(|error| (CURVE, error.into()))?;
-            self.curve.flush().map_err(|error| (CURVE, error))?;
+            self.curve.note(point, evaluation).map_err(|error| (CURVE, error))?;
             // Flush all files together with the curve, so that after a crash they reach at least as
             // far.
             self.events.flush().map_err(|error| (EVENTS, error))?;

@@ -33,7 +33,7 @@ use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "pictures")]
-pub(crate) use curve::POINT;
+pub(crate) use curve::{POINT, metric_values};
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pstrain_compute::evaluation::{ClassFigures, Evaluation, Figures, metrics};
+use pstrain_compute::evaluation::{ClassFigures, Evaluation, metrics};
 use pstrain_compute::examples::Target;
 use pstrain_data::{EvaluationRows, Schema};
 use serde::{Serialize, Serializer};
@@ -65,9 +65,8 @@ impl Quality {
             },
             _ => rows,
         };
-        let is_named =
-            |found: &&Evaluation| found.examples > 0 && matches!(found.figures, Figures::Named(_));
-        let own = evaluation.filter(is_named);
+        let found = evaluation.filter(|found| found.examples > 0);
+        let own = found.filter(|found| found.has_own_metrics());
         let metrics = match own {
             Some(evaluation) => {
                 let named = evaluation.named().into_iter();
@@ -81,7 +80,10 @@ impl Quality {
         };
         let loss = evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite());
         let of_classes = evaluation.and_then(Evaluation::of_classes);
-        let are_classes = own.is_none() && schema.shape.target != Target::Value;
+        let are_classes = schema.shape.target != Target::Value
+            && found.is_none_or(|found| {
+                found.of_classes().is_some_and(|figures| !figures.recall.is_empty())
+            });
         let classes = are_classes.then(|| {
             of_classes
                 .map_or_else(ClassQuality::default, |it| ClassQuality::of(it, &schema.classes))
@@ -110,7 +112,7 @@ impl ClassQuality {
 
 #[cfg(test)]
 mod tests {
-    use pstrain_compute::evaluation::ValueFigures;
+    use pstrain_compute::evaluation::{Figures, ValueFigures};
 
     use super::*;
 
@@ -191,6 +193,21 @@ mod tests {
         assert_eq!(of(&[]), wanted);
         let wanted = serde_json::json!({ "perplexity": 54.5, "evaluation": rows, "loss": 4.0 });
         assert_eq!(of(&[("perplexity", 54.5)]), wanted);
+    }
+
+    #[test]
+    fn an_accuracy_without_lists_of_the_classes_stands_alone() {
+        let of = |recall: &[Option<f64>], f1: &[Option<f64>]| {
+            let (recall, f1) = (recall.to_vec(), f1.to_vec());
+            let figures = ClassFigures { correct: 1200, recall, f1, ..ClassFigures::default() };
+            let quality = Quality::new(Some(&of(figures)), &schema(&["a", "b"]), rows());
+            let names = quality.metrics.iter().map(|(name, _)| name.clone());
+            (names.collect::<Vec<_>>().join(" "), quality.classes.is_some())
+        };
+        let half = [Some(0.5), Some(0.9)];
+        assert_eq!(of(&[], &[]), ("accuracy".into(), false));
+        assert_eq!(of(&half, &[]), ("accuracy".into(), true));
+        assert_eq!(of(&[], &half), ("accuracy macro_f1 auc".into(), false));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! A server has the job (the coordinator, a standby) or gets it from the coordinator (a shard): the
 //! two differ in the plan, in what is opened and in the report, but not in the loop.
 
+mod describe;
 mod host;
 mod kept;
 mod open;

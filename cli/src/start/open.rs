@@ -7,6 +7,7 @@ use pstrain_roles::node::Replica;
 use pstrain_transports::{Address, SocketTransport, allow_more_files};
 use pstrain_wire::group::Place;
 
+use super::describe::described;
 use super::fresh_run;
 use super::host::{
     Follower, Host, JobServer, Life, Machine, ShardServer, Training, new_replica, replica_config,
@@ -48,6 +49,7 @@ fn open_job(plan: JobPlan, reached: &Reached) -> anyhow::Result<Opened> {
     let (transport, mut server) = match plan.begins {
         Begins::New(NewServer::Coordinator { job, keeps }) => {
             let (transport, _) = listen_aloud(reached)?;
+            let (transport, job) = described(transport, job)?;
             (transport, read(&job)?.begin(keeps.parts(), None)?)
         }
         Begins::New(NewServer::Standby { job, primary, log }) => {

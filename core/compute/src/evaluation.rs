@@ -140,6 +140,18 @@ impl Evaluation {
         self.loss + f64::from(lambda) * self.l1
     }
 
+    /// True if the model chose the metrics: it names them, or evaluates classes without a list of
+    /// them, as a compute process may.
+    #[must_use]
+    pub const fn has_own_metrics(&self) -> bool {
+        self.examples > 0
+            && match &self.figures {
+                Figures::Named(_) => true,
+                Figures::Classes(figures) => figures.f1.is_empty(),
+                Figures::Value(_) => false,
+            }
+    }
+
     /// Returns the finite metrics with their names, the main one first. Metrics that the model
     /// names are in the order of their names.
     #[must_use]

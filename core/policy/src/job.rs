@@ -197,6 +197,12 @@ pub fn heartbeat(lease: Duration) -> Duration {
     lease / 5
 }
 
+/// How long a server whose workers have this lease waits for the workers that it needs to start.
+#[must_use]
+pub fn start_patience(lease: Duration) -> Duration {
+    lease * 120
+}
+
 /// How long a disconnected worker with this lease tries to reconnect.
 #[must_use]
 pub const fn patience(lease: Duration) -> Duration {
@@ -238,7 +244,7 @@ impl Membership {
     /// How long the server waits for the workers that it needs to start.
     #[must_use]
     pub fn start_patience(&self) -> Duration {
-        self.lease * 120
+        start_patience(self.lease)
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Limits {
 impl Limits {
     /// For a server before the peer's Hello: a handshake and nothing more.
     pub const UNAUTHENTICATED: Self = Self { control: 4 * 1024, payload: 0 };
+    /// For a server without a job: the description of a model, which names all tensors.
+    pub const DESCRIBER: Self = Self { control: 256 * 1024, payload: 0 };
     /// For a worker or a status client that dialled the peer itself: a job or a long status.
     pub const DIALER: Self = Self { control: MOST_CONTROL_BYTES, payload: 0 };
 

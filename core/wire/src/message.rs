@@ -1,6 +1,7 @@
 //! The table of all messages: their numbers, senders, receivers and payloads.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -80,6 +81,9 @@ messages! {
         EvaluationAnswer(EvaluationAnswer) = 54, Worker -> Server;
         /// The worker leaves.
         Bye(Bye) = 13, Worker -> Server;
+        /// Describes the model of the worker's compute process, as JSON, to a server that has no
+        /// job yet; answered by a heartbeat.
+        Description(String) = 55, Worker -> Server;
     }
 
     "Client and server" {

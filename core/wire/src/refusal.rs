@@ -57,6 +57,18 @@ pub enum Refusal {
         /// Number of workers of the job.
         workers: u32,
     },
+    /// The server waits for the description of a worker's compute process: it has no job yet.
+    #[error(
+        "the server has no job yet: it waits for a worker with a compute process (--process), which \
+         describes the model"
+    )]
+    DescriptionWanted,
+    /// The description of a model makes no sense.
+    #[error("{what}")]
+    Description {
+        /// Why, in words.
+        what: String,
+    },
     /// Some servers are not connected yet.
     #[error("server {server} of {servers} is not there yet; start it")]
     ServersMissing {

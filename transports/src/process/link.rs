@@ -1,8 +1,9 @@
 //! The connection to a compute process, and the process itself if pstrain started it.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 use super::protocol::{Request, write_message};
 use crate::clock::WallClock;
+
+/// Size of the buffer for answers, so that one read receives most of them.
+const BUFFER: usize = 64 * 1024;
 
 /// How long a process may take to end after its goodbye, before it is killed.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -28,6 +32,10 @@ pub enum ProcessAddress {
     /// No process, but the description of one in this file: for a server on a machine that cannot
     /// run it.
     Description(PathBuf),
+    /// No process, but the description of one, in JSON.
+    Described(String),
+    /// No process: the first worker describes its own, for a server.
+    Worker,
 }
 
 impl FromStr for ProcessAddress {
@@ -38,6 +46,8 @@ impl FromStr for ProcessAddress {
         match (text.trim(), prefix) {
             ("", _) => Err("give a command, unix:PATH, or - for the parent process".into()),
             ("-", _) => Ok(Self::Parent),
+            ("worker", _) => Ok(Self::Worker),
+            (json, _) if json.starts_with('{') => Ok(Self::Described(json.into())),
             (_, "unix" | "description") if path.is_empty() => {
                 Err(format!("{prefix}: needs a path after it"))
             }
@@ -55,6 +65,8 @@ impl fmt::Display for ProcessAddress {
             Self::Socket(path) => write!(f, "unix:{}", path.display()),
             Self::Parent => f.write_str("-"),
             Self::Description(path) => write!(f, "description:{}", path.display()),
+            Self::Described(json) => f.write_str(json),
+            Self::Worker => f.write_str("worker"),
         }
     }
 }
@@ -65,6 +77,8 @@ pub(super) struct Link {
     pub(super) to: Box<dyn Write + Send>,
     /// The process, if pstrain started it.
     child: Option<Child>,
+    /// The process is needed again: no goodbye.
+    stays: bool,
 }
 
 impl fmt::Debug for Link {
@@ -80,15 +94,24 @@ impl Link {
         match address {
             ProcessAddress::Command(command) => Self::start(command, timeout),
             ProcessAddress::Socket(path) => Self::of(UnixStream::connect(path)?, timeout, None),
-            ProcessAddress::Description(_) => Err(io::Error::other(
+            ProcessAddress::Description(_) | ProcessAddress::Described(_) => Err(io::Error::other(
                 "this is a description, which cannot compute; give the process itself",
             )),
-            ProcessAddress::Parent => Ok(Self {
-                from: BufReader::new(Box::new(io::stdin())),
-                to: Box::new(io::stdout()),
-                child: None,
-            }),
+            ProcessAddress::Worker => Err(io::Error::other(
+                "only a server that coordinates takes the description of a worker; give the \
+                 process itself, or description:FILE",
+            )),
+            ProcessAddress::Parent => Self::parent(),
         }
+    }
+
+    fn parent() -> io::Result<Self> {
+        // Not `Stdin` and `Stdout`: their buffers are shorter than most messages, and a line buffer
+        // splits values at each byte that equals a newline, which wakes the process up twice.
+        let from = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let to = Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+        let from = BufReader::with_capacity(BUFFER, Box::new(from) as Box<dyn Read + Send>);
+        Ok(Self { from, to, child: None, stays: false })
     }
 
     fn start(command: &str, timeout: Option<Duration>) -> io::Result<Self> {
@@ -110,7 +133,13 @@ impl Link {
         stream.set_read_timeout(timeout)?;
         stream.set_write_timeout(timeout)?;
         let from: Box<dyn Read + Send> = Box::new(stream.try_clone()?);
-        Ok(Self { from: BufReader::with_capacity(64 * 1024, from), to: Box::new(stream), child })
+        let from = BufReader::with_capacity(BUFFER, from);
+        Ok(Self { from, to: Box::new(stream), child, stays: false })
+    }
+
+    /// Leaves a process that pstrain did not start as it is, for another link to it.
+    pub(super) fn leave(mut self) {
+        self.stays = self.child.is_none();
     }
 
     /// How the process ended, in words, if pstrain started it and it has ended.
@@ -146,6 +175,9 @@ fn wait_for(child: &mut Child, most: Duration) -> Option<ExitStatus> {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
         let said = write_message(&mut self.to, &Request::Bye, &[], &[]);
         let Some(child) = &mut self.child else { return };
         if said.is_err() || wait_for(child, GOODBYE).is_none() {

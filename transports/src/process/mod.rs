@@ -98,6 +98,14 @@ impl ProcessSource {
         Ok(source)
     }
 
+    /// The model and the data of the process. A process that pstrain did not start stays, to be
+    /// asked again.
+    #[must_use]
+    pub fn into_description(self) -> Description {
+        self.link.into_iter().for_each(Link::leave);
+        self.description
+    }
+
     /// Sets the rows of each part, by the process's numbers.
     #[must_use]
     pub fn with_parts(self, parts: Vec<Vec<u32>>) -> Self {
