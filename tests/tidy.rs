@@ -119,6 +119,8 @@ const COMMENT_COLUMNS: usize = 100;
 const CODE_COLUMNS: usize = 120;
 /// Lines of a file.
 const FILE_LINES: usize = 620;
+/// Lines of the README: what is longer belongs to the book.
+const README_LINES: usize = 130;
 
 /// Words that make a reader look for their subject, and how often comments of product code may have
 /// each. A number only ever falls: lower it to what is found.
@@ -323,17 +325,68 @@ fn lines_and_files_are_short() {
 }
 
 #[test]
+fn the_readme_is_short() {
+    let lines = text(&root().join("README.md")).lines().count();
+    assert!(
+        lines <= README_LINES,
+        "README.md has {lines} lines, {README_LINES} at most: move text to docs/"
+    );
+}
+
+#[test]
 fn links_of_documents_lead_somewhere() {
     let mut wrong = Vec::new();
     for path in files(".", ".md") {
         let document = text(&path);
         let folder = path.parent().expect("a file is in a folder");
         for rest in document.split("](").skip(1) {
-            let link = rest.split([')', '#', ' ']).next().unwrap_or_default();
-            let is_file = !link.is_empty() && !link.contains(':');
-            if is_file && !folder.join(link).exists() {
-                wrong.push(format!("{}: there is no {link}", path.display()));
+            let link = rest.split([')', ' ']).next().unwrap_or_default();
+            if link.contains(':') {
+                continue;
             }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let file = if file.is_empty() { path.clone() } else { folder.join(file) };
+            if !file.exists() {
+                wrong.push(format!("{}: there is no {link}", path.display()));
+            } else if !heading.is_empty() && !headings(&text(&file)).contains(&heading.to_owned()) {
+                wrong.push(format!("{}: {link} has no such heading", path.display()));
+            }
+        }
+    }
+    expect_none(&wrong);
+}
+
+/// The headings of a document as links name them.
+fn headings(document: &str) -> Vec<String> {
+    let mut is_text = true;
+    let lines = document.lines().filter(|line| {
+        is_text ^= line.starts_with("```");
+        is_text && line.starts_with('#')
+    });
+    let of = |line: &str| {
+        let kept = |it: &char| it.is_alphanumeric() || " -_".contains(*it);
+        let plain: String = line.trim_start_matches('#').trim().chars().filter(kept).collect();
+        plain.to_lowercase().replace(' ', "-")
+    };
+    lines.map(of).collect()
+}
+
+#[test]
+fn headings_are_those_of_links() {
+    let document = "# One: `two` & three\n```\n# none\n```\n## A-b_c\n";
+    assert_eq!(headings(document), ["one-two--three", "a-b_c"]);
+}
+
+#[test]
+fn the_book_has_every_page_once() {
+    let docs = root().join("docs");
+    let summary = text(&docs.join("SUMMARY.md"));
+    let mut wrong = Vec::new();
+    for path in files("docs", ".md") {
+        let name = path.strip_prefix(&docs).expect("it is inside").display().to_string();
+        let times = summary.matches(&format!("]({name})")).count();
+        if name != "SUMMARY.md" && times != 1 {
+            wrong.push(format!("docs/SUMMARY.md has {name} {times} times"));
         }
     }
     expect_none(&wrong);

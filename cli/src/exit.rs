@@ -57,3 +57,23 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::HELP;
+    use crate::tests::{assert_page, row};
+
+    #[test]
+    fn the_page_of_exit_codes_is_that_of_the_help() {
+        let rows = HELP.lines().skip(1).map(|line| {
+            let (code, meaning) = line.trim().split_once(' ').unwrap();
+            row(&[code, meaning.trim()])
+        });
+        let page = format!(
+            "# Exit codes\n\nThe same number always has the same meaning. This page is generated \
+             from the text of `pstrain --help`.\n\n| code | meaning |\n|---|---|\n{}",
+            rows.collect::<String>()
+        );
+        assert_page("exit-codes", &page);
+    }
+}

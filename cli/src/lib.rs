@@ -37,6 +37,8 @@ mod start;
 mod statistics;
 mod table;
 mod tensors;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "top")]
 mod top;
 mod troubles;

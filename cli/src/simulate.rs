@@ -120,8 +120,10 @@ pub(crate) struct VirtualReport {
 /// Traffic on the link at the server that all workers share.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ServerLinkReport {
+    /// From the workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) up: Option<WayReport>,
+    /// To the workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) down: Option<WayReport>,
 }
@@ -129,6 +131,7 @@ pub(crate) struct ServerLinkReport {
 /// Traffic in one direction.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WayReport {
+    /// Bytes that it carried.
     pub(crate) bytes: u64,
     /// The share of the time in which the link is busy.
     pub(crate) use_share: f64,
@@ -137,9 +140,11 @@ pub(crate) struct WayReport {
 /// Failures of servers in a run, and their effects.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FailoverReport {
+    /// How often a standby took over.
     takeovers: u64,
     /// How often a primary lost its standby and continued alone.
     alone: u64,
+    /// The failures, in their order.
     failures: Vec<FailureReport>,
     /// Pushes whose acceptance a worker was notified of.
     acknowledged: u64,
@@ -151,12 +156,14 @@ pub(crate) struct FailoverReport {
     repeated: u64,
     /// Bytes from the standby's machine to the primary's.
     up_bytes: u64,
+    /// Bytes from the primary's machine to the standby's.
     down_bytes: u64,
 }
 
 /// A failure of a server that led or had a standby, or of a standby.
 #[derive(Clone, Debug, Serialize)]
 struct FailureReport {
+    /// When it was, in virtual time.
     at_s: f64,
     /// The time from the failure to the first update of the next leader.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ use crate::error::DataError;
 pub struct EvaluationRows {
     /// Number of rows.
     pub rows: u64,
-    /// Their source, as [`Dataset::describe`] names it.
+    /// Their source, in words ([`Dataset::describe`]).
     pub source: String,
     /// The fraction of the source's rows that is held out, from 0 to 1; `None` if all its rows are
     /// evaluated on.

@@ -1,4 +1,4 @@
-"""The scripts and commands of docs/python.md, and the examples."""
+"""The scripts and commands of docs/python.md, the script of README.md, and the examples."""
 
 import os
 import pathlib
@@ -10,8 +10,10 @@ import unittest
 import support
 
 PAGE = (support.ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCKS = BLOCK.findall(PAGE)
 SCRIPTS = [block for language, block in BLOCKS if language == "python"]
+README = (support.ROOT / "README.md").read_text(encoding="utf-8")
 LIBRARIES = ("torch", "numpy", "jax", "sklearn")
 
 
@@ -62,6 +64,10 @@ class TestDocs(unittest.TestCase):
                 if "sys.argv[1]" in script:
                     command = "pstrain run --epochs 2 --quiet --process 'python3 train.py -'"
                 self.run_script(f"script {number}", script, command)
+
+    def test_script_of_the_readme(self):
+        (script,) = [block for language, block in BLOCK.findall(README) if language == "python"]
+        self.run_script("README.md", script, "python3 train.py")
 
     def test_commands_of_the_page(self):
         commands = next(block for _, block in BLOCKS if block.startswith("pstrain server"))

@@ -6,7 +6,8 @@ mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use page::{Commands, Page, words};
+use page::{Commands, Page, root, words};
+use serde_json::Value;
 use stage::Stage;
 
 use crate::process::finish;
@@ -120,5 +121,70 @@ fn commands_named_in_prose_exist_and_have_the_named_flags() {
                 "{place}: `{command}`: there is no {name}"
             );
         }
+    }
+}
+
+#[test]
+fn the_rust_of_the_readme_is_that_of_the_example() {
+    let example = root().join("docs/examples/own-model/src/main.rs");
+    let example = std::fs::read_to_string(example).unwrap();
+    for line in Page::readme().lines_in("rust") {
+        let is_there = example.lines().any(|it| it == line) || line.trim() == "// ...";
+        assert!(is_there, "the example has no line {line:?}");
+    }
+}
+
+/// Collects the paths of all values of a report.
+fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            let dot = if path.is_empty() { "" } else { "." };
+            keys(value, &format!("{path}{dot}{name}"), found);
+        }),
+        Value::Array(items) => items.iter().for_each(|it| keys(it, &format!("{path}[]"), found)),
+        _ => {
+            found.insert(path.to_owned());
+        }
+    }
+}
+
+/// True if a path is a described one, in which `NAME` stands for any name.
+fn is_described(path: &str, described: &str) -> bool {
+    let (path, described) = (path.split('.'), described.split('.'));
+    path.clone().count() == described.clone().count()
+        && path.zip(described).all(|(name, known)| name == known || known == "NAME")
+}
+
+#[test]
+fn every_key_and_column_of_results_is_in_the_reference() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    finish(&[
+        "simulate",
+        "--data=synthetic:2000",
+        "--epochs=1",
+        "--compute=5ms",
+        "--link=all.delay=1ms standby.delay=1ms",
+        "--link=server.rate=1gbit",
+        "--faults=server.crash@30ms",
+        "--lease=1s",
+        "--out",
+        out.to_str().unwrap(),
+    ])
+    .with_code(0);
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    let summary = serde_json::from_str(&read("summary.json")).unwrap();
+    let mut found = BTreeSet::new();
+    keys(&summary, "", &mut found);
+    assert!(found.contains("failover.failures[].at_s") && found.contains("workers[].id"));
+    for table in ["curve.csv", "timeline.csv", "staleness.csv"] {
+        let text = read(table);
+        found.extend(text.lines().next().unwrap().split(',').map(str::to_owned));
+    }
+    let page = Page::read("docs/reference/results.md");
+    let described = page.described();
+    for key in &found {
+        let is_there = described.iter().any(|it| is_described(key, it));
+        assert!(is_there, "docs/reference/results.md has no {key}");
     }
 }

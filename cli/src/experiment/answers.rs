@@ -13,11 +13,14 @@ use super::spec::{Column, Spec, TableSpec};
 /// A table with its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Answers {
+    /// Name of its file under `tables/`, without `.csv`.
     pub(crate) file: String,
+    /// Its title.
     pub(crate) title: String,
     /// Each column with a value is followed by two more, for the ends of its 95 % confidence
     /// interval.
     pub(crate) header: Vec<String>,
+    /// The rows, as texts.
     pub(crate) rows: Vec<Vec<String>>,
     /// The same table for readers: the interval stands next to the value.
     #[serde(skip)]

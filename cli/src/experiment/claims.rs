@@ -30,7 +30,9 @@ impl Verdict {
 /// A claim with its measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Finding {
+    /// The claim.
     pub(crate) claim: String,
+    /// What the source reports.
     pub(crate) reported: String,
     /// The measured value as text.
     pub(crate) measured: String,
@@ -38,11 +40,15 @@ pub(crate) struct Finding {
     pub(crate) value: Option<f64>,
     /// 95 % confidence interval, if repetitions differ; with `each`, at the worst place.
     pub(crate) interval: Option<Interval>,
+    /// The expected value as text.
     pub(crate) expected: String,
+    /// The condition under which the claim holds.
     pub(crate) condition: String,
+    /// `holds`, `does-not-hold` or `cannot-be-told`.
     pub(crate) verdict: Verdict,
     /// Reason why the claim cannot be decided.
     pub(crate) why: String,
+    /// A note.
     pub(crate) note: String,
     /// True if the claim follows from the modelled times, so that it says nothing about training.
     pub(crate) self_check: bool,

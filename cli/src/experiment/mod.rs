@@ -43,6 +43,8 @@ pub(crate) use resolve::resolve;
 pub(crate) use runner::Runner;
 pub(crate) use spec::Spec;
 pub(crate) use store::{About, Mode, Store};
+#[cfg(test)]
+pub(crate) use tables::{PARTS, SHARES, STALENESS, WAYS};
 
 use draw::Drawn;
 use runs::Runs;

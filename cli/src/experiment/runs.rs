@@ -14,9 +14,11 @@ use super::spec::Spec;
 /// A run that ended without reaching its goal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct NotReached {
+    /// Its cell.
     pub(crate) cell: String,
     /// Number of the repetition, from 1.
     pub(crate) rep: u32,
+    /// Why it ended.
     pub(crate) ended: String,
 }
 

@@ -21,7 +21,9 @@ pub(crate) struct Sampled {
 /// The central 95 % of the draws of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Interval {
+    /// Its lower end.
     pub(crate) low: f64,
+    /// Its upper end.
     pub(crate) high: f64,
 }
 

@@ -13,25 +13,35 @@ use super::grid::Cell;
 use super::record::Record;
 use super::runs::{NotReached, Runs};
 use super::store::{Mode, Store};
+use crate::record::POINT;
 use crate::statistics;
 
 /// Contents of `summary.json`, and of the output of `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary<'a> {
+    /// Name of the experiment.
     pub(crate) experiment: &'a str,
+    /// Its title.
     pub(crate) title: &'a str,
+    /// Its source.
     pub(crate) source: &'a str,
+    /// `virtual-time` or `real-time`.
     pub(crate) mode: Mode,
     /// Number of runs by build of the program (version and commit).
     pub(crate) pstrain: BTreeMap<&'a str, usize>,
+    /// Repetitions of each cell.
     pub(crate) reps: u32,
-    /// Number of completed runs, and of all runs.
+    /// Completed runs.
     pub(crate) done: usize,
+    /// All runs.
     pub(crate) of: usize,
     /// The runs that ended without reaching their goal.
     pub(crate) not_reached: Vec<NotReached>,
+    /// The cells of the grid.
     pub(crate) cells: Vec<CellSummary<'a>>,
+    /// The claims, decided.
     pub(crate) claims: &'a [Finding],
+    /// The tables.
     pub(crate) tables: &'a [Answers],
 }
 
@@ -40,6 +50,7 @@ pub(crate) struct Summary<'a> {
 pub(crate) struct CellSummary<'a> {
     /// The value on each axis.
     pub(crate) at: BTreeMap<&'a str, &'a str>,
+    /// Completed runs.
     pub(crate) runs: usize,
     /// Mean and 95 % confidence interval, over the repetitions that have the number.
     pub(crate) metrics: BTreeMap<&'a str, Spread>,
@@ -48,10 +59,15 @@ pub(crate) struct CellSummary<'a> {
 /// A mean over repetitions with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Spread {
+    /// Repetitions that have the number.
     pub(crate) n: usize,
+    /// Their mean.
     pub(crate) mean: f64,
+    /// Their standard deviation.
     pub(crate) sd: f64,
+    /// Lower end of the 95 % confidence interval.
     pub(crate) low: f64,
+    /// Upper end of it.
     pub(crate) high: f64,
 }
 
@@ -131,7 +147,7 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
     })?;
     let metrics = curve_metrics(runs);
     let (main, others) = metrics.split_at(metrics.len().min(1));
-    let columns = [&["version", "samples", "epoch", "time_s"], main, &["loss"], others].concat();
+    let columns = [&POINT.map(|(name, _)| name), main, &["loss"], others].concat();
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     table(runs, store, "curve.csv", &columns, |record, row| {
         record.curve.iter().try_for_each(|point| {
@@ -146,12 +162,13 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
             row(at.into_iter().chain(numbers).chain(others.iter().map(metric)).collect())
         })
     })?;
-    table(runs, store, "staleness.csv", &["staleness", "gradients"], |record, row| {
+    table(runs, store, "staleness.csv", &STALENESS.map(|(name, _)| name), |record, row| {
         let mut counts = record.staleness.iter();
         counts
             .try_for_each(|(staleness, count)| row(vec![staleness.to_string(), count.to_string()]))
     })?;
-    let columns = ["worker"].into_iter().chain(PARTS).chain(SHARES).chain(WAYS);
+    let shares = SHARES.map(|(name, _)| name);
+    let columns = ["worker"].into_iter().chain(PARTS).chain(shares).chain(WAYS);
     table(runs, store, "timeline.csv", &columns.collect::<Vec<_>>(), |record, row| {
         record.workers().try_for_each(|worker| {
             let seconds = PARTS.map(|part| of_worker(record, worker, part).unwrap_or_default());
@@ -164,11 +181,22 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
     })
 }
 
-/// Parts of a worker's time, and their shares.
-const PARTS: [&str; 3] = ["compute_s", "network_s", "barrier_s"];
-const SHARES: [&str; 3] = ["compute_share", "network_share", "barrier_share"];
+/// The columns of staleness.csv and their meaning.
+pub(crate) const STALENESS: [(&str, &str); 2] = [
+    ("staleness", "Updates between the parameters of a gradient and its update"),
+    ("gradients", "Applied gradients with that staleness"),
+];
+
+/// Parts of a worker's time, by their keys in a report.
+pub(crate) const PARTS: [&str; 3] = ["compute_s", "network_s", "barrier_s"];
+/// Their shares, and the meaning of these.
+pub(crate) const SHARES: [(&str, &str); 3] = [
+    ("compute_share", "`compute_s / elapsed_s`"),
+    ("network_share", "`network_s / elapsed_s`"),
+    ("barrier_share", "`barrier_s / elapsed_s`"),
+];
 /// Communication by direction, where the directions can be told apart.
-const WAYS: [&str; 2] = ["send_s", "receive_s"];
+pub(crate) const WAYS: [&str; 2] = ["send_s", "receive_s"];
 
 fn of_worker(record: &Record, worker: usize, part: &str) -> Option<f64> {
     record.metrics.get(&format!("workers.{worker}.{part}")).copied()

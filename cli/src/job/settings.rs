@@ -361,7 +361,6 @@ pub(crate) fn nearest(key: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use std::fmt::{Display, Write as _};
-    use std::path::Path;
     use std::str::FromStr;
 
     use proptest::prelude::*;
@@ -369,6 +368,7 @@ mod tests {
     use pstrain_compute::named::{Limits, Number, Word};
 
     use super::*;
+    use crate::tests::{assert_page, row};
 
     /// Reads a text and prints the value.
     type Read = fn(&str) -> Result<String, String>;
@@ -517,17 +517,38 @@ mod tests {
         page
     }
 
+    /// The reference page of all settings.
+    fn page_of_settings() -> String {
+        let mut page = String::from(
+            "# Settings\n\nEvery setting is a key of the job file, a flag (`--KEY`), and an environment \
+             variable\n(`PSTRAIN_JOB_KEY`, in capitals and with `_` for `-`): [the job](../job.md). This page \
+             is generated from\nthe table that parses them. [Words](words.md) lists the values of \
+             each setting that has words.\n\n| key | form | default | meaning |\n|---|---|---|---|\n",
+        );
+        for Setting { key, value, help, words, default, .. } in SETTINGS {
+            let words = match words {
+                Words::None => String::new(),
+                _ => format!(": [words](words.md#{key})"),
+            };
+            let (key, value, default) =
+                (format!("`{key}`"), format!("`{value}`"), format!("`{default}`"));
+            page.push_str(&row(&[
+                &key,
+                &value,
+                &default,
+                &format!("{help}{words}").replace('*', "\\*"),
+            ]));
+        }
+        page
+    }
+
     #[test]
     fn the_page_of_words_is_that_of_the_tables() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/words.md");
-        if std::env::var_os("PSTRAIN_WRITE_PAGES").is_some() {
-            std::fs::write(&path, page()).unwrap();
-        }
-        let written = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            written == page(),
-            "docs/reference/words.md differs from the tables of words: write it with \
-             `PSTRAIN_WRITE_PAGES=1 cargo test -p pstrain page_of_words`"
-        );
+        assert_page("words", &page());
+    }
+
+    #[test]
+    fn the_page_of_settings_is_that_of_the_table() {
+        assert_page("settings", &page_of_settings());
     }
 }

@@ -1,5 +1,6 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_compute::decided::DropReason;
@@ -8,8 +9,9 @@ use pstrain_policy::rules::Closing;
 use pstrain_roles::node::{Departure, Event, Point};
 use pstrain_wire::TimeSpent;
 
-use super::Metrics;
 use super::http::{Endpoint, Then, answer};
+use super::{ByName, ByWorker, Metrics};
+use crate::tests::{assert_page, row};
 
 fn ask(metrics: &Metrics, request: &str) -> String {
     let place = metrics.serve("127.0.0.1:0").unwrap();
@@ -55,6 +57,45 @@ fn some_events() -> Vec<Event> {
         Event::Updated { point, closing: Closing::Everything },
         Event::Dropped { worker, sequence: Sequence(2), reason: DropReason::Stale },
     ]
+}
+
+/// The reference page of all metrics, from the text that is served.
+fn page(text: &str) -> String {
+    let mut page = String::from(
+        "# Metrics\n\n`pstrain server --metrics HOST:PORT` serves the numbers of a run to Prometheus \
+         at `/metrics`. It is plain text without\nauthentication: give it an address that only those \
+         can reach who may. Of several servers the first has these numbers.\nThis page is generated \
+         from the served text.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for described in text.split("# HELP ").skip(1) {
+        let (name, rest) = described.split_once(' ').unwrap();
+        let (meaning, rest) = rest.split_once('\n').unwrap();
+        let kind = rest.split_once(&format!("# TYPE {name} ")).unwrap().1.lines().next().unwrap();
+        let sample = rest.lines().find(|line| line.starts_with("pstrain_")).unwrap();
+        let labels = sample.split_once('{').map_or("", |(_, rest)| rest.split('}').next().unwrap());
+        let labels = labels.split(',').filter_map(|it| it.split_once('=')).map(|(name, _)| name);
+        let labels: Vec<_> = labels.filter(|name| *name != "le").collect();
+        let total = if kind == "counter" { "_total" } else { "" };
+        let meaning = meaning.trim_end_matches('.');
+        page.push_str(&row(&[&format!("`{name}{total}`"), kind, &labels.join(", "), meaning]));
+    }
+    page + "\nThe log of a durable server alone has `pstrain_log_commit_seconds`.\n"
+}
+
+#[test]
+fn the_page_of_metrics_is_that_of_the_served_text() {
+    let metrics = Metrics::new(true);
+    metrics.count(Arc::default());
+    some_events().iter().for_each(|event| metrics.note(event));
+    // Labels exist once there was an event that sets them.
+    let worker = ByWorker { worker: 1 };
+    metrics.staleness.get_or_create(&worker).observe(0.0);
+    metrics.evaluation.get_or_create(&ByName { name: "accuracy".into() }).set(0.5);
+    let text = ask(&metrics, "GET /metrics HTTP/1.1\r\n\r\n");
+    let registered = include_str!("mod.rs").matches("all.register").count();
+    // A loop registers the three parts of a worker's time.
+    assert_eq!(text.matches("# HELP ").count(), registered + 2 + 2, "each has a sample:\n{text}");
+    assert_page("metrics", &page(&text));
 }
 
 #[test]

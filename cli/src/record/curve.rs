@@ -14,9 +14,18 @@ use serde::{Deserialize, Serialize};
 
 use super::lines::{cut, so_far};
 
-/// Columns of every curve, before and after the main metric.
-const POINT: [&str; 4] = ["version", "samples", "epoch", "time_s"];
-const LOSSES: [&str; 2] = ["loss", "objective"];
+/// Columns of every curve before the main metric, and their meaning.
+pub(crate) const POINT: [(&str, &str); 4] = [
+    ("version", "Version of the parameters: updates made"),
+    ("samples", "Examples of the applied gradients"),
+    ("epoch", "The same in passes over the training rows"),
+    ("time_s", "Training time, from the first parameters sent"),
+];
+/// Columns of every curve after the main metric, and their meaning.
+pub(crate) const LOSSES: [(&str, &str); 2] = [
+    ("loss", "Mean loss on the evaluation rows"),
+    ("objective", "The loss with the penalty of `proximal = l1`"),
+];
 
 /// The curve of a run that is being written.
 #[derive(Debug)]
@@ -79,7 +88,8 @@ impl Curve {
 fn names(target: Target, evaluation: &Evaluation) -> Vec<String> {
     match &evaluation.figures {
         Figures::Named(values) if evaluation.has_own_metrics() => {
-            let is_taken = |name: &str| POINT.contains(&name) || LOSSES.contains(&name);
+            let is_taken =
+                |name: &str| POINT.iter().chain(&LOSSES).any(|(taken, _)| *taken == name);
             values.keys().filter(|name| !is_taken(name)).cloned().collect()
         }
         Figures::Classes(_) if evaluation.has_own_metrics() => {
@@ -116,7 +126,8 @@ fn header(metrics: &[String]) -> Vec<&str> {
     let (main, others) = metrics.split_at(metrics.len().min(1));
     let main = main.iter().map(String::as_str);
     let others = others.iter().map(String::as_str);
-    POINT.into_iter().chain(main).chain(LOSSES).chain(others).collect()
+    let (point, losses) = (POINT.map(|(name, _)| name), LOSSES.map(|(name, _)| name));
+    point.into_iter().chain(main).chain(losses).chain(others).collect()
 }
 
 impl Columns {

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Consecutive updates that a record lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VersionRange {
+    /// The first version.
     pub(crate) first: Version,
+    /// The last version.
     pub(crate) last: Version,
 }
 

@@ -23,6 +23,18 @@ struct Worker {
     ages: Vec<u64>,
 }
 
+/// The columns of staleness.csv and their meaning.
+pub(crate) const COLUMNS: [(&str, &str); 5] = [
+    ("measure", "`staleness_updates` or `age_s`"),
+    ("worker", "The worker, counted from 1, or `all`"),
+    ("from", "Lower bound of the bin"),
+    ("to", "Upper bound of the bin; of staleness the same number"),
+    (
+        "amount",
+        "Gradients with that staleness, or seconds that the age of information was in the bin",
+    ),
+];
+
 /// Bins per doubling of the age. Ages below this many nanoseconds have a bin each.
 const PER_OCTAVE: u64 = 4;
 
@@ -104,7 +116,7 @@ impl Histograms {
     /// gradients (staleness) or of seconds (age) in each bin.
     pub(super) fn write(&self, path: &Path) -> csv::Result<()> {
         let mut file = csv::Writer::from_path(path)?;
-        file.write_record(["measure", "worker", "from", "to", "amount"])?;
+        file.write_record(COLUMNS.map(|(name, _)| name))?;
         let mut all = Worker::default();
         for worker in &self.0 {
             all.add(worker);

@@ -16,6 +16,8 @@ mod replay;
 mod report;
 mod shaping;
 mod summary;
+#[cfg(all(test, feature = "pictures"))]
+mod tests;
 mod timeline;
 mod workers;
 
@@ -31,7 +33,7 @@ use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "pictures")]
-pub(crate) use curve::metric_values;
+pub(crate) use curve::{POINT, metric_values};
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};

@@ -16,6 +16,7 @@ pub(crate) struct Quality {
     pub(crate) metrics: Vec<(String, Option<f64>)>,
     /// The evaluation rows.
     pub(crate) evaluation: EvaluationRows,
+    /// Mean loss on the evaluation rows.
     pub(crate) loss: Option<f64>,
     /// The classes, if classes are predicted.
     #[serde(flatten)]
@@ -38,7 +39,9 @@ pub(crate) struct ClassQuality {
 /// A class and its recall.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ClassRecall {
+    /// Its name.
     pub(crate) name: String,
+    /// Its recall.
     pub(crate) recall: f64,
 }
 

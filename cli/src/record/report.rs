@@ -22,13 +22,17 @@ pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PS
 /// The report of a run, as in `--json` and summary.json.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
+    /// Name of the job.
     pub(crate) job: String,
     /// Version and commit of the program that made it.
     pub(crate) pstrain: &'static str,
     /// Equal for runs of the same job: covers every setting and the data.
     pub(crate) job_sha256: String,
+    /// The consistency that the job begins with.
     pub(crate) consistency: String,
+    /// What messages travel over: `memory`, `unix`, `tcp` or `virtual`.
     pub(crate) transport: String,
+    /// Why the run ended.
     pub(crate) ended: String,
     /// The quality of the final parameters.
     #[serde(flatten)]
@@ -37,26 +41,34 @@ pub(crate) struct Report {
     pub(crate) objective: Option<f64>,
     /// Parameters that are not 0.
     pub(crate) non_zeros: Option<u64>,
+    /// Updates made.
     pub(crate) updates: u64,
+    /// Examples of the applied gradients.
     pub(crate) samples: u64,
+    /// The same in passes over the training rows.
     pub(crate) epochs: f64,
     /// Training time: from the first parameters sent, at `started_s`, to the last update.
     pub(crate) time_s: f64,
+    /// `samples / time_s`.
     pub(crate) samples_per_s: f64,
+    /// `updates / time_s`.
     pub(crate) updates_per_s: f64,
     /// From the start of the command to the first parameters sent.
     pub(crate) started_s: Option<f64>,
     /// From the start of the command to the first update.
     pub(crate) first_update_s: Option<f64>,
+    /// Staleness of the applied gradients, in updates.
     pub(crate) staleness: Staleness,
-    /// The mean over all workers; for peaks, over the workers with a peak.
+    /// Age of information: the mean over all workers; for peaks, over the workers with a peak.
     pub(crate) age_of_information: AgeOfInformation,
     /// Jain's fairness index of the workers' shares: 1 if all are equal, 1/N if one worker has all.
     pub(crate) jain: Option<f64>,
     /// Bytes of all gradients on the wire, divided by their size without filters.
     pub(crate) bytes_ratio: Option<f64>,
+    /// Where every mini-batch went: assigned = applied + discarded + lost + outstanding.
     pub(crate) batches: Ledger,
-    /// None if part of the parameters is lost; there is no evaluation then, either.
+    /// SHA-256 of the final parameters. None if part of the parameters is lost; there is no
+    /// evaluation then, either.
     pub(crate) params_sha256: Option<String>,
     /// Updates missing from the records and from all totals of workers: they were made before this
     /// server was a standby, or while it could not follow.
@@ -66,7 +78,9 @@ pub(crate) struct Report {
     /// little space on the disk was free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) full_files: Vec<&'static str>,
+    /// Peak resident memory of this process in MiB.
     pub(crate) peak_rss_mib: Option<f64>,
+    /// The workers, by id.
     pub(crate) workers: Vec<WorkerReport>,
     /// Results that only virtual time has.
     #[serde(flatten)]
@@ -79,19 +93,26 @@ pub(crate) struct Report {
 /// Version staleness of the applied gradients, in updates.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Staleness {
+    /// The mean.
     pub(crate) mean: f64,
+    /// The median.
     pub(crate) median: u64,
+    /// The 99th percentile.
     pub(crate) p99: u64,
+    /// The maximum.
     pub(crate) max: u64,
 }
 
 /// One worker of a [`Report`].
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WorkerReport {
+    /// Its number, counted from 1.
     pub(crate) id: WorkerId,
+    /// Its name.
     pub(crate) name: String,
     /// Updates that include a gradient of this worker.
     pub(crate) updates: u64,
+    /// Examples of its applied gradients.
     pub(crate) samples: u64,
     /// This worker's share of all applied gradients.
     pub(crate) share: f64,
@@ -99,10 +120,12 @@ pub(crate) struct WorkerReport {
     pub(crate) rows: Option<u64>,
     /// This worker's share of all workers' examples, if all are known.
     pub(crate) data_share: Option<f64>,
+    /// Mean staleness of its applied gradients, in updates.
     pub(crate) staleness_mean: f64,
     /// Elapsed time from its first parameters to its last gradient, without its absences:
     /// `compute_s + network_s + barrier_s`.
     pub(crate) elapsed_s: f64,
+    /// Time in which it computed gradients.
     pub(crate) compute_s: f64,
     /// Time without computation in which parameters or gradients were under way or queued.
     pub(crate) network_s: f64,
@@ -127,6 +150,7 @@ pub(crate) struct WorkerReport {
     pub(crate) key_bytes: u64,
     /// Bytes of the parameters sent to it, without frames and headers.
     pub(crate) pulled_bytes: u64,
+    /// Age of information of this worker.
     pub(crate) age_of_information: AgeOfInformation,
 }
 

@@ -14,9 +14,10 @@ pub(crate) struct Shaping {
     pub(crate) batches: Punctual,
     /// Mini-batches whose computation took longer than modelled.
     pub(crate) overruns: u64,
-    /// How often any of these was late by [`STALL`] or more, and the sum of these delays: the
-    /// machine was busy otherwise, or has too few cores.
+    /// How often any of these was late by 5 ms ([`STALL`]) or more: the machine was busy otherwise,
+    /// or has too few cores.
     pub(crate) stalls: u64,
+    /// The sum of these delays.
     pub(crate) stalled_s: f64,
 }
 
@@ -26,8 +27,11 @@ const STALL: Duration = Duration::from_millis(5);
 /// The lateness of messages or mini-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Punctual {
+    /// How many.
     pub(crate) count: u64,
+    /// Median of their lateness.
     pub(crate) late_median_ms: Option<f64>,
+    /// 99th percentile of their lateness.
     pub(crate) late_p99_ms: Option<f64>,
 }
 

@@ -14,9 +14,27 @@ use serde::{Deserialize, Serialize};
 use super::lines::{Full, Lines, Written};
 use super::workers::Seen;
 
-/// Times are nanoseconds since the run began; unknown fields are empty.
-const HEADER: &str = "worker,incarnation,sequence,batch,base,waited_ns,granted_ns,received_ns,\
-                      sent_ns,pushed_ns,compute_ns,outcome,version,staleness";
+/// The columns and their meaning. Times are nanoseconds since the run began; unknown fields are
+/// empty.
+pub(crate) const COLUMNS: [(&str, &str); 14] = [
+    ("worker", "The worker, counted from 1"),
+    ("incarnation", "Its incarnation: one process, from its welcome to its loss"),
+    ("sequence", "Number of the push"),
+    ("batch", "The mini-batch"),
+    ("base", "Version of the parameters that the gradient was computed on"),
+    ("waited_ns", "Time from the worker's request for parameters to their being sent"),
+    ("granted_ns", "When the server sent the parameters"),
+    ("received_ns", "When the worker received them, if both have one clock"),
+    ("sent_ns", "When the worker sent the gradient, if both have one clock"),
+    ("pushed_ns", "When the gradient came to the server"),
+    ("compute_ns", "How long the worker computed"),
+    (
+        "outcome",
+        "`applied`, `dropped`, `lost` (with its worker), `discarded` (at the end of the run) or `unknown`",
+    ),
+    ("version", "The version that the update made, if it was applied"),
+    ("staleness", "Updates between `base` and that update, if it was applied"),
+];
 
 #[derive(Debug)]
 pub(super) struct Timeline {
@@ -108,7 +126,7 @@ const UNKNOWN: Incarnation = Incarnation(0);
 impl Timeline {
     pub(super) fn create(path: &Path, workers: usize, most: Option<u64>) -> io::Result<Self> {
         let mut lines = Lines::create(path, most)?;
-        lines.text(HEADER.as_bytes());
+        lines.text(COLUMNS.map(|(name, _)| name).join(",").as_bytes());
         lines.end()?;
         let lanes = (0..workers).map(|_| Lane::default()).collect();
         Ok(Self { lines, open: Open { lanes, ended: false } })

@@ -92,6 +92,18 @@ impl Page {
         self.blocks().into_iter().map(of).filter(|block| !block.commands.is_empty()).collect()
     }
 
+    /// Returns the lines of all blocks in a language.
+    pub(super) fn lines_in(&self, language: &str) -> Vec<&str> {
+        let blocks = self.blocks().into_iter().filter(|block| block.language == language);
+        blocks.flat_map(|block| block.lines).collect()
+    }
+
+    /// Returns the first column of all tables, without its quotes.
+    pub(super) fn described(&self) -> Vec<&str> {
+        let rows = self.text.lines().filter_map(|line| line.strip_prefix("| `"));
+        rows.filter_map(|row| row.split('`').next()).collect()
+    }
+
     /// Returns the first TOML block that begins with the line `first`.
     pub(super) fn toml(&self, first: &str) -> String {
         let blocks = self.blocks();

@@ -83,7 +83,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Creates the folder with copies of the data, the README's job and certificates of all nodes.
+    /// Creates the folder with copies of the data, the job of docs/job.md and certificates of all
+    /// nodes.
     pub(super) fn new() -> Self {
         let stage = Self { folder: TempDir::new().unwrap(), running: Vec::new(), updates: 0 };
         let folder = stage.folder.path();
@@ -101,9 +102,11 @@ impl Stage {
             |row: u32| format!("{} {}:1 {}:0.5\n", row % 20 + 1, row % 20 + 1, 100 + row % 9);
         fs::write(folder.join("topics"), (0..300).map(topic).collect::<String>()).unwrap();
         write_tables_and_images(folder);
-        fs::write(folder.join("job.toml"), Page::readme().toml("# job.toml")).unwrap();
+        fs::write(folder.join("job.toml"), Page::read("docs/job.md").toml("# job.toml")).unwrap();
         let sweep = Page::read("docs/experiments.md").toml("name = \"slack\"");
         fs::write(folder.join("my-sweep.toml"), sweep).unwrap();
+        let sweep = Page::read("docs/slow-link.md").toml("name = \"slow-link\"");
+        fs::write(folder.join("slow-link.toml"), sweep).unwrap();
         fs::write(folder.join("changes.txt"), "0 0.001\n7 -0.001\n").unwrap();
         stage.run(&words("pstrain cert ca ca"));
         for node in ["server", "gw", "node2", "node3", "node4"] {
