@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::metric_text;
-use crate::record::{ClassRecall, Quality, Report, WorkerReport};
+use crate::record::{ClassRecall, Quality, Report, TargetReport, WorkerReport};
 
 /// Formats a table with a header; all columns but the first `text` ones are numbers.
 pub(crate) fn table(header: &[&str], text: usize, rows: Vec<Vec<String>>) -> String {
@@ -118,7 +118,13 @@ pub(crate) fn report(report: &Report) -> String {
     let shaping = report.shaping.map(|shaping| ("shaping", shaping.in_words()));
     let mut text = String::new();
     let ended = ("ended", report.ended.clone());
-    let facts = [ended].into_iter().chain(quality(&report.quality)).chain(facts).chain(shaping);
+    let target = report.target.as_ref().map(|target| ("target", reached(target)));
+    let facts = [ended]
+        .into_iter()
+        .chain(target)
+        .chain(quality(&report.quality))
+        .chain(facts)
+        .chain(shaping);
     for (name, value) in facts {
         text += &format!("{name:<14} {value}\n");
     }
@@ -129,6 +135,16 @@ pub(crate) fn report(report: &Report) -> String {
     }
     text += &workers(&report.workers);
     text
+}
+
+fn reached(target: &TargetReport) -> String {
+    let TargetReport { goal, update, time_s, epochs } = target;
+    match (update, time_s, epochs) {
+        (Some(update), Some(time), Some(epochs)) => {
+            format!("{goal} at update {update}, after {} and {epochs:.2} epochs", seconds(*time))
+        }
+        _ => format!("{goal} was not reached"),
+    }
 }
 
 /// Formats the bytes of gradients on the wire, next to the bytes without filters if they differ.

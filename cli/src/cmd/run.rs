@@ -104,7 +104,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let (punctuality, ended) = join(threads);
     server.note_punctuality(&punctuality);
     server.finish(name)?;
-    if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
+    if reason.is_success() {
         ended?;
         join_shards(others)?;
     }

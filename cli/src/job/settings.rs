@@ -258,6 +258,26 @@ pub(crate) const SETTINGS: &[Setting] = &[
     named::<WorkSpec>("work", "equal", "How the work is divided"),
     setting("epochs", "NUMBER", "10", "Passes over the training data"),
     named::<BudgetKind>("budget", "global", "Who makes the passes"),
+    setting(
+        "evaluate-every",
+        "EPOCHS",
+        "1",
+        "Passes over the training data from one evaluation to the next, such as 0.25",
+    ),
+    setting(
+        "target",
+        "METRIC=VALUE|none",
+        "none",
+        "End the run once an evaluation reaches it: accuracy=0.95, loss=0.1, rmse=0.5; or, with a \
+         metric of a compute process, bleu>=30 or perplexity<=20",
+    ),
+    setting(
+        "patience",
+        "EVALUATIONS|none",
+        "none",
+        "End the run after so many evaluations without a better one: by the metric of target, else \
+         by the loss",
+    ),
     setting("workers", "NUMBER", "2", "Workers, and parts of the data"),
     setting("servers", "NUMBER", "1", "Servers; each has a share of the parameters"),
     setting(

@@ -45,7 +45,7 @@ pub(crate) use quality::{ClassRecall, Quality};
 pub(crate) use replay::{Replay, Uses};
 #[cfg(feature = "pictures")]
 pub(crate) use report::BUILD;
-pub(crate) use report::{LEADERLESS, Report, WorkerReport, jain, peak_rss_mib};
+pub(crate) use report::{LEADERLESS, Report, TargetReport, WorkerReport, jain, peak_rss_mib};
 pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
 
