@@ -41,7 +41,7 @@ fn list() -> anyhow::Result<Ending> {
         rows.push(vec![spec.name, spec.title, cells.to_string(), reps.to_string(), runs]);
     }
     let header = ["experiment", "title", "cells", "repetitions", "runs"];
-    messages::result(&table::table(&header, 2, rows))?;
+    messages::result(&table::table(&header, 2, rows, messages::width()))?;
     Ok(Ending::Done)
 }
 
