@@ -81,7 +81,7 @@ pub(crate) fn table(header: &[&str], text: usize, rows: Vec<Vec<String>>, width:
     fitting(&columns(header, text), rows, width)
 }
 
-/// Formats a table of many alike columns: those that do not fit follow below, in a table that
+/// Formats a table of many alike columns: columns that do not fit follow below, in a table that
 /// begins with the first column again.
 pub(crate) fn folded(header: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let pick = |row: &[String], from: usize, to: usize| -> Vec<String> {

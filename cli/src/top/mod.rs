@@ -12,9 +12,10 @@ mod tests;
 use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pstrain_transports::WallClock;
 use pstrain_wire::{Phase, Status};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -201,14 +202,15 @@ fn ask_again_and_again(args: &TopArgs) -> anyhow::Result<Answers> {
 
 /// Draws until a key or the end of the run ends it.
 fn live(terminal: &mut DefaultTerminal, top: &mut Top, answers: &Answers) -> anyhow::Result<()> {
-    let (mut is_stale, mut heard) = (true, Instant::now());
+    let clock = WallClock::start();
+    let (mut is_stale, mut heard) = (true, clock.now());
     loop {
         while let Ok(answer) = answers.try_recv() {
             if answer.is_ok() {
-                heard = Instant::now();
+                heard = clock.now();
             }
             top.update(answer);
-            if top.has_ended(heard.elapsed()) {
+            if top.has_ended(clock.now() - heard) {
                 return Ok(());
             }
             is_stale = true;
