@@ -1,6 +1,7 @@
 //! The screen of `top`: the job, its curves, a row for each worker, and the findings.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -79,7 +80,7 @@ fn header(top: &Top, width: u16) -> Paragraph<'static> {
                 status.consistency,
                 top.way.address(),
                 status.phase,
-                elapsed(status.uptime)
+                elapsed(Duration::from_secs(status.uptime.as_secs()))
             )),
         ]),
         Line::raw(table::line(&done, ", ", usize::from(width))),

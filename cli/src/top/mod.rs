@@ -25,7 +25,7 @@ use crate::args::TopArgs;
 use crate::exit::Ending;
 use crate::figures::{count, elapsed};
 use crate::why::Way;
-use crate::{cmd, messages, metric_text};
+use crate::{cmd, messages, metric_text, table};
 
 /// Points kept of a curve: more than the width of any terminal.
 const MOST_POINTS: usize = 1000;
@@ -50,7 +50,8 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
     // Also after a failure: its message must print on a restored terminal.
     ratatui::restore();
     done?;
-    messages::result(&top.result())?;
+    let lines: Vec<String> = top.result().iter().map(|line| table::sentence(line, 0)).collect();
+    messages::result(&lines.join("\n"))?;
     Ok(Ending::Done)
 }
 
@@ -61,6 +62,8 @@ struct Top {
     status: Status,
     /// Why the last request for a status failed.
     trouble: Option<String>,
+    /// The run has ended, as far as [`Top::has_ended`] can tell.
+    is_over: bool,
     /// Uptime of the server in seconds and mean loss of mini-batches, the latest last.
     losses: VecDeque<(f64, f64)>,
     /// Uptime and value of the main metric on the held-out data, the latest last.
@@ -83,6 +86,7 @@ impl Top {
             way,
             status,
             trouble: None,
+            is_over: false,
             losses,
             metrics,
             rate: None,
@@ -128,24 +132,24 @@ impl Top {
         self.trouble.is_some() && (self.status.phase == Phase::Ending || left <= made)
     }
 
-    /// The result of the run as far as it is known: what stays on the terminal.
-    fn result(&self) -> String {
+    /// The result of the run as far as it is known, and its progress: what stays on the terminal.
+    fn result(&self) -> [String; 2] {
         let status = &self.status;
         let state = match self.trouble {
             None => status.phase.to_string(),
-            Some(_) if self.has_ended(Duration::ZERO) => "the run is over".to_owned(),
+            Some(_) if self.is_over => "the run is over".to_owned(),
             Some(_) => "the server is gone; as it answered last".to_owned(),
         };
         let quality = metric_text::standing(status).unwrap_or_else(|| "not evaluated yet".into());
-        format!(
-            "{}: {quality}\n{state}: {} updates, {} of {} samples, epoch {:.2}, {}",
-            status.job,
+        let progress = format!(
+            "{state}: {} updates, {} of {} samples, epoch {:.2}, {}",
             count(status.version.0),
             count(status.samples),
             count(status.samples_wanted),
             status.epoch,
             elapsed(status.uptime)
-        )
+        );
+        [format!("{}: {quality}", status.job), progress]
     }
 
     /// Scrolls or sorts; true if the key does so.
@@ -188,16 +192,33 @@ fn ask_again_and_again(args: &TopArgs) -> anyhow::Result<Answers> {
     let (address, security, timeout) = (args.address.clone(), args.security.clone(), args.timeout);
     let interval: Duration = args.interval.into();
     std::thread::Builder::new().name("ask".into()).spawn(move || {
+        let mut known: Option<Status> = None;
+        let mut pause = interval;
         loop {
-            std::thread::sleep(interval);
+            std::thread::sleep(pause);
             let answer = cmd::status::of_leader((&address, &security), timeout)
                 .map_err(|error| format!("{error:#}"));
+            if let Ok(status) = &answer {
+                pause = interval.min(until_next(known.as_ref(), status));
+                known = Some(status.clone());
+            }
             if sender.send(answer).is_err() {
                 return; // the display has ended
             }
         }
     })?;
     Ok(answers)
+}
+
+/// Longest pause before the next request that does not miss the end of the run: its last
+/// evaluation is known for a moment only.
+fn until_next(before: Option<&Status>, now: &Status) -> Duration {
+    let Some(before) = before else { return Duration::MAX };
+    let seconds = now.uptime.saturating_sub(before.uptime).as_secs_f64();
+    let made = now.samples.saturating_sub(before.samples) as f64;
+    let left = now.samples_wanted.saturating_sub(now.samples) as f64;
+    let left = if left > 0.0 { left * seconds / made } else { 0.0 };
+    Duration::try_from_secs_f64(left / 4.0).unwrap_or(Duration::MAX).max(GLANCE)
 }
 
 /// Draws until a key or the end of the run ends it.
@@ -210,7 +231,8 @@ fn live(terminal: &mut DefaultTerminal, top: &mut Top, answers: &Answers) -> any
                 heard = clock.now();
             }
             top.update(answer);
-            if top.has_ended(clock.now() - heard) {
+            top.is_over = top.has_ended(clock.now() - heard);
+            if top.is_over {
                 return Ok(());
             }
             is_stale = true;

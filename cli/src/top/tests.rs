@@ -9,7 +9,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 
-use super::{MOST_POINTS, Top, draw, ends};
+use super::{GLANCE, MOST_POINTS, Top, draw, ends, until_next};
 use crate::why::tests::{large, member, status, way};
 
 fn drawn(top: &mut Top, width: u16, height: u16) -> String {
@@ -233,12 +233,12 @@ fn the_result_stays_when_the_run_has_ended() {
     let quality =
         "accuracy 90.00 %, loss 0.4000 at update 10; loss 0.5000 of the last mini-batches";
     let progress = "10 updates, 640 of 64,000 samples, epoch 0.10, 1m";
-    assert_eq!(top.result(), format!("night run: {quality}\ntraining: {progress}"));
+    assert_eq!(top.result(), [format!("night run: {quality}"), format!("training: {progress}")]);
     let second = Duration::from_secs(1);
     assert!(!top.has_ended(second));
     top.update(Err("cannot reach edge-gw:7070: refused".into()));
     assert!(!top.has_ended(second), "it may come back");
-    assert!(top.result().contains("\nthe server is gone; as it answered last: 10 updates"));
+    assert!(top.result()[1].starts_with("the server is gone; as it answered last: 10 updates"));
     // Since it answered it can have reached its end.
     let nearly = Status {
         uptime: Duration::from_secs(61),
