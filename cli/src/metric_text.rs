@@ -41,7 +41,7 @@ pub(crate) fn standing(status: &Status) -> Option<String> {
             count(latest.version.0)
         )
     });
-    let recent = status.loss.map(|loss| format!("loss {loss:.4} of the last mini-batches"));
+    let recent = status.loss.map(|loss| format!("loss {loss:.4} now"));
     let known: Vec<String> = evaluated.into_iter().chain(recent).collect();
     (!known.is_empty()).then(|| known.join("; "))
 }

@@ -259,7 +259,7 @@ mod tests {
             time: Duration::from_secs(100),
         };
         let line = |width| standing.line(&point, Duration::from_secs(4_000), width);
-        let narrow = "epoch 1234.5  accuracy 91.20 %  loss 0.3000  1h 06m left";
+        let narrow = "epoch 1234.5  accuracy 91.20 %  loss 0.3000  wait 50 %  1h 06m left";
         assert_eq!(line(80), narrow);
         assert_eq!(line(40), "epoch 1234.5  accuracy 91.20 %");
         let wide = "epoch 1234.5  accuracy 91.20 %  loss 0.3000  6,400,000 samples/s  wait 50 %  \

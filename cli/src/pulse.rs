@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_compute::id::WorkerId;
-use pstrain_wire::{MemberState, MemberStatus, Status};
+use pstrain_wire::{MemberState, MemberStatus, Phase, Status};
 use serde::Serialize;
 
 use crate::figures::{count, span};
@@ -86,16 +86,21 @@ impl Pulse {
         let mut text = if self.stands_by { "stands by; ".to_owned() } else { String::new() };
         let there = match self.there.as_slice() {
             [] => "no worker is there".to_owned(),
-            there if self.away.is_empty() => format!("all {} workers are there", there.len()),
+            there if self.away.is_empty() => format!("{} workers", count(there.len() as u64)),
             there => format!("there: {}", workers_in_words(there)),
         };
         let of = format!("{} of {} samples", count(self.samples), count(self.samples_wanted));
-        let mut fields = vec![(0, format!("{}: epoch {:.2}", self.phase, self.epoch))];
+        // That it trains shows in the numbers.
+        if self.phase != Phase::Training.to_string() {
+            text += &format!("{}: ", self.phase);
+        }
+        let mut fields = vec![(0, format!("epoch {:.2}", self.epoch))];
         fields.extend(self.main.iter().map(|main| (0, main.clone())));
         fields.extend(self.loss.map(|loss| (0, format!("loss {loss:.4}"))));
-        fields.extend([(2, format!("update {}", count(self.updates))), (3, of)]);
+        fields.extend([(1, format!("update {}", count(self.updates))), (3, of)]);
         // All workers there is the rule; any that is missing is named.
-        fields.push((u8::from(self.away.is_empty() && !self.there.is_empty()), there));
+        let is_usual = self.away.is_empty() && !self.there.is_empty();
+        fields.push((if is_usual { 2 } else { 0 }, there));
         text += &table::line(&fields, ", ", WIDTH);
         let away: Vec<String> = self.away.iter().map(Away::in_words).collect();
         if !away.is_empty() {
@@ -132,7 +137,7 @@ mod tests {
     fn the_line_of_a_large_run_fits_a_narrow_terminal() {
         let calm = Status { standby: None, wait: None, ..large(24) };
         let words = Pulse::of(&calm).in_words();
-        assert_eq!(words, "training: epoch 1234.50, accuracy 91.20 %, loss 0.5000");
+        assert_eq!(words, "epoch 1234.50, accuracy 91.20 %, loss 0.5000, update 10,000,000");
         let small = Status { epoch: 1.5, ..calm };
         let words = Pulse::of(&small).in_words();
         assert!(words.len() <= WIDTH, "{words}");
@@ -141,7 +146,7 @@ mod tests {
     #[test]
     fn a_line_says_how_far_the_run_is_who_is_there_and_who_is_awaited() {
         let calm = status(vec![member(0, [10, 5, 85], None), member(1, [10, 5, 85], None)]);
-        let words = "training: epoch 0.10, loss 0.5000, update 10, all 2 workers are there";
+        let words = "epoch 0.10, loss 0.5000, update 10, 640 of 64,000 samples, 2 workers";
         assert_eq!(Pulse::of(&calm).in_words(), words);
         let lost = MemberStatus {
             state: MemberState::Lost,
@@ -162,7 +167,7 @@ mod tests {
             ..status(vec![member(0, [10, 5, 85], None), lost])
         };
         let pulse = Pulse::of(&troubled);
-        let words = "accuracy 91.20 %, loss 0.5000, there: worker 1; not there: worker 2 (lost, \
+        let words = "accuracy 91.20 %, loss 0.5000, update 10, there: worker 1; not there: worker 2 (lost, \
                      silent for 12.0 s); waits for gradients of worker 2, since 7s ago";
         assert!(pulse.in_words().ends_with(words), "{}", pulse.in_words());
         let fields = serde_json::to_value(&pulse).unwrap();

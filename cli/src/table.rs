@@ -9,6 +9,8 @@ use crate::{figures, messages};
 
 /// Space between two columns.
 const GAP: usize = 2;
+/// Fewest characters of the names of facts.
+const NAMES: usize = 8;
 /// Most characters of a name in a table that is too wide.
 const NAME: usize = 14;
 
@@ -122,24 +124,30 @@ pub(crate) fn folded(header: &[&str], rows: &[Vec<String>], width: usize) -> Str
 pub(crate) fn facts<N: AsRef<str>>(facts: &[(N, String)], width: usize) -> String {
     let mut table = bare();
     let longest = facts.iter().map(|(name, _)| name.as_ref().chars().count()).max().unwrap_or(0);
-    // Alike in all commands, so that the eye finds the values.
-    let names = longest.max(13);
+    let names = longest.max(NAMES);
     for (name, value) in facts {
         table.add_row([format!("{:<names$}", name.as_ref()), value.clone()]);
     }
     finish(table, width)
 }
 
-/// Joins fields into one line of at most `width` characters. A field with a higher number is left
-/// out before all with a lower one; 0 is never left out.
+/// Joins fields into one line of at most `width` characters. Fields with the lowest numbers find
+/// space first; 0 is never left out.
 pub(crate) fn line(fields: &[(u8, String)], between: &str, width: usize) -> String {
-    let written = |most: u8| {
-        let kept = fields.iter().filter(|(spare, _)| *spare <= most);
-        kept.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(between)
+    let joined = |kept: &[usize]| {
+        let fields = fields.iter().enumerate().filter(|(place, _)| kept.contains(place));
+        fields.map(|(_, (_, text))| text.as_str()).collect::<Vec<_>>().join(between)
     };
-    let most = fields.iter().map(|(spare, _)| *spare).max().unwrap_or(0);
-    let fits = |most: &u8| written(*most).chars().count() <= width;
-    written((1..=most).rev().find(fits).unwrap_or(0))
+    let mut order: Vec<usize> = (0..fields.len()).collect();
+    order.sort_by_key(|place| fields[*place].0);
+    let mut kept = Vec::new();
+    for place in order {
+        kept.push(place);
+        if fields[place].0 > 0 && joined(&kept).chars().count() > width {
+            kept.pop();
+        }
+    }
+    joined(&kept)
 }
 
 /// Formats sentences for stdout: on a terminal they fold between words; a file or a pipe gets each
@@ -262,9 +270,14 @@ mod tests {
     #[test]
     fn a_line_keeps_the_fields_that_matter_most() {
         let fields = [(0, "epoch 1".into()), (2, "wait 9 %".into()), (1, "loss 0.5".into())];
-        let lines = [40, 25, 20, 3].map(|width| line(&fields, "  ", width));
-        let wanted =
-            ["epoch 1  wait 9 %  loss 0.5", "epoch 1  loss 0.5", "epoch 1  loss 0.5", "epoch 1"];
+        let lines = [40, 25, 17, 16, 3].map(|width| line(&fields, "  ", width));
+        let wanted = [
+            "epoch 1  wait 9 %  loss 0.5",
+            "epoch 1  loss 0.5",
+            "epoch 1  loss 0.5",
+            "epoch 1",
+            "epoch 1",
+        ];
         assert_eq!(lines, wanted);
     }
 
@@ -273,7 +286,7 @@ mod tests {
         let value = "10,000,000 assigned = 9,999,990 applied + 10 discarded".to_owned();
         let text = facts(&[("mini-batches", value)], 40);
         assert!(widest(&text) <= 40 && text.lines().count() == 3, "{text}");
-        assert!(text.lines().skip(1).all(|line| line.starts_with("               ")), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("              ")), "{text}");
         let told = prose("worker 3 holds the others back, who wait for it", 2, 30);
         assert_eq!(told, "worker 3 holds the others\n  back, who wait for it");
         assert_eq!(prose("as it is", 2, 30), "as it is");

@@ -217,6 +217,10 @@ mod tests {
         assert!((figure.least - 1.0).abs() < 1e-9);
         let limit = figure.limit.clone().unwrap();
         assert!((limit.median - 1.0).abs() < 1e-9 && (limit.ratio - 3.0).abs() < 1e-9);
+        let narrow =
+            show(&[Figure { what: "a push-pull of many keys ".repeat(3), ..figure.clone() }], 80);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        assert!(narrow.contains("left out at this width: range"), "{narrow}");
         let table = show(&[figure], 100);
         for cell in ["work", "3.00 ms", "1.00 to 8.00", "2000 samples", "1.00 ms bare work"] {
             assert!(table.contains(cell), "no {cell} in\n{table}");

@@ -51,10 +51,8 @@ fn show(comparison: &Comparison, width: usize) -> String {
         comparison.jobs.iter().map(|it| [row(it), of(it)].concat()).collect()
     };
     // The results first, then the tables that they come from.
-    let mut text = agreement("shaped", comparison.shaped);
-    if let Some(netem) = comparison.netem {
-        text += &agreement("netem", netem);
-    }
+    let netem = comparison.netem.map(|netem| agreement("netem", netem)).unwrap_or_default();
+    let mut text = sentences(&(agreement("shaped", comparison.shaped) + &netem));
     let mut header = vec![Column::name("total time (s)")];
     header.extend(["closed form", "virtual", "shaped", "error"].map(Column::number));
     header.extend(["netem", "error"].into_iter().filter(|_| with_netem).map(Column::number));
@@ -65,32 +63,37 @@ fn show(comparison: &Comparison, width: usize) -> String {
     header.extend(["netem", "distance"].into_iter().filter(|_| with_netem).map(Column::number));
     let staleness = rows(&|row| staleness_of(row, with_netem));
     text += &format!("\n{}\n\n", table::fitting(&header, staleness, width));
-    text += &table::sentence(
+    let mut notes = String::from(
         "Errors are virtual time against the other world; distances are the total variation (0 to \
-         1) between the distributions of the staleness.",
-        0,
+         1) between the distributions of the staleness.\n",
     );
-    text += "\n";
     let lateness = comparison.jobs.iter().filter_map(|row| row.shaped.lateness_ms);
     if let Some(worst) = lateness.max_by(f64::total_cmp) {
-        text += &format!(
-            "shaping: messages were late by {:.3} ms at the median of the worst job\n",
-            worst
+        notes += &format!(
+            "shaping: messages were late by {worst:.3} ms at the median of the worst job\n"
         );
     }
-    text += &too_short(&comparison.jobs);
-    text += &too_busy(&comparison.jobs);
-    text += &not_measured(&comparison.jobs);
+    notes += &too_short(&comparison.jobs);
+    notes += &too_busy(&comparison.jobs);
+    notes += &not_measured(&comparison.jobs);
     for row in &comparison.jobs {
         if let Some(why) = &row.closed_form_missing {
-            text += &format!("no closed form for {}: {why}\n", row.job);
+            notes += &format!("no closed form for {}: {why}\n", row.job);
         }
     }
-    text
+    text + &sentences(&notes)
+}
+
+/// Formats lines for stdout, each as [`table::sentence`] does.
+fn sentences(lines: &str) -> String {
+    lines.lines().map(|line| table::sentence(line, 0) + "\n").collect()
 }
 
 fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".into(), |value| format!("{value:.3}"))
+    value.map_or_else(
+        || "-".into(),
+        |value| if value < 1000.0 { format!("{value:.3}") } else { format!("{value:.1}") },
+    )
 }
 
 /// The total times of a job in its worlds, and the errors of virtual time against them.
@@ -182,4 +185,44 @@ fn agreement(name: &str, agreement: Agreement) -> String {
         100.0 * agreement.largest_error,
         100.0 * TOLERANCE,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_of_long_jobs_fit_a_narrow_terminal() {
+        let world = || Measurement {
+            time_s: 123_456.789,
+            staleness_mean: 12_345.678,
+            accuracy: None,
+            error: -0.1234,
+            too_short: false,
+            staleness_variation: Some(0.5),
+            staleness_distance: None,
+            lateness_ms: Some(1.0),
+            stalled: None,
+        };
+        let row = |number: u32| Row {
+            job: format!("a job with a long name, all policies, number {number}"),
+            closed_form_s: Some(123_456.789),
+            closed_form_missing: None,
+            closed_form_staleness: None,
+            simulated: world(),
+            shaped: world(),
+            netem: Some(world()),
+            netem_missing: None,
+        };
+        let agreement =
+            Agreement { largest_error: 0.1234, ranks: Some(0.9), judged: 16, busy: 0, good: false };
+        let jobs = (0..16).map(row).collect();
+        let text = show(&Comparison { jobs, shaped: agreement, netem: Some(agreement) }, 80);
+        let tables: Vec<&str> = text.split("\n\n").skip(1).take(2).collect();
+        for (table, title) in tables.iter().zip(["total time (s)", "mean staleness"]) {
+            assert!(table.starts_with(title), "{text}");
+            assert!(table.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+        assert!(text.starts_with("shaped: largest error 12.34 %"), "{text}");
+    }
 }

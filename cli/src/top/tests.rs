@@ -230,8 +230,7 @@ fn a_key_sorts_by_each_column_and_the_order_is_shown() {
 #[test]
 fn the_result_stays_when_the_run_has_ended() {
     let mut top = Top::new(way("edge-gw:7070"), run_of_three());
-    let quality =
-        "accuracy 90.00 %, loss 0.4000 at update 10; loss 0.5000 of the last mini-batches";
+    let quality = "accuracy 90.00 %, loss 0.4000 at update 10; loss 0.5000 now";
     let progress = "10 updates, 640 of 64,000 samples, epoch 0.10, 1m";
     assert_eq!(top.result(), [format!("night run: {quality}"), format!("training: {progress}")]);
     let second = Duration::from_secs(1);
@@ -255,9 +254,23 @@ fn the_result_stays_when_the_run_has_ended() {
     assert!(!top.has_ended(second), "it answers");
     top.update(Err("cannot reach edge-gw:7070: refused".into()));
     assert!(top.has_ended(Duration::ZERO));
-    let text = top.result();
-    assert!(
-        text.starts_with("night run: not evaluated yet\nthe run is over: 10 updates"),
-        "{text}"
-    );
+    top.is_over = true;
+    let [quality, progress] = top.result();
+    assert_eq!(quality, "night run: not evaluated yet");
+    assert!(progress.starts_with("the run is over: 10 updates"), "{progress}");
+}
+
+#[test]
+fn requests_come_closer_to_each_other_towards_the_end() {
+    let at = |seconds, samples| Status {
+        uptime: Duration::from_secs(seconds),
+        samples,
+        samples_wanted: 1000,
+        ..run_of_three()
+    };
+    assert_eq!(until_next(None, &at(1, 10)), Duration::MAX);
+    assert_eq!(until_next(Some(&at(1, 0)), &at(2, 200)), Duration::from_secs(1));
+    assert_eq!(until_next(Some(&at(1, 0)), &at(2, 999)), GLANCE);
+    assert_eq!(until_next(Some(&at(1, 999)), &at(2, 1000)), GLANCE);
+    assert_eq!(until_next(Some(&at(1, 200)), &at(2, 200)), Duration::MAX, "it stands still");
 }
