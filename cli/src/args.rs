@@ -38,7 +38,7 @@ use time::{nonzero_time, time_or_never};
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    " (protocol 19, ",
+    " (protocol 20, ",
     env!("PSTRAIN_TARGET"),
     ", ",
     env!("PSTRAIN_BUILD"),

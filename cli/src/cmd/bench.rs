@@ -9,7 +9,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Ending> {
     messages::result(&if args.json {
         serde_json::json!({ "figures": figures }).to_string()
     } else {
-        bench::show(&figures)
+        bench::show(&figures, messages::width())
     })?;
     Ok(Ending::Done)
 }

@@ -10,7 +10,7 @@ use crate::args::Output;
 use crate::durable::StandbyOf;
 use crate::exit::{self, Ending, Failed};
 use crate::record::{ModelFile, Report, Shaping, VersionRange, write_model};
-use crate::{messages, table};
+use crate::{messages, results};
 
 /// Writes the results of a server, and tells how it ended.
 pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
@@ -140,6 +140,6 @@ fn print(report: &Report, output: &Output) -> anyhow::Result<()> {
     } else if output.quiet {
         Ok(())
     } else {
-        messages::result(&table::report(report))
+        messages::result(&results::report(report, messages::width()))
     }
 }
