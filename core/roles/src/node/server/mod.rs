@@ -289,8 +289,8 @@ impl Server {
             message,
             Message::Heartbeat(_) | Message::EvaluationAnswer(_) | Message::Bye(_)
         );
-        if !shows_nothing && let Some(slot) = self.members.roster.slot_mut(worker) {
-            slot.unreached = None;
+        if !shows_nothing {
+            self.members.roster[worker].unreached = None;
         }
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
