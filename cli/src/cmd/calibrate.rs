@@ -3,11 +3,11 @@
 use crate::args::CalibrateArgs;
 use crate::calibration::{self, Calibration, Times};
 use crate::exit::Ending;
-use crate::{messages, table};
+use crate::table;
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     let found = calibration::measure()?;
-    messages::result(&if args.json { serde_json::to_string(&found)? } else { show(&found) })?;
+    args.form.print(&found, || show(&found))?;
     Ok(Ending::Done)
 }
 

@@ -14,16 +14,12 @@ use serde::Serialize;
 use super::client;
 use crate::args::{SecurityArgs, StatusArgs};
 use crate::exit::Ending;
+use crate::table;
 use crate::wait_text::{short, waiting};
-use crate::{messages, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = ask((&args.address, &args.security), args.timeout)?;
-    if args.json {
-        messages::result(&serde_json::to_string(&View::of(&status))?)?;
-    } else {
-        messages::result(&show(&status))?;
-    }
+    args.form.print(&View::of(&status), || show(&status))?;
     Ok(Ending::Done)
 }
 

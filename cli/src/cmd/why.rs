@@ -11,16 +11,12 @@ use crate::args::StatusArgs;
 use crate::exit::Ending;
 use crate::wait_text::waiting;
 use crate::why::{Finding, Usual, WaitsFor, Way, span, verdict};
-use crate::{messages, metric_text, table};
+use crate::{metric_text, table};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = status::of_leader((&args.address, &args.security), args.timeout)?;
     let way = Way::new(args.address.to_string(), &args.security);
-    if args.json {
-        messages::result(&serde_json::to_string(&View::of(&status, &way))?)?;
-    } else {
-        messages::result(&show(&status, &way))?;
-    }
+    args.form.print(&View::of(&status, &way), || show(&status, &way))?;
     Ok(Ending::Done)
 }
 

@@ -84,6 +84,7 @@ impl Server {
         let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         slot.seat.arriving.clear();
         slot.seat.asked = None;
+        let went_down = slot.seat.went_down;
         slot.account.left();
         self.evaluations.by_workers.left(worker);
         self.rounds.released_by = Some(worker);
@@ -116,7 +117,10 @@ impl Server {
             return self.retire(worker);
         }
         match self.job.membership.on_loss {
-            // Its slot in the cohort is kept: a worker that must wait for it does.
+            // Its slot in the cohort is kept: a worker that must wait for it does. One that went
+            // down with this server is not lost, either, once its next incarnation is there: a run
+            // whose machines all restart continues as if none had.
+            _ if how == Departure::Replaced && went_down => {}
             OnLoss::Wait if how == Departure::Replaced => {}
             OnLoss::Wait => {
                 self.members.awaited_back.insert((now, worker));
