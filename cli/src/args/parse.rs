@@ -29,7 +29,7 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
         let error = with_suggestion(error, named(&command, &words));
         if words.iter().any(|word| word == "--json") {
             messages::log_as(LogForm::Json);
-            exit::code(Err(anyhow::anyhow!("{}", error.render().to_string().trim_end())))
+            exit::code(Err(anyhow::anyhow!("{}", in_one_line(&error))))
         } else {
             let _unread = error.print();
             ExitCode::from(exit::USAGE)
@@ -67,6 +67,18 @@ fn with_suggestion(mut error: clap::Error, command: &Command) -> clap::Error {
     if let Some(near) = near {
         let suggested = ContextValue::String(format!("--{near}"));
         error.insert(ContextKind::SuggestedArg, suggested);
+        // It may name another flag, which is less likely.
+        error.remove(ContextKind::Usage);
     }
     error
+}
+
+/// The error and the tips, without the usage.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim);
+    let lines =
+        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    lines.join("; ").trim_start_matches("error: ").to_owned()
 }

@@ -166,7 +166,15 @@ impl Plan {
             Err(NodeError::Data(what) | NodeError::Compute(what)) => bail!("{what}"),
             Err(error) => match (&self.rank, workers_of(&error)) {
                 (Some(rank), Some(workers)) => bail!("{}", rank.misfit(workers)),
-                _ => return Err(Failed(format!("{}: {error}", self.server)).into()),
+                _ => {
+                    let hint = match error {
+                        NodeError::Unreachable { .. } => {
+                            "; see that a server runs there, or name its address with --server"
+                        }
+                        _ => "",
+                    };
+                    return Err(Failed(format!("{}: {error}{hint}", self.server)).into());
+                }
             },
         };
         if self.form.json || !self.quiet {
