@@ -15,7 +15,7 @@ pub(crate) struct Form {
     /// Print one JSON object instead of text
     ///
     /// Nothing else is on stdout. Messages and errors on stderr are JSON objects, too, one on each
-    /// line (where there is --log, it says so).
+    /// line; those of a server and a worker with --log json.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }

@@ -96,9 +96,6 @@ pub(super) const fn items(key: &'static str, value: &'static str, help: &'static
     Setting { many: true, ..setting(key, value, "none", help) }
 }
 
-/// Widest form of a word whose description stands on the same line as those of the others.
-const FORM_WIDTH: usize = 24;
-
 impl Setting {
     /// The same setting, whose flag has other names, too.
     pub(super) const fn or(self, aliases: &'static [&'static str]) -> Self {
@@ -119,9 +116,7 @@ impl Setting {
     /// The text of `--help`: the help, the forms and descriptions of all words, and the default.
     pub(crate) fn full_help(&self) -> String {
         let words = self.words.all();
-        let wide = words.iter().map(|word| word.form.chars().count()).max();
-        let wide = wide.unwrap_or(0).min(FORM_WIDTH);
-        let lines = words.iter().map(|word| format!("\n  {:wide$}  {}", word.form, word.about));
+        let lines = words.iter().map(|word| format!("\n- {}: {}", word.form, word.about));
         let words: String = lines.collect();
         let colon = if words.is_empty() { "" } else { ":" };
         let form = match self.value.contains('|') {

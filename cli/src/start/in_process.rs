@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use pstrain_compute::id::ServerId;
 use pstrain_compute::time::Time;
+use pstrain_roles::node::Input;
 use pstrain_transports::{Address, SocketTransport, WallClock};
 use pstrain_wire::group::Place;
 use pstrain_wire::worker::EndReason;
@@ -33,6 +34,13 @@ impl InProcess {
             Begins::New((layers, keeps)) => Ok((layers, Self::New(keeps))),
             Begins::Resumed(path) => {
                 let (folder, layers) = DurableFolder::open(&path)?;
+                if folder.identity().standby.is_some() {
+                    bail!(
+                        "{} is of a standby: continue with `pstrain server --resume`",
+                        path.display()
+                    );
+                }
+                layers.real_time()?;
                 Ok((layers, Self::Resumed(folder)))
             }
         }
@@ -66,7 +74,11 @@ impl Training {
     /// The server of a run in one process.
     pub(crate) fn in_one_process(self, begins: InProcess) -> anyhow::Result<JobServer> {
         match begins {
-            InProcess::Resumed(folder) => self.kept(folder),
+            InProcess::Resumed(folder) => {
+                let mut server = self.kept(folder)?;
+                server.life.begin.inputs.push(Input::WorkersDown);
+                Ok(server)
+            }
             InProcess::New(keeps) => match keeps.parts() {
                 Some(kept) => self.keeping(fresh_run(), kept, None),
                 None => self.alone(),

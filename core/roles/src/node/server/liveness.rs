@@ -117,10 +117,10 @@ impl Server {
             return self.retire(worker);
         }
         match self.job.membership.on_loss {
-            // Its slot in the cohort is kept: a worker that must wait for it does. One that went
-            // down with this server is not lost, either, once its next incarnation is there: a run
-            // whose machines all restart continues as if none had.
+            // The run stood still with the worker, so it is not lost, and its slot in the cohort
+            // is kept for its next incarnation.
             _ if how == Departure::Replaced && went_down => {}
+            // Its slot in the cohort is kept: a worker that must wait for it does.
             OnLoss::Wait if how == Departure::Replaced => {}
             OnLoss::Wait => {
                 self.members.awaited_back.insert((now, worker));

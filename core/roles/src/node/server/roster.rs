@@ -78,8 +78,10 @@ pub(super) struct Seat {
     pub(super) remapping: bool,
     /// The connection broke, and the worker has not said since which pushes it knows it may make.
     pub(super) grants_unconfirmed: bool,
-    /// This server did not run for a while, and the worker was not connected by the end of that
-    /// time: it may have gone down with the server. It has not come back since.
+    /// The worker went down together with this server ([`Input::WorkersDown`]), and has not come
+    /// back since.
+    ///
+    /// [`Input::WorkersDown`]: crate::node::Input::WorkersDown
     pub(super) went_down: bool,
     /// The newest version on which the worker computed a finite gradient.
     pub(super) finite: Option<Version>,
@@ -276,11 +278,17 @@ impl Roster {
         those.min_by_key(|(_, since)| *since).map(|(unreached, since)| (unreached, *since))
     }
 
-    /// Counts every present worker as heard just now. Notes which of them are not connected.
+    /// Counts every present worker as heard just now.
     pub(super) fn renew(&mut self, now: Time) {
         for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
             slot.heard = now;
-            slot.seat.went_down |= slot.peer.is_none();
+        }
+    }
+
+    /// Notes that every present worker went down together with this server.
+    pub(super) fn went_down(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
+            slot.seat.went_down = true;
         }
     }
 
