@@ -145,8 +145,9 @@ pub(crate) struct RunArgs {
     pub(crate) job: JobArgs,
     /// Transport: memory, unix or tcp
     ///
-    /// Between the workers of this process and its server: messages handed over in memory, Unix sockets, or TCP over the loopback address [default:
-    /// memory, or unix for several servers that keep a state].
+    /// Between the workers of this process and its server: messages handed over in memory, Unix
+    /// sockets, or TCP over the loopback address [default: memory, or unix for several servers that
+    /// keep a state].
     #[arg(
         long,
         value_enum,

@@ -59,8 +59,8 @@ pub(crate) struct Output {
     pub(crate) overwrite: bool,
     /// Size limit of each growing file
     ///
-    /// Of each file of --out that grows with every gradient, or none. The file ends there, or once little of the disk is
-    /// free; training continues.
+    /// Of each file of --out that grows with every gradient, or none. The file ends there, or once
+    /// little of the disk is free; training continues.
     #[arg(
         long,
         value_name = "SIZE",

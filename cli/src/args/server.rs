@@ -81,11 +81,11 @@ impl FromStr for GroupPosition {
 pub(crate) struct StateArgs {
     /// What survives a crash
     ///
-    /// Of the server or its machine. none: nothing. checkpoint: what was there at the last checkpoint; all that came since is
-    /// lost, as a whole, and workers join as new ones; several servers take theirs together, when
-    /// the first says so, and must all have this. It costs next to nothing. log: all that was
-    /// acknowledged, since every input is on the disk before an answer to it leaves; each answer
-    /// waits for the disk.
+    /// Of the server or its machine. none: nothing. checkpoint: what was there at the last
+    /// checkpoint; all that came since is lost, as a whole, and workers join as new ones; several
+    /// servers take theirs together, when the first says so, and must all have this. It costs next
+    /// to nothing. log: all that was acknowledged, since every input is on the disk before an
+    /// answer to it leaves; each answer waits for the disk.
     #[arg(
         long,
         value_name = "NAME",
@@ -101,9 +101,10 @@ pub(crate) struct StateArgs {
     pub(crate) state: Option<PathBuf>,
     /// Period of checkpoints
     ///
-    /// How often the whole state is written to --state, while training continues. A crash loses all work since then under --durability
-    /// checkpoint; under log a resumed server reads it again, and the log becomes that long (a log
-    /// of 64 MiB that is 8 times the state does not wait so long).
+    /// How often the whole state is written to --state, while training continues. A crash loses all
+    /// work since then under --durability checkpoint; under log a resumed server reads it again,
+    /// and the log becomes that long (a log of 64 MiB that is 8 times the state does not wait so
+    /// long).
     #[arg(
         long, value_name = "TIME", default_value = "30s", requires = "state", value_parser = nonzero_time
     )]

@@ -21,7 +21,9 @@ use crate::job::Resolved;
 use crate::process::Arithmetic;
 use crate::record::Recorder;
 use crate::signals::Drain;
-use crate::start::{Begins, InProcess, Keeps, KeptShard, Training, begins_with, shard_config};
+use crate::start::{
+    Begins, InProcess, JobServer, Keeps, KeptShard, Training, begins_with, shard_config,
+};
 
 /// Threads that an ordinary system gives one process by default.
 const MOST_WORKERS: u32 = 4096;
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         (1..servers).map(begins).collect::<Vec<_>>()
     });
     let transport = transport(args.transport, kept.is_some())?;
-    let mut server = training.in_one_process(begins)?;
+    let server = training.in_one_process(begins)?;
     let clock = clock.going_on(server.starts_at());
     let recorder = server.recorder();
     // Servers with a state are not waited for: workers dial again until all are there.
@@ -77,53 +79,74 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         is_shaped,
     };
     let cluster = Cluster { servers, lease, clock, gate: gate.clone(), nodes: nodes.clone(), kept };
-    let (name, reason, threads, others) = match transport {
-        Transport::Memory => {
-            let hub = MemoryHub::new();
-            let transport = hub.server().with_clock(clock);
-            let others = cluster.others(|place| {
-                let address = Address::Unix(format!("memory-{}", place.server).into());
-                let transport = hub.other_server(&address.to_string()).with_clock(clock);
-                Ok(cluster.spawn(place, &address, transport))
-            })?;
-            let threads =
-                start(workers, |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock))))?;
-            ("memory", server.serve(transport)?, threads, others)
-        }
-        Transport::Unix => {
-            let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
-            let path = |name: String| Address::Unix(folder.path().join(name));
-            let address = path("pstrain.socket".into());
-            let transport = SocketTransport::listen(&address)?.with_clock(clock);
-            let others = cluster.others(|place| {
-                cluster.listen(place, &path(format!("pstrain-{}.socket", place.server)), &address)
-            })?;
-            let threads = start(workers, |worker| local(worker).dial(&address))?;
-            let reason;
-            (server, reason) = server.serve_sockets(transport, clock)?;
-            ("unix", reason, threads, others)
-        }
-        Transport::Tcp => {
-            let any = Address::Tcp("127.0.0.1:0".into());
-            let transport = SocketTransport::listen(&any)?.with_clock(clock);
-            let address = transport.local_address().context("the server listens nowhere")?;
-            let others = cluster.others(|place| cluster.listen(place, &any, &address))?;
-            let threads = start(workers, |worker| local(worker).dial(&address))?;
-            let reason;
-            (server, reason) = server.serve_sockets(transport, clock)?;
-            ("tcp", reason, threads, others)
-        }
+    let ended = match transport {
+        Transport::Memory => over_memory(server, workers, &cluster, local)?,
+        Transport::Unix => over_unix(server, workers, &cluster, local)?,
+        Transport::Tcp => over_tcp(server, workers, &cluster, local)?,
     };
-    nodes.drain();
-    cluster.kept.iter().flatten().for_each(|(_, drain)| drain.end());
-    let (punctuality, ended) = join(threads);
-    server.note_punctuality(&punctuality);
-    server.finish(name)?;
-    if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
-        ended?;
-        join_shards(others)?;
-    }
-    exit::of_reason(reason)
+    cluster.end(ended)
+}
+
+/// A run whose server has ended.
+struct Ended {
+    /// The name of the transport.
+    name: &'static str,
+    server: JobServer,
+    reason: EndReason,
+    workers: Vec<Thread>,
+    others: Vec<ShardThread>,
+}
+
+fn over_memory(
+    mut server: JobServer,
+    workers: u32,
+    cluster: &Cluster,
+    local: impl Fn(u32) -> Local,
+) -> anyhow::Result<Ended> {
+    let (hub, clock) = (MemoryHub::new(), cluster.clock);
+    let transport = hub.server().with_clock(clock);
+    let others = cluster.others(|place| {
+        let address = Address::Unix(format!("memory-{}", place.server).into());
+        let transport = hub.other_server(&address.to_string()).with_clock(clock);
+        Ok(cluster.spawn(place, &address, transport))
+    })?;
+    let spawn = |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock)));
+    let workers = start(workers, spawn)?;
+    let reason = server.serve(transport)?;
+    Ok(Ended { name: "memory", server, reason, workers, others })
+}
+
+fn over_unix(
+    server: JobServer,
+    workers: u32,
+    cluster: &Cluster,
+    local: impl Fn(u32) -> Local,
+) -> anyhow::Result<Ended> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
+    let path = |name: String| Address::Unix(folder.path().join(name));
+    let address = path("pstrain.socket".into());
+    let transport = SocketTransport::listen(&address)?.with_clock(cluster.clock);
+    let others = cluster.others(|place| {
+        cluster.listen(place, &path(format!("pstrain-{}.socket", place.server)), &address)
+    })?;
+    let workers = start(workers, |worker| local(worker).dial(&address))?;
+    let (server, reason) = server.serve_sockets(transport, cluster.clock)?;
+    Ok(Ended { name: "unix", server, reason, workers, others })
+}
+
+fn over_tcp(
+    server: JobServer,
+    workers: u32,
+    cluster: &Cluster,
+    local: impl Fn(u32) -> Local,
+) -> anyhow::Result<Ended> {
+    let any = Address::Tcp("127.0.0.1:0".into());
+    let transport = SocketTransport::listen(&any)?.with_clock(cluster.clock);
+    let address = transport.local_address().context("the server listens nowhere")?;
+    let others = cluster.others(|place| cluster.listen(place, &any, &address))?;
+    let workers = start(workers, |worker| local(worker).dial(&address))?;
+    let (server, reason) = server.serve_sockets(transport, cluster.clock)?;
+    Ok(Ended { name: "tcp", server, reason, workers, others })
 }
 
 /// The transport: the one that was asked for, or the one that suits the servers. Several servers
@@ -222,6 +245,21 @@ struct Cluster {
 }
 
 impl Cluster {
+    /// Ends the other nodes, writes and prints the results.
+    fn end(&self, ended: Ended) -> anyhow::Result<Ending> {
+        let Ended { name, mut server, reason, workers, others } = ended;
+        self.nodes.drain();
+        self.kept.iter().flatten().for_each(|(_, drain)| drain.end());
+        let (punctuality, worked) = join(workers);
+        server.note_punctuality(&punctuality);
+        server.finish(name)?;
+        if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
+            worked?;
+            join_shards(others)?;
+        }
+        exit::of_reason(reason)
+    }
+
     /// Starts the servers that do not coordinate.
     fn others(
         &self,

@@ -1,5 +1,5 @@
 //! A run in one process: its server and, of several servers, the others, new or from a state
-//! folder. The others keep their state in folders inside that of the first.
+//! folder. The others keep their state in folders inside the folder of the first.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::signals::Drain;
 /// The state with which a run in one process begins.
 pub(crate) enum InProcess {
     New(Keeps),
-    Resumed(DurableFolder),
+    Resumed(Box<DurableFolder>),
 }
 
 impl InProcess {
@@ -41,7 +41,7 @@ impl InProcess {
                     );
                 }
                 layers.real_time()?;
-                Ok((layers, Self::Resumed(folder)))
+                Ok((layers, Self::Resumed(Box::new(folder))))
             }
         }
     }
@@ -75,7 +75,7 @@ impl Training {
     pub(crate) fn in_one_process(self, begins: InProcess) -> anyhow::Result<JobServer> {
         match begins {
             InProcess::Resumed(folder) => {
-                let mut server = self.kept(folder)?;
+                let mut server = self.kept(*folder)?;
                 server.life.begin.inputs.push(Input::WorkersDown);
                 Ok(server)
             }

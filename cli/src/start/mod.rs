@@ -16,7 +16,7 @@ mod serve;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-pub(crate) use host::{Training, shard_config};
+pub(crate) use host::{JobServer, Training, shard_config};
 pub(crate) use in_process::{InProcess, KeptShard};
 pub(crate) use open::open;
 pub(crate) use plan::{Begins, Keeps, Plan, begins_with, gather};
