@@ -85,6 +85,7 @@ impl Server {
         slot.seat.arriving.clear();
         slot.seat.asked = None;
         let went_down = slot.seat.went_down;
+        let why = slot.why_left.clone();
         slot.account.left();
         self.evaluations.by_workers.left(worker);
         self.rounds.released_by = Some(worker);
@@ -107,7 +108,7 @@ impl Server {
         }
         self.rounds.waiting.remove(worker);
         self.forget(worker);
-        out.push(Effect::Report(Event::Departed { worker, how, lost }));
+        out.push(Effect::Report(Event::Departed { worker, how, lost, why }));
         if matches!(self.lifecycle.phase(), Phase::Gathering | Phase::Ending) {
             return;
         }
