@@ -35,7 +35,7 @@ pub(crate) struct Failed(pub(crate) String);
 /// Returns the outcome of a run that ended for `reason`.
 pub(crate) fn of_reason(reason: EndReason) -> anyhow::Result<Ending> {
     match reason {
-        EndReason::BudgetReached => Ok(Ending::Done),
+        reason if reason.is_complete() => Ok(Ending::Done),
         EndReason::Stopped => Ok(Ending::Stopped),
         reason => Err(Failed(format!("the run ended early: {reason}")).into()),
     }

@@ -11,18 +11,24 @@ use crate::picture::Picture;
 /// contrast with the cell colours.
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: #ccc;
-  --grid: #d9d9d9; --code: #f4f4f4; }
+  --grid: #d9d9d9; --code: #f4f4f4; --good: #006b3f; --bad: #a8071a; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e4e4; --paper: #17191c; --quiet: #a6a6a6;
-  --rule: #4a4d52; --grid: #3a3d42; --code: #23262a; } }
+  --rule: #4a4d52; --grid: #3a3d42; --code: #23262a; --good: #5fd39b; --bad: #ff8a80; } }
 @media print { :root { color-scheme: light; --ink: #1a1a1a; --paper: #fff; --quiet: #555; --rule: \
 #ccc;
-  --grid: #d9d9d9; --code: #f4f4f4; } }
+  --grid: #d9d9d9; --code: #f4f4f4; --good: #006b3f; --bad: #a8071a; } }
 body { margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: var(--ink);
   background: var(--paper); font: 1rem/1.5 system-ui, 'DejaVu Sans', Verdana, sans-serif; }
 h1, h2 { line-height: 1.2; margin: 2rem 0 .75rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; margin-top: 0; }
 h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .25rem; }
 p { max-width: 44rem; overflow-wrap: anywhere; }
+.standing { position: sticky; top: 0; z-index: 1; max-width: none; margin: 0 0 1rem;
+  padding: .5rem 0; background: var(--paper); border-bottom: 1px solid var(--rule); }
+.standing span { display: inline-block; margin-right: 1rem; font-weight: 600; }
+.good { color: var(--good); }
+.bad { color: var(--bad); }
+summary { cursor: pointer; padding: .3rem 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; margin: .75rem 0; }
 caption { text-align: left; color: var(--quiet); padding-bottom: .35rem; }
@@ -45,7 +51,9 @@ figure svg { max-width: 100%; height: auto; }
 @media (max-width: 40rem) {
   .stacked thead { display: none; }
   .stacked, .stacked tbody, .stacked tr, .stacked td, .stacked caption { display: block; }
-  .stacked tr { border-bottom: 1px solid var(--rule); padding: .5rem 0; }
+  .stacked tbody tr { display: flex; flex-direction: column; padding: .5rem 0;
+    border-bottom: 1px solid var(--rule); }
+  .stacked td[data-name='verdict'] { order: -1; font-weight: 600; }
   .stacked td { border: 0; padding: .1rem 0; overflow-wrap: anywhere; }
   .stacked td:empty { display: none; }
   .stacked td::before { content: attr(data-name) ': '; color: var(--quiet); }
@@ -53,8 +61,17 @@ figure svg { max-width: 100%; height: auto; }
 figcaption { font-size: .85rem; color: var(--quiet); max-width: 30rem; }
 @media print { body { margin: 0; max-width: none; font-size: .8rem; } a { color: inherit; }
   figure, tr, pre { break-inside: avoid; } h1, h2 { break-after: avoid; }
-  pre { white-space: pre-wrap; } .wide { overflow: visible; } }
+  pre { white-space: pre-wrap; } .wide { overflow: visible; } .standing { position: static; }
+  details::details-content { content-visibility: visible; } }
 ";
+
+/// How a result is for the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Bad,
+    Neutral,
+}
 
 /// A page, built from top to bottom.
 #[derive(Clone, Debug)]
@@ -67,6 +84,27 @@ impl Page {
     /// Creates an empty page with a title.
     pub(crate) fn new(title: &str) -> Self {
         Self { title: title.into(), body: Vec::new() }
+    }
+
+    /// Appends results that stay in sight while the reader scrolls.
+    pub(crate) fn standing(&mut self, results: &[(Tone, String)]) {
+        let class = |tone: Tone| match tone {
+            Tone::Good => Some("good"),
+            Tone::Bad => Some("bad"),
+            Tone::Neutral => None,
+        };
+        self.body.push(html! {
+            p.standing { @for (tone, text) in results { span class=[class(*tone)] { (text) } } }
+        });
+    }
+
+    /// Appends parts that the reader sees only after opening them by their name.
+    pub(crate) fn folded(&mut self, name: &str, fill: impl FnOnce(&mut Self)) {
+        let mut inner = Self::new("");
+        fill(&mut inner);
+        self.body.push(html! {
+            details { summary { (name) } @for part in &inner.body { (part) "\n" } }
+        });
     }
 
     /// Begins a section.
@@ -176,6 +214,8 @@ mod tests {
         page.table("Times", &["policy", "time (s)"], 1, &[row]);
         let row = ["it is faster", "2.0 times", "holds"].map(str::to_owned);
         page.table("", &["claim", "measured", "verdict"], 3, &[row.to_vec()]);
+        page.standing(&[(Tone::Good, "3 hold <b>".into()), (Tone::Neutral, "1 run".into())]);
+        page.folded("All <settings>", |page| page.paragraph("batch-size = 32"));
         page.code("pstrain run --workers 2 && echo \"<done>\"");
         let marks = vec![Mark::at(0.0, 1.0), Mark::at(1.0, 2.0)];
         let series = vec![Series { name: "a".into(), marks }];
@@ -264,6 +304,19 @@ mod tests {
         }
         assert_eq!(count, 5);
         assert!(picture.contains("<figure class=\"drawn\">"), "{picture}");
+    }
+
+    #[test]
+    fn results_stay_in_sight_and_details_are_folded() {
+        let html = page().render();
+        let standing = "<p class=\"standing\"><span class=\"good\">3 hold &lt;b&gt;</span>\
+                        <span>1 run</span></p>";
+        assert!(html.contains(standing), "{html}");
+        assert!(STYLE.contains(".standing { position: sticky; top: 0;"));
+        let folded = "<details><summary>All &lt;settings&gt;</summary><p>batch-size = 32</p>";
+        assert!(html.contains(folded), "{html}");
+        let first = ".stacked td[data-name='verdict'] { order: -1;";
+        assert!(STYLE.contains(first), "on a phone the verdict of a claim comes first");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod durable;
 mod exit;
 #[cfg(feature = "pictures")]
 mod experiment;
+mod figures;
 #[cfg(feature = "pictures")]
 mod html;
 mod job;
@@ -28,6 +29,7 @@ mod progress;
 mod pulse;
 mod rank;
 mod record;
+mod results;
 mod security;
 mod served;
 mod signals;

@@ -1,6 +1,7 @@
 //! The only place that prints: messages on stderr, results on stdout.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 use anyhow::Context as _;
@@ -91,6 +92,28 @@ fn print(level: Level, message: &str, text: &str, fields: Option<impl Serialize>
 fn json(level: Level, message: &str, fields: Option<impl Serialize>) -> serde_json::Result<String> {
     let time = humantime::format_rfc3339_millis(calendar_time()).to_string();
     serde_json::to_string(&Line { time, level, message, fields })
+}
+
+/// Width for results: of the terminal that shows them, else of a usual one.
+pub(crate) fn width() -> usize {
+    width_of(std::io::stdout())
+}
+
+fn width_of(stream: impl AsFd) -> usize {
+    const USUAL: usize = 80;
+    let size = terminal_size::terminal_size_of(stream);
+    // A pseudo-terminal whose size was never set says 0.
+    size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0).unwrap_or(USUAL)
+}
+
+/// Width for messages and progress, which are on stderr.
+pub(crate) fn log_width() -> usize {
+    width_of(std::io::stderr())
+}
+
+/// True if a person reads the results on a terminal, which would break long lines within words.
+pub(crate) fn on_terminal() -> bool {
+    std::io::stdout().is_terminal()
 }
 
 /// Prints a result on stdout.

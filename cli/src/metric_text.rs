@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use pstrain_compute::evaluation::Metric;
-use pstrain_wire::LatestEvaluation;
+use pstrain_wire::{LatestEvaluation, Status};
+
+use crate::figures::count;
 
 /// Returns the name of a metric for people.
 pub(crate) fn title(name: &str) -> &str {
@@ -24,6 +26,24 @@ pub(crate) fn shown(name: &str, value: f64) -> String {
 pub(crate) fn main_of(latest: Option<&LatestEvaluation>) -> Option<(&str, f64)> {
     let (name, value) = latest?.metrics.first()?;
     Some((name, *value))
+}
+
+/// Describes the newest known quality of a run's model: the main metric next to its loss, and the
+/// loss of the last mini-batches.
+pub(crate) fn standing(status: &Status) -> Option<String> {
+    let evaluated = status.evaluated.as_ref().map(|latest| {
+        let main = main_of(Some(latest))
+            .map(|(name, value)| format!("{} {}, ", title(name), shown(name, value)));
+        format!(
+            "{}loss {:.4} at update {}",
+            main.unwrap_or_default(),
+            latest.loss,
+            count(latest.version.0)
+        )
+    });
+    let recent = status.loss.map(|loss| format!("loss {loss:.4} now"));
+    let known: Vec<String> = evaluated.into_iter().chain(recent).collect();
+    (!known.is_empty()).then(|| known.join("; "))
 }
 
 /// Returns all metrics of the latest evaluation.

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Departure, Event};
+use pstrain_roles::node::{Departure, Event, Point};
 use pstrain_transports::WallClock;
 use pstrain_wire::Status;
 
@@ -14,6 +14,7 @@ use crate::messages::{self, Level};
 use crate::metric_text;
 use crate::pulse::Pulse;
 use crate::troubles::EventLimiter;
+use crate::{figures, table};
 
 /// Returns a bar of this length, drawn by `template`. It is hidden if quiet, not on a terminal, or
 /// if messages are JSON.
@@ -53,6 +54,32 @@ pub(crate) struct Standing<'a> {
     pub(crate) mean_staleness: f64,
 }
 
+/// Fewest columns of the bar.
+const BAR: usize = 8;
+
+impl Standing<'_> {
+    /// The text next to the bar, which leaves the bar some columns of `width`.
+    fn line(&self, point: &Point, left: Duration, width: usize) -> String {
+        let mut fields = vec![(0, format!("epoch {:.1}", point.epoch))];
+        if let Some(evaluation) = self.evaluation {
+            let main = evaluation.named().into_iter().next();
+            fields.extend(main.map(|(name, value)| {
+                let shown = metric_text::shown(&name, value);
+                (0, format!("{} {shown}", metric_text::title(&name)))
+            }));
+            fields.push((1, format!("loss {:.4}", evaluation.loss)));
+        }
+        let rate = point.samples as f64 / point.time.as_secs_f64().max(1e-9);
+        fields.extend([
+            (3, format!("{} samples/s", figures::rounded(rate))),
+            (4, format!("wait {:.0} %", 100.0 * self.wait_share)),
+            (5, format!("staleness {:.1}", self.mean_staleness)),
+            (2, format!("{} left", figures::elapsed(Duration::from_secs(left.as_secs())))),
+        ]);
+        table::line(&fields, "  ", width.saturating_sub(BAR + 1))
+    }
+}
+
 /// Steps of the bar in an epoch.
 const EPOCH: f64 = 10_000.0;
 
@@ -63,7 +90,7 @@ impl Progress {
     /// workers and the start of training are reported, too.
     pub(crate) fn new(epochs: u32, quiet: bool, guests: bool) -> Self {
         let length = u64::from(epochs) * EPOCH as u64;
-        let bar = bar(length, "{bar:30} {msg}  {elapsed_precise}, {eta} left", quiet);
+        let bar = bar(length, "{wide_bar} {msg}", quiet);
         let (clock, shown, troubles) = (WallClock::start(), None, EventLimiter::new());
         Self { bar, quiet, guests, clock, shown, troubles }
     }
@@ -91,23 +118,10 @@ impl Progress {
             && self.shown.is_none_or(|at| now - at >= BETWEEN)
         {
             self.shown = Some(now);
-            let Standing { evaluation, wait_share, mean_staleness } = standing();
-            let evaluated = evaluation.map_or_else(String::new, |evaluation| {
-                let main = evaluation.named().into_iter().next();
-                let main = main.map_or_else(String::new, |(name, value)| {
-                    format!("{} {}  ", metric_text::title(&name), metric_text::shown(&name, value))
-                });
-                format!("{main}loss {:.4}  ", evaluation.loss)
-            });
-            let rate = point.samples as f64 / point.time.as_secs_f64().max(1e-9);
             let position = (point.epoch * EPOCH) as u64;
             self.bar.set_position(position.min(self.bar.length().unwrap_or(u64::MAX)));
-            self.bar.set_message(format!(
-                "epoch {:.1}  {evaluated}{rate:.0} samples/s  wait {:.0} %  staleness {:.1}",
-                point.epoch,
-                100.0 * wait_share,
-                mean_staleness,
-            ));
+            let line = standing().line(point, self.bar.eta(), messages::log_width());
+            self.bar.set_message(line);
         }
     }
 
@@ -224,4 +238,32 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
         ),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use pstrain_compute::evaluation::Figures;
+
+    use super::*;
+
+    #[test]
+    fn the_bar_of_a_large_run_fits_a_narrow_terminal() {
+        let figures = Figures::Named([("accuracy".to_owned(), 0.912)].into());
+        let evaluation = Evaluation { loss: 0.3, figures, ..Evaluation::default() };
+        let standing =
+            Standing { evaluation: Some(&evaluation), wait_share: 0.5, mean_staleness: 12_345.6 };
+        let point = Point {
+            version: Version(10_000_000),
+            samples: 640_000_000,
+            epoch: 1234.5,
+            time: Duration::from_secs(100),
+        };
+        let line = |width| standing.line(&point, Duration::from_secs(4_000), width);
+        let narrow = "epoch 1234.5  accuracy 91.20 %  loss 0.3000  wait 50 %  1h 06m left";
+        assert_eq!(line(80), narrow);
+        assert_eq!(line(40), "epoch 1234.5  accuracy 91.20 %");
+        let wide = "epoch 1234.5  accuracy 91.20 %  loss 0.3000  6,400,000 samples/s  wait 50 %  \
+                    staleness 12345.6  1h 06m left";
+        assert_eq!(line(200), wide);
+    }
 }

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pstrain_compute::id::WorkerId;
-use pstrain_wire::{MemberState, MemberStatus, Status};
+use pstrain_wire::{MemberState, MemberStatus, Phase, Status};
 use serde::Serialize;
 
+use crate::figures::{count, span};
 use crate::metric_text;
+use crate::table;
 use crate::wait_text::waiting;
-use crate::why::{span, workers_in_words};
+use crate::why::workers_in_words;
+
+/// Width of the line on a usual terminal, after the name of the program.
+const WIDTH: usize = 80 - "pstrain: ".len();
 
 /// The fields of the line.
 #[derive(Debug, Serialize)]
@@ -79,21 +84,24 @@ impl Pulse {
 
     pub(crate) fn in_words(&self) -> String {
         let mut text = if self.stands_by { "stands by; ".to_owned() } else { String::new() };
-        text += &format!(
-            "{}: update {}, {} of {} samples (epoch {:.2})",
-            self.phase, self.updates, self.samples, self.samples_wanted, self.epoch
-        );
-        if let Some(loss) = self.loss {
-            text += &format!(", loss {loss:.4}");
-        }
-        if let Some(main) = &self.main {
-            text += &format!(", {main}");
-        }
-        text += &match self.there.as_slice() {
-            [] => "; no worker is there".to_owned(),
-            there if self.away.is_empty() => format!("; all {} workers are there", there.len()),
-            there => format!("; there: {}", workers_in_words(there)),
+        let there = match self.there.as_slice() {
+            [] => "no worker is there".to_owned(),
+            there if self.away.is_empty() => format!("{} workers", count(there.len() as u64)),
+            there => format!("there: {}", workers_in_words(there)),
         };
+        let of = format!("{} of {} samples", count(self.samples), count(self.samples_wanted));
+        // That it trains shows in the numbers.
+        if self.phase != Phase::Training.to_string() {
+            text += &format!("{}: ", self.phase);
+        }
+        let mut fields = vec![(0, format!("epoch {:.2}", self.epoch))];
+        fields.extend(self.main.iter().map(|main| (0, main.clone())));
+        fields.extend(self.loss.map(|loss| (0, format!("loss {loss:.4}"))));
+        fields.extend([(1, format!("update {}", count(self.updates))), (3, of)]);
+        // All workers there is the rule; any that is missing is named.
+        let is_usual = self.away.is_empty() && !self.there.is_empty();
+        fields.push((if is_usual { 2 } else { 0 }, there));
+        text += &table::line(&fields, ", ", WIDTH);
         let away: Vec<String> = self.away.iter().map(Away::in_words).collect();
         if !away.is_empty() {
             text += &format!("; not there: {}", away.join(", "));
@@ -123,13 +131,22 @@ mod tests {
     use pstrain_wire::{LatestEvaluation, Wait, WaitReason};
 
     use super::*;
-    use crate::why::tests::{member, status};
+    use crate::why::tests::{large, member, status};
+
+    #[test]
+    fn the_line_of_a_large_run_fits_a_narrow_terminal() {
+        let calm = Status { standby: None, wait: None, ..large(24) };
+        let words = Pulse::of(&calm).in_words();
+        assert_eq!(words, "epoch 1234.50, accuracy 91.20 %, loss 0.5000, update 10,000,000");
+        let small = Status { epoch: 1.5, ..calm };
+        let words = Pulse::of(&small).in_words();
+        assert!(words.len() <= WIDTH, "{words}");
+    }
 
     #[test]
     fn a_line_says_how_far_the_run_is_who_is_there_and_who_is_awaited() {
         let calm = status(vec![member(0, [10, 5, 85], None), member(1, [10, 5, 85], None)]);
-        let words = "training: update 10, 640 of 64000 samples (epoch 0.10), loss 0.5000; all 2 \
-                     workers are there";
+        let words = "epoch 0.10, loss 0.5000, update 10, 640 of 64,000 samples, 2 workers";
         assert_eq!(Pulse::of(&calm).in_words(), words);
         let lost = MemberStatus {
             state: MemberState::Lost,
@@ -150,7 +167,7 @@ mod tests {
             ..status(vec![member(0, [10, 5, 85], None), lost])
         };
         let pulse = Pulse::of(&troubled);
-        let words = "loss 0.5000, accuracy 91.20 %; there: worker 1; not there: worker 2 (lost, \
+        let words = "accuracy 91.20 %, loss 0.5000, update 10, there: worker 1; not there: worker 2 (lost, \
                      silent for 12.0 s); waits for gradients of worker 2, since 7s ago";
         assert!(pulse.in_words().ends_with(words), "{}", pulse.in_words());
         let fields = serde_json::to_value(&pulse).unwrap();

@@ -1,204 +1,294 @@
-//! Text tables for the terminal.
+//! Text tables that fit the width of the reader's terminal.
+//!
+//! A table that is too wide first shortens its names, then leaves out its spare columns in the
+//! order that they state, and names them below. Only then do cells fold into several lines.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::metric_text;
-use crate::record::{ClassRecall, Quality, Report, WorkerReport};
+use crate::{figures, messages};
 
-/// Formats a table with a header; all columns but the first `text` ones are numbers.
-pub(crate) fn table(header: &[&str], text: usize, rows: Vec<Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header.iter().copied());
-    for row in rows {
-        table.add_row(row);
+/// Space between two columns.
+const GAP: usize = 2;
+/// Fewest characters of the names of facts.
+const NAMES: usize = 8;
+/// Most characters of a name in a table that is too wide.
+const NAME: usize = 14;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A name that may be shortened.
+    Name,
+    Text,
+    Number,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column<'a> {
+    title: &'a str,
+    kind: Kind,
+    /// The column with the highest number is left out first; 0 is never left out.
+    spare: u8,
+}
+
+impl<'a> Column<'a> {
+    /// A column of names, which are shortened where space is short.
+    pub(crate) const fn name(title: &'a str) -> Self {
+        Self { title, kind: Kind::Name, spare: 0 }
     }
-    for (number, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if number >= text {
-            column.set_cell_alignment(CellAlignment::Right);
+
+    /// A column of texts, aligned to the left.
+    pub(crate) const fn text(title: &'a str) -> Self {
+        Self { title, kind: Kind::Text, spare: 0 }
+    }
+
+    /// A column of numbers, aligned to the right.
+    pub(crate) const fn number(title: &'a str) -> Self {
+        Self { title, kind: Kind::Number, spare: 0 }
+    }
+
+    /// The same column, left out before all with a lower number where space is short.
+    pub(crate) const fn spare(self, spare: u8) -> Self {
+        Self { spare, ..self }
+    }
+}
+
+/// Formats a table that is at most `width` wide.
+pub(crate) fn fitting(columns: &[Column<'_>], mut rows: Vec<Vec<String>>, width: usize) -> String {
+    let mut columns = columns.to_vec();
+    let mut without: Vec<&str> = Vec::new();
+    if natural(&columns, &rows) > width {
+        let names = (0..columns.len()).filter(|number| columns[*number].kind == Kind::Name);
+        for number in names.collect::<Vec<_>>() {
+            let cells = rows.iter_mut().filter_map(|row| row.get_mut(number));
+            cells.for_each(|cell| *cell = figures::shortened(cell, NAME));
         }
     }
-    table.trim_fmt()
-}
-
-/// Formats a share as a percentage.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.2} %", 100.0 * share)
-}
-
-/// Formats seconds with three decimals below 10 s, else with one.
-fn seconds(seconds: f64) -> String {
-    if seconds < 10.0 { format!("{seconds:.3} s") } else { format!("{seconds:.1} s") }
-}
-
-/// Returns name and value of each fact about the quality of a model. The main metric, or
-/// else the loss, names the evaluation rows.
-pub(crate) fn quality(quality: &Quality) -> Vec<(&str, String)> {
-    let dash = || String::from("-");
-    let worst =
-        |ClassRecall { name, recall }: &ClassRecall| format!("{name}, recall {}", percent(*recall));
-    let metrics = quality.metrics.iter().enumerate().map(|(place, (name, value))| {
-        let text = value.map_or_else(dash, |value| match metric_text::shown(name, value) {
-            main if place == 0 => format!("{main} of {}", quality.evaluation),
-            other => other,
-        });
-        (metric_text::title(name), text)
-    });
-    let classes = quality
-        .classes
-        .iter()
-        .map(|classes| ("worst class", classes.worst_class.as_ref().map_or_else(dash, worst)));
-    let loss = quality.loss.map_or_else(dash, |loss| match quality.metrics.is_empty() {
-        true => format!("{loss:.4} of {}", quality.evaluation),
-        false => format!("{loss:.4}"),
-    });
-    metrics.chain(classes).chain([("loss", loss)]).collect()
-}
-
-/// Formats the recall of each class, if classes are predicted.
-pub(crate) fn recall(quality: &Quality) -> Option<String> {
-    let share = |recall: &Option<f64>| recall.map_or_else(|| "-".into(), percent);
-    let recall = &quality.classes.as_ref()?.recall;
-    let rows = recall.iter().map(|(class, recall)| vec![class.clone(), share(recall)]);
-    Some(table(&["class", "recall"], 1, rows.collect()))
-}
-
-/// Most classes of a confusion matrix that a terminal shows.
-const SHOWN_CLASSES: usize = 16;
-
-/// Formats the confusion matrix, if classes are predicted, and not too many: a row for each class,
-/// with the number of its rows that were predicted to be of each class.
-pub(crate) fn confusion(quality: &Quality) -> Option<String> {
-    let confusion = &quality.classes.as_ref()?.confusion;
-    if !(1..=SHOWN_CLASSES).contains(&confusion.len()) {
-        return None;
+    while natural(&columns, &rows) > width {
+        let spare = (0..columns.len()).max_by_key(|number| columns[*number].spare);
+        let Some(number) = spare.filter(|number| columns[*number].spare > 0) else { break };
+        without.push(columns.remove(number).title);
+        rows.iter_mut().filter(|row| number < row.len()).for_each(|row| drop(row.remove(number)));
     }
-    let header: Vec<&str> =
-        ["class, predicted:"].into_iter().chain(confusion.keys().map(String::as_str)).collect();
-    let rows = confusion.iter().map(|(class, counts)| {
-        [class.clone()].into_iter().chain(counts.values().map(u64::to_string)).collect()
-    });
-    Some(table(&header, 1, rows.collect()))
-}
-
-/// Formats the report of a run.
-pub(crate) fn report(report: &Report) -> String {
-    let optional =
-        |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".into(), show);
-    let staleness = report.staleness;
-    let facts = [
-        ("updates", report.updates.to_string()),
-        ("epochs", format!("{:.2}", report.epochs)),
-        (
-            "staleness",
-            format!(
-                "mean {:.2}, median {}, p99 {}, max {}",
-                staleness.mean, staleness.median, staleness.p99, staleness.max
-            ),
-        ),
-        (
-            "fairness",
-            optional(report.jain, |index| format!("{index:.3} (Jain's index of the shares)")),
-        ),
-        ("training time", seconds(report.time_s)),
-        ("speed", format!("{:.0} samples/s", report.samples_per_s)),
-        ("gradients", sent(report)),
-        (
-            "mini-batches",
-            format!(
-                "{} assigned = {} applied + {} discarded + {} lost",
-                report.batches.assigned,
-                report.batches.applied,
-                report.batches.discarded,
-                report.batches.lost
-            ),
-        ),
-    ];
-    let shaping = report.shaping.map(|shaping| ("shaping", shaping.in_words()));
-    let mut text = String::new();
-    let ended = ("ended", report.ended.clone());
-    let facts = [ended].into_iter().chain(quality(&report.quality)).chain(facts).chain(shaping);
-    for (name, value) in facts {
-        text += &format!("{name:<14} {value}\n");
+    let mut text = drawn(&columns, &rows, width);
+    if !without.is_empty() {
+        text += &format!("\nleft out at this width: {}", without.join(", "));
     }
-    text += "\n";
-    if let Some(recall) = recall(&report.quality) {
-        text += &recall;
-        text += "\n\n";
-    }
-    text += &workers(&report.workers);
     text
 }
 
-/// Formats the bytes of gradients on the wire, next to the bytes without filters if they differ.
-fn sent(report: &Report) -> String {
-    let sum = |bytes: fn(&WorkerReport) -> u64| report.workers.iter().map(bytes).sum::<u64>();
-    let (pushed, unfiltered) = (sum(|it| it.pushed_bytes), sum(|it| it.unfiltered_bytes));
-    match report.bytes_ratio {
-        Some(ratio) if pushed != unfiltered => {
-            format!("{pushed} bytes sent of {unfiltered} ({})", percent(ratio))
+/// Formats a table with a header as [`fitting`] does; all columns but the first `text` ones are
+/// numbers.
+pub(crate) fn table(header: &[&str], text: usize, rows: Vec<Vec<String>>, width: usize) -> String {
+    fitting(&columns(header, text), rows, width)
+}
+
+/// Formats a table of many alike columns: columns that do not fit follow below, in a table that
+/// begins with the first column again.
+pub(crate) fn folded(header: &[&str], rows: &[Vec<String>], width: usize) -> String {
+    let pick = |row: &[String], from: usize, to: usize| -> Vec<String> {
+        row.iter()
+            .take(1)
+            .chain(row.get(from..to.min(row.len())).unwrap_or_default())
+            .cloned()
+            .collect()
+    };
+    let (mut tables, mut from) = (Vec::new(), 1);
+    loop {
+        let part = |to: usize| {
+            let header: Vec<&str> = header
+                .iter()
+                .take(1)
+                .chain(header.get(from..to).unwrap_or_default())
+                .copied()
+                .collect();
+            let rows: Vec<Vec<String>> = rows.iter().map(|row| pick(row, from, to)).collect();
+            (header, rows)
+        };
+        let fits = |to: &usize| {
+            let (header, rows) = part(*to);
+            natural(&columns(&header, 1), &rows) <= width
+        };
+        let least = (from + 1).min(header.len());
+        let to = (least..=header.len()).rev().find(fits).unwrap_or(least);
+        let (part_header, part_rows) = part(to);
+        tables.push(drawn(&columns(&part_header, 1), &part_rows, width));
+        from = to;
+        if from >= header.len() {
+            return tables.join("\n\n");
         }
-        _ => format!("{pushed} bytes sent"),
     }
 }
 
-fn workers(workers: &[WorkerReport]) -> String {
-    let rows = workers.iter().map(|worker| {
-        vec![
-            worker.id.to_string(),
-            worker.name.clone(),
-            worker.updates.to_string(),
-            percent(worker.share),
-            worker.samples.to_string(),
-            format!("{:.2}", worker.staleness_mean),
-            seconds(worker.compute_s),
-            seconds(worker.network_s),
-            seconds(worker.barrier_s),
-            worker.idleness.map_or_else(|| "-".into(), percent),
-        ]
-    });
-    let header = [
-        "worker",
-        "name",
-        "updates",
-        "share",
-        "samples",
-        "staleness",
-        "compute",
-        "network",
-        "barrier",
-        "idle",
-    ];
-    table(&header, 2, rows.collect())
+/// Formats names with their values, one pair a line; a value that is too wide folds under itself.
+pub(crate) fn facts<N: AsRef<str>>(facts: &[(N, String)], width: usize) -> String {
+    let mut table = bare();
+    let longest = facts.iter().map(|(name, _)| name.as_ref().chars().count()).max().unwrap_or(0);
+    let names = longest.max(NAMES);
+    for (name, value) in facts {
+        table.add_row([format!("{:<names$}", name.as_ref()), value.clone()]);
+    }
+    finish(table, width)
+}
+
+/// Joins fields into one line of at most `width` characters. Fields with the lowest numbers find
+/// space first; 0 is never left out.
+pub(crate) fn line(fields: &[(u8, String)], between: &str, width: usize) -> String {
+    let joined = |kept: &[usize]| {
+        let fields = fields.iter().enumerate().filter(|(place, _)| kept.contains(place));
+        fields.map(|(_, (_, text))| text.as_str()).collect::<Vec<_>>().join(between)
+    };
+    let mut order: Vec<usize> = (0..fields.len()).collect();
+    order.sort_by_key(|place| fields[*place].0);
+    let mut kept = Vec::new();
+    for place in order {
+        kept.push(place);
+        if fields[place].0 > 0 && joined(&kept).chars().count() > width {
+            kept.pop();
+        }
+    }
+    joined(&kept)
+}
+
+/// Formats sentences for stdout: on a terminal they fold between words; a file or a pipe gets each
+/// in one line, for programs that search it.
+pub(crate) fn sentence(text: &str, indent: usize) -> String {
+    let told = match messages::on_terminal() {
+        true => prose(text, indent, messages::width()),
+        false => text.to_owned(),
+    };
+    format!("{:indent$}{told}", "")
+}
+
+/// Folds sentences between their words; each further line begins with `indent` spaces.
+pub(crate) fn prose(text: &str, indent: usize, width: usize) -> String {
+    let mut table = bare();
+    table.add_row([text]);
+    let folded = finish(table, width.saturating_sub(indent).max(1));
+    folded.replace('\n', &format!("\n{:indent$}", ""))
+}
+
+fn columns<'a>(header: &[&'a str], text: usize) -> Vec<Column<'a>> {
+    let column = |(number, title): (usize, &&'a str)| match number {
+        number if number < text => Column::text(title),
+        _ => Column::number(title),
+    };
+    header.iter().enumerate().map(column).collect()
+}
+
+fn bare() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+fn filled(columns: &[Column<'_>], rows: &[Vec<String>]) -> Table {
+    let mut table = bare();
+    table.set_header(columns.iter().map(|column| column.title));
+    table.add_rows(rows);
+    for (drawn, column) in table.column_iter_mut().zip(columns) {
+        if column.kind == Kind::Number {
+            drawn.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The width of a table whose cells do not fold.
+fn natural(columns: &[Column<'_>], rows: &[Vec<String>]) -> usize {
+    let widths = filled(columns, rows).column_max_content_widths();
+    let cells: usize = widths.iter().map(|width| usize::from(*width)).sum();
+    cells + GAP * widths.len().saturating_sub(1)
+}
+
+fn drawn(columns: &[Column<'_>], rows: &[Vec<String>], width: usize) -> String {
+    finish(filled(columns, rows), width)
+}
+
+fn finish(mut table: Table, width: usize) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, GAP as u16));
+    }
+    // The gap after the last column is trimmed, and takes no width.
+    let width = u16::try_from(width.saturating_add(GAP)).unwrap_or(u16::MAX);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table.trim_fmt()
 }
 
 #[cfg(test)]
 mod tests {
-    use pstrain_data::EvaluationRows;
-
     use super::*;
-    use crate::record::ClassQuality;
+
+    fn widest(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    const COLUMNS: [Column<'_>; 4] = [
+        Column::name("name"),
+        Column::number("updates"),
+        Column::number("clock").spare(2),
+        Column::number("again").spare(1),
+    ];
+
+    fn row() -> Vec<Vec<String>> {
+        let row = ["greenhouse-north-17:4242", "10,000,000", "10,000,000", "3"];
+        vec![row.map(String::from).to_vec()]
+    }
 
     #[test]
-    fn accuracy_names_its_rows_and_the_worst_class_stands_below() {
-        let source = String::from("KDDTrain+.txt");
-        let known = Quality {
-            metrics: vec![("accuracy".into(), Some(0.8)), ("macro_f1".into(), Some(0.5))],
-            classes: Some(ClassQuality {
-                worst_class: Some(ClassRecall { name: "U2R".into(), recall: 0.125 }),
-                ..ClassQuality::default()
-            }),
-            evaluation: EvaluationRows { rows: 6298, source, share: Some(0.25) },
-            loss: Some(0.5),
-        };
+    fn columns_go_in_their_order_and_are_named() {
+        assert_eq!(
+            fitting(&COLUMNS, row(), 80),
+            "name                         updates       clock  again\n\
+             greenhouse-north-17:4242  10,000,000  10,000,000      3"
+        );
+        let texts = [48, 40, 30, 12].map(|width| fitting(&COLUMNS, row(), width));
+        assert!(
+            texts[0].ends_with("greenho…7:4242  10,000,000  10,000,000      3"),
+            "{}",
+            texts[0]
+        );
+        assert!(texts[1].ends_with("\nleft out at this width: clock"), "{}", texts[1]);
+        assert!(texts[2].ends_with("\nleft out at this width: clock, again"), "{}", texts[2]);
+        assert!(texts[3].lines().count() > 3, "the name folds: {}", texts[3]);
+    }
+
+    #[test]
+    fn alike_columns_follow_below() {
+        let header = ["class", "DoS", "Normal", "Probe"];
+        let rows = vec![["DoS", "123,456", "1", "22"].map(String::from).to_vec()];
+        let text = folded(&header, &rows, 22);
+        assert_eq!(
+            text,
+            "class      DoS  Normal\nDoS    123,456       1\n\nclass  Probe\nDoS       22"
+        );
+        assert_eq!(folded(&header, &rows, 80).lines().count(), 2);
+        assert_eq!(folded(&header, &rows, 3).matches("\n\n").count(), 2, "it ends at any width");
+        assert_eq!(folded(&["class"], &[vec!["DoS".into()]], 80), "class\nDoS");
+    }
+
+    #[test]
+    fn a_line_keeps_the_fields_that_matter_most() {
+        let fields = [(0, "epoch 1".into()), (2, "wait 9 %".into()), (1, "loss 0.5".into())];
+        let lines = [40, 25, 17, 16, 3].map(|width| line(&fields, "  ", width));
         let wanted = [
-            "accuracy 80.00 % of 6,298 evaluation rows, 25 % of KDDTrain+.txt",
-            "macro F1 50.00 %",
-            "worst class U2R, recall 12.50 %",
-            "loss 0.5000",
+            "epoch 1  wait 9 %  loss 0.5",
+            "epoch 1  loss 0.5",
+            "epoch 1  loss 0.5",
+            "epoch 1",
+            "epoch 1",
         ];
-        let found = quality(&known).into_iter().map(|(name, text)| format!("{name} {text}"));
-        assert_eq!(found.collect::<Vec<_>>(), wanted);
+        assert_eq!(lines, wanted);
+    }
+
+    #[test]
+    fn values_and_sentences_fold_at_words() {
+        let value = "10,000,000 assigned = 9,999,990 applied + 10 discarded".to_owned();
+        let text = facts(&[("mini-batches", value)], 40);
+        assert!(widest(&text) <= 40 && text.lines().count() == 3, "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("              ")), "{text}");
+        let told = prose("worker 3 holds the others back, who wait for it", 2, 30);
+        assert_eq!(told, "worker 3 holds the others\n  back, who wait for it");
+        assert_eq!(prose("as it is", 2, 30), "as it is");
     }
 }

@@ -1,24 +1,20 @@
 //! The wait of a server as text.
 
-use std::time::Duration;
-
 use pstrain_wire::{Wait, WaitReason};
+
+use crate::figures::{elapsed, list};
 
 /// Describes the wait: for which workers, why, since when and for how long at most.
 pub(crate) fn waiting(wait: &Wait) -> String {
-    let workers: Vec<String> = wait.workers.iter().map(ToString::to_string).collect();
-    let noun = if workers.len() == 1 { "worker" } else { "workers" };
+    let workers = list(wait.workers.iter().map(|worker| worker.number()));
+    let noun = if wait.workers.len() == 1 { "worker" } else { "workers" };
     let whom = match wait.reason {
         // Any newcomer would do, so no worker is named.
         _ if workers.is_empty() => wait.reason.to_string(),
-        WaitReason::Workers => format!("{noun} {} to come", workers.join(", ")),
-        reason => format!("{reason} of {noun} {}", workers.join(", ")),
+        WaitReason::Workers => format!("{noun} {workers} to come"),
+        reason => format!("{reason} of {noun} {workers}"),
     };
-    let left = wait.left.map_or_else(String::new, |left| format!(", at most {} more", short(left)));
-    format!("for {whom}, since {} ago{left}", short(wait.waited))
-}
-
-/// Formats a duration, rounded down to milliseconds.
-pub(crate) fn short(span: Duration) -> String {
-    humantime::format_duration(Duration::from_millis(span.as_millis() as u64)).to_string()
+    let left =
+        wait.left.map_or_else(String::new, |left| format!(", at most {} more", elapsed(left)));
+    format!("for {whom}, since {} ago{left}", elapsed(wait.waited))
 }

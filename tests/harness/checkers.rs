@@ -15,6 +15,7 @@ mod twin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{PeerId, ServerId, WorkerId};
 use pstrain_compute::model::ModelSpec;
 use pstrain_compute::params::KeyList;
@@ -22,7 +23,7 @@ use pstrain_compute::time::Time;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, Job, OnLoss, WorkSpec};
 use pstrain_policy::mode::Mode;
-use pstrain_roles::node::{Compute, Departure, Event, LEAVE_SERVER, Node, STOP, Server};
+use pstrain_roles::node::{Compute, Departure, Event, LEAVE_SERVER, Node, Point, STOP, Server};
 use pstrain_wire::client::{Begun, Control, Controlled};
 use pstrain_wire::range::{RangeOf, RangePushed};
 use pstrain_wire::worker::{EndReason, Push};
@@ -79,6 +80,8 @@ pub(crate) struct Checker {
     drained: bool,
     evaluations: u32,
     evaluated: Option<u64>,
+    /// Losses of the evaluations before the end.
+    losses: Vec<f64>,
     /// Workers evaluate, or may have to: the end waits for the last evaluation.
     workers_evaluate: bool,
     ended: Option<(Time, EndReason)>,
@@ -117,6 +120,7 @@ impl Checker {
             drained: false,
             evaluations: 0,
             evaluated: None,
+            losses: Vec::new(),
             // Of another model the server expects that its driver evaluates, until it refuses.
             workers_evaluate: matches!(server.job().model, ModelSpec::External { .. }),
             ended: None,
@@ -395,13 +399,7 @@ impl Checker {
                 assert!(self.short_since.is_none(), "{worker} continues while too few are there");
                 assert!(!self.drained, "{worker} continues though the run is to stop");
             }
-            Event::Evaluated { point, .. } => {
-                self.evaluations -= 1;
-                self.evaluated = self.evaluated.max(Some(point.version.0));
-                // Workers that evaluate learn of the end only then.
-                let workers_evaluate = self.workers_evaluate;
-                self.ended.iter_mut().filter(|_| workers_evaluate).for_each(|(at, _)| *at = now);
-            }
+            Event::Evaluated { point, evaluation } => self.note_evaluated(now, *point, evaluation),
             Event::EvaluationRequested { .. } | Event::Unevaluated { .. } => {
                 self.workers_evaluate = true;
             }
@@ -435,12 +433,40 @@ impl Checker {
         }
     }
 
+    fn note_evaluated(&mut self, now: Time, point: Point, evaluation: &Evaluation) {
+        self.evaluations -= 1;
+        if self.ended.is_none() && evaluation.examples > 0 {
+            self.losses.push(evaluation.loss);
+        }
+        self.evaluated = self.evaluated.max(Some(point.version.0));
+        // Workers that evaluate learn of the end only then.
+        let workers_evaluate = self.workers_evaluate;
+        self.ended.iter_mut().filter(|_| workers_evaluate).for_each(|(at, _)| *at = now);
+    }
+
+    /// Evaluations since the best one.
+    fn unimproved(&self) -> usize {
+        let finite = self.losses.iter().enumerate().filter(|(_, loss)| loss.is_finite());
+        let best = finite.min_by(|(_, one), (_, other)| one.total_cmp(other));
+        self.losses.len() - best.map_or(0, |(place, _)| place + 1)
+    }
+
     /// Checks that the run may end now for `reason`.
     fn check_reason(&self, now: Time, reason: EndReason) {
         let membership = self.job.membership;
         let wanted = self.job.data.train.rows * u64::from(self.job.budget.epochs);
         let waited = |since: Time| now >= since + membership.patience();
+        let unimproved = self.unimproved();
+        let patience = self.job.stopping.patience.map_or(usize::MAX, |most| most as usize);
+        let is_over = unimproved >= patience;
         match reason {
+            EndReason::NoImprovement => assert!(is_over, "only {unimproved} were no better"),
+            EndReason::Diverged(_) => {}
+            _ => assert!(!is_over, "{unimproved} evaluations were no better"),
+        }
+        match reason {
+            EndReason::TargetReached => panic!("there is no target"),
+            EndReason::NoImprovement => {}
             EndReason::BudgetReached if self.job.budget.kind == BudgetKind::Global => {
                 assert!(self.books.samples >= wanted, "it ended too early");
             }

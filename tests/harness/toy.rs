@@ -15,7 +15,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
-    Redundancy, WorkSpec,
+    Redundancy, Stopping, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -65,6 +65,7 @@ impl Toy {
             blocks: None,
             work: WorkSpec::Equal,
             budget: Budget { epochs: 3, kind: BudgetKind::Global },
+            stopping: Stopping::default(),
             membership: Membership {
                 workers,
                 min_workers: None,

@@ -16,7 +16,9 @@ use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, SyntheticNslKdd};
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::{Budget, InitialFrom, Job, JobData, Membership, Redundancy, WorkSpec};
+use pstrain_policy::job::{
+    Budget, InitialFrom, Job, JobData, Membership, Redundancy, Stopping, WorkSpec,
+};
 use pstrain_policy::mode::{Mode, Switch, SwitchAt};
 use pstrain_policy::rules::StalenessSpec;
 use pstrain_transports::scenario::{Fault, Scenario};
@@ -217,6 +219,7 @@ impl Draw {
             blocks: None,
             work: WorkSpec::Equal,
             budget: Budget { epochs, kind: self.word(&["global", "partition"]) },
+            stopping: Stopping::default(),
             membership: Membership {
                 workers,
                 min_workers: least,

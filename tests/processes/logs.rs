@@ -55,7 +55,7 @@ fn a_json_log_has_one_object_per_line_with_progress_and_lost_workers() {
     server.wait_to_say("\"there\":[1,2,3],\"away\":[]");
     // On a busy machine, workers join long before they train.
     eventually("a line with a loss", || {
-        let lines = said_so_far("training: update ");
+        let lines = said_so_far("epoch ");
         lines.iter().any(|it| it["fields"]["loss"].is_f64()).then_some(())
     });
     second.signal(Signal::STOP);
@@ -83,8 +83,8 @@ fn a_server_without_a_terminal_logs_progress_periodically_unless_disabled() {
     let before = server.process.wait_to_say("; not there: worker 1 (awaited), worker 2 (awaited)");
     assert!(before.contains("; waits for workers 1, 2 to come, since "), "{before}");
     let workers = server.workers(2);
-    server.process.wait_to_say("; all 2 workers are there");
-    server.process.wait_to_say("training: update ");
+    server.process.wait_to_say(", 2 workers");
+    server.process.wait_to_say("epoch ");
     drop(server.interrupt(workers));
     for never in ["never", "0s"] {
         let server = Server::tcp(&[&SLOW, &["--epochs", "1", "--log-every", never]]);
@@ -93,7 +93,7 @@ fn a_server_without_a_terminal_logs_progress_periodically_unless_disabled() {
             worker.wait().with_code(0);
         }
         let said = process.process.wait().with_code(0).stderr;
-        assert!(!said.contains("workers are there"), "{said}");
+        assert!(!said.contains(", 2 workers"), "{said}");
     }
     finish(&["server", "--log-every", "often"]).refused(2, &["or never"]);
 }

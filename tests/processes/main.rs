@@ -53,6 +53,7 @@ mod standby;
 mod standbys;
 mod state;
 mod status;
+mod stopping;
 mod stops;
 mod strangers;
 mod tools;

@@ -54,7 +54,7 @@ fn status_reports_the_progress_of_a_healthy_run() {
     assert_eq!(number(&second["samples_wanted"]), 3_000_000_000);
     says(
         &table(&server),
-        &["training, up for ", "of 3000000000 samples", "waiting   for no worker"],
+        &["training, up for ", "of 3,000,000,000 samples", "waiting   for no worker"],
     );
 }
 

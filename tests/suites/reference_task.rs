@@ -22,7 +22,7 @@ use pstrain_data::{Dataset, NslKdd, PartitionSpec, Prepared, Settings, Synthetic
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
-    Redundancy, WorkSpec,
+    Redundancy, Stopping, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -56,6 +56,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 10, kind: BudgetKind::Global },
+        stopping: Stopping::default(),
         membership: Membership {
             workers: data.spec.workers,
             min_workers: None,

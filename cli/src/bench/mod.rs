@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::args::{BenchArgs, BenchPart, CrowdArgs};
 use crate::progress;
-use crate::table;
+use crate::table::{self, Column};
 
 /// Time between two pictures of the spinner.
 const TICK: Duration = Duration::from_millis(100);
@@ -135,7 +135,7 @@ pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
     };
     let all = BenchPart::value_variants().iter();
     let wanted = all.filter(|what| args.what.is_empty() || args.what.contains(what));
-    let bar = progress::bar(0, "{spinner} {msg}", args.form.json);
+    let bar = progress::bar(0, "{spinner} {wide_msg}", args.form.json);
     bar.enable_steady_tick(TICK);
     let mut figures = Vec::new();
     for what in wanted {
@@ -159,7 +159,7 @@ pub(crate) fn play(args: &CrowdArgs) -> anyhow::Result<()> {
 }
 
 /// The figures as a table.
-pub(crate) fn show(figures: &[Figure]) -> String {
+pub(crate) fn show(figures: &[Figure], width: usize) -> String {
     let digits = |value: f64| match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
@@ -180,8 +180,15 @@ pub(crate) fn show(figures: &[Figure]) -> String {
             ratio,
         ]
     });
-    let header = ["", "median", "range", "a second", "limit", "times the limit"];
-    table::table(&header, 1, rows.collect())
+    const COLUMNS: [Column<'_>; 6] = [
+        Column::text("measured"),
+        Column::number("median"),
+        Column::number("range").spare(2),
+        Column::number("a second"),
+        Column::number("limit").spare(1),
+        Column::number("times the limit"),
+    ];
+    table::fitting(&COLUMNS, rows.collect(), width)
 }
 
 fn rate(rate: &Rate) -> String {
@@ -210,7 +217,11 @@ mod tests {
         assert!((figure.least - 1.0).abs() < 1e-9);
         let limit = figure.limit.clone().unwrap();
         assert!((limit.median - 1.0).abs() < 1e-9 && (limit.ratio - 3.0).abs() < 1e-9);
-        let table = show(&[figure]);
+        let narrow =
+            show(&[Figure { what: "a push-pull of many keys ".repeat(3), ..figure.clone() }], 80);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        assert!(narrow.contains("left out at this width: range"), "{narrow}");
+        let table = show(&[figure], 100);
         for cell in ["work", "3.00 ms", "1.00 to 8.00", "2000 samples", "1.00 ms bare work"] {
             assert!(table.contains(cell), "no {cell} in\n{table}");
         }

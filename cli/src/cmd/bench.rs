@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::args::{BenchArgs, CrowdArgs};
 use crate::bench::{self, Figure};
 use crate::exit::Ending;
+use crate::messages;
 
 /// Output of `--json`.
 #[derive(Serialize)]
@@ -14,7 +15,7 @@ struct View<'a> {
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Ending> {
     let figures = bench::measure(args)?;
-    args.form.print(&View { figures: &figures }, || bench::show(&figures))?;
+    args.form.print(&View { figures: &figures }, || bench::show(&figures, messages::width()))?;
     Ok(Ending::Done)
 }
 

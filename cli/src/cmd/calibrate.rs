@@ -3,7 +3,7 @@
 use crate::args::CalibrateArgs;
 use crate::calibration::{self, Calibration, Times};
 use crate::exit::Ending;
-use crate::table;
+use crate::{messages, table};
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     let found = calibration::measure()?;
@@ -31,7 +31,7 @@ fn show(found: &Calibration) -> String {
          To compare training times of different machines, divide each by its machine's reference \
          step:\n1 s of computation here is {:.0} reference steps. Modelled delays are the same \
          everywhere: leave them as they are.",
-        table::table(&["work", "best", "median", "repetitions"], 1, rows),
+        table::table(&["work", "best", "median", "repetitions"], 1, rows, messages::width()),
         found.in_steps(1.0),
     )
 }

@@ -14,9 +14,10 @@ use serde::Serialize;
 
 use crate::args::{DataArgs, DataCommand, Form};
 use crate::exit::Ending;
+use crate::figures::{count, percent};
 use crate::job::source_of;
 use crate::start::gather;
-use crate::table;
+use crate::{messages, table};
 
 /// Most numeric columns in the table: rows of images have thousands.
 const SHOWN_COLUMNS: usize = 64;
@@ -84,9 +85,7 @@ fn describe(source: &str, form: Form) -> anyhow::Result<()> {
 
 fn show_info(info: &Info) -> String {
     let occurrences = |found: &[Occurrence]| -> Vec<Vec<String>> {
-        let row = |one: &Occurrence| {
-            vec![one.name.clone(), one.count.to_string(), table::percent(one.share)]
-        };
+        let row = |one: &Occurrence| vec![one.name.clone(), count(one.count), percent(one.share)];
         found.iter().map(row).collect()
     };
     let range = |column: &Column| {
@@ -108,8 +107,11 @@ fn show_info(info: &Info) -> String {
         ]
     });
     let digest: String = info.fingerprint.digest.iter().map(|b| format!("{b:02x}")).collect();
-    let mut head =
-        format!("source       {}\nrows         {}\nfingerprint  {digest}", info.source, info.rows);
+    let mut head = format!(
+        "source       {}\nrows         {}\nfingerprint  {digest}",
+        info.source,
+        count(info.rows)
+    );
     if info.left_out > 0 {
         head += &format!("\nleft out     {} rows with a missing value", info.left_out);
     }
@@ -137,7 +139,9 @@ fn show_info(info: &Info) -> String {
     ];
     let tables = tables.into_iter().filter(|(_, _, rows)| !rows.is_empty());
     let mut parts = vec![head];
-    parts.extend(tables.map(|(header, words, rows)| table::table(header, words, rows)));
+    parts.extend(
+        tables.map(|(header, words, rows)| table::table(header, words, rows, messages::width())),
+    );
     if more > 0 {
         parts.push(format!("and {more} more numeric columns (--json has all)"));
     }
@@ -156,8 +160,8 @@ fn synth(rows: u64, seed: u64, out: &Path, overwrite: bool) -> anyhow::Result<()
 
 fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
     let rows = (0..).map(WorkerId).zip(&skew.workers).map(|(id, worker)| {
-        let mut row = vec![id.to_string(), worker.rows.to_string(), table::percent(worker.share)];
-        row.extend(worker.class_counts.iter().map(ToString::to_string));
+        let mut row = vec![id.to_string(), count(worker.rows), percent(worker.share)];
+        row.extend(worker.class_counts.iter().map(|rows| count(*rows)));
         row.extend(
             [worker.l1, worker.hellinger, worker.jensen_shannon].map(|value| format!("{value:.4}")),
         );
@@ -177,7 +181,7 @@ fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
          L1 {:.4}, Gini of the sizes {:.4}",
         prepared.evaluation.len(),
         spec.partition,
-        table::table(&header, 1, rows.collect()),
+        table::folded(&header, &rows.collect::<Vec<_>>(), messages::width()),
         skew.mean_l1,
         skew.max_l1,
         skew.gini,

@@ -11,7 +11,7 @@ use crate::digest::sha256;
 use crate::exit::Ending;
 use crate::job::source_of;
 use crate::record::{MODEL, Quality, check_finite, file_of, read_model};
-use crate::{messages, table};
+use crate::{messages, results, table};
 
 #[derive(Serialize)]
 struct Result {
@@ -50,14 +50,13 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
         all.extend(found);
         messages::result(&serde_json::to_string(&all)?)?;
     } else {
-        messages::result(&show(&result.quality))?;
+        messages::result(&show(&result.quality, messages::width()))?;
     }
     Ok(Ending::Done)
 }
 
-fn show(quality: &Quality) -> String {
-    let facts = table::quality(quality).into_iter();
-    let facts = facts.map(|(name, value)| format!("{name:<12} {value}\n")).collect::<String>();
-    let tables = [table::recall(quality), table::confusion(quality)];
-    [facts].into_iter().chain(tables.into_iter().flatten()).collect::<Vec<_>>().join("\n")
+fn show(quality: &Quality, width: usize) -> String {
+    let facts = table::facts(&results::quality(quality), width);
+    let tables = [results::recall(quality, width), results::confusion(quality, width)];
+    [facts].into_iter().chain(tables.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
 }

@@ -14,6 +14,7 @@ use crate::experiment::{
     About, Cell, Environment, Execute, Finding, Mode, RealTime, Report, Run, Runner, Spec, Store,
     Verdict, VirtualTime, cells, check_settings, report, resolve, with,
 };
+use crate::figures::count;
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<Ending> {
@@ -64,11 +65,12 @@ fn list(form: Form) -> anyhow::Result<Ending> {
     });
     let list = List { experiments: shipped.collect::<anyhow::Result<_>>()? };
     let row = |it: &Shipped| {
-        let numbers = [it.cells, it.repetitions as usize, it.runs].map(|it| it.to_string());
+        let numbers = [it.cells, it.repetitions as usize, it.runs].map(|it| count(it as u64));
         [it.experiment.clone(), it.title.clone()].into_iter().chain(numbers).collect()
     };
     let header = ["experiment", "title", "cells", "repetitions", "runs"];
-    form.print(&list, || table::table(&header, 2, list.experiments.iter().map(row).collect()))?;
+    let rows = list.experiments.iter().map(row).collect();
+    form.print(&list, || table::table(&header, 2, rows, messages::width()))?;
     Ok(Ending::Done)
 }
 
@@ -143,10 +145,11 @@ fn announce(spec: &Spec, cells: &[Cell], missing: usize, jobs: usize) {
         there => format!("; {there} are there already"),
     };
     messages::say(&format!(
-        "{}: {all} runs ({} cells x {} repetitions), {jobs} at a time{there}",
+        "{}: {} runs ({} cells x {} repetitions), {jobs} at a time{there}",
         spec.name,
-        cells.len(),
-        spec.reps
+        count(all as u64),
+        count(cells.len() as u64),
+        count(u64::from(spec.reps))
     ));
 }
 
@@ -196,26 +199,9 @@ fn tell(report: &Report, store: &Store, form: Form, quiet: bool) -> anyhow::Resu
     form.print(&report.json, || format!("{}report    {}", show(&report.findings), page.display()))
 }
 
-/// The claims as text.
+/// How many claims hold, then each of them, as text.
 fn show(findings: &[Finding]) -> String {
     let mut text = String::new();
-    for (number, finding) in (1..).zip(findings) {
-        let mut line = |name: &str, value: &str| {
-            if !value.is_empty() {
-                let _infallible = writeln!(text, "  {name:<10}{value}");
-            }
-        };
-        line(&format!("{number}."), &finding.claim);
-        line("reported", &finding.reported);
-        line("measured", &with(&finding.measured, &[&finding.confidence()]));
-        line("expected", &finding.expected);
-        line("holds if", &finding.condition);
-        let kind = if finding.self_check { "self-check" } else { "" };
-        line("verdict", &with(finding.verdict.text(), &[kind]));
-        line("because", &finding.why);
-        line("note", &finding.note);
-        text.push('\n');
-    }
     for (name, self_check) in [("claims", false), ("checks", true)] {
         let some = || findings.iter().filter(|finding| finding.self_check == self_check);
         let count = |verdict| some().filter(|finding| finding.verdict == verdict).count();
@@ -228,6 +214,27 @@ fn show(findings: &[Finding]) -> String {
                 count(Verdict::CannotBeTold)
             );
         }
+    }
+    if !findings.is_empty() {
+        text.push('\n');
+    }
+    for (number, finding) in (1..).zip(findings) {
+        let mut line = |name: &str, value: &str| {
+            if !value.is_empty() {
+                let value = table::sentence(value, 12);
+                let _infallible = writeln!(text, "  {name:<10}{}", value.trim_start());
+            }
+        };
+        let kind = if finding.self_check { "self-check" } else { "" };
+        line(&format!("{number}."), &finding.claim);
+        line("verdict", &with(finding.verdict.text(), &[kind]));
+        line("reported", &finding.reported);
+        line("measured", &with(&finding.measured, &[&finding.confidence()]));
+        line("expected", &finding.expected);
+        line("holds if", &finding.condition);
+        line("because", &finding.why);
+        line("note", &finding.note);
+        text.push('\n');
     }
     text
 }

@@ -12,12 +12,13 @@ use serde::Serialize;
 use crate::args::ReplayArgs;
 use crate::digest::sha256;
 use crate::exit::{Ending, Failed};
+use crate::figures::count;
 use crate::job::{Layers, Resolved};
 use crate::record::{
     Contribution, Header, JOB, MODEL, ModelFile, ORDER, OrderReader, Quality, Replay, SUMMARY,
     Step, Uses, VersionRange, file_of, read_model, write_model,
 };
-use crate::{messages, table};
+use crate::{messages, results, table};
 
 #[derive(Serialize)]
 struct Result {
@@ -341,16 +342,13 @@ fn show(result: &Result, break_norm: Option<f64>) -> String {
     let facts = [
         ("job", result.job.clone()),
         ("version", result.version.to_string()),
-        ("gradients", result.gradients.to_string()),
+        ("gradients", count(result.gradients)),
         ("parameters", result.params_sha256.clone()),
         ("", compared),
     ];
     let kept = ("kept", format!("{} versions at most", result.versions_kept));
-    let facts = facts.into_iter().chain(table::quality(&result.quality)).chain([kept]);
-    let mut text = String::new();
-    for (name, value) in facts {
-        text += &format!("{name:<14} {value}\n");
-    }
+    let facts = facts.into_iter().chain(results::quality(&result.quality)).chain([kept]);
+    let mut text = table::facts(&facts.collect::<Vec<_>>(), messages::width()) + "\n";
     if let Some(Break { version, norm, gradients }) = &result.broke {
         text += &format!("\nstopped before version {version}, whose gradient has norm {norm}:\n\n");
         let rows = gradients.iter().map(|gradient| {
@@ -363,7 +361,7 @@ fn show(result: &Result, break_norm: Option<f64>) -> String {
             ]
         });
         let header = ["worker", "push", "mini-batch", "computed on", "examples"];
-        text += &table::table(&header, 0, rows.collect());
+        text += &table::table(&header, 0, rows.collect(), messages::width());
     } else if let Some(most) = break_norm {
         text += &format!("\nno update has a gradient whose norm is above {most:?}\n");
     }

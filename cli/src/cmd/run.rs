@@ -253,7 +253,7 @@ impl Cluster {
         let (punctuality, worked) = join(workers);
         server.note_punctuality(&punctuality);
         server.finish(name)?;
-        if reason == EndReason::BudgetReached || reason == EndReason::Stopped {
+        if reason.is_success() {
             worked?;
             join_shards(others)?;
         }

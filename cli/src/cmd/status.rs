@@ -14,12 +14,14 @@ use serde::Serialize;
 use super::client;
 use crate::args::{SecurityArgs, StatusArgs};
 use crate::exit::Ending;
-use crate::table;
-use crate::wait_text::{short, waiting};
+use crate::figures::{count, elapsed};
+use crate::table::{self, Column};
+use crate::wait_text::waiting;
+use crate::{messages, metric_text};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = ask((&args.address, &args.security), args.timeout)?;
-    args.form.print(&View::of(&status), || show(&status))?;
+    args.form.print(&View::of(&status), || show(&status, messages::width()))?;
     Ok(Ending::Done)
 }
 
@@ -202,79 +204,112 @@ impl WaitView {
     }
 }
 
-fn show(status: &Status) -> String {
-    let mut text = format!(
-        "job       {} ({}), {}, up for {}\nprogress  {} updates, {} of {} samples, epoch {:.2}\n",
-        status.job,
-        status.consistency,
-        status.phase,
-        short(status.uptime),
-        status.version,
-        status.samples,
-        status.samples_wanted,
-        status.epoch,
-    );
-    if let Some(ordered) = &status.ordered {
-        text += &format!("ordered   {ordered}\n");
-    }
-    if let Some(standby) = &status.standby {
-        text += &format!("standby   {standby}\n");
-    }
-    if let Some(leader) = &status.leader {
-        text +=
-            &format!("standby   this one, for the server at {leader}; what it knows of that:\n");
-    }
-    match &status.wait {
-        None => text += "waiting   for no worker\n",
-        Some(wait) => text += &format!("waiting   {}\n", waiting(wait)),
-    }
-    text += "\n";
-    text += &servers(&status.servers);
+fn show(status: &Status, width: usize) -> String {
+    let mut facts = vec![
+        (
+            "job",
+            format!(
+                "{} ({}), {}, up for {}",
+                status.job,
+                status.consistency,
+                status.phase,
+                elapsed(status.uptime)
+            ),
+        ),
+        (
+            "progress",
+            format!(
+                "{} updates, {} of {} samples, epoch {:.2}",
+                count(status.version.0),
+                count(status.samples),
+                count(status.samples_wanted),
+                status.epoch,
+            ),
+        ),
+    ];
+    facts.extend(metric_text::standing(status).map(|standing| ("model", standing)));
+    facts.extend(status.ordered.iter().map(|ordered| ("ordered", ordered.clone())));
+    facts.extend(status.standby.iter().map(|standby| ("standby", standby.clone())));
+    facts.extend(status.leader.iter().map(|leader| {
+        ("standby", format!("this one, for the server at {leader}; what it knows of that:"))
+    }));
+    let waits = status.wait.as_ref().map_or_else(|| "for no worker".to_owned(), waiting);
+    facts.push(("waiting", waits));
+    let tables = [
+        Some(table::facts(&facts, width)),
+        servers(&status.servers, width),
+        Some(workers(status, width)),
+        refused(&status.refused, width),
+    ];
+    tables.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+}
+
+fn workers(status: &Status, width: usize) -> String {
+    const COLUMNS: [Column<'_>; 8] = [
+        Column::text("worker"),
+        Column::name("name"),
+        Column::text("state"),
+        Column::number("for").spare(1),
+        Column::number("heard"),
+        Column::number("clock").spare(3),
+        Column::number("mini-batch").spare(2),
+        Column::number("updates"),
+    ];
     let changes_hands = status.members.iter().any(|member| member.reassigned > 0);
     let rows = status.members.iter().map(|member| {
         let heard = if member.state == MemberState::Awaited {
             "never".to_owned()
         } else {
-            format!("{} ago", short(member.silent))
+            format!("{} ago", elapsed(member.silent))
         };
         let mut row = vec![
             member.worker.to_string(),
             member.name.clone(),
             member.state.to_string(),
-            short(member.since),
+            elapsed(member.since),
             heard,
-            member.clock.to_string(),
-            member.batch.to_string(),
-            member.updates.to_string(),
+            count(member.clock.0),
+            count(member.batch.0),
+            count(member.updates),
         ];
-        row.extend(changes_hands.then(|| member.reassigned.to_string()));
+        row.extend(changes_hands.then(|| count(member.reassigned)));
         row
     });
-    let mut header =
-        vec!["worker", "name", "state", "for", "heard", "clock", "mini-batch", "updates"];
-    header.extend(changes_hands.then_some("reassigned"));
-    text += &table::table(&header, 3, rows.collect());
-    text + &refused(&status.refused)
+    let mut columns = COLUMNS.to_vec();
+    columns.extend(changes_hands.then_some(Column::number("reassigned")));
+    table::fitting(&columns, rows.collect(), width)
 }
 
-/// Table of the recent refusals, if there are any.
-fn refused(refused: &[RefusedStatus]) -> String {
-    if refused.is_empty() {
-        return String::new();
-    }
+/// Table of the recent refusals, if there are any, and their reasons below it.
+fn refused(refused: &[RefusedStatus], width: usize) -> Option<String> {
+    const COLUMNS: [Column<'_>; 4] = [
+        Column::text("refused"),
+        Column::text("from"),
+        Column::number("times"),
+        Column::number("last"),
+    ];
     let rows = refused.iter().map(|it| {
-        let (who, why) = (it.who.clone(), it.why.clone());
         let from = it.from.clone().unwrap_or_else(|| "-".to_owned());
-        vec![who, from, it.times.to_string(), format!("{} ago", short(it.ago)), why]
+        vec![it.who.clone(), from, count(it.times), format!("{} ago", elapsed(it.ago))]
     });
-    format!("\n\n{}", table::table(&["refused", "from", "times", "last", "why"], 5, rows.collect()))
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let why = refused.iter().map(|it| table::sentence(&format!("{}: {}", it.who, it.why), 2));
+    let why = why.collect::<Vec<_>>().join("\n");
+    Some(format!("{}\n{why}", table::fitting(&COLUMNS, rows, width)))
 }
 
 /// Table of the servers, if there are several.
-fn servers(servers: &[ServerStatus]) -> String {
-    if servers.is_empty() {
-        return String::new();
-    }
+fn servers(servers: &[ServerStatus], width: usize) -> Option<String> {
+    const COLUMNS: [Column<'_>; 5] = [
+        Column::text("server"),
+        Column::text("address"),
+        Column::text("state"),
+        Column::text("keys"),
+        Column::text("standby").spare(1),
+    ];
     let rows = servers.iter().map(|server| {
         let address = match server.address.as_str() {
             "" if server.server == ServerId::COORDINATOR => "coordinates",
@@ -285,12 +320,13 @@ fn servers(servers: &[ServerStatus]) -> String {
         vec![
             server.server.to_string(),
             address.to_owned(),
-            server.away.map_or_else(is_there, |away| format!("away for {}", short(away))),
+            server.away.map_or_else(is_there, |away| format!("away for {}", elapsed(away))),
             server.keys.map_or_else(|| "none".to_owned(), |keys| keys.to_string()),
             server.standby.clone().unwrap_or_else(|| "none".to_owned()),
         ]
     });
-    table::table(&["server", "address", "state", "keys", "standby"], 5, rows.collect()) + "\n\n"
+    let rows: Vec<_> = rows.collect();
+    (!rows.is_empty()).then(|| table::fitting(&COLUMNS, rows, width))
 }
 
 /// Why a client's request has no effect yet, if the server answers.
@@ -300,4 +336,28 @@ pub(super) fn waits(way: (&Address, &SecurityArgs)) -> Option<String> {
         Some(wait) => format!("it waits {}", waiting(wait)),
         None => "it runs, and waits for no worker: it has much to do, or its link is slow".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::why::tests::large;
+
+    #[test]
+    fn the_state_of_a_large_run_fits_a_narrow_terminal() {
+        let text = super::show(&large(24), 80);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}\n{text}");
+        }
+        for words in [
+            "10,000,000 updates, 640,000,000 of 1,280,000,000 samples",
+            "accuracy 91.20 %, loss 0.4000 at update 9,999,999",
+            "left out at this width: clock, mini-batch",
+            "1h 06m ago",
+        ] {
+            assert!(text.contains(words), "nothing of {words:?} in\n{text}");
+        }
+        let wide = super::show(&large(24), 250);
+        assert!(wide.contains("greenhouse-north-24.example.org:41234"), "{wide}");
+        assert!(wide.contains("mini-batch") && !wide.contains("left out"), "{wide}");
+    }
 }

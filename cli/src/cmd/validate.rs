@@ -5,17 +5,18 @@ use std::sync::atomic::Ordering;
 use crate::args::ValidateArgs;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{Spec, cells, resolve};
+use crate::table::{self, Column};
 use crate::validate::{
     Agreement, BUSY, Comparison, Measurement, Row, SHORTEST_S, TOLERANCE, compare,
 };
-use crate::{progress, signals, table};
+use crate::{messages, progress, signals};
 
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
     let mut spec = Spec::find_or_job(&args.jobs)?;
     resolve(&mut spec, &args.base.settings())?;
     let cells = cells(&spec);
     let stop = signals::flag_on_signal("stopping (again to abort)")?;
-    let template = "{bar:30} {pos}/{len} jobs  {msg}";
+    let template = "{bar:30} {human_pos}/{human_len} jobs  {wide_msg}";
     let bar = progress::bar(cells.len() as u64, template, args.quiet || args.form.json);
     let compared = compare(&spec, &cells, &stop, |done, job| {
         bar.set_position(done as u64);
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
         debug_assert!(stop.load(Ordering::Relaxed));
         return Ok(Ending::Stopped);
     };
-    args.form.print(&comparison, || show(&comparison))?;
+    args.form.print(&comparison, || show(&comparison, messages::width()))?;
     let good = comparison.shaped.good && comparison.netem.is_none_or(|netem| netem.good);
     let busy = comparison.shaped.busy;
     if args.check && busy > 0 {
@@ -39,68 +40,80 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-fn show(comparison: &Comparison) -> String {
+fn show(comparison: &Comparison, width: usize) -> String {
     let with_netem = comparison.netem.is_some();
-    let mut header =
-        vec!["job", "closed form", "virtual", "shaped", "error", "staleness", "shaped", "distance"];
-    if with_netem {
-        header.extend(["netem", "error", "staleness", "distance"]);
-    }
-    let rows = comparison.jobs.iter().map(|row| cells_of(row, with_netem)).collect();
-    let mut text = table::table(&header, 1, rows);
-    text += "\n\nTotal times are in seconds; errors are virtual time against the other world; \
-        distances are the total variation (0 to 1) between the distributions of the staleness.\n";
-    text += &agreement("shaped", comparison.shaped);
+    let row = |row: &Row| vec![row.job.clone()];
+    let rows = |of: &dyn Fn(&Row) -> Vec<String>| -> Vec<Vec<String>> {
+        comparison.jobs.iter().map(|it| [row(it), of(it)].concat()).collect()
+    };
+    // The results first, then the tables that they come from.
+    let netem = comparison.netem.map(|netem| agreement("netem", netem)).unwrap_or_default();
+    let mut text = sentences(&(agreement("shaped", comparison.shaped) + &netem));
+    let mut header = vec![Column::name("total time (s)")];
+    header.extend(["closed form", "virtual", "shaped", "error"].map(Column::number));
+    header.extend(["netem", "error"].into_iter().filter(|_| with_netem).map(Column::number));
+    let times = rows(&|row| times_of(row, with_netem));
+    text += &format!("\n{}\n", table::fitting(&header, times, width));
+    let mut header = vec![Column::name("mean staleness")];
+    header.extend(["virtual", "shaped", "distance"].map(Column::number));
+    header.extend(["netem", "distance"].into_iter().filter(|_| with_netem).map(Column::number));
+    let staleness = rows(&|row| staleness_of(row, with_netem));
+    text += &format!("\n{}\n\n", table::fitting(&header, staleness, width));
+    let mut notes = String::from(
+        "Errors are virtual time against the other world; distances are the total variation (0 to \
+         1) between the distributions of the staleness.\n",
+    );
     let lateness = comparison.jobs.iter().filter_map(|row| row.shaped.lateness_ms);
     if let Some(worst) = lateness.max_by(f64::total_cmp) {
-        text += &format!(
-            "shaping: messages were late by {:.3} ms at the median of the worst job\n",
-            worst
+        notes += &format!(
+            "shaping: messages were late by {worst:.3} ms at the median of the worst job\n"
         );
     }
-    if let Some(netem) = comparison.netem {
-        text += &agreement("netem", netem);
-    }
-    text += &too_short(&comparison.jobs);
-    text += &too_busy(&comparison.jobs);
-    text += &not_measured(&comparison.jobs);
+    notes += &too_short(&comparison.jobs);
+    notes += &too_busy(&comparison.jobs);
+    notes += &not_measured(&comparison.jobs);
     for row in &comparison.jobs {
         if let Some(why) = &row.closed_form_missing {
-            text += &format!("no closed form for {}: {why}\n", row.job);
+            notes += &format!("no closed form for {}: {why}\n", row.job);
         }
     }
-    text
+    text + &sentences(&notes)
 }
 
-fn cells_of(row: &Row, with_netem: bool) -> Vec<String> {
-    let seconds = |value: f64| format!("{value:.3}");
-    let share = |value: f64| format!("{:+.2} %", 100.0 * value);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.3}"));
-    let world = |world: &Measurement| {
-        [
-            seconds(world.time_s),
-            if world.is_busy() { "too busy".into() } else { share(world.error) },
-            number(Some(world.staleness_mean)),
-            number(world.staleness_variation),
-        ]
+/// Formats lines for stdout, each as [`table::sentence`] does.
+fn sentences(lines: &str) -> String {
+    lines.lines().map(|line| table::sentence(line, 0) + "\n").collect()
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(
+        || "-".into(),
+        |value| if value < 1000.0 { format!("{value:.3}") } else { format!("{value:.1}") },
+    )
+}
+
+/// The total times of a job in its worlds, and the errors of virtual time against them.
+fn times_of(row: &Row, with_netem: bool) -> Vec<String> {
+    let world = |world: Option<&Measurement>| match world {
+        None => ["-".to_owned(), "-".to_owned()],
+        Some(world) if world.is_busy() => [number(Some(world.time_s)), "too busy".into()],
+        Some(world) => [number(Some(world.time_s)), format!("{:+.2} %", 100.0 * world.error)],
     };
-    let [time, error, staleness, distance] = world(&row.shaped);
-    let mut cells = vec![
-        row.job.clone(),
-        row.closed_form_s.map_or_else(|| "-".into(), seconds),
-        seconds(row.simulated.time_s),
-        time,
-        error,
-        number(Some(row.simulated.staleness_mean)),
-        staleness,
-        distance,
-    ];
-    if with_netem {
-        match &row.netem {
-            Some(netem) => cells.extend(world(netem)),
-            None => cells.extend(std::iter::repeat_n("-".to_owned(), 4)),
-        }
-    }
+    let mut cells = vec![number(row.closed_form_s), number(Some(row.simulated.time_s))];
+    cells.extend(world(Some(&row.shaped)));
+    cells.extend(world(row.netem.as_ref()).into_iter().filter(|_| with_netem));
+    cells
+}
+
+/// The staleness of a job in its worlds, and the distances from virtual time.
+fn staleness_of(row: &Row, with_netem: bool) -> Vec<String> {
+    let world = |world: Option<&Measurement>| {
+        let mean = number(world.map(|world| world.staleness_mean));
+        [mean, number(world.and_then(|world| world.staleness_variation))]
+    };
+    let mut cells = vec![number(Some(row.simulated.staleness_mean))];
+    cells.extend(world(Some(&row.shaped)));
+    cells.extend(world(row.netem.as_ref()).into_iter().filter(|_| with_netem));
     cells
 }
 
@@ -168,4 +181,44 @@ fn agreement(name: &str, agreement: Agreement) -> String {
         100.0 * agreement.largest_error,
         100.0 * TOLERANCE,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_of_long_jobs_fit_a_narrow_terminal() {
+        let world = || Measurement {
+            time_s: 123_456.789,
+            staleness_mean: 12_345.678,
+            accuracy: None,
+            error: -0.1234,
+            too_short: false,
+            staleness_variation: Some(0.5),
+            staleness_distance: None,
+            lateness_ms: Some(1.0),
+            stalled: None,
+        };
+        let row = |number: u32| Row {
+            job: format!("a job with a long name, all policies, number {number}"),
+            closed_form_s: Some(123_456.789),
+            closed_form_missing: None,
+            closed_form_staleness: None,
+            simulated: world(),
+            shaped: world(),
+            netem: Some(world()),
+            netem_missing: None,
+        };
+        let agreement =
+            Agreement { largest_error: 0.1234, ranks: Some(0.9), judged: 16, busy: 0, good: false };
+        let jobs = (0..16).map(row).collect();
+        let text = show(&Comparison { jobs, shaped: agreement, netem: Some(agreement) }, 80);
+        let tables: Vec<&str> = text.split("\n\n").skip(1).take(2).collect();
+        for (table, title) in tables.iter().zip(["total time (s)", "mean staleness"]) {
+            assert!(table.starts_with(title), "{text}");
+            assert!(table.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+        assert!(text.starts_with("shaped: largest error 12.34 %"), "{text}");
+    }
 }

@@ -9,14 +9,16 @@ use serde::Serialize;
 use super::status;
 use crate::args::StatusArgs;
 use crate::exit::Ending;
+use crate::figures::{bytes, count, span};
+use crate::table::{self, Column};
 use crate::wait_text::waiting;
-use crate::why::{Finding, Usual, WaitsFor, Way, span, verdict};
-use crate::{metric_text, table};
+use crate::why::{Finding, Usual, WaitsFor, Way, verdict};
+use crate::{messages, metric_text};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = status::of_leader((&args.address, &args.security), args.timeout)?;
     let way = Way::new(args.address.to_string(), &args.security);
-    args.form.print(&View::of(&status, &way), || show(&status, &way))?;
+    args.form.print(&View::of(&status, &way), || show(&status, &way, messages::width()))?;
     Ok(Ending::Done)
 }
 
@@ -133,38 +135,41 @@ impl LinkView {
     }
 }
 
-fn show(status: &Status, way: &Way) -> String {
-    let mut text = format!(
-        "job       {} ({}), {}: {} updates\nrule      {}\n",
-        status.job, status.consistency, status.phase, status.version, status.rule
-    );
-    text += &match &status.wait {
-        None => "waiting   for no worker\n\n".to_owned(),
-        Some(wait) => format!("waiting   {}\n\n", waiting(wait)),
-    };
-    let rows = status.members.iter().map(|member| row(status, member)).collect();
-    let header = [
-        "worker",
-        "name",
-        "waits for",
-        "since",
-        "steps",
-        "a step",
-        "compute",
-        "network",
-        "barrier",
-        "rtt",
-        "again",
-        "unacked",
+fn show(status: &Status, way: &Way, width: usize) -> String {
+    const COLUMNS: [Column<'_>; 12] = [
+        Column::text("worker"),
+        Column::name("name"),
+        Column::text("waits for"),
+        Column::number("since").spare(2),
+        Column::number("steps").spare(4),
+        Column::number("a step"),
+        Column::number("compute"),
+        Column::number("network"),
+        Column::number("barrier"),
+        Column::number("rtt").spare(1),
+        Column::number("again").spare(3),
+        Column::number("unacked").spare(5),
     ];
-    text += &table::table(&header, 3, rows);
-    text += "\n\n";
+    let job = format!(
+        "{} ({}), {}: {} updates",
+        status.job,
+        status.consistency,
+        status.phase,
+        count(status.version.0)
+    );
+    let waits = status.wait.as_ref().map_or_else(|| "for no worker".to_owned(), waiting);
+    let facts = [("job", job), ("rule", status.rule.clone()), ("waiting", waits)];
+    let rows = status.members.iter().map(|member| row(status, member)).collect();
+    let tables = [table::facts(&facts, width), table::fitting(&COLUMNS, rows, width)];
+    let mut text = tables.join("\n\n") + "\n\n";
     let mut findings = verdict(status, way).into_iter().peekable();
     while let Some(Finding { says, cure, .. }) = findings.next() {
-        text += &format!("{says}\n");
+        text += &table::sentence(&says, 0);
+        text += "\n";
         // A cure that several findings share is printed once, after the last of them.
         if findings.peek().is_none_or(|next| next.cure != cure) {
-            text += &format!("  {cure}\n");
+            text += &table::sentence(&cure, 2);
+            text += "\n";
         }
     }
     text
@@ -185,13 +190,31 @@ fn row(status: &Status, member: &MemberStatus) -> Vec<String> {
         member.name.clone(),
         WaitsFor::of(status, member).in_words(),
         span(member.since),
-        member.recent.steps.to_string(),
+        count(u64::from(member.recent.steps)),
         step,
         compute,
         network,
         barrier,
         tcp.map_or_else(dash, |tcp| span(tcp.rtt)),
-        tcp.map_or_else(dash, |tcp| tcp.retransmits.to_string()),
-        tcp.map_or_else(dash, |tcp| tcp.unacknowledged.to_string()),
+        tcp.map_or_else(dash, |tcp| count(u64::from(tcp.retransmits))),
+        tcp.map_or_else(dash, |tcp| bytes(tcp.unacknowledged)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::why::tests::{large, way};
+
+    #[test]
+    fn the_waits_of_a_large_run_fit_a_narrow_terminal() {
+        let text = super::show(&large(24), &way("gw:7070"), 80);
+        let (tables, findings) = text.rsplit_once("\n\n").unwrap();
+        for line in tables.lines() {
+            assert!(line.chars().count() <= 80, "{line}\n{text}");
+        }
+        assert!(tables.contains("left out at this width: unacked, steps, again, since"), "{text}");
+        assert!(!findings.is_empty());
+        let wide = super::show(&large(24), &way("gw:7070"), 250);
+        assert!(wide.contains("123.46 MB") && wide.contains("123,456"), "{wide}");
+    }
 }

@@ -246,7 +246,7 @@ impl Panel<'_> {
         let series = self.lines().into_iter().map(|(name, cells)| {
             let mark = |cell: &&Cell| {
                 let at = match &x {
-                    Some(metric) => self.answers(metric, cell),
+                    Some(metric) => self.answers(metric, cell).unwrap_or_default(),
                     None => {
                         let value = cell.value(self.runs.spec, number);
                         let place = || names.iter().position(|(name, _)| name == value);
@@ -255,7 +255,10 @@ impl Panel<'_> {
                         at.into_iter().collect()
                     }
                 };
-                mark(&at, &self.answers(&y, cell), y.is_share())
+                match self.answers(&y, cell) {
+                    None if !at.is_empty() => never(statistics::estimate(&at).mean),
+                    values => mark(&at, &values.unwrap_or_default(), y.is_share()),
+                }
             };
             let mut marks: Vec<Mark> = cells.iter().map(mark).collect();
             if x.is_some() {
@@ -339,19 +342,21 @@ impl Panel<'_> {
         let wanted = &self.wanted.y;
         if is_expression(wanted) {
             return Ok(self.expressed(wanted, cell).and_then(|sampled| {
-                let value = sampled.observed().exact()?;
+                let value = sampled.observed().exact().filter(|value| value.is_finite())?;
                 let interval = sampled.interval();
                 let (low, high) = interval.map_or((value, value), |it| (it.low, it.high));
                 Some(Bar { value, low, high })
             }));
         }
         let y: Metric = wanted.parse()?;
-        let values = self.answers(&y, cell);
-        Ok((!values.is_empty()).then(|| {
-            let estimate = statistics::estimate(&values);
-            let (low, high) = interval(&estimate, y.is_share());
-            Bar { value: estimate.mean, low, high }
-        }))
+        Ok(match self.answers(&y, cell) {
+            None => Some(Bar { value: f64::INFINITY, low: f64::INFINITY, high: f64::INFINITY }),
+            Some(values) => (!values.is_empty()).then(|| {
+                let estimate = statistics::estimate(&values);
+                let (low, high) = interval(&estimate, y.is_share());
+                Bar { value: estimate.mean, low, high }
+            }),
+        })
     }
 
     fn heat_map(&self) -> Result<Picture, String> {
@@ -376,10 +381,11 @@ impl Panel<'_> {
     fn colour(&self, cell: &Cell) -> Result<Option<f64>, String> {
         let wanted = &self.wanted.value;
         if is_expression(wanted) {
-            return Ok(self.expressed(wanted, cell).and_then(|value| value.observed().exact()));
+            let value = self.expressed(wanted, cell).and_then(|value| value.observed().exact());
+            return Ok(value.filter(|value| value.is_finite()));
         }
         let metric: Metric = wanted.parse()?;
-        let answers = self.answers(&metric, cell);
+        let Some(answers) = self.answers(&metric, cell) else { return Ok(Some(f64::INFINITY)) };
         // The map shows a dash if a run lacks the value.
         let whole = answers.len() == self.runs.of(cell).count() && !answers.is_empty();
         Ok(whole.then(|| statistics::estimate(&answers).mean))
@@ -403,19 +409,24 @@ impl Panel<'_> {
         self.runs.spec.axis.iter().position(|axis| axis.name == name).unwrap_or(usize::MAX)
     }
 
-    /// The values of the runs of a cell that have one. Empty if a run did not reach its target:
-    /// then there is no mean.
-    fn answers(&self, metric: &Metric, cell: &Cell) -> Vec<f64> {
+    /// The values of the runs of a cell that have one. None if a run never reached its target: then
+    /// there is no mean.
+    fn answers(&self, metric: &Metric, cell: &Cell) -> Option<Vec<f64>> {
         let mut values = Vec::new();
         for record in self.runs.of(cell) {
             match metric.of(record, cell) {
                 Answer::Is(value) => values.push(value),
-                Answer::MoreThan(_) => return Vec::new(),
+                Answer::MoreThan(_) => return None,
                 Answer::Missing(_) => {}
             }
         }
-        values
+        Some(values)
     }
+}
+
+/// A value that was never reached.
+fn never(x: f64) -> Mark {
+    Mark { x, y: f64::INFINITY, low: f64::INFINITY, high: f64::INFINITY }
 }
 
 /// The mean of the values with its interval, at the mean of the positions.

@@ -79,6 +79,7 @@ pub(crate) fn report(store: &Store, spec: &Spec) -> anyhow::Result<Report> {
     for Drawn { file, picture, .. } in &drawn {
         store.write(&format!("{PICTURES}/{file}.svg"), picture.svg()?.as_bytes())?;
         store.write(&format!("{PICTURES}/{file}.png"), &picture.png()?)?;
+        store.write(&format!("{PICTURES}/{file}.pdf"), &picture.pdf()?)?;
     }
     let answers = answers::answers(&runs);
     store.remove_folder(TABLES)?;

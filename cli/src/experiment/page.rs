@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use super::answers::{Answers, Shown};
 use super::bounds::readable;
-use super::claims::{Finding, with};
+use super::claims::{Finding, Verdict, with};
 use super::draw::Drawn;
 use super::grid::Cell;
 use super::runs::Runs;
 use super::spec::Text;
 use super::store::{About, Mode};
-use crate::html::Page;
+use crate::figures::count;
+use crate::html::{Page, Tone};
 use crate::statistics::{Estimate, estimate};
 
 /// Renders the page.
@@ -22,22 +23,30 @@ pub(super) fn page(
 ) -> anyhow::Result<String> {
     let spec = runs.spec;
     let mut page = Page::new(&spec.title);
+    let (done, all) = (runs.records.len(), runs.cells.len() * spec.reps as usize);
+    let progress = match done == all {
+        true => "all are done".into(),
+        false => format!("{} of them are done", count(done as u64)),
+    };
+    // First what a reader comes for, also on a narrow screen.
+    if !findings.is_empty() {
+        page.standing(&standing(findings));
+    }
+    page.paragraph(&format!(
+        "{} runs: {} cells, {} repetitions each; {progress}.",
+        count(all as u64),
+        count(runs.cells.len() as u64),
+        count(u64::from(spec.reps))
+    ));
+    if let Some(warning) = runs.warning() {
+        page.paragraph(&format!("{warning}. They are part of all numbers below."));
+    }
+    swept(&mut page, runs);
     if !spec.source.is_empty() {
         page.paragraph(&format!("Source: {}", spec.source));
     }
     for paragraph in spec.description.split("\n\n").filter(|text| !text.trim().is_empty()) {
         page.paragraph(paragraph);
-    }
-    let (done, all) = (runs.records.len(), runs.cells.len() * spec.reps as usize);
-    let progress =
-        if done == all { "all are done".into() } else { format!("{done} of them are done") };
-    page.paragraph(&format!(
-        "{all} runs: {} cells, {} repetitions each; {progress}.",
-        runs.cells.len(),
-        spec.reps
-    ));
-    if let Some(warning) = runs.warning() {
-        page.paragraph(&format!("{warning}. They are part of all numbers below."));
     }
     if !findings.is_empty() {
         page.heading("Claims");
@@ -52,8 +61,8 @@ pub(super) fn page(
         page.heading("Pictures");
         page.paragraph(
             "Means over the repetitions with their 95 % confidence intervals (Student's t; those \
-             of shares end at 0 and 1). Where not every repetition reached what is asked, a map \
-             has a dash, and a line or bar is missing.",
+             of shares end at 0 and 1). Where not every repetition reached what is asked, the \
+             picture says never; what was not measured is a dash, or missing.",
         );
         for drawn in pictures {
             page.picture(&drawn.picture, &drawn.title)?;
@@ -66,9 +75,12 @@ pub(super) fn page(
             page.table(title, &header, *places, rows);
         }
     }
-    page.heading("Parameters");
-    parameters(&mut page, runs);
     page.heading("How it was made");
+    let settings: Vec<_> =
+        spec.job.iter().map(|(key, Text(value))| vec![key.clone(), value.clone()]).collect();
+    page.folded(&format!("The {} settings that all runs share", settings.len()), |page| {
+        page.table("", &["setting", "value"], 2, &settings);
+    });
     making(&mut page, runs, about);
     Ok(page.render())
 }
@@ -100,7 +112,24 @@ fn claims(page: &mut Page, findings: &[Finding]) {
     }
 }
 
-fn parameters(page: &mut Page, runs: &Runs<'_>) {
+/// How many claims have which verdict.
+fn standing(findings: &[Finding]) -> Vec<(Tone, String)> {
+    let verdicts = [
+        (Verdict::Holds, Tone::Good, "hold"),
+        (Verdict::DoesNotHold, Tone::Bad, "do not hold"),
+        (Verdict::CannotBeTold, Tone::Neutral, "cannot be told"),
+    ];
+    let mut results = vec![(Tone::Neutral, format!("{} claims:", findings.len()))];
+    for (verdict, tone, words) in verdicts {
+        let some = findings.iter().filter(|finding| finding.verdict == verdict).count();
+        let tone = if some == 0 { Tone::Neutral } else { tone };
+        results.push((tone, format!("{some} {words}")));
+    }
+    results
+}
+
+/// The axes, with their values.
+fn swept(page: &mut Page, runs: &Runs<'_>) {
     let spec = runs.spec;
     let axes = spec.axis.iter().map(|axis| {
         let values = axis.values.iter().enumerate().map(|(index, Text(value))| {
@@ -124,9 +153,6 @@ fn parameters(page: &mut Page, runs: &Runs<'_>) {
     if !axes.is_empty() {
         page.table("What is swept", &["axis", "values", "setting"], 3, &axes);
     }
-    let settings: Vec<_> =
-        spec.job.iter().map(|(key, Text(value))| vec![key.clone(), value.clone()]).collect();
-    page.table("What all runs share", &["setting", "value"], 2, &settings);
 }
 
 /// Training times of the cells, in seconds and in reference steps.

@@ -132,9 +132,12 @@ impl Record {
         self.texts.get("ended").map_or("", String::as_str)
     }
 
-    /// True if the run used up its budget.
+    /// True if the run came to the end that its job foresees.
     pub(crate) fn reached_its_goal(&self) -> bool {
-        self.ended() == EndReason::BudgetReached.to_string()
+        use EndReason::{BudgetReached, NoImprovement, TargetReached};
+        [BudgetReached, TargetReached, NoImprovement]
+            .iter()
+            .any(|reason| self.ended() == reason.to_string())
     }
 
     /// Numbers, from 1, of the workers with figures in the record.

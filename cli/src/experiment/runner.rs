@@ -98,7 +98,7 @@ impl Runner<'_> {
     }
 
     fn bar(&self, missing: usize, all: usize) -> ProgressBar {
-        let template = "{bar:30} {pos}/{len} runs  {elapsed_precise}, {eta} left";
+        let template = "{wide_bar} {human_pos}/{human_len} runs  {elapsed_precise}, {eta} left";
         let bar = progress::bar(all as u64, template, self.quiet);
         // Stored runs took no time of this process: they must not enter the estimate.
         let there = all.saturating_sub(missing) as u64;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pstrain_compute::evaluation::metrics;
+use pstrain_compute::examples::Target;
 use pstrain_compute::filter::Filters;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::model::{Loss, ModelSpec};
@@ -15,7 +17,8 @@ use pstrain_data::{
     DataError, Dataset, Features, Local, Outline, PartitionSpec, Prepared, Settings, formats,
 };
 use pstrain_policy::job::{
-    ALL_EXAMPLES, Budget, DataFrom, InitialFrom, Job, JobData, Membership, WorkError, WorkSpec,
+    ALL_EXAMPLES, Budget, DataFrom, Goal, InitialFrom, Job, JobData, Membership, Stopping,
+    WorkError, WorkSpec,
 };
 use pstrain_policy::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_transports::process::ProcessAddress;
@@ -75,6 +78,17 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
         Ok(path.to_owned())
     };
     if is_word(key, text) { Ok(text.to_owned()) } else { formats::with_paths(text, absolute) }
+}
+
+/// Checks that evaluations have the metric of `target`.
+fn check_target(stopping: &Stopping, target: Target) -> anyhow::Result<()> {
+    match &stopping.target {
+        Some(goal) if !goal.is_among(metrics(target)) => {
+            let names: Vec<_> = metrics(target).map(|metric| metric.name).collect();
+            bail!("target: this task has no {}; use loss, {}", goal.metric, names.join(", "));
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The model of a compute process, if there is one.
@@ -395,6 +409,13 @@ impl Layers {
         })
     }
 
+    fn stopping(&self) -> anyhow::Result<Stopping> {
+        let target = self
+            .parse("target", |text| (text != "none").then(|| text.parse::<Goal>()).transpose())?;
+        let patience = self.parse("patience", |text| values::optional(text, "none"))?;
+        Ok(Stopping { evaluate_every: self.number("evaluate-every")?, target, patience })
+    }
+
     fn update(&self, model: &ModelSpec) -> anyhow::Result<UpdateSpec> {
         let optimizer = self.get("optimizer")?;
         let update = UpdateSpec {
@@ -434,6 +455,7 @@ impl Layers {
         let update = self.update(&model)?;
         let membership = self.membership(workers)?;
         let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
+        let stopping = self.stopping()?;
         let initial = if self.text("init") == "none" { initial } else { InitialFrom::Server };
         let loss = self.parse("loss", values::loss)?;
         let (aggregation, mode) = (self.get("aggregation")?, self.mode()?);
@@ -458,6 +480,9 @@ impl Layers {
             (_, error) => anyhow::Error::from(error),
         })?;
         let Outline { spec, fingerprint, .. } = outline(&data);
+        if described.is_none() {
+            check_target(&stopping, spec.shape().target)?;
+        }
         let job = Job {
             name: self.text("name").to_owned(),
             seed: self.number("seed")?,
@@ -471,6 +496,7 @@ impl Layers {
             exchange,
             filters,
             blocks,
+            stopping,
             batch_size,
             redundancy,
             work,

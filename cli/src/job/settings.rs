@@ -28,6 +28,26 @@ const RUN: &[Setting] = &[
     setting("seed", "NUMBER", "1", "The seed of every random stream"),
     setting("epochs", "NUMBER", "10", "Passes over the training data"),
     named::<BudgetKind>("budget", "global", "Who makes the passes"),
+    setting(
+        "evaluate-every",
+        "EPOCHS",
+        "1",
+        "Passes between evaluations, over the training data, such as 0.25",
+    ),
+    setting(
+        "target",
+        "METRIC=VALUE|none",
+        "none",
+        "Goal that ends the run: an evaluation that reaches accuracy=0.95, loss=0.1, rmse=0.5; or, \
+         with a metric of a compute process, bleu>=30 or perplexity<=20",
+    ),
+    setting(
+        "patience",
+        "EVALUATIONS|none",
+        "none",
+        "Evaluations without a gain: after so many without a better one the run ends, by the \
+         metric of target, else by the loss",
+    ),
     setting("workers", "NUMBER", "2", "Workers, and parts of the data"),
     setting("servers", "NUMBER", "1", "Servers; each has a share of the parameters"),
 ];

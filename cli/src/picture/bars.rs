@@ -1,9 +1,9 @@
-//! Drawing of grouped bars.
+//! Drawing of grouped bars; of points, where the axis is logarithmic.
 
 use plotters::prelude::*;
 
 use super::Bars;
-use super::canvas::{self, Area, Drawn, SIZE, SMALL};
+use super::canvas::{self, Anchor, Area, Drawn, NEVER, SIZE, SMALL, SMALLEST};
 use super::frame::{self, Frame, Written};
 use super::scale::Scale;
 use super::style;
@@ -22,7 +22,11 @@ pub(super) fn draw(bars: &Bars, area: &Area<'_>) -> Drawn {
     let top = canvas::title(area, &bars.title)?;
     let names: Vec<&str> = bars.series.iter().map(|series| series.name.as_str()).collect();
     let top = style::legend(area, &bars.legend, &names, top, |series, upper_left, lower_right| {
-        block(area, series, upper_left, lower_right)
+        let middle = ((upper_left.0 + lower_right.0) / 2, (upper_left.1 + lower_right.1) / 2);
+        match bars.y.log {
+            true => style::marker(area, series, middle),
+            false => block(area, series, upper_left, lower_right),
+        }
     })?;
     let number = frame::widest_number(area, &y)?;
     let right = SIZE.0 - 40;
@@ -39,22 +43,43 @@ pub(super) fn draw(bars: &Bars, area: &Area<'_>) -> Drawn {
     };
     for (number, series) in bars.series.iter().enumerate() {
         for (group, bar) in series.bars.iter().take(bars.x.names.len()).enumerate() {
-            let Some((bar, share)) = bar.and_then(|bar| Some((bar, y.share(bar.value)?))) else {
-                continue;
-            };
+            let Some(bar) = bar else { continue };
             let left = group as f64 + (1.0 - FILLED) / 2.0 + number as f64 * width;
             let (left, right) = (frame.x(left / groups), frame.x((left + width) / groups));
+            let middle = (left + right) / 2;
+            let Some(share) = y.share(bar.value) else {
+                if bar.value == f64::INFINITY {
+                    never(area, (middle, frame.bottom), right - left)?;
+                }
+                continue;
+            };
             let height = frame.y(share);
-            block(area, number, (left, height.min(base)), (right, height.max(base)))?;
-            if bar.high > bar.low {
-                let end = |value: f64| frame.y((y.end(value) - y.low) / (y.high - y.low));
-                style::interval(area, (left + right) / 2, (end(bar.low), end(bar.high)), BLACK)?;
+            let interval = |colour| match bar.high > bar.low {
+                true => {
+                    let end = |value: f64| frame.y((y.end(value) - y.low) / (y.high - y.low));
+                    style::interval(area, middle, (end(bar.low), end(bar.high)), colour)
+                }
+                false => Ok(()),
+            };
+            if bars.y.log {
+                interval(style::colour(number))?;
+                style::marker(area, number, (middle, height))?;
+            } else {
+                block(area, number, (left, height.min(base)), (right, height.max(base)))?;
+                interval(BLACK)?;
             }
         }
     }
     frame.axes(area)?;
     frame.names_x(area, &bars.x, written)?;
     frame.labels(area, &canvas::labelled(&bars.x.label, &bars.x.unit), &frame::label(&bars.y))
+}
+
+/// Says at the foot of a bar's place that its value was never reached.
+fn never(area: &Area<'_>, (x, bottom): (i32, i32), width: i32) -> Drawn {
+    let style = canvas::style(width.clamp(SMALLEST, SMALL), BLACK);
+    let half = canvas::width(area, NEVER, width.clamp(SMALLEST, SMALL))? / 2;
+    canvas::write(area, NEVER, (x, bottom - half - 16), Anchor::Upwards, &style)
 }
 
 /// Draws a filled block with an edge. Two of every three series are hatched, so that they differ in

@@ -1,4 +1,4 @@
-//! The canvas: its size, its font, texts on it, and the SVG and PNG formats.
+//! The canvas: its size, its font, texts on it, and the SVG, PNG and PDF formats.
 //!
 //! Drawing uses fine units, [`UNITS`] to a pixel of SVG, because the backend supports integers
 //! only.
@@ -13,6 +13,8 @@ use plotters::prelude::*;
 use plotters::style::register_font;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use resvg::{tiny_skia, usvg};
+
+use super::pdf;
 
 /// The area that is drawn on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -32,6 +34,9 @@ pub(super) const LABEL: i32 = 60;
 pub(super) const SMALL: i32 = 56;
 /// The smallest text size.
 pub(super) const SMALLEST: i32 = 40;
+
+/// The word for what was never reached.
+pub(super) const NEVER: &str = "never";
 
 /// The first font is built in (and common on other systems), the second is the one that it was
 /// modelled on.
@@ -68,8 +73,8 @@ pub(super) fn draw(
     Ok(svg)
 }
 
-/// Renders an SVG document of [`draw`] as PNG.
-pub(super) fn rasterise(svg: &str) -> anyhow::Result<Vec<u8>> {
+/// Reads an SVG document of [`draw`], with the built-in font alone.
+fn tree(svg: &str) -> anyhow::Result<usvg::Tree> {
     static FONTS: OnceLock<Arc<usvg::fontdb::Database>> = OnceLock::new();
     let fontdb = FONTS.get_or_init(|| {
         let mut fonts = usvg::fontdb::Database::new();
@@ -77,7 +82,17 @@ pub(super) fn rasterise(svg: &str) -> anyhow::Result<Vec<u8>> {
         Arc::new(fonts)
     });
     let options = usvg::Options { fontdb: Arc::clone(fontdb), ..usvg::Options::default() };
-    let tree = usvg::Tree::from_str(svg, &options).context("the picture cannot be rendered")?;
+    usvg::Tree::from_str(svg, &options).context("the picture cannot be rendered")
+}
+
+/// Converts an SVG document of [`draw`] to PDF.
+pub(super) fn to_pdf(svg: &str, title: &str) -> anyhow::Result<Vec<u8>> {
+    pdf::write(&tree(svg)?, title, FONT)
+}
+
+/// Renders an SVG document of [`draw`] as PNG.
+pub(super) fn rasterise(svg: &str) -> anyhow::Result<Vec<u8>> {
+    let tree = tree(svg)?;
     let mut pixels = tiny_skia::Pixmap::new(SIZE.0 as u32, SIZE.1 as u32)
         .context("there is no memory for the picture's pixels")?;
     let scale = tiny_skia::Transform::from_scale(UNITS as f32, UNITS as f32);

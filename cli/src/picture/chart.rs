@@ -17,16 +17,20 @@ pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
     let marks = || chart.series.iter().flat_map(|series| &series.marks);
     let few = chart.series.iter().all(|series| series.marks.len() <= FEW);
     let mut x = if chart.x_names.is_empty() {
-        Scale::new(marks().map(|mark| mark.x), chart.x.log, if few { 0.03 } else { 0.0 })
+        let scale =
+            Scale::new(marks().map(|mark| mark.x), chart.x.log, if few { 0.03 } else { 0.0 });
+        if few { scale.at(marks().map(|mark| mark.x)) } else { scale }
     } else {
         Scale::named(&chart.x_names)
     };
     let drawn = marks().filter(|mark| x.place(mark.x).is_some());
+    let is_never = drawn.clone().any(|mark| mark.y == f64::INFINITY);
     let heights = drawn.flat_map(|mark| [mark.y, mark.low, mark.high]);
     let y = Scale::heights(heights, chart.y.log);
 
     let top = canvas::title(area, &chart.title)?;
-    let names: Vec<&str> = chart.series.iter().map(|series| series.name.as_str()).collect();
+    let names = names(chart);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let top = style::legend(
         area,
         &chart.legend,
@@ -43,7 +47,10 @@ pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
         },
     )?;
 
-    let number = frame::widest_number(area, &y)?;
+    let mut number = frame::widest_number(area, &y)?;
+    if is_never {
+        number = number.max(canvas::width(area, canvas::NEVER, SMALL)?);
+    }
     let framed = |x: &Scale| -> Drawn<Frame> {
         let last = x.ticks.last().map_or_else(String::new, |tick| x.label(*tick));
         let right = SIZE.0 - 24 - (canvas::width(area, &last, SMALL)? / 2).max(16);
@@ -56,11 +63,12 @@ pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
         x = sparser;
         frame = framed(&x)?;
     }
-    frame.numbers_y(area, &y)?;
     frame.numbers_x(area, &x)?;
+    let (below, never) = if is_never { frame.with_row(area)? } else { (frame, frame.top) };
+    below.numbers_y(area, &y)?;
     frame.axes(area)?;
     frame.labels(area, &frame::label(&chart.x), &frame::label(&chart.y))?;
-    let plot = Plot { area, frame, x, y };
+    let plot = Plot { area, frame: below, x, y, never };
     // Bands first, so that they lie below all lines.
     for (number, series) in chart.series.iter().enumerate() {
         plot.intervals(number, series)?;
@@ -69,6 +77,33 @@ pub(super) fn draw(chart: &Chart, area: &Area<'_>) -> Drawn {
         plot.line(number, series, chart.series.len())?;
     }
     Ok(())
+}
+
+/// Returns the names for the legend: a line that lies on an earlier one says so, since it hides
+/// that one.
+fn names(chart: &Chart) -> Vec<String> {
+    let name = |(number, series): (usize, &Series)| {
+        let earlier = chart.series.iter().take(number);
+        let same = earlier.into_iter().find(|earlier| coincide(earlier, series));
+        match same {
+            Some(Series { name, .. }) => format!("{} (the same line as {name})", series.name),
+            None => series.name.clone(),
+        }
+    };
+    chart.series.iter().enumerate().map(name).collect()
+}
+
+/// True if two lines go through the same points.
+fn coincide(one: &Series, other: &Series) -> bool {
+    let points = |series: &Series| -> Vec<(f64, f64)> {
+        let finite = series.marks.iter().filter(|mark| mark.x.is_finite() && mark.y.is_finite());
+        finite.map(|mark| (mark.x, mark.y)).collect()
+    };
+    let (one, other) = (points(one), points(other));
+    let is_near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
+    !one.is_empty()
+        && one.len() == other.len()
+        && one.iter().zip(&other).all(|(a, b)| is_near(a.0, b.0) && is_near(a.1, b.1))
 }
 
 /// Opacity of a band.
@@ -83,6 +118,8 @@ struct Plot<'a, 'b> {
     frame: Frame,
     x: Scale,
     y: Scale,
+    /// The height of marks that were never reached.
+    never: i32,
 }
 
 impl Plot<'_, '_> {
@@ -124,6 +161,16 @@ impl Plot<'_, '_> {
     }
 
     fn line(&self, number: usize, series: &Series, of: usize) -> Drawn {
+        for mark in series.marks.iter().filter(|mark| mark.y == f64::INFINITY) {
+            // Side by side, since the lines have these marks at the same place.
+            let offset = |number: usize| style::MARKER * (2 * number as i32 + 1 - of as i32);
+            if let Some(share) = self.x.share(mark.x) {
+                let ends =
+                    (self.frame.left - offset(0), self.frame.right - offset(of.saturating_sub(1)));
+                let middle = self.frame.x(share).min(ends.1).max(ends.0);
+                style::marker(self.area, number, (middle + offset(number), self.never))?;
+            }
+        }
         let every = if series.marks.len() <= FEW { 1 } else { series.marks.len() / MARKERS };
         // Offset the markers, so that different series' markers do not coincide.
         let first = every * number / of.max(1) + every / (2 * of.max(1));

@@ -1,8 +1,9 @@
 //! The rectangle that the axes span: grid, ticks, labels.
 
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::canvas::{self, Anchor, Area, Drawn, LABEL, SIZE, SMALL, SMALLEST};
+use super::canvas::{self, Anchor, Area, Drawn, LABEL, NEVER, SIZE, SMALL, SMALLEST};
 use super::scale::Scale;
 use super::{Axis, Names};
 
@@ -49,6 +50,18 @@ impl Frame {
     pub(super) fn axes(&self, area: &Area<'_>) -> Drawn {
         let corner = [(self.left, self.top), (self.left, self.bottom), (self.right, self.bottom)];
         area.draw(&PathElement::new(corner.to_vec(), BLACK.stroke_width(4)))
+    }
+
+    /// Separates a row for what was never reached from the top of the plot; returns the plot below
+    /// it, and the height of the row's middle.
+    pub(super) fn with_row(&self, area: &Area<'_>) -> Drawn<(Self, i32)> {
+        const ROW: i32 = SMALL + 24;
+        let below = Self { top: self.top + ROW, ..*self };
+        let edge = [(self.left, below.top), (self.right, below.top)];
+        area.draw(&DashedPathElement::new(edge, 12, 12, BLACK.stroke_width(3)))?;
+        let middle = self.top + ROW / 2;
+        self.tick_y(area, middle, NEVER, SMALL)?;
+        Ok((below, middle))
     }
 
     /// Writes the labels of both axes.

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::HeatMap;
-use super::canvas::{self, Anchor, Area, Drawn, LABEL, SIZE, SMALL, SMALLEST};
+use super::canvas::{self, Anchor, Area, Drawn, LABEL, NEVER, SIZE, SMALL, SMALLEST};
 use super::frame::{self, Frame, Written};
 use super::scale::{self, Scale};
 
@@ -41,8 +41,14 @@ fn fill(map: &HeatMap, area: &Area<'_>, frame: &Frame, colours: &Scale) -> Drawn
     let share = |number: usize, of: usize| number as f64 / of.max(1) as f64;
     let number = Numbers::of(map);
     let room = (frame.x(share(1, columns)) - frame.left, frame.bottom - frame.y(share(1, rows)));
-    let texts: Vec<String> =
-        map.values.iter().flatten().flatten().map(|v| number.text(*v)).collect();
+    let texts: Vec<String> = map
+        .values
+        .iter()
+        .flatten()
+        .flatten()
+        .filter(|value| value.is_finite())
+        .map(|value| number.text(*value))
+        .collect();
     let size = canvas::fitting(area, texts.iter().map(String::as_str), SMALL, room.0 - 20)?;
     let size = size.min(room.1 - 8);
     let fits = size >= SMALLEST / 2
@@ -56,8 +62,10 @@ fn fill(map: &HeatMap, area: &Area<'_>, frame: &Frame, colours: &Scale) -> Drawn
             ];
             let Some((value, share)) = value.and_then(|v| Some((v, colours.share(v)?))) else {
                 area.draw(&Rectangle::new(corners, UNKNOWN.filled()))?;
+                let text = if value == Some(f64::INFINITY) { NEVER } else { "–" };
+                let size = canvas::fitting(area, [text], SMALL, room.0 - 12)?.min(room.1 - 8);
                 let style = canvas::style(size.max(SMALLEST / 2), BLACK);
-                canvas::write(area, "–", middle(corners), Anchor::Around, &style)?;
+                canvas::write(area, text, middle(corners), Anchor::Around, &style)?;
                 continue;
             };
             let colour = ViridisRGB.get_color(share);

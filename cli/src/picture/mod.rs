@@ -1,7 +1,7 @@
 //! Pictures for papers and reports: lines with confidence bands, bars, heat maps.
 //!
-//! A [`Picture`] is plain data, independent of experiments. It is drawn once, as SVG. The PNG is
-//! that SVG rendered with the built-in font, so both look the same and neither needs a system font.
+//! A [`Picture`] is plain data, independent of experiments. It is drawn once, as SVG. PNG and
+//! PDF are that SVG with the built-in font, so all look the same and none needs a system font.
 //! Series differ in colour (Okabe and Ito's palette), dash and marker; heat maps use viridis, whose
 //! lightness increases evenly. Both remain readable with colour blindness and in greyscale print.
 
@@ -10,6 +10,7 @@ mod canvas;
 mod chart;
 mod frame;
 mod heat_map;
+mod pdf;
 mod scale;
 mod style;
 #[cfg(test)]
@@ -49,6 +50,20 @@ impl Picture {
     pub(crate) fn png(&self) -> anyhow::Result<Vec<u8>> {
         canvas::rasterise(&self.svg()?)
     }
+
+    /// Returns the picture as a PDF file of one page, for papers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::svg`].
+    pub(crate) fn pdf(&self) -> anyhow::Result<Vec<u8>> {
+        let title = match self {
+            Self::Chart(chart) => &chart.title,
+            Self::Bars(bars) => &bars.title,
+            Self::HeatMap(map) => &map.title,
+        };
+        canvas::to_pdf(&self.svg()?, title)
+    }
 }
 
 /// A numeric axis.
@@ -78,7 +93,8 @@ pub(crate) struct Names {
 pub(crate) struct Mark {
     /// The horizontal position.
     pub(crate) x: f64,
-    /// The value. The line is interrupted where `x` or `y` is not finite.
+    /// The value; infinity if it was never reached, which is marked above the line. The line is
+    /// interrupted where `x` or `y` is not finite.
     pub(crate) y: f64,
     /// The lower end of the interval.
     pub(crate) low: f64,
@@ -124,7 +140,7 @@ pub(crate) struct Chart {
 /// A bar with its interval; without an interval, `low` and `high` are `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bar {
-    /// The height.
+    /// The height; infinity if it was never reached, which is written in place of the bar.
     pub(crate) value: f64,
     /// The lower end of the interval.
     pub(crate) low: f64,
@@ -141,7 +157,8 @@ pub(crate) struct BarSeries {
     pub(crate) bars: Vec<Option<Bar>>,
 }
 
-/// Groups of bars, side by side.
+/// Groups of bars, side by side. A logarithmic axis has no zero that a bar could begin at: it has
+/// points instead.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Bars {
     /// The title above the picture; may be empty.
@@ -172,6 +189,7 @@ pub(crate) struct HeatMap {
     pub(crate) value: Axis,
     /// Values that the colour scale must include, so that several maps share one scale.
     pub(crate) span: Option<(f64, f64)>,
-    /// `values[row][column]`; None, or a number that is not finite, is shown as a dash.
+    /// `values[row][column]`; infinity was never reached and is shown as such. None, or another
+    /// number that is not finite, is shown as a dash.
     pub(crate) values: Vec<Vec<Option<f64>>>,
 }

@@ -18,9 +18,16 @@ pub(super) struct Scale {
     step: f64,
     /// Density of the ticks of a logarithmic axis: an index into [`DECADES`].
     decade: usize,
+    /// True if the ticks stand at values of the data, with labels of as many digits as these have.
+    at_data: bool,
     /// Labels of the ticks at 0, 1, 2 and so on, instead of numbers; may be empty.
     names: Vec<String>,
 }
+
+/// Most values of an axis that each have a tick.
+const MOST_AT_DATA: usize = 12;
+/// Digits of their labels.
+const DATA_DIGITS: usize = 5;
 
 /// Space to the left of the first name and to the right of the last.
 const ROOM: f64 = 0.3;
@@ -37,6 +44,17 @@ impl Scale {
         Self::between(low - room, high + room, log)
     }
 
+    /// Returns the same axis with a tick at each value, if these are few.
+    pub(super) fn at(self, values: impl IntoIterator<Item = f64>) -> Self {
+        let mut ticks: Vec<f64> = values.into_iter().filter_map(|it| self.place(it)).collect();
+        ticks.sort_by(f64::total_cmp);
+        ticks.dedup();
+        match ticks.len() {
+            2..=MOST_AT_DATA => Self { ticks, at_data: true, ..self },
+            _ => self,
+        }
+    }
+
     /// Creates an axis for heights: with a margin, and from zero if it would begin near zero.
     pub(super) fn heights(values: impl IntoIterator<Item = f64>, log: bool) -> Self {
         let (low, high) = bounds(values, log);
@@ -50,20 +68,20 @@ impl Scale {
         let high = names.len() as f64 - 1.0 + ROOM;
         let ticks = (0..names.len()).map(|place| place as f64).collect();
         let names = names.to_vec();
-        Self { log: false, low: -ROOM, high, ticks, step: 1.0, decade: 0, names }
+        Self { log: false, low: -ROOM, high, ticks, step: 1.0, decade: 0, at_data: false, names }
     }
 
     fn between(low: f64, high: f64, log: bool) -> Self {
         let decade = if high - low > 3.0 { 2 } else { 0 };
         let (ticks, step) =
             if log { log_ticks(low, high, decade) } else { linear_ticks(low, high) };
-        Self { log, low, high, ticks, step, decade, names: Vec::new() }
+        Self { log, low, high, ticks, step, decade, at_data: false, names: Vec::new() }
     }
 
     /// Returns the same axis with fewer ticks; None if it has the fewest already.
     pub(super) fn sparser(&self) -> Option<Self> {
         let decade = self.decade + 1;
-        if !self.log || decade >= DECADES.len() {
+        if !self.log || self.at_data || decade >= DECADES.len() {
             return None;
         }
         let (ticks, step) = log_ticks(self.low, self.high, decade);
@@ -94,6 +112,11 @@ impl Scale {
     pub(super) fn label(&self, place: f64) -> String {
         if !self.names.is_empty() {
             return self.names.get(place.round() as usize).cloned().unwrap_or_default();
+        }
+        if self.at_data {
+            // Ten to the power of a logarithm misses the value by rounding only.
+            let value = if self.log { 10_f64.powf(place) } else { place };
+            return significant(value, DATA_DIGITS);
         }
         if self.log {
             return significant(10_f64.powf(place), 3);
@@ -232,6 +255,24 @@ mod tests {
         assert_eq!(labels(&[0.91, 0.99], false), ["0.92", "0.94", "0.96", "0.98"]);
         assert_eq!(labels(&[-1.0, 1.0], false), ["−1.0", "−0.5", "0", "0.5", "1.0"]);
         assert_eq!(labels(&[0.0, 5e6], false), ["0", "10⁶", "2×10⁶", "3×10⁶", "4×10⁶", "5×10⁶"]);
+    }
+
+    #[test]
+    fn few_values_have_their_own_ticks() {
+        let values = [0.0, 0.25, 12.5, 1000.0];
+        for log in [false, true] {
+            let scale = Scale::new(values, log, 0.03).at(values.into_iter().chain(values));
+            let labels: Vec<_> = scale.ticks.iter().map(|tick| scale.label(*tick)).collect();
+            let wanted = ["0", "0.25", "12.5", "1000"];
+            assert_eq!(labels, wanted[usize::from(log)..], "a logarithm of 0 is none");
+        }
+        let many = (0..50).map(f64::from);
+        let scale = Scale::new(many.clone(), false, 0.0).at(many);
+        let usual = ["0", "10", "20", "30", "40"].map(String::from).to_vec();
+        let labels: Vec<_> = scale.ticks.iter().map(|tick| scale.label(*tick)).collect();
+        assert_eq!(labels, usual);
+        let one = Scale::new([3.0], false, 0.0);
+        assert_eq!(one.clone().at([3.0]), one);
     }
 
     #[test]

@@ -24,7 +24,7 @@ const DASHES: [Option<(i32, i32)>; 4] = [None, Some((44, 20)), Some((10, 16)), S
 /// The width of a line.
 pub(super) const STROKE: u32 = 7;
 /// Half the size of a marker.
-const MARKER: i32 = 17;
+pub(super) const MARKER: i32 = 17;
 
 /// Returns the colour of a series.
 pub(super) fn colour(series: usize) -> RGBColor {

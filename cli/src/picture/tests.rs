@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use super::scale::Scale;
 use super::*;
 
 fn axis(label: &str, unit: &str, log: bool) -> Axis {
@@ -251,6 +252,101 @@ fn many() -> Picture {
     Picture::Chart(Chart { series: series.collect(), x, y, title, legend, ..Chart::default() })
 }
 
+/// A sweep with a target that some runs never reached, and two lines that are one.
+fn unreached() -> Picture {
+    let Picture::Chart(mut chart) = sweep(false) else { panic!("a chart") };
+    for (series, place) in [(0, 8), (1, 8), (1, 7), (2, 8)] {
+        chart.series[series].marks[place].y = f64::INFINITY;
+    }
+    let again = chart.series[0].marks.clone();
+    chart.series.push(Series { name: "again".into(), marks: again });
+    Picture::Chart(chart)
+}
+
+fn bars_with_gaps(log: bool) -> Picture {
+    let Picture::Bars(mut bars) = bars() else { panic!("bars") };
+    bars.y.log = log;
+    bars.series[1].bars[0] =
+        Some(Bar { value: f64::INFINITY, low: f64::INFINITY, high: f64::INFINITY });
+    Picture::Bars(bars)
+}
+
+fn map_with_gaps() -> Picture {
+    let Picture::HeatMap(mut map) = map() else { panic!("a map") };
+    map.values[4][8] = Some(f64::INFINITY);
+    Picture::HeatMap(map)
+}
+
+#[test]
+fn lines_that_coincide_are_named_in_the_legend() {
+    has(&unreached(), &["IID", "again (the same line as IID)", "control"]);
+    assert!(!texts(&sweep(false)).iter().any(|text| text.contains("same line")));
+    // Lines without any point are not the same line.
+    let empty = |name: &str| Series { name: name.into(), marks: Vec::new() };
+    let series = vec![empty("a"), empty("b")];
+    has(&Picture::Chart(Chart { series, ..Chart::default() }), &["a", "b"]);
+}
+
+#[test]
+fn what_was_never_reached_is_marked() {
+    for picture in [unreached(), bars_with_gaps(false), bars_with_gaps(true), map_with_gaps()] {
+        has(&picture, &["never"]);
+    }
+    for picture in [sweep(false), bars(), map()] {
+        assert!(!texts(&picture).contains("never"));
+    }
+    has(&map_with_gaps(), &["never", "–"]);
+}
+
+#[test]
+fn a_logarithmic_axis_has_points_instead_of_bars() {
+    let blocks = |picture: &Picture| {
+        let svg = picture.svg().unwrap();
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        let blocks = document.descendants().filter(|node| node.has_tag_name("rect"));
+        blocks.filter(|node| node.attribute("fill") == Some("#0072B2")).count()
+    };
+    // Two bars and the sample in the legend.
+    assert_eq!(blocks(&bars()), 3);
+    assert_eq!(blocks(&bars_with_gaps(true)), 0);
+    assert_eq!(elements(&bars_with_gaps(true), "circle"), 3);
+}
+
+#[test]
+fn ticks_stand_at_the_data() {
+    has(&sweep(false), &["10", "20", "30", "40", "60", "80", "100"]);
+    let scale = Scale::new([1.0, 100.0], false, 0.0).at([1.0, 100.0]);
+    assert_eq!(scale.ticks, [1.0, 100.0], "no tick between two points");
+}
+
+#[test]
+fn a_pdf_has_the_shapes_and_the_texts() {
+    for picture in [curves(), sweep(true), map(), bars(), unreached()] {
+        let pdf = picture.pdf().unwrap();
+        assert!(pdf.starts_with(b"%PDF-1.") && pdf.ends_with(b"%%EOF"), "not a PDF file");
+        assert!(pdf.len() < 150_000, "{} bytes", pdf.len());
+        assert_eq!(pdf, picture.pdf().unwrap());
+        let text = String::from_utf8_lossy(&pdf);
+        for part in ["/FontFile2", "/ToUnicode", "/MediaBox [0 0 360 240]"] {
+            assert!(text.contains(part), "no {part}");
+        }
+        let begin = pdf.windows(7).position(|at| at == b"stream\n").unwrap() + 7;
+        let end = pdf.windows(10).position(|at| at == b"\nendstream").unwrap();
+        let content = miniz_oxide::inflate::decompress_to_vec_zlib(&pdf[begin..end]).unwrap();
+        let content = String::from_utf8_lossy(&content);
+        let letters: usize = {
+            let svg = picture.svg().unwrap();
+            let document = roxmltree::Document::parse(&svg).unwrap();
+            let texts = document.descendants().filter(|node| node.has_tag_name("text"));
+            let texts = texts.filter_map(|node| Some(node.text()?.trim().to_owned()));
+            texts.map(|text| text.chars().count()).sum()
+        };
+        assert_eq!(content.matches(" Tj").count(), letters, "a glyph for each letter");
+        let shapes = ["\nS", "\nf"].map(|painted| content.matches(painted).count());
+        assert!(shapes[0] + shapes[1] > 20, "{shapes:?}");
+    }
+}
+
 #[test]
 #[ignore = "for eyes: writes the pictures of these tests to the folder named by PSTRAIN_PICTURES"]
 fn look() {
@@ -263,10 +359,15 @@ fn look() {
         ("bars", bars()),
         ("crowded", crowded()),
         ("many", many()),
+        ("unreached", unreached()),
+        ("points", bars_with_gaps(true)),
+        ("gaps", bars_with_gaps(false)),
+        ("map-gaps", map_with_gaps()),
     ];
     for (name, picture) in pictures {
         std::fs::write(folder.join(name).with_extension("svg"), picture.svg().unwrap()).unwrap();
         std::fs::write(folder.join(name).with_extension("png"), picture.png().unwrap()).unwrap();
+        std::fs::write(folder.join(name).with_extension("pdf"), picture.pdf().unwrap()).unwrap();
     }
 }
 

@@ -39,15 +39,15 @@ pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
 pub(crate) use order::Header;
 pub(crate) use order_reader::{Contribution, OrderReader, Step};
-#[cfg(test)]
-pub(crate) use quality::ClassQuality;
 pub(crate) use quality::{ClassRecall, Quality};
 pub(crate) use replay::{Replay, Uses};
 #[cfg(feature = "pictures")]
 pub(crate) use report::BUILD;
-pub(crate) use report::{LEADERLESS, Report, WorkerReport, jain, peak_rss_mib};
+pub(crate) use report::{LEADERLESS, Report, TargetReport, WorkerReport, jain, peak_rss_mib};
 pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
+#[cfg(test)]
+pub(crate) use {age::AgeOfInformation, quality::ClassQuality, report::Staleness};
 
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;

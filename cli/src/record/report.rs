@@ -34,6 +34,9 @@ pub(crate) struct Report {
     pub(crate) transport: String,
     /// Why the run ended.
     pub(crate) ended: String,
+    /// When the target of the job was reached, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) target: Option<TargetReport>,
     /// The quality of the final parameters.
     #[serde(flatten)]
     pub(crate) quality: Quality,
@@ -88,6 +91,19 @@ pub(crate) struct Report {
     /// Accuracy of the modelled links and times in real time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shaping: Option<Shaping>,
+}
+
+/// The target of a job.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TargetReport {
+    /// The metric and its value, such as `accuracy>=0.95`.
+    pub(crate) goal: String,
+    /// The first update whose evaluation reached it; none if no evaluation did.
+    pub(crate) update: Option<u64>,
+    /// Training time of that update.
+    pub(crate) time_s: Option<f64>,
+    /// Passes over the training rows until then.
+    pub(crate) epochs: Option<f64>,
 }
 
 /// Version staleness of the applied gradients, in updates.
@@ -252,6 +268,12 @@ impl Summary {
             consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),
             ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
+            target: self.goal.as_ref().map(|goal| TargetReport {
+                goal: goal.to_string(),
+                update: self.reached.map(|point| point.version.0),
+                time_s: self.reached.map(|point| point.time.as_secs_f64()),
+                epochs: self.reached.map(|point| point.epoch),
+            }),
             quality: Quality::new(evaluation, &data.spec.schema, data.evaluation_rows.clone()),
             objective: objective.filter(|value| value.is_finite()),
             non_zeros: evaluation.map(|evaluation| evaluation.non_zeros),

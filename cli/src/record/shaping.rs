@@ -5,6 +5,8 @@ use std::time::Duration;
 use pstrain_transports::{Lateness, Punctuality};
 use serde::Serialize;
 
+use crate::figures::count;
+
 /// Part of a report. Workers in processes of their own report theirs themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Shaping {
@@ -54,15 +56,15 @@ impl Shaping {
         let mut parts = Vec::new();
         for (what, punctual) in [("messages", self.messages), ("mini-batches", self.batches)] {
             if let (Some(median), Some(p99)) = (punctual.late_median_ms, punctual.late_p99_ms) {
-                let count = punctual.count;
+                let count = count(punctual.count);
                 parts.push(format!("{count} {what} late by {median:.3} ms (p99 {p99:.3} ms)"));
             }
         }
         if self.overruns > 0 {
-            parts.push(format!("{} gradients took longer than modelled", self.overruns));
+            parts.push(format!("{} gradients took longer than modelled", count(self.overruns)));
         }
         if self.stalls > 0 {
-            let (stalls, seconds) = (self.stalls, self.stalled_s);
+            let (stalls, seconds) = (count(self.stalls), self.stalled_s);
             parts.push(format!("{stalls} stalls of the machine, {seconds:.3} s together"));
         }
         parts.join(", ")

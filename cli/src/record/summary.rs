@@ -10,7 +10,7 @@ use pstrain_compute::id::Version;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::task::MOST_IN_FLIGHT;
 use pstrain_compute::time::Time;
-use pstrain_policy::job::Job;
+use pstrain_policy::job::{Goal, Job};
 use pstrain_roles::node::{Event, ExactPoint, Point};
 use pstrain_wire::TimeSpent;
 use pstrain_wire::worker::EndReason;
@@ -34,6 +34,10 @@ pub(crate) struct Summary {
     pub(super) started: Option<Time>,
     pub(super) first_update: Option<Time>,
     pub(super) reason: Option<EndReason>,
+    /// The target of the job.
+    pub(super) goal: Option<Goal>,
+    /// The first parameters whose evaluation reached it.
+    pub(super) reached: Option<Point>,
     /// Updates that the totals do not include.
     pub(super) missing: Gaps,
 }
@@ -48,6 +52,7 @@ pub(super) struct KeptSummary {
     started: Option<Time>,
     first_update: Option<Time>,
     reason: Option<EndReason>,
+    reached: Option<ExactPoint>,
     missing: Gaps,
 }
 
@@ -149,6 +154,8 @@ impl Summary {
             started: None,
             first_update: None,
             reason: None,
+            goal: job.stopping.target.clone(),
+            reached: None,
             missing: Gaps::default(),
         }
     }
@@ -163,6 +170,7 @@ impl Summary {
             started: self.started,
             first_update: self.first_update,
             reason: self.reason,
+            reached: self.reached.map(ExactPoint::from),
             missing: self.missing.clone(),
         }
     }
@@ -174,6 +182,7 @@ impl Summary {
         self.point = kept.point.map(Point::from);
         self.evaluated = kept.evaluated.map(|(point, evaluation)| (point.into(), evaluation));
         (self.staleness, self.reason) = (kept.staleness, kept.reason);
+        self.reached = kept.reached.map(Point::from);
         (self.started, self.first_update) = (kept.started, kept.first_update);
     }
 
@@ -223,6 +232,9 @@ impl Summary {
             }
             Event::Restored { point, .. } | Event::RangePushed { point, .. } => self.has(*point),
             Event::Evaluated { point, evaluation } => {
+                if self.goal.as_ref().is_some_and(|goal| goal.is_reached(evaluation)) {
+                    self.reached.get_or_insert(*point);
+                }
                 self.evaluated = Some((*point, evaluation.clone()));
             }
             Event::Ended { reason } => {

@@ -13,7 +13,7 @@ use crate::args::Output;
 use crate::durable::StandbyOf;
 use crate::exit::{self, Ending, Failed};
 use crate::record::{ModelFile, Report, Shaping, VersionRange, write_model};
-use crate::{messages, table};
+use crate::{messages, results};
 
 /// Writes the results of a server, and tells how it ended.
 pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
@@ -150,5 +150,5 @@ fn print(report: &Report, output: &Output) -> anyhow::Result<()> {
     if output.quiet && !output.form.json {
         return Ok(());
     }
-    output.form.print(report, || table::report(report))
+    output.form.print(report, || results::report(report, messages::width()))
 }

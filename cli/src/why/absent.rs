@@ -6,7 +6,8 @@ use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
 use super::process::has_processes;
 use super::verdict::{Cause, Finding};
-use super::{Way, pace, run_waits, span};
+use super::{Way, pace, run_waits};
+use crate::figures::span;
 
 /// Returns one finding for each such worker: first the workers that others wait for, then by
 /// severity and length of the silence.

@@ -20,6 +20,8 @@ use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_wire::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
 use serde::Serialize;
 
+use crate::figures::list;
+
 pub(crate) use verdict::{Finding, verdict};
 pub(crate) use way::Way;
 
@@ -192,24 +194,6 @@ impl Usual {
 
 /// Formats workers by number.
 pub(crate) fn workers_in_words(workers: &[WorkerId]) -> String {
-    let names: Vec<String> = workers.iter().map(ToString::to_string).collect();
     let noun = if workers.len() == 1 { "worker" } else { "workers" };
-    format!("{noun} {}", names.join(", "))
-}
-
-/// Formats a duration with three significant digits.
-pub(crate) fn span(span: Duration) -> String {
-    let seconds = span.as_secs_f64();
-    let digits = |value: f64, unit: &str| match value {
-        value if value >= 100.0 => format!("{value:.0} {unit}"),
-        value if value >= 10.0 => format!("{value:.1} {unit}"),
-        value => format!("{value:.2} {unit}"),
-    };
-    match seconds {
-        0.0 => "0 s".into(),
-        seconds if seconds < 1e-3 => digits(seconds * 1e6, "us"),
-        seconds if seconds < 1.0 => digits(seconds * 1e3, "ms"),
-        seconds if seconds < 600.0 => digits(seconds, "s"),
-        seconds => format!("{:.0} min", seconds / 60.0),
-    }
+    format!("{noun} {}", list(workers.iter().map(|worker| worker.number())))
 }

@@ -7,7 +7,8 @@ use pstrain_wire::{MemberStatus, Phase, ServerStatus, Status, Successor, Wait, W
 
 use super::pace::STUTTER;
 use super::verdict::{Cause, Finding};
-use super::{Way, span, workers_in_words};
+use super::{Way, workers_in_words};
+use crate::figures::span;
 
 /// True if no worker can make progress, whatever it does itself.
 pub(super) fn is_stalled(status: &Status) -> bool {

@@ -10,7 +10,8 @@ use pstrain_wire::{MemberStatus, Status, TimeSpent};
 
 use super::process::has_processes;
 use super::verdict::{Cause, Finding};
-use super::{Usual, pace, span};
+use super::{Usual, pace};
+use crate::figures::{count, span};
 
 /// Waiting for one worker is reported from this share of all workers' time on.
 const MIN_HELD_SHARE: f64 = 0.1;
@@ -131,7 +132,7 @@ fn link_in_words(member: &MemberStatus) -> String {
     let Some(tcp) = member.link.and_then(|link| link.tcp) else { return "its link".to_owned() };
     let again = match tcp.retransmits {
         0 => "nothing sent again".to_owned(),
-        times => format!("{times} segments sent again"),
+        times => format!("{} segments sent again", count(u64::from(times))),
     };
     format!("its link (round trip {}, {again})", span(tcp.rtt))
 }

@@ -5,13 +5,14 @@ use pstrain_compute::params::KeyRange;
 use pstrain_data::{DataSpec, Dataset, Features, PartitionSpec, Standardisation, SyntheticNslKdd};
 use pstrain_policy::job::DataFrom;
 use pstrain_wire::{
-    Held, LinkFigures, MemberState, MemberStatus, Phase, Recent, RefusedStatus, ServerStatus,
-    Status, Successor, TcpFigures, TimeSpent, Wait, WaitReason,
+    Held, LatestEvaluation, LinkFigures, MemberState, MemberStatus, Phase, Recent, RefusedStatus,
+    ServerStatus, Status, Successor, TcpFigures, TimeSpent, Wait, WaitReason,
 };
 
 use super::verdict::{Cause, Finding};
-use super::{WaitsFor, Way, span};
+use super::{WaitsFor, Way};
 use crate::args::SecurityArgs;
+use crate::figures::span;
 
 const OPEN: SecurityArgs =
     SecurityArgs { tls: None, psk: None, group_readable_key: false, insecure: false };
@@ -56,6 +57,66 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
         reassigned: 0,
         why_left: None,
         unreached: None,
+    }
+}
+
+/// A run of `workers` workers with long names and of four servers, after ten million updates.
+pub(crate) fn large(workers: u32) -> Status {
+    let worker = |number: u32| {
+        let tcp = TcpFigures {
+            rtt: ms(1234),
+            retransmits: 123_456,
+            unacknowledged: 123_456_789,
+            ..TcpFigures::default()
+        };
+        MemberStatus {
+            name: format!("greenhouse-north-{}.example.org:41234", number + 1),
+            state: MemberState::Waiting,
+            since: Duration::from_secs(7_200),
+            clock: Clock(10_000_000),
+            batch: BatchId(240_000_000),
+            updates: 10_000_000,
+            reassigned: 1_234_567,
+            link: Some(LinkFigures { tcp: Some(tcp), ..LinkFigures::default() }),
+            ..member(number, [12_345, 67_890, 123_456], Some(1))
+        }
+    };
+    let server = |number: u32| ServerStatus {
+        server: ServerId(number),
+        of: Some(4),
+        address: format!("server-{number}.greenhouse.example.org:7070"),
+        keys: KeyRange::new(u64::from(number) * 25_000_000, u64::from(number + 1) * 25_000_000)
+            .ok(),
+        away: Some(Duration::from_secs(86_400)),
+        successor: Successor::Heir,
+        standby: Some(format!("standby-{number}.greenhouse.example.org:7070")),
+    };
+    Status {
+        samples: 640_000_000,
+        samples_wanted: 1_280_000_000,
+        uptime: Duration::from_secs(200_000),
+        version: Version(10_000_000),
+        epoch: 1234.5,
+        wait: Some(Wait {
+            reason: WaitReason::Gradients,
+            workers: (0..workers).filter(|worker| worker % 7 != 3).map(WorkerId).collect(),
+            waited: Duration::from_secs(4_000),
+            left: Some(Duration::from_secs(4_000)),
+        }),
+        evaluated: Some(LatestEvaluation {
+            version: Version(9_999_999),
+            loss: 0.4,
+            metrics: vec![("accuracy".into(), 0.912)],
+        }),
+        servers: (0..4).map(server).collect(),
+        refused: vec![RefusedStatus {
+            who: "worker 7".into(),
+            from: Some("greenhouse-north-7.example.org".into()),
+            why: "its place is taken".into(),
+            times: 1_234_567,
+            ago: Duration::from_secs(4_000),
+        }],
+        ..status((0..workers).map(worker).collect())
     }
 }
 

@@ -7,6 +7,7 @@ mod blocks;
 mod division;
 mod filters;
 mod sparse;
+mod stopping;
 mod work;
 
 use alloc::string::{String, ToString};
@@ -16,6 +17,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use division::{MOST_SHARDS, Redundancy, WorkSpec};
+pub use stopping::{Goal, Stopping};
 pub use work::WorkError;
 
 use crate::auto::Auto;
@@ -68,8 +70,10 @@ pub struct Job {
     pub redundancy: Redundancy,
     /// Division of the work among the workers.
     pub work: WorkSpec,
-    /// When the run ends.
+    /// When the run ends at the latest.
     pub budget: Budget,
+    /// When it evaluates, and ends before.
+    pub stopping: Stopping,
     /// Which workers take part, and what happens when a worker is lost.
     pub membership: Membership,
     /// Number of servers, each with a share of the keys; at least 1.
@@ -303,6 +307,7 @@ impl Job {
         if self.redundancy.is_coded() && self.model.has_state() {
             return Err(JobError::CodedState);
         }
+        self.stopping.check().map_err(JobError::Stopping)?;
         self.check_sparse(&self.mode)?;
         self.check_blocks(&self.mode)?;
         self.check_work(&self.mode).map_err(JobError::Work)
@@ -423,6 +428,9 @@ pub enum JobError {
     /// An empty mini-batch.
     #[error("batch-size = 0: must be 1 or more")]
     BatchSize,
+    /// Evaluations, or ends by them, that cannot be.
+    #[error("{0}")]
+    Stopping(&'static str),
     /// No epochs.
     #[error("epochs = 0: must be 1 or more")]
     Epochs,

@@ -25,7 +25,7 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
-    Redundancy, WorkSpec,
+    Redundancy, Stopping, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -56,6 +56,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 1, kind: BudgetKind::Global },
+        stopping: Stopping::default(),
         membership: Membership {
             workers: WORKERS,
             min_workers: None,

@@ -365,6 +365,10 @@ pub struct End {
 pub enum EndReason {
     /// The budget is used up.
     BudgetReached,
+    /// An evaluation reached the target of the job.
+    TargetReached,
+    /// As many evaluations as the job's patience were none the best.
+    NoImprovement,
     /// A person asked the server to stop.
     Stopped,
     /// A worker was lost, and the job demands to stop then.
@@ -395,7 +399,13 @@ impl EndReason {
     /// True if the run did what it was asked to do.
     #[must_use]
     pub const fn is_success(self) -> bool {
-        matches!(self, Self::BudgetReached | Self::Stopped)
+        matches!(self, Self::Stopped) || self.is_complete()
+    }
+
+    /// True if the run came to the end that the job foresees.
+    #[must_use]
+    pub const fn is_complete(self) -> bool {
+        matches!(self, Self::BudgetReached | Self::TargetReached | Self::NoImprovement)
     }
 }
 
@@ -403,6 +413,8 @@ impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BudgetReached => f.write_str("the budget is used up"),
+            Self::TargetReached => f.write_str("the target is reached"),
+            Self::NoImprovement => f.write_str("evaluations improve no more"),
             Self::Stopped => f.write_str("stopped on request"),
             Self::WorkerLost(worker) => {
                 write!(

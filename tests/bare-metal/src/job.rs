@@ -13,7 +13,7 @@ use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
-    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
+    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss, Stopping,
     Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
@@ -57,6 +57,7 @@ pub(crate) fn job(train: &Examples) -> Job {
         blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 10, kind: BudgetKind::Global },
+        stopping: Stopping::default(),
         membership: Membership {
             workers: WORKERS,
             min_workers: None,

@@ -20,7 +20,7 @@ use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
-    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
+    Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss, Stopping,
     Redundancy, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
@@ -95,6 +95,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 3, kind },
+        stopping: Stopping::default(),
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },
         data: JobData {
             shape: Shape { inputs: 1, dense: 1, hot: 0, target: Target::Classes(2) },

@@ -15,7 +15,7 @@ use pstrain_compute::task::Task;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
-    Redundancy, WorkSpec,
+    Redundancy, Stopping, WorkSpec,
 };
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Aggregation;
@@ -57,6 +57,7 @@ pub fn small_job(bounds: Bounds) -> Job {
         blocks: None,
         work: WorkSpec::Equal,
         budget: Budget { epochs: 1, kind: BudgetKind::Global },
+        stopping: Stopping::default(),
         membership: Membership {
             workers: bounds.workers,
             min_workers: None,

@@ -15,7 +15,7 @@ use pstrain_compute::rng::{Random, Stream};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     ALL_EXAMPLES, Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership,
-    OnLoss, Redundancy, WorkSpec,
+    OnLoss, Redundancy, Stopping, WorkSpec,
 };
 use pstrain_policy::mode::{Mode, Switch, SwitchAt};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec};
@@ -474,6 +474,11 @@ fn draw_model(seed: u64) -> ModelSpec {
 }
 
 /// Returns parameter groups in one world of five.
+fn draw_stopping(seed: u64) -> Stopping {
+    let evaluate_every = [1.0, 1.0, 1.0, 0.25, 2.0][(seed % 5) as usize];
+    Stopping { evaluate_every, ..Stopping::default() }
+}
+
 fn draw_groups(seed: u64) -> Vec<GroupSpec> {
     let group = GroupSpec { pattern: "*bias".into(), rate: 0.5, weight_decay: Some(0.125) };
     Vec::from_iter((seed % 5 == 2).then_some(group))
@@ -536,6 +541,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             epochs: 1 + rng.below(3) as u32,
             kind: [BudgetKind::Global, BudgetKind::Partition][rng.below(2) as usize],
         },
+        stopping: draw_stopping(seed),
         membership: Membership {
             workers,
             min_workers: (rng.below(2) == 0).then(|| 1 + rng.below(workers.into()) as u32),

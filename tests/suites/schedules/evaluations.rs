@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure here fails the test")]
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,18 +13,41 @@ use pstrain_compute::model::{Activation, ModelSpec};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::Job;
+use pstrain_policy::job::{Job, Stopping};
 use pstrain_policy::mode::Mode;
 use pstrain_roles::node::{
     Effect, EvaluateHere, Event, Input, Outbox, Prepared, Server, Worker, WorkerConfig,
 };
 use pstrain_tests::Toy;
+use pstrain_tests::world::{Settings, let_happen};
 use pstrain_wire::evaluation::{EvaluationAnswer, EvaluationPart, EvaluationStep};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{Bye, EndReason, Heartbeat, Pull, Push, PushHeader, Ready};
 use pstrain_wire::{Message, Refusal, WaitReason};
 
 use super::by_hand::{Hand, RUN, resume, sent, server};
+use super::{LARGEST, for_seeds};
+
+#[test]
+fn under_random_schedules_evaluations_that_improve_no_more_end_a_run() {
+    let ends = RefCell::new(BTreeMap::new());
+    let ran = for_seeds(LARGEST / 6, |seed| {
+        let mut settings = Settings::draw(seed);
+        settings.job.stopping =
+            Stopping { evaluate_every: 0.25, patience: Some(1 + (seed % 3) as u32), target: None };
+        if seed % 4 == 0 {
+            settings = settings.with_servers(2 + (seed % 3) as u32);
+        }
+        if seed % 2 == 0 {
+            (settings.crashes, settings.saves) = (seed % 20, 10 + seed % 100);
+        }
+        // The checkers know from the losses when the run has to end.
+        let aftermath = let_happen(&settings);
+        *ends.borrow_mut().entry(aftermath.reason.to_string()).or_insert(0) += 1;
+    });
+    let expected = [EndReason::NoImprovement, EndReason::BudgetReached].map(|it| it.to_string());
+    ran.expect_each(expected.iter().map(String::as_str), |end| ends.borrow().contains_key(end));
+}
 
 /// A job of two workers that begins with one.
 fn job() -> Job {

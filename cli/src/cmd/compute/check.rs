@@ -229,5 +229,5 @@ fn shown(report: &Report) -> String {
         };
         vec![check.name.to_owned(), right.to_owned(), check.says.clone()]
     });
-    table::table(&["check", "", "found"], 3, rows.collect())
+    table::table(&["check", "", "found"], 3, rows.collect(), messages::width())
 }

@@ -12,7 +12,7 @@ use pstrain_transports::process::protocol::Description;
 use crate::args::{ComputeArgs, ComputeCommand, DescribeArgs, Form};
 use crate::exit::Ending;
 use crate::process::ComputeProcess;
-use crate::table;
+use crate::{messages, table};
 
 pub(crate) fn run(args: &ComputeArgs) -> anyhow::Result<Ending> {
     match &args.command {
@@ -47,6 +47,11 @@ fn shown(description: &Description) -> String {
     format!(
         "examples  {}\nanswers   {answers}\n\n{}",
         description.examples,
-        table::table(&["tensor", "kind", "shape"], 3, tensors.chain(state).collect())
+        table::table(
+            &["tensor", "kind", "shape"],
+            3,
+            tensors.chain(state).collect(),
+            messages::width()
+        )
     )
 }

@@ -354,14 +354,22 @@ impl Server {
                 }
                 self.evaluations.by_workers.unable.remove(&worker);
                 let Some(point) = self.evaluation_of(version).map(|it| it.point) else { return };
-                self.publish(Evaluated { point, evaluation }, out);
+                self.publish(now, Evaluated { point, evaluation }, out);
                 self.settle(now, out);
             }
         }
     }
 
-    /// Records and reports an evaluation.
-    pub(super) fn publish(&mut self, evaluated: Evaluated, out: &mut Outbox) {
+    /// Records and reports an evaluation, which may be the end of the run.
+    pub(super) fn publish(&mut self, now: Time, evaluated: Evaluated, out: &mut Outbox) {
+        let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
+        self.record(evaluated, out);
+        if let Some(reason) = end {
+            self.end(now, reason, out);
+        }
+    }
+
+    fn record(&mut self, evaluated: Evaluated, out: &mut Outbox) {
         self.evaluations.finish(&evaluated);
         out.push(Effect::Report(evaluated.into()));
     }
@@ -375,7 +383,7 @@ impl Server {
             return self.evaluations.by_workers.finish(version);
         };
         let evaluation = Evaluation::absent(&parameters);
-        self.publish(Evaluated { point, evaluation }, out);
+        self.record(Evaluated { point, evaluation }, out);
     }
 
     /// Keeps the workers until the last evaluation is made, if one of them has to make it. Called

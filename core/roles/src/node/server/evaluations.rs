@@ -5,9 +5,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::by_workers::ByWorkers;
+use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::Version;
 use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_policy::job::Stopping;
 use pstrain_wire::LatestEvaluation;
+use pstrain_wire::worker::EndReason;
 
 use crate::node::{Effect, Evaluate, Evaluated, ExactPoint, Outbox, Point};
 
@@ -20,6 +23,10 @@ pub(super) struct Evaluations {
     pub(super) requested: Vec<Evaluate>,
     /// The latest result.
     pub(super) latest: Option<LatestEvaluation>,
+    /// The best value that the job's patience watches.
+    best: Option<f64>,
+    /// Evaluations since the best one.
+    since_best: u32,
     /// Evaluations that the driver cannot make.
     pub(super) by_workers: ByWorkers,
 }
@@ -45,6 +52,28 @@ impl Evaluations {
         }
     }
 
+    /// Returns why this evaluation ends the run, if it does.
+    pub(super) fn end_by(
+        &mut self,
+        evaluation: &Evaluation,
+        stopping: &Stopping,
+    ) -> Option<EndReason> {
+        if evaluation.examples == 0 {
+            return None;
+        }
+        if stopping.target.as_ref().is_some_and(|goal| goal.is_reached(evaluation)) {
+            return Some(EndReason::TargetReached);
+        }
+        let value = stopping.watched(evaluation);
+        let is_best = |value: &f64| self.best.is_none_or(|best| stopping.is_better(*value, best));
+        match value.filter(is_best) {
+            Some(best) => (self.best, self.since_best) = (Some(best), 0),
+            None => self.since_best = self.since_best.saturating_add(1),
+        }
+        let is_over = stopping.patience.is_some_and(|patience| self.since_best >= patience);
+        is_over.then_some(EndReason::NoImprovement)
+    }
+
     /// Saves or restores the state, for parameters of `keys` keys.
     pub(super) fn archive(
         &mut self,
@@ -53,6 +82,8 @@ impl Evaluations {
     ) -> Result<(), SavedError> {
         archive.small(&mut self.last)?;
         archive.small(&mut self.latest)?;
+        archive.small(&mut self.best)?;
+        archive.small(&mut self.since_best)?;
         archive.small(&mut self.by_workers)?;
         let mut points: Vec<ExactPoint> =
             self.requested.iter().map(|requested| requested.point.into()).collect();

@@ -382,7 +382,7 @@ impl Node for Server {
             Input::Disconnected { peer, why } => self.on_disconnected(now, peer, why, out),
             Input::Evaluated(evaluated) => {
                 self.evaluations.by_workers.driver_evaluated();
-                self.publish(evaluated, out);
+                self.publish(now, evaluated, out);
                 self.settle(now, out);
             }
             Input::Unevaluated { version, why } => self.on_unevaluated(now, version, why, out),

@@ -257,7 +257,8 @@ impl Server {
             assigner.weights(&self.store.chosen(&chosen).map(share).collect::<Vec<_>>())
         });
         let factors = weights.as_ref().map(|weights| weights.factors.as_slice());
-        let epochs = self.progress.samples / self.train_rows();
+        let interval = self.job.stopping.interval(self.train_rows());
+        let evaluations = self.progress.samples / interval;
         // The number that this Close decision is about to get: the answers of the other servers
         // name it.
         let decision = self.group.next();
@@ -311,7 +312,7 @@ impl Server {
         out.push(Effect::Report(Event::Updated { point, closing }));
         // Newcomers join once the round has closed: they count from the next one on.
         self.admit_joining();
-        let evaluates = self.progress.samples / self.train_rows() > epochs;
+        let evaluates = self.progress.samples / interval > evaluations;
         // Without sums over all keys the parameters are complete now. Otherwise they stay those of
         // the version before until `finish_measurements` has all sums, so evaluation and budget
         // wait for it, too.

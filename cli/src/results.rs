@@ -1,0 +1,327 @@
+//! Results of runs and models as text: first the result in a line, then facts and tables.
+
+use pstrain_wire::worker::EndReason;
+
+use crate::figures::{self, bytes, count, percent, seconds};
+use crate::metric_text;
+use crate::record::{ClassRecall, Quality, Report, TargetReport, WorkerReport};
+use crate::table::{self, Column};
+
+/// Returns name and value of each fact about the quality of a model. The main metric, or
+/// else the loss, names the evaluation rows.
+pub(crate) fn quality(quality: &Quality) -> Vec<(&str, String)> {
+    let dash = || String::from("-");
+    let worst =
+        |ClassRecall { name, recall }: &ClassRecall| format!("{name}, recall {}", percent(*recall));
+    let mut metrics = quality.metrics.iter().enumerate().map(|(place, (name, value))| {
+        let text = value.map_or_else(dash, |value| match metric_text::shown(name, value) {
+            main if place == 0 => format!("{main} of {}", quality.evaluation),
+            other => other,
+        });
+        (metric_text::title(name), text)
+    });
+    let classes = quality
+        .classes
+        .iter()
+        .map(|classes| ("worst class", classes.worst_class.as_ref().map_or_else(dash, worst)));
+    let loss = quality.loss.map_or_else(dash, |loss| match quality.metrics.is_empty() {
+        true => format!("{loss:.4} of {}", quality.evaluation),
+        false => format!("{loss:.4}"),
+    });
+    let (mut facts, others): (Vec<_>, Vec<_>) =
+        (metrics.by_ref().take(1).collect(), metrics.collect());
+    facts.push(("loss", loss));
+    facts.into_iter().chain(others).chain(classes).collect()
+}
+
+/// Formats the recall of each class, if classes are predicted.
+pub(crate) fn recall(quality: &Quality, width: usize) -> Option<String> {
+    let share = |recall: &Option<f64>| recall.map_or_else(|| "-".into(), percent);
+    let recall = &quality.classes.as_ref()?.recall;
+    let rows = recall.iter().map(|(class, recall)| vec![class.clone(), share(recall)]);
+    Some(table::table(&["class", "recall"], 1, rows.collect(), width))
+}
+
+/// Most classes of a confusion matrix that a terminal shows.
+const SHOWN_CLASSES: usize = 16;
+
+/// Formats the confusion matrix, if classes are predicted, and not too many: a row for each class,
+/// with the number of its rows that were predicted to be of each class.
+pub(crate) fn confusion(quality: &Quality, width: usize) -> Option<String> {
+    let confusion = &quality.classes.as_ref()?.confusion;
+    if !(1..=SHOWN_CLASSES).contains(&confusion.len()) {
+        return None;
+    }
+    let header: Vec<&str> =
+        ["class, predicted:"].into_iter().chain(confusion.keys().map(String::as_str)).collect();
+    let rows = confusion.iter().map(|(class, counts)| {
+        [class.clone()].into_iter().chain(counts.values().map(|times| count(*times))).collect()
+    });
+    Some(table::folded(&header, &rows.collect::<Vec<_>>(), width))
+}
+
+/// Formats the main metric and the loss, without the rows that they were measured on.
+fn main_of(quality: &Quality) -> Option<String> {
+    let loss = quality.loss.map(|loss| format!("loss {loss:.4}"));
+    let metric = quality.metrics.first().and_then(|(name, value)| {
+        let shown = metric_text::shown(name, (*value)?);
+        Some(format!("{} {shown}", metric_text::title(name)))
+    });
+    let known: Vec<String> = metric.into_iter().chain(loss).collect();
+    (!known.is_empty()).then(|| known.join(", "))
+}
+
+/// The result of a run in one line.
+pub(crate) fn headline(report: &Report) -> String {
+    let done = format!(
+        "{} after {} and {} updates",
+        main_of(&report.quality).unwrap_or_else(|| "not evaluated".into()),
+        seconds(report.time_s),
+        count(report.updates)
+    );
+    if report.ended != EndReason::BudgetReached.to_string() {
+        return format!("{}: {done}", report.ended);
+    }
+    match &report.target {
+        Some(target) if target.update.is_none() => format!("{}: {done}", reached(target)),
+        _ => done,
+    }
+}
+
+/// Formats the report of a run.
+pub(crate) fn report(report: &Report, width: usize) -> String {
+    let dash = || String::from("-");
+    let (staleness, batches) = (report.staleness, report.batches);
+    let facts = [
+        ("updates", count(report.updates)),
+        ("epochs", format!("{:.2}", report.epochs)),
+        (
+            "staleness",
+            format!(
+                "mean {:.2}, median {}, p99 {}, max {}",
+                staleness.mean,
+                count(staleness.median),
+                count(staleness.p99),
+                count(staleness.max)
+            ),
+        ),
+        (
+            "fairness",
+            report
+                .jain
+                .map_or_else(dash, |index| format!("{index:.3} (Jain's index of the shares)")),
+        ),
+        ("training time", seconds(report.time_s)),
+        ("speed", format!("{} samples/s", figures::rounded(report.samples_per_s))),
+        ("gradients", sent(report)),
+        (
+            "mini-batches",
+            format!(
+                "{} assigned = {} applied + {} discarded + {} lost",
+                count(batches.assigned),
+                count(batches.applied),
+                count(batches.discarded),
+                count(batches.lost)
+            ),
+        ),
+    ];
+    let shaping = report.shaping.map(|shaping| ("shaping", shaping.in_words()));
+    let ended = ("ended", report.ended.clone());
+    let target = report.target.as_ref().map(|target| ("target", reached(target)));
+    let quality = target.into_iter().chain(quality(&report.quality));
+    let facts = [ended].into_iter().chain(quality).chain(facts).chain(shaping).collect::<Vec<_>>();
+    let parts = [headline(report), table::facts(&facts, width)];
+    let tables = [recall(&report.quality, width), Some(workers(&report.workers, width))];
+    parts.into_iter().chain(tables.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
+}
+
+fn reached(target: &TargetReport) -> String {
+    let TargetReport { goal, update, time_s, epochs } = target;
+    match (update, time_s, epochs) {
+        (Some(update), Some(time), Some(epochs)) => format!(
+            "{goal} at update {}, after {} and {epochs:.2} epochs",
+            count(*update),
+            seconds(*time)
+        ),
+        _ => format!("{goal} was not reached"),
+    }
+}
+
+/// Formats the bytes of gradients on the wire, next to the bytes without filters if they differ.
+fn sent(report: &Report) -> String {
+    let sum = |bytes: fn(&WorkerReport) -> u64| report.workers.iter().map(bytes).sum::<u64>();
+    let (pushed, unfiltered) = (sum(|it| it.pushed_bytes), sum(|it| it.unfiltered_bytes));
+    match report.bytes_ratio {
+        Some(ratio) if pushed != unfiltered => {
+            format!("{} sent of {} ({})", bytes(pushed), bytes(unfiltered), percent(ratio))
+        }
+        _ => format!("{} sent", bytes(pushed)),
+    }
+}
+
+fn workers(workers: &[WorkerReport], width: usize) -> String {
+    let rows = workers.iter().map(|worker| {
+        vec![
+            worker.id.to_string(),
+            worker.name.clone(),
+            count(worker.updates),
+            percent(worker.share),
+            count(worker.samples),
+            format!("{:.2}", worker.staleness_mean),
+            seconds(worker.compute_s),
+            seconds(worker.network_s),
+            seconds(worker.barrier_s),
+            worker.idleness.map_or_else(|| "-".into(), percent),
+        ]
+    });
+    const COLUMNS: [Column<'_>; 10] = [
+        Column::text("worker"),
+        Column::name("name"),
+        Column::number("updates"),
+        Column::number("share").spare(2),
+        Column::number("samples").spare(4),
+        Column::number("staleness").spare(3),
+        Column::number("compute"),
+        Column::number("network"),
+        Column::number("barrier"),
+        Column::number("idle").spare(1),
+    ];
+    table::fitting(&COLUMNS, rows.collect(), width)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pstrain_compute::id::WorkerId;
+    use pstrain_data::EvaluationRows;
+    use pstrain_roles::node::Ledger;
+
+    use super::*;
+    use crate::record::{AgeOfInformation, ClassQuality, Staleness};
+
+    /// A worker of a large run.
+    fn worker(number: u32) -> WorkerReport {
+        WorkerReport {
+            id: WorkerId(number),
+            name: format!("greenhouse-north-{}.example.org:41234", number + 1),
+            updates: 10_000_000,
+            samples: 640_000_000,
+            share: 1.0 / 24.0,
+            rows: Some(1_234_567),
+            data_share: Some(1.0 / 24.0),
+            staleness_mean: 23.45,
+            elapsed_s: 123_456.7,
+            compute_s: 98_765.4,
+            network_s: 4_321.0,
+            barrier_s: 599.9,
+            idleness: Some(0.4567),
+            communicate_s: 1.0,
+            send_s: None,
+            receive_s: None,
+            wait_s: 1.0,
+            pushed_bytes: 12_345_678_901,
+            unfiltered_bytes: 123_456_789_012,
+            key_bytes: 0,
+            pulled_bytes: 1,
+            age_of_information: AgeOfInformation::default(),
+        }
+    }
+
+    fn large() -> Report {
+        let names = (0..16).map(|class| format!("class-number-{class}"));
+        let counts: BTreeMap<String, u64> = names.map(|name| (name, 1_234_567)).collect();
+        let confusion = counts.keys().map(|name| (name.clone(), counts.clone())).collect();
+        let recall = counts.keys().map(|name| (name.clone(), Some(0.5))).collect();
+        let batches = Ledger {
+            assigned: 240_000_000,
+            applied: 239_999_000,
+            discarded: 900,
+            lost: 100,
+            outstanding: 0,
+        };
+        let source = String::from("a/long/way/to/the/rows/of/this/greenhouse/rows.csv");
+        Report {
+            job: "large".into(),
+            pstrain: crate::record::BUILD,
+            job_sha256: String::new(),
+            consistency: "ssp:3".into(),
+            transport: "tcp".into(),
+            ended: EndReason::BudgetReached.to_string(),
+            target: None,
+            quality: Quality {
+                metrics: vec![("accuracy".into(), Some(0.912))],
+                evaluation: EvaluationRows { rows: 1_234_567, source, share: Some(0.25) },
+                loss: Some(0.3),
+                classes: Some(ClassQuality { worst_class: None, recall, confusion }),
+            },
+            objective: None,
+            non_zeros: None,
+            updates: 10_000_000,
+            samples: 640_000_000,
+            epochs: 1234.5,
+            time_s: 123_456.7,
+            samples_per_s: 1_234_567.8,
+            updates_per_s: 1_234.5,
+            started_s: None,
+            first_update_s: None,
+            staleness: Staleness { mean: 23.4, median: 23, p99: 1_234, max: 12_345 },
+            age_of_information: AgeOfInformation::default(),
+            jain: Some(0.987),
+            bytes_ratio: Some(0.1),
+            batches,
+            params_sha256: None,
+            missing_updates: Vec::new(),
+            full_files: Vec::new(),
+            peak_rss_mib: None,
+            workers: (0..24).map(worker).collect(),
+            virtual_time: None,
+            shaping: None,
+        }
+    }
+
+    #[test]
+    fn the_report_of_a_large_run_fits_a_narrow_terminal_and_begins_with_the_result() {
+        let text = report(&large(), 80);
+        let confused = confusion(&large().quality, 80).unwrap();
+        for line in text.lines().chain(confused.lines()) {
+            assert!(line.chars().count() <= 80, "{line}\n{text}\n{confused}");
+        }
+        let first = "accuracy 91.20 %, loss 0.3000 after 1d 10h and 10,000,000 updates";
+        assert_eq!(text.lines().next(), Some(first));
+        for words in [
+            "gradients      296.30 GB sent of 2.96 TB (10.00 %)",
+            "speed          1,234,568 samples/s",
+            "240,000,000 assigned = 239,999,000 applied",
+            "24      greenho…:41234  10,000,000",
+            "left out at this width: samples",
+        ] {
+            assert!(text.contains(words), "nothing of {words:?} in\n{text}");
+        }
+        assert!(report(&large(), 200).contains("greenhouse-north-24.example.org:41234"));
+        let stopped = Report { ended: EndReason::Stopped.to_string(), ..large() };
+        assert!(report(&stopped, 80).starts_with("stopped on request: accuracy 91.20 %, loss"));
+    }
+
+    #[test]
+    fn accuracy_names_its_rows_and_the_loss_stands_below() {
+        let source = String::from("KDDTrain+.txt");
+        let known = Quality {
+            metrics: vec![("accuracy".into(), Some(0.8)), ("macro_f1".into(), Some(0.5))],
+            classes: Some(ClassQuality {
+                worst_class: Some(ClassRecall { name: "U2R".into(), recall: 0.125 }),
+                ..ClassQuality::default()
+            }),
+            evaluation: EvaluationRows { rows: 6298, source, share: Some(0.25) },
+            loss: Some(0.5),
+        };
+        let wanted = [
+            "accuracy 80.00 % of 6,298 evaluation rows, 25 % of KDDTrain+.txt",
+            "loss 0.5000",
+            "macro F1 50.00 %",
+            "worst class U2R, recall 12.50 %",
+        ];
+        let found = quality(&known).into_iter().map(|(name, text)| format!("{name} {text}"));
+        assert_eq!(found.collect::<Vec<_>>(), wanted);
+    }
+}
