@@ -122,14 +122,14 @@ const WORDS: [(&str, usize); 13] = [
     ("somebody", 0),
     ("someone", 0),
     ("nobody", 0),
-    ("anybody", 1),
-    ("anyone", 1),
+    ("anybody", 0),
+    ("anyone", 0),
     ("everybody", 0),
     ("everyone", 0),
     ("those that", 2),
     ("those who", 0),
     ("that of", 2),
-    ("anew", 1),
+    ("anew", 0),
     ("beside", 0),
 ];
 

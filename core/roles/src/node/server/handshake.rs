@@ -222,6 +222,7 @@ impl Server {
         let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
         slot.has_own_data = !examples_from_server;
         slot.seat.grants_unconfirmed = true;
+        slot.seat.went_down = false;
         slot.seat.remapping = false;
         slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {

@@ -83,6 +83,7 @@ impl Server {
         let slot = &mut self.members.roster[worker];
         slot.seat.arriving.clear();
         slot.seat.asked = None;
+        let went_down = slot.seat.went_down;
         let why = slot.why_left.clone();
         slot.account.left();
         self.evaluations.by_workers.left(worker);
@@ -116,6 +117,9 @@ impl Server {
             return self.retire(worker);
         }
         match self.job.membership.on_loss {
+            // The run stood still with the worker, so it is not lost, and its slot in the cohort
+            // is kept for its next incarnation.
+            _ if how == Departure::Replaced && went_down => {}
             // Its slot in the cohort is kept: a worker that must wait for it does.
             OnLoss::Wait if how == Departure::Replaced => {}
             OnLoss::Wait => {

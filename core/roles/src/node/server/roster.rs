@@ -81,6 +81,11 @@ pub(super) struct Seat {
     pub(super) remapping: bool,
     /// The connection broke, and the worker has not said since which pushes it knows it may make.
     pub(super) grants_unconfirmed: bool,
+    /// The worker went down together with this server ([`Input::WorkersDown`]), and has not come
+    /// back since.
+    ///
+    /// [`Input::WorkersDown`]: crate::node::Input::WorkersDown
+    pub(super) went_down: bool,
     /// The newest version on which the worker computed a finite gradient.
     pub(super) finite: Option<Version>,
     /// Flood control: counts messages between two pushes.
@@ -293,6 +298,13 @@ impl Roster {
     pub(super) fn renew(&mut self, now: Time) {
         for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
             slot.heard = now;
+        }
+    }
+
+    /// Notes that every present worker went down together with this server.
+    pub(super) fn went_down(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
+            slot.seat.went_down = true;
         }
     }
 
