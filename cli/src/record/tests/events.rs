@@ -9,7 +9,7 @@ use pstrain_compute::evaluation::{ClassFigures, Evaluation, Figures, ValueFigure
 use pstrain_compute::id::Version;
 use pstrain_roles::node::{Event, Point};
 
-use super::fields::{Field, Structs, Variant, variants};
+use super::fields::{Field, Structs, Variant, between, variants};
 use super::table;
 use crate::tests::assert_page;
 
@@ -18,8 +18,11 @@ const NODE: &str = include_str!("../../../../core/roles/src/node/mod.rs");
 const EVALUATION: &str = include_str!("../../../../core/compute/src/evaluation.rs");
 const FOLDER: &str = include_str!("../folder.rs");
 
+/// Prints a variant as JSON has it.
+type Form = fn(&Variant) -> String;
+
 /// Enums whose variants are values of fields: name, source, and their form in JSON.
-const WORDS: [(&str, &str, fn(&Variant) -> String); 3] = [
+const WORDS: [(&str, &str, Form); 3] = [
     ("Departure", EVENT, Variant::snake_case),
     ("DropReason", include_str!("../../../../core/compute/src/decided.rs"), as_in_rust),
     ("PushRule", include_str!("../../../../core/wire/src/range.rs"), Variant::snake_case),
@@ -31,8 +34,7 @@ fn as_in_rust(variant: &Variant) -> String {
 
 /// The names of the events that files with a line per gradient or update have.
 fn told_elsewhere() -> Vec<&'static str> {
-    let (_, body) = FOLDER.split_once("fn is_told_elsewhere(").expect("the function");
-    let (body, _) = body.split_once("\n}\n").expect("its end");
+    let body = between(FOLDER, "fn is_told_elsewhere(", "\n}\n");
     body.split("Event::").skip(1).filter_map(|rest| rest.split(' ').next()).collect()
 }
 
@@ -114,12 +116,6 @@ fn the_page_of_events_has_every_kind_and_field() {
     assert_page("events", &page());
 }
 
-/// The keys that serde writes.
-fn written(event: &Event) -> Vec<String> {
-    let object = serde_json::to_value(event).unwrap();
-    object.as_object().unwrap().keys().filter(|key| *key != "event").cloned().collect()
-}
-
 #[test]
 fn an_evaluation_is_written_with_the_fields_of_the_page() {
     let (_, fields) = &events()["evaluated"];
@@ -134,9 +130,10 @@ fn an_evaluation_is_written_with_the_fields_of_the_page() {
         Figures::Named(named.into_iter().collect()),
     ] {
         let evaluation = Evaluation { figures, ..Evaluation::default() };
-        for key in written(&Event::Evaluated { point, evaluation }) {
+        let written = serde_json::to_value(Event::Evaluated { point, evaluation }).unwrap();
+        for key in written.as_object().unwrap().keys().filter(|key| *key != "event") {
             assert!(fields.contains(&key.as_str()), "{key}");
-            left.retain(|name| *name != key);
+            left.retain(|name| name != key);
         }
     }
     assert!(left.is_empty(), "{left:?} are never written");

@@ -38,10 +38,17 @@ impl Variant {
     }
 }
 
+/// The text between two marks of a source.
+pub(super) fn between<'a>(source: &'a str, begin: &str, end: &str) -> &'a str {
+    let after = source.split_once(begin).map(|(_, after)| after);
+    let text = after.and_then(|after| after.split_once(end)).map(|(text, _)| text);
+    text.unwrap_or_else(|| panic!("the source has no {begin:?} and {end:?}"))
+}
+
 /// The variants of a public enum.
 pub(super) fn variants(source: &str, name: &str) -> Vec<Variant> {
-    let (_, body) = source.split_once(&format!("\npub enum {name} {{\n")).expect("an enum");
-    let mut lines = body.lines().take_while(|line| *line != "}").map(str::trim);
+    let body = between(source, &format!("\npub enum {name} {{\n"), "\n}\n");
+    let mut lines = body.lines().map(str::trim);
     let (mut variants, mut comment) = (Vec::new(), Vec::new());
     while let Some(line) = lines.next() {
         if let Some(text) = line.strip_prefix("///") {

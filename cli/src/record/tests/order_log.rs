@@ -11,9 +11,8 @@ const ORDER: &str = include_str!("../order.rs");
 /// The head of the module, after its first paragraph.
 fn head() -> String {
     let lines = ORDER.lines().map_while(|line| line.strip_prefix("//!"));
-    let lines: Vec<&str> = lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
-    let text = lines.join("\n");
-    text.split_once("\n\n").expect("a second paragraph").1.to_owned()
+    let lines = lines.map(|line| line.strip_prefix(' ').unwrap_or(line));
+    lines.skip_while(|line| !line.is_empty()).skip(1).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
