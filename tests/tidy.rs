@@ -40,6 +40,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
                 "identity",
                 "keys",
                 "name",
+                "reason",
                 "table",
             ],
             &["received", "release", "replica", "spent"],

@@ -103,7 +103,7 @@ impl ComputeProcess {
     }
 
     /// True if there is only a description of the process: it runs where the workers are.
-    const fn is_absent(&self) -> bool {
+    pub(crate) const fn is_absent(&self) -> bool {
         matches!(self.0.address, ProcessAddress::Description(_) | ProcessAddress::Described(_))
     }
 

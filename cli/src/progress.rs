@@ -182,6 +182,9 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
         Event::Departed { worker, how: Departure::Lost, .. } => {
             format!("worker {worker} is lost: it was silent for a whole lease")
         }
+        Event::Departed { worker, how: Departure::Left, why: Some(why), .. } => {
+            format!("worker {worker} has left: {why}")
+        }
         Event::Refused { worker, from, who, why, .. } => {
             let who = worker.map(|worker| format!("worker {worker}")).or_else(|| who.clone());
             match (who, from) {

@@ -18,7 +18,7 @@ class Step:
     def __init__(self, session: Session, number: int, rows: Any) -> None:
         self._session = session
         self._number = number
-        #: Numbers of the examples of the mini-batch: a list for torch, else a numpy array.
+        #: Numbers of the examples of the mini-batch: a tensor for torch, else a numpy array.
         self.rows = session.task.model.numbers(rows)
         #: The parameters: the module, or the structure of arrays.
         self.params = session.task.model.params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -45,6 +46,10 @@ class TorchModel:
         values = torch.frombuffer(self.parameters.memory, dtype=torch.float32)
         gradients = torch.frombuffer(self.gradients.memory, dtype=torch.float32)
         self._all_gradients = gradients
+        #: True once a step has left a gradient.
+        self._has_trained = False
+        #: Version of the gradients' memory before the step.
+        self._zeroed = 0
         self._trained = values[: self.parameters.trained], gradients[: self.parameters.trained]
         #: The parameters of the step, if differences from them are pushed.
         self._received: Optional[torch.Tensor] = None
@@ -68,6 +73,7 @@ class TorchModel:
 
     def load(self) -> None:
         self._all_gradients.zero_()
+        self._zeroed = self._all_gradients._version
         for view in self._views:
             parameter, value = view.parameter, view.value
             if not view.is_view:
@@ -87,6 +93,8 @@ class TorchModel:
     def collect(self, gradients: Any, state: Any = None) -> None:
         if gradients is not None or state is not None:
             raise TypeError("gradients and state are those of the module: leave them out")
+        if not self._has_trained:
+            self._check_trained()
         for view in self._views:
             found = view.parameter.grad
             if found is None:
@@ -95,9 +103,25 @@ class TorchModel:
                 view.gradient.copy_(found.to_dense() if found.is_sparse else found)
         self._collect_state()
 
+    def _check_trained(self) -> None:
+        """Refuses a first step without a gradient: nothing would ever train."""
+        for view in self._views:
+            found = view.parameter.grad
+            # `backward()` counts up the version of a view that it adds to.
+            if found is not None and (found is not view.gradient or found._version != self._zeroed):
+                self._has_trained = True
+                return
+        raise ValueError("no parameter has a gradient: call loss.backward() before step.push(loss)")
+
     def _collect_state(self) -> None:
         for owner, key, _, after in self._states:
-            after.copy_(getattr(owner, key))
+            found = getattr(owner, key)
+            if found.shape != after.shape:
+                raise ValueError(
+                    f"buffer {key} has changed its shape from {tuple(after.shape)} to "
+                    f"{tuple(found.shape)}: leave it out with combine={{'*{key}': 'local'}}"
+                )
+            after.copy_(found)
 
     def expect_differences(self) -> None:
         self._received = torch.empty_like(self._trained[0])
@@ -132,14 +156,15 @@ class TorchModel:
         self.params.eval()
         try:
             with torch.no_grad():
-                return function(rows)
+                return function(None if rows is None else self.numbers(rows))
         finally:
             # One by one: `train()` would wake submodules that the user has put to `eval()`.
             for module in training:
                 module.training = True
 
-    def numbers(self, rows: Sequence[int]) -> Any:
-        return rows
+    def numbers(self, rows: Any) -> Any:
+        # A tensor, since indexing by a list converts that each time.
+        return torch.frombuffer(array.array("q", rows), dtype=torch.int64)
 
 
 @dataclass

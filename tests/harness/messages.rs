@@ -98,7 +98,10 @@ impl Messages {
                 Message::Heartbeat(Heartbeat { incarnation })
             }
             12 => Message::End(End { reason: self.reason() }),
-            13 => Message::Bye(Bye { incarnation: Incarnation(self.number()) }),
+            13 => Message::Bye(Bye {
+                incarnation: Incarnation(self.number()),
+                why: self.coin().then(|| String::from("its disk is gone")),
+            }),
             14 => Message::PullStatus(PullStatus { protocol_max: self.rng.bits() as u8 }),
             15 => Message::Status(Box::new(self.status())),
             16 => Message::Control(Control {
@@ -506,6 +509,7 @@ impl Messages {
             recent: self.recent(),
             link: self.coin().then(|| self.link()),
             reassigned: self.number(),
+            why_left: self.coin().then(|| self.text()),
             unreached: self.coin().then(|| (self.unreached(), self.span())),
         });
         let members = members.collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::books::check_books;
+use crate::books::{check_books, events};
 use crate::cluster::{Server, number, path, shard_of, undisturbed};
 use crate::process::{PSTRAIN, Process, eventually, finish};
 
@@ -193,9 +193,6 @@ fn a_server_with_a_description_alone_trains_and_evaluates_with_its_workers_proce
     let left = server.finish(workers);
     check_same_quality(&left.summary, &own);
     other.wait().with_code(0);
-    let run = ["run", "--process", &description, "--process-restarts", "0"];
-    let said = finish(&run).with_code(1).stderr;
-    assert!(said.contains("which cannot compute; give the process itself"), "{said}");
 }
 
 #[test]
@@ -324,6 +321,10 @@ fn a_process_that_keeps_dying_ends_its_worker_and_no_other() {
     bad.wait().refused(2, &["the compute process", "failed", "starting it again (1 of 1)"]);
     let left = server.finish(vec![good]);
     check_books(&left.out, &left.summary);
+    let events = events(&left.out);
+    let departed = events.iter().find(|event| event["event"] == "departed").unwrap();
+    let why = departed["why"].as_str().unwrap();
+    assert!(why.contains("the compute process"), "{departed}");
 }
 
 #[test]

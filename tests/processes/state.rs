@@ -188,6 +188,8 @@ fn what_does_not_go_with_state_is_refused() {
     finish(&[&run[..], &coded].concat()).refused(2, &["the state of the model is lost"]);
     let other = ["--groups", "conv.*:rate=0"];
     finish(&[&run[..], &other].concat()).refused(2, &["no tensor of the model is called conv.*"]);
+    let hidden = ["--groups", "b*:rate=1", "--groups", "bias:rate=0"];
+    finish(&[&run[..], &hidden].concat()).refused(2, &["bias has no tensor left"]);
     let file = folder.path().join("gradient.py");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace(r#""combine": "first""#, r#""combine": "mean""#)).unwrap();
@@ -195,7 +197,47 @@ fn what_does_not_go_with_state_is_refused() {
 
     let difference = process(&folder, "difference");
     let says = finish(&["compute", "check", &difference]).with_code(0).stdout;
-    for words in ["2 of state with 4 values", "it answers with differences"] {
+    for words in ["2 of state with 4 values", "it answers with differences", "with it added"] {
         assert!(says.contains(words), "{says}");
+    }
+}
+
+#[test]
+fn a_check_finds_wrong_state_and_wrong_differences() {
+    let folder = TempDir::new().unwrap();
+    let planted = |answers: &str, right: &str, wrong: &str| {
+        let command = process(&folder, answers);
+        let file = folder.path().join(format!("{answers}.py"));
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(right), "{right}");
+        fs::write(&file, text.replace(right, wrong)).unwrap();
+        command
+    };
+    let after = "g + new + [batches + 1]";
+    for (answers, right, wrong, check, words) in [
+        ("difference", "-0.1 * value", "0.1 * value", "difference", "minus those it was sent"),
+        ("gradient", after, "g + new + [batches + 0.5]", "state", "batches has the type i64"),
+        ("gradient", after, "g + [1, 2, 3, 1]", "state", "keep state of its own"),
+    ] {
+        let report = finish(&["compute", "check", &planted(answers, right, wrong), "--json"]);
+        let report = report.with_code(1).json();
+        let checks = report["checks"].as_array().unwrap();
+        let wrong: Vec<_> = checks.iter().filter(|it| it["right"] == false).collect();
+        assert!(wrong.len() == 1 && wrong[0]["name"] == check, "{report}");
+        assert!(wrong[0]["says"].as_str().unwrap().contains(words), "{report}");
+    }
+}
+
+#[test]
+fn a_description_is_for_a_server_alone() {
+    let folder = TempDir::new().unwrap();
+    let described = finish(&["compute", "describe", &process(&folder, "gradient")]);
+    let file = folder.path().join("net.json");
+    fs::write(&file, described.with_code(0).stdout).unwrap();
+    let description = format!("description:{}", file.display());
+    let simulate = ["simulate", "--link", "all.delay=0ms", "--compute", "1ms"];
+    for command in [&["run"][..], &simulate] {
+        let refused = finish(&[command, &["--process", &description]].concat());
+        refused.refused(2, &["a description computes no gradients"]);
     }
 }

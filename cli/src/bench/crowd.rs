@@ -124,7 +124,7 @@ impl Crowd {
             Message::Parameters(parameters) => self.push(peer, &parameters),
             Message::End(_) => {
                 if let Some(incarnation) = self.members.remove(&peer) {
-                    self.transport.send(peer, Message::Bye(Bye { incarnation }));
+                    self.transport.send(peer, Message::Bye(Bye { incarnation, why: None }));
                     self.transport.close(peer);
                     self.left += 1;
                 }

@@ -128,6 +128,9 @@ struct MemberView<'a> {
     updates: u64,
     /// Mini-batches of its partition that were assigned to other workers.
     reassigned: u64,
+    /// Why it left, in its words, if it left because of an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_left: Option<&'a str>,
     /// The server that it cannot reach, and why.
     unreached: Option<&'a Unreached>,
 }
@@ -144,6 +147,7 @@ impl<'a> View<'a> {
             mini_batch: member.batch.0,
             updates: member.updates,
             reassigned: member.reassigned,
+            why_left: member.why_left.as_deref(),
             unreached: member.unreached.as_ref().map(|(unreached, _)| unreached),
         });
         Self {

@@ -395,6 +395,24 @@ impl Layers {
         })
     }
 
+    fn update(&self, model: &ModelSpec) -> anyhow::Result<UpdateSpec> {
+        let optimizer = self.get("optimizer")?;
+        let update = UpdateSpec {
+            optimizer,
+            learning_rate: self
+                .parse("learning-rate", |text| values::learning_rate(text, model, optimizer))?,
+            schedule: self.get("schedule")?,
+            weight_decay: self.number("weight-decay")?,
+            clip_norm: self.parse("clip-norm", |text| values::optional(text, "none"))?,
+            clip_contribution: self
+                .parse("clip-contribution", |text| values::optional(text, "none"))?,
+            proximal: self.get("proximal")?,
+            functions: self.parse("server-functions", Functions::read)?,
+        };
+        update.validate()?;
+        Ok(update)
+    }
+
     /// Prepares the data with `load`, and puts the job together from their `outline`.
     pub(crate) fn resolve_as<D>(
         &self,
@@ -413,19 +431,7 @@ impl Layers {
             None => (model, InitialFrom::Seed),
         };
         let groups = self.parse("groups", values::groups)?;
-        let update = UpdateSpec {
-            optimizer: self.get("optimizer")?,
-            learning_rate: self
-                .parse("learning-rate", |text| values::learning_rate(text, &model))?,
-            schedule: self.get("schedule")?,
-            weight_decay: self.number("weight-decay")?,
-            clip_norm: self.parse("clip-norm", |text| values::optional(text, "none"))?,
-            clip_contribution: self
-                .parse("clip-contribution", |text| values::optional(text, "none"))?,
-            proximal: self.get("proximal")?,
-            functions: self.parse("server-functions", Functions::read)?,
-        };
-        update.validate()?;
+        let update = self.update(&model)?;
         let membership = self.membership(workers)?;
         let budget = Budget { epochs: self.number("epochs")?, kind: self.get("budget")? };
         let initial = if self.text("init") == "none" { initial } else { InitialFrom::Server };

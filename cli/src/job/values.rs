@@ -6,7 +6,7 @@ use std::time::Duration;
 use pstrain_compute::id::Version;
 use pstrain_compute::model::{Activation, Answers, Loss, ModelSpec, registered};
 use pstrain_compute::named::NamedError;
-use pstrain_compute::optim::GroupSpec;
+use pstrain_compute::optim::{GroupSpec, OptimizerSpec};
 use pstrain_compute::params::Blocks;
 use pstrain_policy::job::ALL_EXAMPLES;
 use pstrain_policy::mode::{Switch, SwitchAt};
@@ -69,9 +69,16 @@ pub(super) fn groups(text: &str) -> Result<Vec<GroupSpec>, String> {
 }
 
 /// Reads `learning-rate`: a number, or `auto` for the rate that suits the answers of the model.
-pub(super) fn learning_rate(text: &str, model: &ModelSpec) -> Result<f32, String> {
+pub(super) fn learning_rate(
+    text: &str,
+    model: &ModelSpec,
+    optimizer: OptimizerSpec,
+) -> Result<f32, String> {
+    use OptimizerSpec::{Momentum, Nesterov, Sgd};
     let is_difference = matches!(model, ModelSpec::External { answers: Answers::Difference, .. });
-    let usual = if is_difference { 1.0 } else { 0.1 };
+    // Other optimisers divide by the size of the differences.
+    let is_proportional = matches!(optimizer, Sgd | Momentum { .. } | Nesterov { .. });
+    let usual = if is_difference && is_proportional { 1.0 } else { 0.1 };
     if text == "auto" {
         return Ok(usual);
     }

@@ -124,7 +124,12 @@ fn what_happened_is_in_the_text() {
     ] {
         assert!(body.lines().any(|found| found == line), "no {line}:\n{body}");
     }
-    metrics.note(&Event::Departed { worker: WorkerId(1), how: Departure::Left, lost: 0 });
+    metrics.note(&Event::Departed {
+        worker: WorkerId(1),
+        how: Departure::Left,
+        lost: 0,
+        why: None,
+    });
     let text = ask(&metrics, "GET /metrics?x=1 HTTP/1.0\r\n\r\n");
     assert!(text.contains("pstrain_members 0\n"), "{text}");
 }

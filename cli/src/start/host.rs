@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
@@ -155,6 +156,21 @@ pub(super) fn companions(recorder: &Recorder) -> Companions {
 impl Training {
     /// The job of a run in one process.
     pub(crate) fn in_process(
+        layers: &Layers,
+        resolved: Resolved<ServerData>,
+        output: Output,
+    ) -> anyhow::Result<Self> {
+        if matches!(&resolved.arithmetic, Arithmetic::Process(process) if process.is_absent()) {
+            bail!(
+                "process: a description computes no gradients, and the workers are in this \
+                 process; give the command of the compute process"
+            );
+        }
+        Self::of(layers, resolved, output)
+    }
+
+    /// A job before its run.
+    pub(super) fn of(
         layers: &Layers,
         Resolved { job, data, arithmetic }: Resolved<ServerData>,
         output: Output,

@@ -207,7 +207,7 @@ impl Training {
     /// Reads the data of a job.
     fn read(layers: &Layers, output: Output, says_every: Option<Duration>) -> anyhow::Result<Self> {
         let resolved = layers.resolve_served()?;
-        Ok(Self { guests: true, says_every, ..Self::in_process(layers, resolved, output)? })
+        Ok(Self { guests: true, says_every, ..Self::of(layers, resolved, output)? })
     }
 
     /// The coordinator of a new run, or a new standby `of` a server.

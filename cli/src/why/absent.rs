@@ -130,8 +130,9 @@ fn absent(status: &Status, member: &MemberStatus, way: &Way) -> Finding {
     let worker = member.worker;
     let says = match member.state {
         MemberState::Left => format!(
-            "worker {worker} has left, {} ago{}",
+            "worker {worker} has left, {} ago{}{}",
             span(member.since),
+            member.why_left.as_ref().map_or_else(String::new, |why| format!(" ({why})")),
             consequence(status, member)
         ),
         _ => format!("worker {worker} was never there{}", consequence(status, member)),

@@ -54,6 +54,7 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
         },
         link: None,
         reassigned: 0,
+        why_left: None,
         unreached: None,
     }
 }

@@ -9,7 +9,7 @@ mod filters;
 mod sparse;
 mod work;
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -29,7 +29,7 @@ use pstrain_compute::id::{MAX_WORKERS, ServerId};
 use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
 use pstrain_compute::named;
 use pstrain_compute::named::Word;
-use pstrain_compute::optim::{GroupSpec, OptimizerSpec, UpdateSpec, unmatched};
+use pstrain_compute::optim::{GroupSpec, OptimizerSpec, UpdateSpec, check_groups};
 use pstrain_compute::params::{Blocks, KeyRange};
 use pstrain_compute::rng::Stream;
 
@@ -369,10 +369,9 @@ impl Job {
     /// tensor.
     pub fn build_model(&self) -> Result<Model, ModelError> {
         let model = Model::with_loss(&self.model, self.loss, self.data.shape)?;
-        match unmatched(&self.groups, model.layout()) {
-            Some((pattern, tensors)) => Err(ModelError::Group { pattern, tensors }),
-            None => Ok(model),
-        }
+        check_groups(&self.groups, model.layout())
+            .map_err(|error| ModelError::Groups(error.to_string()))?;
+        Ok(model)
     }
 
     /// The initial parameters of all keys of `model`, until others replace them.

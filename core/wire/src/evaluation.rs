@@ -21,8 +21,6 @@ use pstrain_compute::id::{Incarnation, Version};
 pub const MOST_METRICS: usize = 64;
 /// Maximum number of classes with figures of their own.
 pub const MOST_CLASSES: usize = 65_536;
-/// Maximum length of a reason, in characters.
-pub const MOST_REASON: usize = 400;
 
 /// Server to worker: a part of the parameters of a version, which the worker is to evaluate on the
 /// held-out examples once it has all parts.

@@ -144,6 +144,7 @@ pub mod name;
 mod outgoing;
 mod payload;
 pub mod range;
+pub mod reason;
 mod received;
 mod refusal;
 mod release;

@@ -383,10 +383,12 @@ pub enum EndReason {
 }
 
 /// Worker to server: the worker leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bye {
     /// The worker's incarnation.
     pub incarnation: Incarnation,
+    /// Why it cannot go on, if it leaves because of an error.
+    pub why: Option<String>,
 }
 
 impl EndReason {

@@ -265,7 +265,7 @@ impl World<'_> {
                 })
             }
             6 => Message::Heartbeat(Heartbeat { incarnation: None }),
-            7 if self.choices.coin() => Message::Bye(Bye { incarnation: self.incarnation(peer) }),
+            7 if self.choices.coin() => Message::Bye(Bye { incarnation: self.incarnation(peer), why: None }),
             _ => self.push(peer),
         }
     }

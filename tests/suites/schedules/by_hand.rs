@@ -109,7 +109,7 @@ fn a_push_of_another_incarnation_is_refused() {
     let out = server.tell(PeerId(1), Message::Push(push));
     let why = Refusal::Fenced { incarnation: Incarnation(0) };
     assert_eq!(sent(&out), [&Message::Refused(why)]);
-    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1 };
+    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1, why: None };
     assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == lost)));
     assert_eq!((server.node.ledger().lost, server.node.version().0), (1, 0));
 }
@@ -348,7 +348,7 @@ fn a_worker_cut_off_at_the_end_reconnects_and_receives_it() {
     server.tell(PeerId(3), Message::Push(push));
     let ledger = server.node.ledger();
     assert_eq!((ledger.assigned, ledger.applied, ledger.outstanding), (1, 1, 0));
-    let out = server.tell(PeerId(3), Message::Bye(Bye { incarnation: Incarnation(1) }));
+    let out = server.tell(PeerId(3), Message::Bye(Bye { incarnation: Incarnation(1), why: None }));
     assert!(matches!(out.last(), Some(Effect::Done(Ok(EndReason::Stopped)))), "{out:?}");
 }
 

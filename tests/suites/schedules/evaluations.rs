@@ -211,7 +211,7 @@ fn the_end_is_told_once_the_last_evaluation_is_made() {
     assert_eq!((asked(&out), tells(&out)), (vec![(2, 1)], false));
     let out = server.answer(2, 1, evaluation());
     assert_eq!((evaluated(&out), tells(&out)), (Some(8), true));
-    let out = server.tell(PeerId(2), Message::Bye(Bye { incarnation: Incarnation(1) }));
+    let out = server.tell(PeerId(2), Message::Bye(Bye { incarnation: Incarnation(1), why: None }));
     assert!(matches!(out.last(), Some(Effect::Done(Ok(EndReason::Stopped)))), "{out:?}");
 }
 

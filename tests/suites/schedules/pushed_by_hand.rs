@@ -139,7 +139,7 @@ fn a_push_waits_for_gradients_in_flight_and_workers_wait_for_the_push() {
     server.give(Input::Drain);
     let out = ask(&mut server, PeerId(10), Identity::Client, push_range(None, PushRule::Add));
     assert_eq!(why(&out), "the run is over, or about to be");
-    let out = server.tell(PeerId(1), Message::Bye(Bye { incarnation: Incarnation(1) }));
+    let out = server.tell(PeerId(1), Message::Bye(Bye { incarnation: Incarnation(1), why: None }));
     let told = sent(&out).into_iter().filter_map(|message| match message {
         Message::RangePushed(Err(why)) => Some(why.as_str()),
         _ => None,

@@ -11,7 +11,7 @@ use pstrain_compute::model::Answers;
 use pstrain_compute::source::{GradientSource, Rows, SourceError};
 use pstrain_compute::time::Time;
 use pstrain_transports::WallClock;
-use pstrain_transports::process::protocol::{Description, Hello, TensorOf};
+use pstrain_transports::process::protocol::{CombineOf, Description, Hello, TensorOf};
 use pstrain_transports::process::{ProcessAddress, ProcessConfig, ProcessSource, Served};
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Resul
     }
     let mut probe = Probe::new(source, args.batch_size, args.seed);
     type Named = (&'static str, fn(&mut Probe) -> Outcome);
-    let probes: [Named; 8] = [
+    let probes: [Named; 10] = [
         ("initial parameters", Probe::initial),
         ("gradient", Probe::gradient),
         ("first and last row", Probe::ends),
@@ -99,6 +99,8 @@ fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Resul
         ("derivative", Probe::derivative),
         ("mean over rows", Probe::mean),
         ("repeated rows", Probe::repeated),
+        ("difference", Probe::difference),
+        ("state", Probe::state),
         ("evaluation", Probe::evaluation),
     ];
     for (name, ask) in probes {
@@ -135,6 +137,10 @@ fn inapplicable(check: &str, description: &Description) -> Option<&'static str> 
     match check {
         "derivative" | "mean over rows" | "repeated rows" if is_difference => {
             Some("it answers with differences after training of its own, not with gradients")
+        }
+        "difference" if !is_difference => Some("it answers with gradients"),
+        "state" if description.state.iter().all(|it| it.combine == CombineOf::Local) => {
+            Some("the model has no state to send")
         }
         "mean over rows" | "repeated rows" if !description.state.is_empty() => {
             Some("the model has state: the rows of a batch may depend on each other")

@@ -3,6 +3,7 @@
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::source::{GradientSource, Rows};
 use pstrain_transports::process::ProcessSource;
+use pstrain_transports::process::protocol::{CombineOf, StateType};
 
 use crate::metric_text;
 
@@ -16,6 +17,8 @@ const STEP: f32 = 1e-2;
 const TOLERANCE: (f64, f64) = (0.1, 0.02);
 /// Share of coordinates that may be wrong: a difference across a kink (ReLU) is.
 const KINKS: usize = 10;
+/// The amount by which state is raised to see that the process uses it.
+const SHIFT: f32 = 8.0;
 /// Largest relative error of a sum in another order.
 const ROUNDING: f64 = 1e-3;
 
@@ -184,6 +187,57 @@ impl Probe {
         let wanted = Found { loss: mix(first.loss, second.loss), gradient };
         same(&found, &wanted, "two thirds of the first row")?;
         Ok("a row that occurs twice counts twice".into())
+    }
+
+    /// A difference leads to a smaller loss of its rows.
+    pub(super) fn difference(&mut self) -> Outcome {
+        let rows = self.rows.clone();
+        let found = self.of(&rows)?;
+        let trained = self.source.layout().trained();
+        let mut params = self.params.clone();
+        // The source makes a gradient of the difference: its negative.
+        let changes = params.iter_mut().zip(&found.gradient).take(trained);
+        changes.for_each(|(param, negative)| *param -= negative);
+        let (before, after) = (found.loss, self.at(&params, &rows)?.loss);
+        if before.is_nan() || after.is_nan() {
+            return Ok("it says no loss to compare".into());
+        }
+        let falls = format!("the loss of its rows is {before:.6}, and {after:.6} with it added");
+        if after < before {
+            return Ok(falls);
+        }
+        Err(format!("{falls}: is it the parameters after training minus those it was sent?"))
+    }
+
+    /// State is sent back as values after the mini-batch, and whole where it counts.
+    pub(super) fn state(&mut self) -> Outcome {
+        let (rows, trained) = (self.rows.clone(), self.source.layout().trained());
+        // The source makes changes of the values that the process answers with.
+        let changes = self.of(&rows)?.gradient.split_off(trained);
+        let mut key = trained;
+        let state = &self.source.description().state;
+        for tensor in state.iter().filter(|it| it.combine != CombineOf::Local) {
+            let values: usize = tensor.shape.iter().map(|&side| side as usize).product();
+            let own = &changes[key - trained..key - trained + values];
+            if tensor.kind == StateType::I64 && own.iter().any(|change| change.fract() != 0.0) {
+                return Err(format!("{} has the type i64, and is not whole", tensor.name));
+            }
+            key += values;
+        }
+        let mut shifted = self.params.clone();
+        shifted[trained..].iter_mut().for_each(|value| *value += SHIFT);
+        let again = self.at(&shifted, &rows)?.gradient.split_off(trained);
+        // A change is relative to the values sent: values of the process alone change by less.
+        let ignored = changes.iter().zip(&again).all(|(one, other)| {
+            let less = f64::from(one - other);
+            (less - f64::from(SHIFT)).abs() <= ROUNDING * f64::from(SHIFT)
+        });
+        if ignored {
+            return Err("the state does not depend on the state that was sent: does the process \
+                        answer with changes, or keep state of its own (combine local)?"
+                .into());
+        }
+        Ok(format!("{} values follow those that were sent", changes.len()))
     }
 
     /// The first and the last row have gradients.

@@ -95,14 +95,9 @@ pub enum ModelError {
          --process"
     )]
     NoTensors,
-    /// A parameter group has no tensor.
-    #[error("groups: no tensor of the model is called {pattern}; it has {tensors}")]
-    Group {
-        /// The pattern of the group.
-        pattern: String,
-        /// Some names of tensors.
-        tensors: String,
-    },
+    /// Parameter groups do not fit the model; why, in words.
+    #[error("{0}")]
+    Groups(String),
     /// A tensor of an external model is not valid.
     #[error("tensor {name:?}: {problem}")]
     Tensor {

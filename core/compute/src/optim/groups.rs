@@ -94,17 +94,46 @@ impl fmt::Display for GroupSpec {
     }
 }
 
-/// Returns the pattern of the first group without a tensor of parameters, and their names.
-#[must_use]
-pub fn unmatched(groups: &[GroupSpec], layout: &Layout) -> Option<(String, String)> {
+/// Groups that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupsError {
+    /// A group has no tensor.
+    #[error("groups: no tensor of the model is called {pattern}; it has {tensors}")]
+    NoTensor {
+        /// The pattern of the group.
+        pattern: String,
+        /// Some names of tensors.
+        tensors: String,
+    },
+    /// Each tensor of the group with this pattern is in an earlier group.
+    #[error(
+        "groups: {0} has no tensor left, since the first group that fits a tensor counts; put it \
+         first"
+    )]
+    Hidden(String),
+}
+
+/// Checks that each group has a tensor of parameters.
+///
+/// # Errors
+/// [`GroupsError`] for the first group without one.
+pub fn check_groups(groups: &[GroupSpec], layout: &Layout) -> Result<(), GroupsError> {
     let trained = layout.trained() as u64;
-    let names = || {
-        let tensors = layout.tensors().iter().filter(|tensor| tensor.keys.end() <= trained);
-        tensors.map(|tensor| tensor.name.as_str())
-    };
-    let lost = groups.iter().find(|group| !names().any(|name| group.has(name)))?;
-    let some: Vec<_> = names().take(8).collect();
-    Some((lost.pattern.to_string(), some.join(", ")))
+    let tensors = || layout.tensors().iter().filter(|tensor| tensor.keys.end() <= trained);
+    let names = || tensors().map(|tensor| tensor.name.as_str());
+    for (place, group) in groups.iter().enumerate() {
+        let is_hidden = |name: &str| groups[..place].iter().any(|earlier| earlier.has(name));
+        let mut its = names().filter(|name| group.has(name)).peekable();
+        let pattern = || group.pattern.to_string();
+        if its.peek().is_none() {
+            let some: Vec<_> = names().take(8).collect();
+            return Err(GroupsError::NoTensor { pattern: pattern(), tensors: some.join(", ") });
+        }
+        if its.all(is_hidden) {
+            return Err(GroupsError::Hidden(pattern()));
+        }
+    }
+    Ok(())
 }
 
 /// Consecutive keys with a rate or a weight decay of their own.
@@ -201,8 +230,11 @@ mod tests {
             of_keys(&groups, 0.5, &layout, own),
             [group(0..3, 0.0, 0.5), group(3..9, 1.0, 0.0)]
         );
-        assert_eq!(unmatched(&groups, &layout), None);
-        let lost = unmatched(&["c*:rate=1".parse().unwrap()], &layout);
-        assert_eq!(lost, Some(("c*".into(), "a.w, a.b, b.w, b.b".into())));
+        assert_eq!(check_groups(&groups, &layout), Ok(()));
+        let lost = check_groups(&["c*:rate=1".parse().unwrap()], &layout);
+        let tensors = "a.w, a.b, b.w, b.b".into();
+        assert_eq!(lost, Err(GroupsError::NoTensor { pattern: "c*".into(), tensors }));
+        let hidden = ["*.b:rate=0", "a.*:rate=1", "b.b:rate=2"].map(|text| text.parse().unwrap());
+        assert_eq!(check_groups(&hidden, &layout), Err(GroupsError::Hidden("b.b".into())));
     }
 }

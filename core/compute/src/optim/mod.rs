@@ -41,7 +41,7 @@ pub use self::error::OptimError;
 pub use self::functions::{
     FunctionSpec, Functions, MOST_FUNCTIONS, Registered, ServerFunction, Stepped,
 };
-pub use self::groups::{GroupSpec, unmatched};
+pub use self::groups::{GroupSpec, GroupsError, check_groups};
 pub use self::proximal::Proximal;
 pub use self::schedule::Schedule;
 pub use self::update::BLOCK;

@@ -333,6 +333,9 @@ pub enum Event {
         how: Departure,
         /// Its mini-batches that were lost.
         lost: u64,
+        /// Why it left, in its words, if it left because of an error.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
     },
     /// A connection was refused.
     Refused {

@@ -18,9 +18,10 @@ use pstrain_compute::id::{Incarnation, PeerId, Version, WorkerId};
 use pstrain_compute::model::ModelSpec;
 use pstrain_compute::time::Time;
 use pstrain_wire::evaluation::{
-    EvaluationAnswer, EvaluationPart, EvaluationStep, MOST_REASON, check_evaluation,
+    EvaluationAnswer, EvaluationPart, EvaluationStep, check_evaluation,
 };
 use pstrain_wire::range::{PartDue, RangePart};
+use pstrain_wire::reason::as_reason;
 use pstrain_wire::{Message, Phase, Refusal};
 
 /// The most evaluations by workers that are under way, with the one in progress: each is a copy of
@@ -338,7 +339,7 @@ impl Server {
             }
             EvaluationStep::PartDue(_) => {}
             EvaluationStep::Unable(why) => {
-                let why = alloc::format!("worker {worker}: {}", presentable(&why));
+                let why = alloc::format!("worker {worker}: {}", as_reason(&why));
                 self.evaluations.by_workers.give_up_on(worker, why);
                 self.settle(now, out);
             }
@@ -395,10 +396,4 @@ impl Server {
         let asked = current.asked.map(|asked| asked.since + patience);
         asked.into_iter().chain([current.since + 2 * patience]).min()
     }
-}
-
-/// A worker's words, as they may be shown.
-fn presentable(words: &str) -> String {
-    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
-    words.chars().take(MOST_REASON).map(shown).collect()
 }

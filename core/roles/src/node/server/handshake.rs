@@ -15,7 +15,8 @@ use pstrain_policy::job::DataFrom;
 use pstrain_wire::decision::Decision;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
-use pstrain_wire::worker::{End, Hello, Ready, Resume, Welcome};
+use pstrain_wire::reason::as_reason;
+use pstrain_wire::worker::{Bye, End, Hello, Ready, Resume, Welcome};
 use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 
 /// The most incarnations of a worker that can be lost with the end of a log: a worker that claims
@@ -342,9 +343,19 @@ impl Server {
         }
     }
 
-    pub(super) fn on_bye(&mut self, now: Time, peer: PeerId, worker: WorkerId, out: &mut Outbox) {
+    pub(super) fn on_bye(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        bye: Bye,
+        out: &mut Outbox,
+    ) {
         out.push(Effect::Close(peer));
         self.members.roster.detach(peer);
+        if let Some(slot) = self.members.roster.slot_mut(worker) {
+            slot.why_left = bye.why.as_deref().map(as_reason);
+        }
         self.depart(now, worker, Departure::Left, out);
         self.settle(now, out);
     }

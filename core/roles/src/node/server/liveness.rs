@@ -84,6 +84,7 @@ impl Server {
         let Some(slot) = self.members.roster.slot_mut(worker) else { return };
         slot.seat.arriving.clear();
         slot.seat.asked = None;
+        let why = slot.why_left.clone();
         slot.account.left();
         self.evaluations.by_workers.left(worker);
         self.rounds.released_by = Some(worker);
@@ -106,7 +107,7 @@ impl Server {
         }
         self.rounds.waiting.remove(worker);
         self.forget(worker);
-        out.push(Effect::Report(Event::Departed { worker, how, lost }));
+        out.push(Effect::Report(Event::Departed { worker, how, lost, why }));
         if matches!(self.lifecycle.phase(), Phase::Gathering | Phase::Ending) {
             return;
         }

@@ -313,7 +313,7 @@ impl Server {
             Message::EvaluationAnswer(answer) => {
                 self.on_evaluation_answer(now, peer, worker, answer, out);
             }
-            Message::Bye(_) => self.on_bye(now, peer, worker, out),
+            Message::Bye(bye) => self.on_bye(now, peer, worker, bye, out),
             message => self.refuse(now, peer, unexpected("a worker's message", &message), out),
         }
     }

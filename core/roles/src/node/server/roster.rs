@@ -48,6 +48,8 @@ pub(super) struct Slot {
     pub(super) updates: u64,
     /// Accounts for the worker's time.
     pub(super) account: Account,
+    /// Why the worker left, in its words, until its slot is taken again.
+    pub(super) why_left: Option<String>,
     /// The other server that the worker reports it cannot reach, and since when.
     pub(super) unreached: Option<(Unreached, Time)>,
     /// The state that starts afresh with each incarnation.
@@ -235,6 +237,7 @@ impl Roster {
             has_own_data: false,
             updates: 0,
             account: Account::default(),
+            why_left: None,
             unreached: None,
             seat: Seat::default(),
         });
@@ -331,6 +334,9 @@ impl Roster {
         }
         if presence == Presence::Ready {
             self.ready += 1;
+        }
+        if presence.is_alive() {
+            slot.why_left = None;
         }
         slot.presence = presence;
         slot.since = now;

@@ -37,6 +37,7 @@ impl Server {
             staleness: slot.account.staleness,
             recent: slot.account.recent(),
             link: None,
+            why_left: slot.why_left.clone(),
             unreached: slot
                 .unreached
                 .as_ref()

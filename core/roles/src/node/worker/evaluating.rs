@@ -12,9 +12,10 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
 use pstrain_wire::evaluation::{
-    EvaluationAnswer, EvaluationPart, EvaluationStep, MOST_REASON, check_evaluation,
+    EvaluationAnswer, EvaluationPart, EvaluationStep, check_evaluation,
 };
 use pstrain_wire::range::RangePart;
+use pstrain_wire::reason::as_reason;
 
 /// Parameters to evaluate, as far as they have arrived, and the evaluation in progress.
 #[derive(Debug, Default)]
@@ -112,7 +113,7 @@ impl Worker {
         });
         let answer = match checked {
             Ok(evaluation) => EvaluationStep::Evaluated(evaluation),
-            Err(why) => EvaluationStep::Unable(why.chars().take(MOST_REASON).collect()),
+            Err(why) => EvaluationStep::Unable(as_reason(&why)),
         };
         if self.server().is_some() {
             self.answer(now, ticket.version, answer, out);

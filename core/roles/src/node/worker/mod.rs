@@ -34,6 +34,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_wire::holders::Unreached;
+use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, EndReason, Heartbeat};
 use pstrain_wire::{Message, Refusal};
 
@@ -264,7 +265,7 @@ impl Worker {
 
     fn leave(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
         if let (Some(_), Some(member)) = (self.server(), &self.member) {
-            let bye = Bye { incarnation: member.incarnation };
+            let bye = Bye { incarnation: member.incarnation, why: None };
             self.send(now, Message::Bye(bye), out);
         }
         self.finish(Ok(reason), out);
@@ -273,7 +274,8 @@ impl Worker {
     /// Leaves the run because of an error of this machine.
     fn give_up(&mut self, now: Time, error: NodeError, out: &mut Outbox) {
         if let (Some(_), Some(member)) = (self.server(), &self.member) {
-            let bye = Bye { incarnation: member.incarnation };
+            let why = Some(as_reason(&error.to_string()));
+            let bye = Bye { incarnation: member.incarnation, why };
             self.send(now, Message::Bye(bye), out);
         }
         self.finish(Err(error), out);
