@@ -146,7 +146,8 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
             let path = entry.expect("an entry of the folder").path();
             let name = path.file_name().and_then(|name| name.to_str()).expect("a plain name");
             if path.is_dir() {
-                if !name.starts_with('.') && name != "target" {
+                // What is built may come and go meanwhile.
+                if !name.starts_with('.') && !["book", "target"].contains(&name) {
                     folders.push(path);
                 }
             } else if name.ends_with(ending) {
