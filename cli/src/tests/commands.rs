@@ -4,7 +4,7 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::{assert_page, row};
 use crate::args::Cli;
-use crate::job::SETTINGS;
+use crate::job::settings;
 
 /// A text of the command line in Markdown: code stays code, and nothing else is markup.
 fn text(of: Option<&clap::builder::StyledStr>) -> String {
@@ -62,8 +62,8 @@ fn arguments(command: &Command, above: &Command) -> String {
     let is_key = |arg: &Arg, key: &str| arg.get_id().as_str() == key;
     let has = |key: &str| command.get_arguments().any(|arg| is_key(arg, key));
     // A command without a job may have an argument of the same name.
-    let has_settings = SETTINGS.iter().all(|it| has(it.key));
-    let is_setting = |arg: &Arg| has_settings && SETTINGS.iter().any(|it| is_key(arg, it.key));
+    let has_settings = settings().all(|it| has(it.key));
+    let is_setting = |arg: &Arg| has_settings && settings().any(|it| is_key(arg, it.key));
     let is_above = |arg: &Arg| above.get_arguments().any(|it| it.get_id() == arg.get_id());
     let is_help = |arg: &Arg| ["help", "version"].contains(&arg.get_id().as_str());
     let own: Vec<&Arg> = command
