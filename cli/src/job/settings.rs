@@ -101,7 +101,8 @@ const OPTIMISATION: &[Setting] = &[
         "learning-rate",
         "RATE|auto",
         "auto",
-        "The learning rate; auto: 0.1, or 1 if a compute process answers with differences",
+        "The learning rate; auto: 0.1, or 1 for sgd, momentum and nesterov if a compute process \
+         answers with differences",
     )
     .or(&["lr"]),
     named::<Schedule>(

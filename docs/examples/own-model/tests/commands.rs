@@ -64,8 +64,8 @@ fn help_and_errors_name_what_the_program_adds() {
     let help = String::from_utf8(help).unwrap();
     // Lines are wrapped.
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(help.contains("prototypes (a point for each class"), "{help}");
-    assert!(help.contains("blobs[:ROWS] (points around"), "{help}");
+    assert!(help.contains("prototypes: a point for each class"), "{help}");
+    assert!(help.contains("blobs[:ROWS]: points around"), "{help}");
     let refused = own(&["run", "--data", "blobs:many"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     let told = String::from_utf8(refused.stderr).unwrap();
