@@ -14,6 +14,9 @@ pub(crate) const HELP: &str = "Exit codes:
   3    stopped early on request (Ctrl-C or SIGTERM once); the summary is valid
   130  aborted (Ctrl-C or SIGTERM twice)";
 
+/// The exit code of an error of usage or environment.
+pub(crate) const USAGE: u8 = 2;
+
 /// The exit code after a second Ctrl-C: 128 + SIGINT, as in shells.
 pub(crate) const ABORTED: i32 = 130;
 
@@ -45,8 +48,9 @@ pub(crate) fn code(done: anyhow::Result<Ending>) -> ExitCode {
         Ok(Ending::Stopped) => ExitCode::from(3),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            messages::error(&error);
-            ExitCode::from(if error.is::<Failed>() { 1 } else { 2 })
+            let code = if error.is::<Failed>() { 1 } else { USAGE };
+            messages::error(&error, code);
+            ExitCode::from(code)
         }
     }
 }

@@ -51,12 +51,11 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use pstrain_compute::model::{self, ModelKind};
 use pstrain_data::{Format, formats};
 use pstrain_transports::WallClock;
 
-use crate::args::{Cli, Command};
+use crate::args::Command;
 use crate::exit::Ending;
 
 pub use pstrain_compute as compute;
@@ -102,7 +101,10 @@ impl Program {
         let clock = WallClock::start();
         model::register(self.models);
         formats::register(self.formats);
-        exit::code(command(Cli::parse().command, clock))
+        match args::parse() {
+            Ok(cli) => exit::code(command(cli.command, clock)),
+            Err(code) => code,
+        }
     }
 }
 

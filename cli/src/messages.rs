@@ -66,10 +66,16 @@ pub(crate) fn warn(message: &str) {
     print(Level::Warning, message, &format!("warning: {message}"), None::<()>);
 }
 
-/// Prints an error with its causes on stderr.
-pub(crate) fn error(error: &anyhow::Error) {
+/// The fields of an error in JSON form.
+#[derive(Serialize)]
+struct Ended {
+    exit_code: u8,
+}
+
+/// Prints an error with its causes on stderr; the JSON form also has the exit code.
+pub(crate) fn error(error: &anyhow::Error, exit_code: u8) {
     let message = format!("{error:#}");
-    print(Level::Error, &message, &message, None::<()>);
+    print(Level::Error, &message, &message, Some(Ended { exit_code }));
 }
 
 fn print(level: Level, message: &str, text: &str, fields: Option<impl Serialize>) {

@@ -38,9 +38,26 @@ pub(crate) struct Drain(Arc<Mutex<Wanted>>);
 struct Wanted {
     node: Option<Handle>,
     asked: bool,
+    /// A signal handler is installed, or none is wanted.
+    is_watched: bool,
 }
 
 impl Drain {
+    /// A drain that signals do not reach.
+    pub(crate) fn without_signals() -> Self {
+        Self(Arc::new(Mutex::new(Wanted { is_watched: true, ..Wanted::default() })))
+    }
+
+    /// Ends the current node and every later one: a server that does not coordinate asks at first
+    /// to leave, and ends when it is told again.
+    pub(crate) fn end(&self) {
+        self.ask();
+        let wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(node) = &wanted.node {
+            node.post(Input::Drain);
+        }
+    }
+
     /// Drains the current node and every later one, as the first signal does.
     pub(crate) fn ask(&self) {
         let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,8 +79,9 @@ impl Drain {
         if wanted.asked {
             handle.post(Input::Drain);
         }
-        if wanted.node.replace(handle).is_some() {
-            return Ok(()); // the handler is installed already
+        wanted.node = Some(handle);
+        if std::mem::replace(&mut wanted.is_watched, true) {
+            return Ok(());
         }
         let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
         let shared = Arc::clone(&self.0);

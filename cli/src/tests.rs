@@ -1,5 +1,15 @@
 //! Reference pages of the book that are generated from the program.
 
+// With every feature, as the page is.
+#[cfg(all(
+    feature = "cert",
+    feature = "metrics",
+    feature = "pictures",
+    feature = "shell",
+    feature = "top"
+))]
+mod commands;
+
 use std::path::Path;
 
 /// Asserts that `docs/reference/NAME.md` is `page`; writes it first if `PSTRAIN_WRITE_PAGES` is

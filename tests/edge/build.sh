@@ -4,7 +4,7 @@
 # Needs for each target `rustup target add TARGET`, and for ARM the compilers of Debian's packages
 # gcc-aarch64-linux-gnu and gcc-arm-linux-gnueabihf (with libc6-dev-arm64-cross, libc6-dev-armhf-cross).
 # Usage: tests/edge/build.sh TARGET...
-#   FEATURES=psk,tls    what is in it, beside what always is
+#   FEATURES=psk,tls    what is in it, next to what always is
 #   PROFILE=edge        another profile of Cargo.toml
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -21,5 +21,5 @@ for target in "$@"; do
     cargo build -p pstrain --profile "$profile" --locked --no-default-features --features "$features" \
         --target "$target"
     bytes=$(stat -c %s "$root/$target/$profile/pstrain")
-    printf '%-32s %9d bytes, %s MiB\n' "$target" "$bytes" "$(bc -l <<<"scale = 2; $bytes / 1048576")"
+    awk '{ printf "%-32s %9d bytes, %.2f MiB\n", $1, $2, $2 / 1048576 }' <<<"$target $bytes"
 done

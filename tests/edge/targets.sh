@@ -23,6 +23,8 @@ use_target() {
     # A panic ends the program, so nothing is ever unwound; and of functions that came out the same one is
     # enough.
     local flags="-Cforce-unwind-tables=no${STATIC:+ -Ctarget-feature=+crt-static}"
+    # A binary does not name the folders that it was built in: it is the same from everywhere.
+    flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/pstrain"
     # Instructions of 16 and 32 bits, which every such processor has: a quarter shorter. The compiler warns that
     # the name of this may change.
     [[ $1 != armv7-* ]] || flags+=' -Ctarget-feature=+thumb-mode'

@@ -11,10 +11,36 @@ use serde_json::Value;
 use crate::cluster::{number, path, real};
 use crate::process::finish;
 
-/// Reads the events of a results folder.
+/// The reference page of events.
+const EVENTS: &str = include_str!("../../docs/reference/events.md");
+
+/// The keys in a table of the reference page; those of lists without their brackets.
+fn keys(table: &str) -> impl Iterator<Item = &str> {
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    rows.map(|key| key.trim_end_matches("[]"))
+}
+
+/// Checks that the reference page has the kind of an event and its keys.
+fn check_documented(event: &Value) {
+    let kind = event["event"].as_str().unwrap();
+    let mut sections = EVENTS.split("\n## ");
+    let of_all = sections.next().unwrap_or_default();
+    let section = sections.find(|it| it.split('\n').next() == Some(kind));
+    let section = section.unwrap_or_else(|| panic!("the page of events has no {kind}"));
+    let documented: BTreeSet<&str> = keys(of_all).chain(keys(section)).collect();
+    // NAME: a compute process chooses the names.
+    if !documented.contains("NAME") {
+        for key in event.as_object().unwrap().keys() {
+            assert!(documented.contains(key.as_str()), "the page of events has no {kind}: {key}");
+        }
+    }
+}
+
+/// Reads the events of a results folder, and checks that their reference page has them.
 pub(crate) fn events(folder: &Path) -> Vec<Value> {
     let text = fs::read_to_string(folder.join("events.jsonl")).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    let events = text.lines().map(|line| serde_json::from_str(line).expect(line));
+    events.inspect(check_documented).collect()
 }
 
 /// Filters the events of kind `name`.

@@ -115,6 +115,48 @@ for line in i:
 "#;
 
 #[test]
+fn the_time_to_a_metric_of_the_process_is_measured() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 for compute processes");
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let (script, out) = (folder.path().join("process.py"), folder.path().join("out"));
+    fs::write(&script, REPORTS.replace("METRICS", r#"{"points": 20 - sum(x * x for x in p)}"#))
+        .unwrap();
+    let spec = folder.path().join("experiment.toml");
+    let text = format!(
+        r#"name = "points"
+title = "Points"
+[job]
+process = "python3 {}"
+workers = 2
+epochs = 20
+link = "all.delay=5ms"
+compute = "10ms"
+target = "points>=19"
+evaluate-every = 0.25
+[[axis]]
+name = "learning-rate"
+values = [0.1, 0.000001]
+[[table]]
+file = "times"
+title = "Time to 19 points"
+rows = ["learning-rate"]
+column = [{{ title = "time", unit = "s", value = "{{target.time_s}}" }}]
+"#,
+        path(&script)
+    );
+    fs::write(&spec, text).unwrap();
+    finish(&["experiment", "run", path(&spec), "--out", path(&out)]).with_code(0);
+    let table = fs::read_to_string(out.join("tables/times.csv")).unwrap();
+    let times: Vec<_> = table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap()).collect();
+    let [fast, slow] = times[..] else { panic!("two rows: {table}") };
+    assert!(fast.parse::<f64>().unwrap() > 0.0, "{table}");
+    assert!(slow.starts_with('>'), "the slow run takes longer than it lasted: {table}");
+}
+
+#[test]
 fn a_process_that_names_its_metrics_has_columns_of_them_and_no_empty_ones() {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no python3 for compute processes");

@@ -25,6 +25,8 @@ mod experiments;
 mod flood;
 mod group;
 mod intruders;
+mod json;
+mod kept_runs;
 mod lab;
 mod local_rows;
 mod logs;

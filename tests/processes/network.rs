@@ -29,7 +29,7 @@ fn malformed_addresses_are_refused_with_an_example() {
         finish(&args).refused(2, &[args[1], args[2], "HOST:PORT", "unix:PATH"]);
     }
     finish(&["status", "edge-gw:99999"]).refused(2, &["edge-gw:99999", "HOST:PORT"]);
-    finish(&["worker"]).refused(2, &["--server"]);
+    finish(&["worker", "--server", "edge-gw"]).refused(2, &["--server", "HOST:PORT"]);
 }
 
 #[test]

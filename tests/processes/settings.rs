@@ -83,10 +83,33 @@ fn unknown_names_are_refused_with_the_nearest_known_one() {
     file("epochs = \"ten\"", &["epochs = \"ten\"", "must be a number such as 10"]);
     finish(&["run", "--job", "none.toml"]).refused(2, &["job file none.toml", "No such file"]);
     finish(&["run", "--wrokers", "2"]).refused(2, &["--wrokers", "--workers"]);
+    finish(&["run", "--num-workers", "2"]).refused(2, &["--num-workers", "'--workers'"]);
+    finish(&["simulate", "--rounds=2"]).refused(2, &["--rounds", "'--epochs'"]);
     with_environment(&["run"], &[("PSTRAIN_JOB_EPOCH", "2")])
         .refused(2, &["PSTRAIN_JOB_EPOCH", "did you mean \"epochs\"?"]);
     with_environment(&["run"], &[("PSTRAIN_JOB_EPOCHS", "two")])
         .refused(2, &["PSTRAIN_JOB_EPOCHS=two", "must be a number such as 10"]);
+}
+
+#[test]
+fn flags_have_short_names_that_files_and_variables_refuse_with_the_key() {
+    let long = ["--learning-rate", "--batch-size", "--optimizer", "--weight-decay"];
+    let short = ["--lr", "--batch", "--opt", "--wd"];
+    let values = ["0.25", "32", "adam", "0.5"];
+    let printed = |flags: [&str; 4]| {
+        let pairs = flags.iter().zip(values).flat_map(|(flag, value)| [*flag, value]);
+        finish(&[&["run", "--print-job"], &pairs.collect::<Vec<_>>()[..]].concat()).with_code(0)
+    };
+    assert_eq!(printed(short).stdout, printed(long).stdout);
+    let folder = tempfile::tempdir().unwrap();
+    for (name, key) in short.iter().zip(long) {
+        let (name, key) = (name.trim_start_matches('-'), key.trim_start_matches('-'));
+        let file = job_file(folder.path(), &format!("{name} = 1\n"));
+        let meant = format!("did you mean {key:?}?");
+        finish(&["run", "--job", path(&file)]).refused(2, &["job.toml", &meant]);
+        let variable = format!("PSTRAIN_JOB_{}", name.to_uppercase());
+        with_environment(&["run"], &[(&variable, "1")]).refused(2, &[&variable, &meant]);
+    }
 }
 
 #[test]

@@ -21,9 +21,18 @@ fn help_lists_settings_with_defaults_and_exit_codes() {
     let help = finish(&["--help"]).with_code(0).stdout;
     assert!(help.contains("Exit codes:") && help.contains("130"), "{help}");
     let help = finish(&["run", "--help"]).with_code(0).stdout;
-    for word in ["--learning-rate", "auto: 0.1", "ssp:SLACK", "Job settings"] {
+    let headings = ["Run:", "Model:", "Optimisation:", "Consistency:", "Network:", "Data:"];
+    let more = ["Stragglers and faults:", "Durability:", "Output:"];
+    for word in ["--learning-rate", "auto: 0.1", "ssp:SLACK", "--lr", "PSTRAIN_JOB_LEARNING_RATE"]
+        .into_iter()
+        .chain(headings)
+        .chain(more)
+    {
         assert!(help.contains(word), "nothing of {word:?}:\n{help}");
     }
+    let short = finish(&["run", "-h"]).with_code(0).stdout;
+    assert!(!short.contains("ssp:SLACK") && short.contains("[bsp]"), "{short}");
+    assert!(short.lines().count() < 120, "{short}");
 }
 
 #[cfg(feature = "shell")]

@@ -3,17 +3,20 @@
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::Form;
+
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// Parts to measure; all if none is named
     #[arg(value_enum)]
     pub(crate) what: Vec<BenchPart>,
-    /// More rounds, push-pulls of 100 MB, 10,000 workers: minutes instead of half a minute
+    /// Measure for minutes instead of half a minute
+    ///
+    /// More rounds, push-pulls of 100 MB, 10,000 workers.
     #[arg(long)]
     pub(crate) long: bool,
-    /// Print one JSON object instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
 }
 
 /// Size of a crowd of workers, and the load that it puts on its server.

@@ -5,8 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use pstrain_compute::id::WorkerId;
 
+use super::Form;
+
 #[derive(Debug, Args)]
 pub(crate) struct CertArgs {
+    #[command(flatten)]
+    pub(crate) form: Form,
     #[command(subcommand)]
     pub(crate) command: CertCommand,
 }
@@ -54,11 +58,14 @@ pub(crate) struct NodeArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct RoleArgs {
-    /// For a server, with the names and addresses by which it is dialled; `localhost` for a Unix
-    /// socket
+    /// For a server that is dialled by these names
+    ///
+    /// Names and addresses; `localhost` for a Unix socket.
     #[arg(long, value_name = "HOST", num_args = 1..)]
     pub(crate) server: Vec<String>,
-    /// For the worker with this number; without a number, for any worker
+    /// For the worker with this number, or any worker
+    ///
+    /// Without a number it is for any worker.
     #[arg(long, value_name = "NUMBER", num_args = 0..=1)]
     pub(crate) worker: Option<Option<WorkerId>>,
     /// For a client, which may ask for the status and change the job

@@ -4,8 +4,8 @@ use clap::{Args, Subcommand};
 use pstrain_transports::Address;
 use pstrain_transports::process::ProcessAddress;
 
-use super::JobArgs;
 use super::time::nonzero_time;
+use super::{Form, JobArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct ComputeArgs {
@@ -15,19 +15,29 @@ pub(crate) struct ComputeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ComputeCommand {
-    /// Checks a compute process: its answers, its gradient against finite differences of its loss,
-    /// and its speed
+    /// Checks a compute process: its answers, its gradient, its speed
+    ///
+    /// The gradient is compared with finite differences of the loss.
     Check(CheckArgs),
-    /// Prints the description of a compute process, for a server on a machine that cannot run it:
-    /// `pstrain server --process description:FILE`
-    Describe {
-        /// The process: a shell command, or unix:PATH where it listens
-        #[arg(value_name = "COMMAND|unix:PATH")]
-        process: ProcessAddress,
-    },
-    /// Serves a model of pstrain as a compute process, on standard input and output: an example,
-    /// and a test, of the protocol
+    /// Prints the description of a compute process
+    ///
+    /// A server on a machine that cannot run the process takes the description from a file:
+    /// `pstrain server --process description:FILE`. It is a table on a terminal, and JSON in a file
+    /// or a pipe.
+    Describe(DescribeArgs),
+    /// Serves a model of pstrain as a compute process, on stdin and stdout
+    ///
+    /// It is an example, and a test, of the protocol.
     Serve(ServeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DescribeArgs {
+    /// The process: a shell command, or unix:PATH where it listens
+    #[arg(value_name = "COMMAND|unix:PATH")]
+    pub(crate) process: ProcessAddress,
+    #[command(flatten)]
+    pub(crate) form: Form,
 }
 
 #[derive(Debug, Args)]
@@ -49,9 +59,8 @@ pub(crate) struct CheckArgs {
     /// How long the process may take for an answer
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = nonzero_time)]
     pub(crate) timeout: humantime::Duration,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
 }
 
 #[derive(Debug, Args)]
@@ -65,15 +74,22 @@ pub(crate) struct ServeArgs {
 
 /// The compute process of a worker.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Worker")]
 pub(crate) struct ProcessArgs {
-    /// The compute process that has the model and the data: a shell command, unix:PATH where it
-    /// listens, or - if it started this worker and speaks on its standard input and output
+    /// The compute process with the model and the data
+    ///
+    /// A shell command, unix:PATH where it listens, or - if it started this worker and speaks on
+    /// its standard input and output.
     #[arg(long, value_name = "COMMAND|unix:PATH|-", conflicts_with = "data")]
     pub(crate) process: Option<ProcessAddress>,
-    /// How often a compute process that fails is started again until it has answered
+    /// Restarts of a compute process that fails
+    ///
+    /// The number counts from its last answer.
     #[arg(long, value_name = "NUMBER", default_value_t = 3, requires = "process")]
     pub(crate) process_restarts: u32,
-    /// How long a compute process may take for an answer before it is started again
+    /// How long it may take for an answer
+    ///
+    /// A compute process that takes longer is started again.
     #[arg(long, value_name = "DURATION", requires = "process", value_parser = nonzero_time)]
     pub(crate) process_timeout: Option<humantime::Duration>,
 }

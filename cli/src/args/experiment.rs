@@ -4,8 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::Form;
+
 #[derive(Debug, Args)]
 pub(crate) struct ExperimentArgs {
+    #[command(flatten)]
+    pub(crate) form: Form,
     #[command(subcommand)]
     pub(crate) command: ExperimentCommand,
 }
@@ -28,9 +32,6 @@ pub(crate) enum ExperimentCommand {
         /// End with exit code 1 unless all claims hold
         #[arg(long)]
         check: bool,
-        /// Print one JSON object instead of the claims: cells and claims
-        #[arg(long)]
-        json: bool,
         /// Print no claims
         #[arg(long, short)]
         quiet: bool,
@@ -66,8 +67,10 @@ pub(crate) struct ExperimentRunArgs {
     pub(crate) experiment: String,
     #[command(flatten)]
     pub(crate) base: BaseArgs,
-    /// The results folder; runs that it already holds are not repeated [default: results/NAME]
-    #[arg(long, value_name = "DIR")]
+    /// The results folder [default: results/NAME]
+    ///
+    /// Runs that it already holds are not repeated.
+    #[arg(long, short, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Repetitions of each cell, with different seeds [default: what the experiment says]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
@@ -84,9 +87,6 @@ pub(crate) struct ExperimentRunArgs {
     /// Discard the runs that the results folder holds
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// Print one JSON object instead of the claims: cells and claims
-    #[arg(long)]
-    pub(crate) json: bool,
     /// Print neither progress nor claims
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -102,9 +102,8 @@ pub(crate) struct ValidateArgs {
     /// End with exit code 1 unless all times agree within 5 % and rank the jobs alike
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
     /// Print no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -135,7 +135,7 @@ pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
     };
     let all = BenchPart::value_variants().iter();
     let wanted = all.filter(|what| args.what.is_empty() || args.what.contains(what));
-    let bar = progress::bar(0, "{spinner} {wide_msg}", args.json);
+    let bar = progress::bar(0, "{spinner} {wide_msg}", args.form.json);
     bar.enable_steady_tick(TICK);
     let mut figures = Vec::new();
     for what in wanted {

@@ -1,16 +1,21 @@
 //! `pstrain bench`: the speed of this machine.
 
+use serde::Serialize;
+
 use crate::args::{BenchArgs, CrowdArgs};
+use crate::bench::{self, Figure};
 use crate::exit::Ending;
-use crate::{bench, messages};
+use crate::messages;
+
+/// Output of `--json`.
+#[derive(Serialize)]
+struct View<'a> {
+    figures: &'a [Figure],
+}
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Ending> {
     let figures = bench::measure(args)?;
-    messages::result(&if args.json {
-        serde_json::json!({ "figures": figures }).to_string()
-    } else {
-        bench::show(&figures, messages::width())
-    })?;
+    args.form.print(&View { figures: &figures }, || bench::show(&figures, messages::width()))?;
     Ok(Ending::Done)
 }
 

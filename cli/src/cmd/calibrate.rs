@@ -7,7 +7,7 @@ use crate::{messages, table};
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     let found = calibration::measure()?;
-    messages::result(&if args.json { serde_json::to_string(&found)? } else { show(&found) })?;
+    args.form.print(&found, || show(&found))?;
     Ok(Ending::Done)
 }
 

@@ -1,8 +1,9 @@
 //! `pstrain cert`: a small CA for a lab, certificates for its nodes, pre-shared keys.
 
+use std::fmt;
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail, ensure};
@@ -15,12 +16,12 @@ use rcgen::{
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use time::{Duration, OffsetDateTime};
 
 use crate::args::{CertArgs, CertCommand, NodeArgs};
 use crate::exit::Ending;
-use crate::messages;
 
 /// Validity of a certificate before its creation: clocks of small devices may be off by hours.
 const SLACK: Duration = Duration::DAY;
@@ -28,16 +29,58 @@ const SLACK: Duration = Duration::DAY;
 const LIST_DAYS: i64 = 3650;
 
 pub(crate) fn run(args: &CertArgs) -> anyhow::Result<Ending> {
-    match &args.command {
+    let done = match &args.command {
         CertCommand::Ca { folder, days } => make_ca(folder, *days)?,
         CertCommand::Node(args) => make_node(args)?,
         CertCommand::Revoke { ca, certificate } => revoke(ca, certificate)?,
         CertCommand::Psk { file } => make_psk(file)?,
-    }
+    };
+    args.form.report(&done, || done.to_string())?;
     Ok(Ending::Done)
 }
 
-fn make_ca(folder: &Path, days: u32) -> anyhow::Result<()> {
+/// What a command has made.
+#[derive(Serialize)]
+#[serde(tag = "made", rename_all = "kebab-case")]
+enum Done<'a> {
+    Ca { folder: &'a Path, days: u32 },
+    Node { folder: &'a Path, identity: String, days: u32 },
+    Revocation { certificate: &'a Path, list: PathBuf },
+    Psk { file: &'a Path },
+}
+
+impl fmt::Display for Done<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ca { folder, .. } => write!(
+                f,
+                "made a CA in {0}; keep {0}/ca.key where no node is: whoever has it can be anybody",
+                folder.display()
+            ),
+            Self::Node { folder, identity, .. } => write!(
+                f,
+                "made {} for {identity}: take the folder to the node and give it to --tls there",
+                folder.display()
+            ),
+            Self::Revocation { certificate, list } => write!(
+                f,
+                "revoked {}; copy {} into the folder of every node: servers look for it again by \
+                 themselves and take in nobody who is in it, though whoever is connected stays so \
+                 until that connection ends",
+                certificate.display(),
+                list.display()
+            ),
+            Self::Psk { file } => write!(
+                f,
+                "made {}: take it to every node and give it to --psk there; whoever has it can be \
+                 anybody",
+                file.display()
+            ),
+        }
+    }
+}
+
+fn make_ca(folder: &Path, days: u32) -> anyhow::Result<Done<'_>> {
     create_folder(folder)?;
     let key = KeyPair::generate()?;
     let mut params = ca_params(&key);
@@ -45,11 +88,7 @@ fn make_ca(folder: &Path, days: u32) -> anyhow::Result<()> {
     let certificate = params.self_signed(&key)?;
     write_new(&folder.join("ca.key"), &key.serialize_pem(), SECRET)?;
     write_new(&folder.join("ca.pem"), &certificate.pem(), OPEN)?;
-    messages::say(&format!(
-        "made a CA in {0}; keep {0}/ca.key where no node is: whoever has it can be anybody",
-        folder.display()
-    ));
-    Ok(())
+    Ok(Done::Ca { folder, days })
 }
 
 /// Parameters that a CA's certificate and lists share. The name, from a digest of the key, tells
@@ -74,7 +113,7 @@ fn issuer(folder: &Path) -> anyhow::Result<Issuer<'static, KeyPair>> {
     Ok(Issuer::new(ca_params(&key), key))
 }
 
-fn make_node(args: &NodeArgs) -> anyhow::Result<()> {
+fn make_node(args: &NodeArgs) -> anyhow::Result<Done<'_>> {
     let issuer = issuer(&args.ca)?;
     let role = &args.role;
     let identity = match role.worker {
@@ -91,11 +130,7 @@ fn make_node(args: &NodeArgs) -> anyhow::Result<()> {
     if args.ca.join(REVOKED).exists() {
         copy(&args.ca.join(REVOKED), &args.out.join(REVOKED))?;
     }
-    messages::say(&format!(
-        "made {} for {identity}: take the folder to the node and give it to --tls there",
-        args.out.display()
-    ));
-    Ok(())
+    Ok(Done::Node { folder: &args.out, identity: identity.to_string(), days: args.days })
 }
 
 fn sign(
@@ -122,7 +157,7 @@ fn sign(
 
 const REVOKED: &str = "revoked.pem";
 
-fn revoke(ca: &Path, certificate: &Path) -> anyhow::Result<()> {
+fn revoke<'a>(ca: &Path, certificate: &'a Path) -> anyhow::Result<Done<'a>> {
     let issuer = issuer(ca)?;
     let read = |path: &Path| {
         let named = || path.display().to_string();
@@ -148,14 +183,7 @@ fn revoke(ca: &Path, certificate: &Path) -> anyhow::Result<()> {
     let list = list(&issuer, &serials).with_context(|| path.display().to_string())?;
     replace(&path, &serials)?;
     replace(&ca.join(REVOKED), &list)?;
-    messages::say(&format!(
-        "revoked {}; copy {} into the folder of every node: servers look for it again by \
-         themselves and take in nobody who is in it, though whoever is connected stays so until \
-         that connection ends",
-        certificate.display(),
-        ca.join(REVOKED).display()
-    ));
-    Ok(())
+    Ok(Done::Revocation { certificate, list: ca.join(REVOKED) })
 }
 
 /// A signed revocation list of these serial numbers.
@@ -180,15 +208,11 @@ fn list(issuer: &Issuer<'_, KeyPair>, serials: &str) -> anyhow::Result<String> {
     Ok(params.signed_by(issuer)?.pem()?)
 }
 
-fn make_psk(file: &Path) -> anyhow::Result<()> {
+fn make_psk(file: &Path) -> anyhow::Result<Done<'_>> {
     let mut key = [0; 32];
     getrandom::fill(&mut key).context("no randomness to be had")?;
     write_new(file, &format!("{}\n", hex(&key)), SECRET)?;
-    messages::say(&format!(
-        "made {}: take it to every node and give it to --psk there; whoever has it can be anybody",
-        file.display()
-    ));
-    Ok(())
+    Ok(Done::Psk { file })
 }
 
 fn now() -> anyhow::Result<OffsetDateTime> {

@@ -182,7 +182,10 @@ impl Request<'_> {
                         let why = if permanent {
                             format!("{address}: {why}")
                         } else {
-                            format!("cannot reach {address}: {why}; is a server running there?")
+                            format!(
+                                "cannot reach {address}: {why}; is a server running there? If it \
+                                 listens elsewhere, name its address: HOST:PORT or unix:PATH"
+                            )
                         };
                         return Err(NoAnswer::Unreachable(why).into());
                     }

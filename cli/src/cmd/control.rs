@@ -45,18 +45,15 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
     if key == STOP {
         wait_for_end(args, clock)?;
     }
-    let done = match key {
-        _ if args.json => {
-            serde_json::to_string(&View { key, value: &value, version, mode: &mode })?
-        }
+    let view = View { key, value: &value, version, mode: &mode };
+    args.form.print(&view, || match key {
         STOP => format!(
             "the run was told to stop at version {version} and has ended; pushes under way \
              counted\n"
         ),
         LEAVE_SERVER => format!("server {value} has no keys from version {version} on, and goes\n"),
         _ => format!("{key} = {value} from version {version} on; the mode is {mode}\n"),
-    };
-    messages::result(&done)?;
+    })?;
     Ok(Ending::Done)
 }
 

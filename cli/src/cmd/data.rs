@@ -10,8 +10,9 @@ use pstrain_compute::id::WorkerId;
 use pstrain_data::info::{Column, Occurrence};
 use pstrain_data::write_csv;
 use pstrain_data::{Info, Prepared, Profile, Skew};
+use serde::Serialize;
 
-use crate::args::{DataArgs, DataCommand};
+use crate::args::{DataArgs, DataCommand, Form};
 use crate::exit::Ending;
 use crate::figures::{count, percent};
 use crate::job::source_of;
@@ -22,25 +23,39 @@ use crate::{messages, table};
 const SHOWN_COLUMNS: usize = 64;
 
 pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
+    let form = args.form;
     match &args.command {
-        DataCommand::Info { source, json } => describe(source, *json)?,
-        DataCommand::Profile { sources } => messages::result(&profile(sources)?)?,
-        DataCommand::Synth { rows, seed, out, overwrite } => synth(*rows, *seed, out, *overwrite)?,
-        DataCommand::Split { job, json } => {
-            if let Some(layers) = gather(job)? {
+        DataCommand::Info { source } => describe(source, form)?,
+        DataCommand::Profile { sources } => {
+            let profile = profile(sources)?;
+            form.print(&profile, || profile.to_string())?;
+        }
+        DataCommand::Synth { rows, seed, out, overwrite } => {
+            synth(*rows, *seed, out, *overwrite)?;
+            let written = Written { rows: *rows, seed: *seed, out };
+            form.report(&written, || format!("wrote {rows} rows to {}", out.display()))?;
+        }
+        DataCommand::Split { job } => {
+            if let Some(layers) = gather(job, form)? {
                 let prepared = Prepared::load(&*layers.source()?, &layers.data_settings()?)?;
                 let skew = prepared.skew();
-                let text =
-                    if *json { serde_json::to_string(&skew)? } else { show_skew(&prepared, &skew) };
-                messages::result(&text)?;
+                form.print(&skew, || show_skew(&prepared, &skew))?;
             }
         }
     }
     Ok(Ending::Done)
 }
 
-/// Returns the profile of all sources together, as TOML.
-fn profile(sources: &[String]) -> anyhow::Result<String> {
+/// Output of `data synth --json`.
+#[derive(Serialize)]
+struct Written<'a> {
+    rows: u64,
+    seed: u64,
+    out: &'a Path,
+}
+
+/// Returns the profile of all sources together.
+fn profile(sources: &[String]) -> anyhow::Result<Profile> {
     let read = |source: &String| -> anyhow::Result<Profile> {
         let wrong = |why| anyhow::anyhow!("{source}: {why}");
         if Path::new(source).extension().is_some_and(|ending| ending == "toml") {
@@ -56,16 +71,16 @@ fn profile(sources: &[String]) -> anyhow::Result<String> {
         let merged = profile.merged(read(source)?);
         profile = merged.map_err(|why| anyhow::anyhow!("{source}: {why}"))?;
     }
-    Ok(profile.to_string())
+    Ok(profile)
 }
 
-fn describe(source: &str, json: bool) -> anyhow::Result<()> {
+fn describe(source: &str, form: Form) -> anyhow::Result<()> {
     // `nsl-kdd` names the shipped synthetic data, unless a file of that name exists.
     let source =
         if source == "nsl-kdd" && !Path::new(source).exists() { "synthetic" } else { source };
     let source = source_of(source).map_err(|why| anyhow::anyhow!("{source}: {why}"))?;
     let info = source.info()?;
-    messages::result(&if json { serde_json::to_string(&info)? } else { show_info(&info) })
+    form.print(&info, || show_info(&info))
 }
 
 fn show_info(info: &Info) -> String {
@@ -140,9 +155,7 @@ fn synth(rows: u64, seed: u64, out: &Path, overwrite: bool) -> anyhow::Result<()
     let place = || format!("cannot write {}", out.display());
     let mut file = BufWriter::new(File::create(out).with_context(place)?);
     write_csv(rows, seed, &mut file).with_context(place)?;
-    file.flush().with_context(place)?;
-    messages::say(&format!("wrote {rows} rows to {}", out.display()));
-    Ok(())
+    file.flush().with_context(place)
 }
 
 fn show_skew(prepared: &Prepared, skew: &Skew) -> String {

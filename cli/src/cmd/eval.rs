@@ -40,7 +40,7 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
         examples: evaluation.examples,
         quality: Quality::new(Some(&evaluation), &spec.schema, rows),
     };
-    if args.json {
+    if args.form.json {
         // The report of the run that made the model, with the measurements of now in place of its
         // own.
         let serde_json::Value::Object(found) = serde_json::to_value(&result)? else {

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use serde::Serialize;
 
-use crate::args::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs};
+use crate::args::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, Form};
 use crate::calibration;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{
@@ -17,36 +18,63 @@ use crate::figures::count;
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<Ending> {
+    let form = args.form;
     match &args.command {
-        ExperimentCommand::List => list(),
+        ExperimentCommand::List => list(form),
         ExperimentCommand::Show { name } => {
-            messages::result(&Spec::text(name)?)?;
+            let text = Spec::text(name)?;
+            match form.json {
+                true => {
+                    form.print(&text.parse::<toml::Table>().context("it is no TOML")?, || text)?
+                }
+                false => messages::result(&text)?,
+            }
             Ok(Ending::Done)
         }
-        ExperimentCommand::Run(args) => make(args),
-        ExperimentCommand::Report { folder, check, json, quiet } => {
+        ExperimentCommand::Run(args) => make(args, form),
+        ExperimentCommand::Report { folder, check, quiet } => {
             let (store, spec) = Store::open(folder)?;
             let report = report(&store, &spec)?;
-            tell(&report, &store, *json, *quiet)?;
+            tell(&report, &store, form, *quiet)?;
             verdict(&report, *check)
         }
     }
 }
 
-fn list() -> anyhow::Result<Ending> {
-    let mut rows = Vec::new();
-    for shipped in pstrain_data::experiments() {
+/// The shipped experiments.
+#[derive(Serialize)]
+struct List {
+    experiments: Vec<Shipped>,
+}
+
+#[derive(Serialize)]
+struct Shipped {
+    experiment: String,
+    title: String,
+    cells: usize,
+    repetitions: u32,
+    runs: usize,
+}
+
+fn list(form: Form) -> anyhow::Result<Ending> {
+    let shipped = pstrain_data::experiments().iter().map(|shipped| {
         let spec = Spec::parse(shipped.name, shipped.text)?;
-        let (cells, reps) = (cells(&spec).len(), spec.reps);
-        let runs = count((cells * reps as usize) as u64);
-        rows.push(vec![spec.name, spec.title, count(cells as u64), count(u64::from(reps)), runs]);
-    }
+        let (cells, repetitions) = (cells(&spec).len(), spec.reps);
+        let runs = cells * repetitions as usize;
+        Ok(Shipped { experiment: spec.name, title: spec.title, cells, repetitions, runs })
+    });
+    let list = List { experiments: shipped.collect::<anyhow::Result<_>>()? };
+    let row = |it: &Shipped| {
+        let numbers = [it.cells, it.repetitions as usize, it.runs].map(|it| count(it as u64));
+        [it.experiment.clone(), it.title.clone()].into_iter().chain(numbers).collect()
+    };
     let header = ["experiment", "title", "cells", "repetitions", "runs"];
-    messages::result(&table::table(&header, 2, rows, messages::width()))?;
+    let rows = list.experiments.iter().map(row).collect();
+    form.print(&list, || table::table(&header, 2, rows, messages::width()))?;
     Ok(Ending::Done)
 }
 
-fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
+fn make(args: &ExperimentRunArgs, form: Form) -> anyhow::Result<Ending> {
     let mut spec = Spec::find(&args.experiment)?;
     if let Some(reps) = args.reps {
         spec.reps = reps;
@@ -75,7 +103,7 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
     let all = runs.len();
     runs.retain(|run| !there.contains_key(&(run.cell.index, run.rep)));
 
-    let quiet = args.quiet || args.json;
+    let quiet = args.quiet || form.json;
     let jobs = if args.real_time { 1 } else { args.jobs.unwrap_or(about.environment.cores) };
     if !quiet {
         announce(&spec, &cells, runs.len(), jobs);
@@ -106,7 +134,7 @@ fn make(args: &ExperimentRunArgs) -> anyhow::Result<Ending> {
         return Ok(Ending::Stopped);
     }
     let report = report(&store, &spec)?;
-    tell(&report, &store, args.json, args.quiet)?;
+    tell(&report, &store, form, args.quiet)?;
     verdict(&report, args.check)
 }
 
@@ -160,18 +188,15 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn tell(report: &Report, store: &Store, json: bool, quiet: bool) -> anyhow::Result<()> {
+fn tell(report: &Report, store: &Store, form: Form, quiet: bool) -> anyhow::Result<()> {
     if let Some(warning) = &report.warning {
         messages::warn(warning);
     }
-    if json {
-        messages::result(&serde_json::to_string(&report.json)?)
-    } else if quiet {
-        Ok(())
-    } else {
-        let page: PathBuf = store.path().join("report.html");
-        messages::result(&format!("{}report    {}", show(&report.findings), page.display()))
+    if quiet && !form.json {
+        return Ok(());
     }
+    let page: PathBuf = store.path().join("report.html");
+    form.print(&report.json, || format!("{}report    {}", show(&report.findings), page.display()))
 }
 
 /// How many claims hold, then each of them, as text.

@@ -13,7 +13,6 @@ use super::{client, range, status};
 use crate::args::{PullArgs, SecurityArgs};
 use crate::exit::Ending;
 use crate::links::refuse_link;
-use crate::messages;
 
 /// Statistics of a range, as `--json` prints them.
 #[derive(Serialize)]
@@ -40,17 +39,17 @@ pub(crate) fn run(args: &PullArgs) -> anyhow::Result<Ending> {
     }
     let RangeHeader { version, keys, total, statistics, .. } = answer.header;
     let (begin, end) = (keys.begin(), keys.end());
-    if args.json {
-        let view = View { version: version.0, begin, end, total, statistics };
-        messages::result(&serde_json::to_string(&view)?)?;
-        return Ok(Ending::Done);
-    }
+    let view = View { version: version.0, begin, end, total, statistics };
+    args.form.print(&view, || show(&view))?;
+    Ok(Ending::Done)
+}
+
+fn show(View { version, begin, end, total, statistics }: &View) -> String {
     let Statistics { count, non_zeros, l1, l2, min, max } = statistics;
-    messages::result(&format!(
+    format!(
         "version   {version}\nkeys      [{begin}, {end}) of {total}\ncount     {count}\nnot 0     \
          {non_zeros}\nl1        {l1}\nl2        {l2}\nmin       {min}\nmax       {max}\n"
-    ))?;
-    Ok(Ending::Done)
+    )
 }
 
 /// Number of keys of the model.

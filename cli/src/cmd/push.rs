@@ -15,7 +15,6 @@ use super::range::Values;
 use super::{pull, status};
 use crate::args::PushArgs;
 use crate::exit::Ending;
-use crate::messages;
 
 /// Output of `--json`.
 #[derive(Serialize)]
@@ -70,13 +69,9 @@ fn tell(
     version: Version,
     values: usize,
 ) -> anyhow::Result<Ending> {
-    if args.json {
-        let view = View { version, begin: keys.begin(), end: keys.end(), how, values };
-        messages::result(&serde_json::to_string(&view)?)?;
-        return Ok(Ending::Done);
-    }
+    let view = View { version, begin: keys.begin(), end: keys.end(), how, values };
     let from = args.from.display();
-    messages::result(&match how {
+    args.form.print(&view, || match how {
         PushRule::Add => {
             format!(
                 "{values} values of {from} are added to keys {keys} from version {version} on\n"

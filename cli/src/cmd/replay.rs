@@ -112,11 +112,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
         let about = ModelFile::new(&job, classes, &result)?;
         write_model(path, &about, replay.parameters())?;
     }
-    if args.json {
-        messages::result(&serde_json::to_string(&result)?)?;
-    } else {
-        messages::result(&show(&result, args.break_norm))?;
-    }
+    args.form.print(&result, || show(&result, args.break_norm))?;
     check_model(&args.log, &result)?;
     if result.identical == Some(false) {
         let what = format!(

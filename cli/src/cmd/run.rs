@@ -21,7 +21,9 @@ use crate::job::Resolved;
 use crate::process::Arithmetic;
 use crate::record::Recorder;
 use crate::signals::Drain;
-use crate::start::{Training, gather, shard_config};
+use crate::start::{
+    Begins, InProcess, JobServer, Keeps, KeptShard, Training, begins_with, shard_config,
+};
 
 /// Threads that an ordinary system gives one process by default.
 const MOST_WORKERS: u32 = 4096;
@@ -35,7 +37,9 @@ type Worked = (Result<EndReason, NodeError>, Punctuality);
 type ShardThread = JoinHandle<anyhow::Result<Result<EndReason, NodeError>>>;
 
 pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
-    let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    let begins = begins_with(&args.job, &args.state, args.output.form)?;
+    let Some(begins) = begins else { return Ok(Ending::Done) };
+    let (layers, begins) = InProcess::open(begins)?;
     let is_shaped = !layers.real_time()?.links.is_none();
     let Resolved { job, data, arithmetic } = layers.resolve()?;
     let data = Arc::new(data);
@@ -50,9 +54,17 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
     let training = Training::in_process(&layers, served, args.output.clone())?;
     let drain = training.drain();
-    let mut server = training.alone()?;
+    let others = servers.saturating_sub(1);
+    let kept = (others > 0 && begins.is_durable()).then(|| {
+        let begins = |server| (begins.of_shard(ServerId(server)), Drain::without_signals());
+        (1..servers).map(begins).collect::<Vec<_>>()
+    });
+    let transport = transport(args.transport, kept.is_some())?;
+    let server = training.in_one_process(begins)?;
+    let clock = clock.going_on(server.starts_at());
     let recorder = server.recorder();
-    let gate = Gate::new(servers.saturating_sub(1));
+    // Servers with a state are not waited for: workers dial again until all are there.
+    let gate = Gate::new(if kept.is_some() { 0 } else { others });
     let nodes = Nodes::default();
     let local = |worker: u32| Local {
         worker: WorkerId(worker),
@@ -66,49 +78,88 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         recorder: recorder.clone(),
         is_shaped,
     };
-    let cluster = Cluster { servers, lease, clock, gate: gate.clone(), nodes: nodes.clone() };
-    let (name, reason, threads, others) = match args.transport {
-        Transport::Memory => {
-            let hub = MemoryHub::new();
-            let transport = hub.server().with_clock(clock);
-            let others = cluster.others(|place| {
-                let address = Address::Unix(format!("memory-{}", place.server).into());
-                let transport = hub.other_server(&address.to_string()).with_clock(clock);
-                Ok(cluster.spawn(place, &address, transport))
-            })?;
-            let threads =
-                start(workers, |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock))))?;
-            ("memory", server.serve(transport)?, threads, others)
-        }
-        Transport::Unix => {
-            let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
-            let path = |name: String| Address::Unix(folder.path().join(name));
-            let address = path("pstrain.socket".into());
-            let transport = SocketTransport::listen(&address)?.with_clock(clock);
-            let others = cluster.others(|place| {
-                cluster.listen(place, &path(format!("pstrain-{}.socket", place.server)), &address)
-            })?;
-            let threads = start(workers, |worker| local(worker).dial(&address))?;
-            ("unix", server.serve(transport)?, threads, others)
-        }
-        Transport::Tcp => {
-            let any = Address::Tcp("127.0.0.1:0".into());
-            let transport = SocketTransport::listen(&any)?.with_clock(clock);
-            let address = transport.local_address().context("the server listens nowhere")?;
-            let others = cluster.others(|place| cluster.listen(place, &any, &address))?;
-            let threads = start(workers, |worker| local(worker).dial(&address))?;
-            ("tcp", server.serve(transport)?, threads, others)
-        }
+    let cluster = Cluster { servers, lease, clock, gate: gate.clone(), nodes: nodes.clone(), kept };
+    let ended = match transport {
+        Transport::Memory => over_memory(server, workers, &cluster, local)?,
+        Transport::Unix => over_unix(server, workers, &cluster, local)?,
+        Transport::Tcp => over_tcp(server, workers, &cluster, local)?,
     };
-    nodes.drain();
-    let (punctuality, ended) = join(threads);
-    server.note_punctuality(&punctuality);
-    server.finish(name)?;
-    if reason.is_success() {
-        ended?;
-        join_shards(others)?;
+    cluster.end(ended)
+}
+
+/// A run whose server has ended.
+struct Ended {
+    /// The name of the transport.
+    name: &'static str,
+    server: JobServer,
+    reason: EndReason,
+    workers: Vec<Thread>,
+    others: Vec<ShardThread>,
+}
+
+fn over_memory(
+    mut server: JobServer,
+    workers: u32,
+    cluster: &Cluster,
+    local: impl Fn(u32) -> Local,
+) -> anyhow::Result<Ended> {
+    let (hub, clock) = (MemoryHub::new(), cluster.clock);
+    let transport = hub.server().with_clock(clock);
+    let others = cluster.others(|place| {
+        let address = Address::Unix(format!("memory-{}", place.server).into());
+        let transport = hub.other_server(&address.to_string()).with_clock(clock);
+        Ok(cluster.spawn(place, &address, transport))
+    })?;
+    let spawn = |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock)));
+    let workers = start(workers, spawn)?;
+    let reason = server.serve(transport)?;
+    Ok(Ended { name: "memory", server, reason, workers, others })
+}
+
+fn over_unix(
+    server: JobServer,
+    workers: u32,
+    cluster: &Cluster,
+    local: impl Fn(u32) -> Local,
+) -> anyhow::Result<Ended> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
+    let path = |name: String| Address::Unix(folder.path().join(name));
+    let address = path("pstrain.socket".into());
+    let transport = SocketTransport::listen(&address)?.with_clock(cluster.clock);
+    let others = cluster.others(|place| {
+        cluster.listen(place, &path(format!("pstrain-{}.socket", place.server)), &address)
+    })?;
+    let workers = start(workers, |worker| local(worker).dial(&address))?;
+    let (server, reason) = server.serve_sockets(transport, cluster.clock)?;
+    Ok(Ended { name: "unix", server, reason, workers, others })
+}
+
+fn over_tcp(
+    server: JobServer,
+    workers: u32,
+    cluster: &Cluster,
+    local: impl Fn(u32) -> Local,
+) -> anyhow::Result<Ended> {
+    let any = Address::Tcp("127.0.0.1:0".into());
+    let transport = SocketTransport::listen(&any)?.with_clock(cluster.clock);
+    let address = transport.local_address().context("the server listens nowhere")?;
+    let others = cluster.others(|place| cluster.listen(place, &any, &address))?;
+    let workers = start(workers, |worker| local(worker).dial(&address))?;
+    let (server, reason) = server.serve_sockets(transport, cluster.clock)?;
+    Ok(Ended { name: "tcp", server, reason, workers, others })
+}
+
+/// The transport: the one that was asked for, or the one that suits the servers. Several servers
+/// with a state may go back to a checkpoint, for which they close their connections.
+fn transport(asked: Option<Transport>, several_kept: bool) -> anyhow::Result<Transport> {
+    match asked {
+        Some(Transport::Memory) if several_kept => {
+            bail!("--transport memory: several servers that keep a state need sockets; use unix")
+        }
+        Some(asked) => Ok(asked),
+        None if several_kept => Ok(Transport::Unix),
+        None => Ok(Transport::Memory),
     }
-    exit::of_reason(reason)
 }
 
 /// Opens once all servers of the run have enlisted: a worker that comes earlier is refused.
@@ -189,9 +240,26 @@ struct Cluster {
     clock: WallClock,
     gate: Gate,
     nodes: Nodes,
+    /// How the servers that do not coordinate begin, and what ends them, if they keep a state.
+    kept: Option<Vec<(Begins<Keeps>, Drain)>>,
 }
 
 impl Cluster {
+    /// Ends the other nodes, writes and prints the results.
+    fn end(&self, ended: Ended) -> anyhow::Result<Ending> {
+        let Ended { name, mut server, reason, workers, others } = ended;
+        self.nodes.drain();
+        self.kept.iter().flatten().for_each(|(_, drain)| drain.end());
+        let (punctuality, worked) = join(workers);
+        server.note_punctuality(&punctuality);
+        server.finish(name)?;
+        if reason.is_success() {
+            worked?;
+            join_shards(others)?;
+        }
+        exit::of_reason(reason)
+    }
+
     /// Starts the servers that do not coordinate.
     fn others(
         &self,
@@ -213,7 +281,14 @@ impl Cluster {
         let transport = SocketTransport::listen(address)?;
         let address = transport.local_address().context("a server listens nowhere")?;
         let transport = transport.with_target(coordinator.clone()).with_clock(self.clock);
-        Ok(self.spawn(place, &address, transport))
+        let kept = self.kept.as_ref().and_then(|kept| kept.get(place.server.0 as usize - 1));
+        let Some((begins, drain)) = kept else {
+            return Ok(self.spawn(place, &address, transport));
+        };
+        let (place, lease, clock) = (place.into(), self.lease, self.clock);
+        let server =
+            KeptShard::open((place, begins), (&address, coordinator), lease, drain.clone())?;
+        Ok(std::thread::spawn(move || server.serve(transport, clock)))
     }
 
     /// Starts a server that does not coordinate and that workers reach at `address`.

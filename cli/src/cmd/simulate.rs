@@ -10,7 +10,7 @@ use crate::simulate::{DataCache, Virtual};
 use crate::start::{Training, gather};
 
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
-    let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    let Some(layers) = gather(&args.job, args.output.form)? else { return Ok(Ending::Done) };
     let run = Virtual::resolve(&layers, &DataCache::default())?;
     let (job, data) = (run.job.clone(), Arc::clone(&run.data).into());
     let resolved = Resolved { job, data, arithmetic: run.arithmetic.clone() };

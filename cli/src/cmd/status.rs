@@ -21,11 +21,7 @@ use crate::{messages, metric_text};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = ask((&args.address, &args.security), args.timeout)?;
-    if args.json {
-        messages::result(&serde_json::to_string(&View::of(&status))?)?;
-    } else {
-        messages::result(&show(&status, messages::width()))?;
-    }
+    args.form.print(&View::of(&status), || show(&status, messages::width()))?;
     Ok(Ending::Done)
 }
 

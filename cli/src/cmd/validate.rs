@@ -17,7 +17,7 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
     let cells = cells(&spec);
     let stop = signals::flag_on_signal("stopping (again to abort)")?;
     let template = "{bar:30} {human_pos}/{human_len} jobs  {wide_msg}";
-    let bar = progress::bar(cells.len() as u64, template, args.quiet || args.json);
+    let bar = progress::bar(cells.len() as u64, template, args.quiet || args.form.json);
     let compared = compare(&spec, &cells, &stop, |done, job| {
         bar.set_position(done as u64);
         bar.set_message(job.to_owned());
@@ -27,11 +27,7 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
         debug_assert!(stop.load(Ordering::Relaxed));
         return Ok(Ending::Stopped);
     };
-    messages::result(&if args.json {
-        serde_json::to_string(&comparison)?
-    } else {
-        show(&comparison, messages::width())
-    })?;
+    args.form.print(&comparison, || show(&comparison, messages::width()))?;
     let good = comparison.shaped.good && comparison.netem.is_none_or(|netem| netem.good);
     let busy = comparison.shaped.busy;
     if args.check && busy > 0 {

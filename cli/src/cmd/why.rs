@@ -18,11 +18,7 @@ use crate::{messages, metric_text};
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = status::of_leader((&args.address, &args.security), args.timeout)?;
     let way = Way::new(args.address.to_string(), &args.security);
-    if args.json {
-        messages::result(&serde_json::to_string(&View::of(&status, &way))?)?;
-    } else {
-        messages::result(&show(&status, &way, messages::width()))?;
-    }
+    args.form.print(&View::of(&status, &way), || show(&status, &way, messages::width()))?;
     Ok(Ending::Done)
 }
 

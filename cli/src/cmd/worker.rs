@@ -1,10 +1,12 @@
 //! `pstrain worker`: computes gradients for a server.
 
+use std::fmt;
 use std::sync::Arc;
 
 use anyhow::bail;
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::Stream;
 use pstrain_data::{DataSpec, Dataset};
 use pstrain_policy::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
@@ -15,9 +17,10 @@ use pstrain_transports::{
 use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Refusal};
+use serde::Serialize;
 
 use super::client::{NoAnswer, TurnedAway, ask};
-use crate::args::{ProcessArgs, SecurityArgs, WorkerArgs};
+use crate::args::{Form, ProcessArgs, SecurityArgs, WorkerArgs};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
 use crate::messages;
@@ -28,8 +31,27 @@ use crate::record::{Shaping, peak_rss_mib};
 use crate::security::security;
 use crate::signals::Drain;
 
-/// How a worker ended, and how well it kept the modelled times.
-type Worked = (Result<EndReason, NodeError>, Punctuality);
+/// How a worker ended, which one it was, and how well it kept the modelled times.
+type Worked = (Result<EndReason, NodeError>, Option<WorkerId>, Punctuality);
+
+/// The end of a worker, as `--json` prints it.
+#[derive(Serialize)]
+struct Done {
+    worker: Option<WorkerId>,
+    ended: String,
+    peak_rss_mib: Option<f64>,
+    shaping: Option<Shaping>,
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "done: {}", self.ended)?;
+        if let Some(mib) = self.peak_rss_mib {
+            write!(f, " (peak memory {mib:.1} MiB)")?;
+        }
+        self.shaping.as_ref().map_or(Ok(()), |shaping| write!(f, "; {}", shaping.in_words()))
+    }
+}
 
 /// The checked arguments of a worker.
 struct Plan {
@@ -40,6 +62,7 @@ struct Plan {
     arithmetic: Arithmetic,
     config: WorkerConfig,
     rank: Option<Rank>,
+    form: Form,
     quiet: bool,
 }
 
@@ -50,12 +73,12 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     loop {
         match (plan.serve(&drain)?, &plan.arithmetic) {
             (
-                (Err(NodeError::Refused(Refusal::DescriptionWanted)), _),
+                (Err(NodeError::Refused(Refusal::DescriptionWanted)), ..),
                 Arithmetic::Process(process),
             ) if !drain.is_asked() => {
                 plan.describe(process)?;
             }
-            ((ended, kept), _) => return plan.report(ended, &kept),
+            (worked, _) => return plan.report(worked),
         }
     }
 }
@@ -95,7 +118,8 @@ impl Plan {
             let timeout = process_timeout.map(Into::into);
             Arithmetic::Process(ComputeProcess::new(address, process_restarts, timeout))
         });
-        Ok(Self { server, security, source, arithmetic, config, rank, quiet: args.quiet })
+        let (form, quiet) = (args.form, args.quiet);
+        Ok(Self { server, security, source, arithmetic, config, rank, form, quiet })
     }
 
     /// Works until the run has ended. Returns how well the modelled times were kept, too.
@@ -114,7 +138,8 @@ impl Plan {
         let mailbox = Mailbox::new(&transport);
         drain.turn_to(mailbox.handle())?;
         let ended = drive(&mut node, &mut transport, &mut services, &mailbox)?;
-        Ok((ended, Punctuality { messages: transport.lateness(), ..services.punctuality() }))
+        let kept = Punctuality { messages: transport.lateness(), ..services.punctuality() };
+        Ok((ended, node.id(), kept))
     }
 
     /// Describes the model of the worker's process to a server that has no job yet.
@@ -135,25 +160,27 @@ impl Plan {
     }
 
     /// Tells how the worker ended.
-    fn report(
-        &self,
-        ended: Result<EndReason, NodeError>,
-        kept: &Punctuality,
-    ) -> anyhow::Result<Ending> {
+    fn report(&self, (ended, worker, kept): Worked) -> anyhow::Result<Ending> {
         let reason = match ended {
             Ok(reason) => reason,
             Err(NodeError::Data(what) | NodeError::Compute(what)) => bail!("{what}"),
             Err(error) => match (&self.rank, workers_of(&error)) {
                 (Some(rank), Some(workers)) => bail!("{}", rank.misfit(workers)),
-                _ => return Err(Failed(format!("{}: {error}", self.server)).into()),
+                _ => {
+                    let hint = match error {
+                        NodeError::Unreachable { .. } => {
+                            "; see that a server runs there, or name its address with --server"
+                        }
+                        _ => "",
+                    };
+                    return Err(Failed(format!("{}: {error}{hint}", self.server)).into());
+                }
             },
         };
-        if !self.quiet {
-            let memory = peak_rss_mib()
-                .map_or_else(String::new, |mib| format!(" (peak memory {mib:.1} MiB)"));
-            let shaping = Shaping::of(kept)
-                .map_or_else(String::new, |shaping| format!("; {}", shaping.in_words()));
-            messages::say(&format!("done: {reason}{memory}{shaping}"));
+        if self.form.json || !self.quiet {
+            let (ended, shaping) = (reason.to_string(), Shaping::of(&kept));
+            let done = Done { worker, ended, peak_rss_mib: peak_rss_mib(), shaping };
+            self.form.report(&done, || done.to_string())?;
         }
         exit::of_reason(reason)
     }

@@ -8,7 +8,7 @@ use super::grid::{cells, is_list};
 use super::metric::{Field, Metric};
 use super::quantity::Quantity;
 use super::spec::{Axis, Claim, Column, Kind, PictureSpec, Spec, TableSpec, Text};
-use crate::job::{find, nearest as nearest_setting};
+use crate::job::{find, unknown};
 
 /// More runs than are practical: only a typing error asks for as many.
 const MOST_RUNS: u64 = 1_000_000;
@@ -102,13 +102,7 @@ fn is_file_name(name: &str) -> bool {
 
 /// Fails if there is no such setting.
 pub(super) fn is_setting(key: &str) -> Result<(), String> {
-    match (find(key), nearest_setting(key)) {
-        (Some(_), _) => Ok(()),
-        (None, Some(near)) => Err(format!("there is no setting {key:?}; did you mean {near:?}?")),
-        (None, None) => {
-            Err(format!("there is no setting {key:?}; `pstrain run --help` lists them"))
-        }
-    }
+    find(key).map(|_setting| ()).ok_or_else(|| unknown(key))
 }
 
 fn axes(spec: &Spec) -> Result<(), String> {

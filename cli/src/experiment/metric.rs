@@ -6,6 +6,7 @@
 //! - `batches.discarded per batches.assigned`: their quotient;
 //! - `accuracy @ epoch = 10`: the evaluation nearest to a point of the curve;
 //! - `epoch to accuracy 0.94`: where the mean of three evaluations first reaches a target;
+//! - `target.time_s`: when an evaluation first reached the `target` of the job;
 //! - `setting compute`, `setting link.2.delay`: a setting of the run, in seconds if it is a time.
 
 use std::str::FromStr;
@@ -205,7 +206,10 @@ impl Metric {
     /// Its value for `record`, a run of `cell`.
     pub(crate) fn of(&self, record: &Record, cell: &Cell) -> Answer {
         match self {
-            Self::Final(path) => number(path, record).map_or_else(Answer::Missing, Answer::Is),
+            Self::Final(path) => match number(path, record) {
+                Ok(number) => Answer::Is(number),
+                Err(why) => missed(path, record).map_or(Answer::Missing(why), Answer::MoreThan),
+            },
             Self::Apart(one, other) => {
                 let apart = || Ok((number(one, record)? - number(other, record)?).abs());
                 apart().map_or_else(Answer::Missing, Answer::Is)
@@ -226,6 +230,17 @@ impl Metric {
             },
         }
     }
+}
+
+/// Numbers of a target that was reached, and those of the whole run that they are part of.
+const TARGET: [(&str, &str); 3] =
+    [("target.time_s", "time_s"), ("target.update", "updates"), ("target.epochs", "epochs")];
+
+/// The length of a run that ended before it reached its target; `None` if it has none.
+fn missed(path: &str, record: &Record) -> Option<f64> {
+    let (_, whole) = TARGET.into_iter().find(|(its, _)| *its == path)?;
+    record.texts.get("target.goal")?;
+    record.metrics.get(whole).copied()
 }
 
 /// A number of the report or, with `*`, the mean of several; or the reason why there is none.
@@ -259,6 +274,7 @@ fn missing(path: &str, record: &Record) -> String {
 pub(super) fn is_usual(path: &str) -> bool {
     Quality::find(path).is_some()
         || ["worst_class.recall", "loss"].contains(&path)
+        || TARGET.iter().any(|(its, _)| *its == path)
         || path.starts_with("recall.")
 }
 

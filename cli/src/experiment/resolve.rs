@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::check::is_setting;
 use super::grid::is_list;
 use super::spec::{Spec, Text};
-use crate::job::{DATA, JobFlags, Layers, OF_PROCESS, SETTINGS, absolute_data};
+use crate::job::{DATA, JobFlags, Layers, OF_PROCESS, absolute_data, settings};
 
 /// Fills `[job]`, weakest first: defaults, the specification, the environment, `--set`.
 pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Result<()> {
@@ -21,7 +21,7 @@ pub(crate) fn resolve(spec: &mut Spec, set: &[(String, String)]) -> anyhow::Resu
     let made = spec.axis.iter().flat_map(|axis| axis.made_by_all().into_iter().map(str::to_owned));
     let made: BTreeSet<String> = made.filter(|key| !is_list(key)).collect();
     let has_process = spec.job.get("process").is_some_and(|Text(process)| process != "none");
-    for setting in SETTINGS {
+    for setting in settings() {
         let of_process = OF_PROCESS.into_iter().find(|(key, _)| *key == setting.key);
         let default = match (setting.key, of_process) {
             ("name", _) => &spec.name,

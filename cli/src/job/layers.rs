@@ -11,15 +11,22 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use serde::Serialize;
 
-use super::settings::{SETTINGS, Words, find, nearest};
+use super::setting::{Setting, Words};
+use super::settings::{GROUPS, find, settings, unknown};
 use super::suggest::suggestion;
 
 /// Prefix of the environment variables of settings.
 pub(crate) const ENVIRONMENT: &str = "PSTRAIN_JOB_";
 
-const HEADING: &str = "Job settings: flags overrule variables such as PSTRAIN_JOB_LEARNING_RATE, \
-    which overrule keys of the job file (without the dashes)";
+/// Said at the end of `-h`.
+const SHORT: &str = "Defaults of settings are in brackets. --help explains each flag, and lists the \
+    values of each setting.";
+
+/// Said at the end of `--help`.
+const LONG: &str = "Every setting is also a key of the job file (without the dashes) and a variable \
+    such as PSTRAIN_JOB_LEARNING_RATE. A flag overrules a variable, which overrules the file.";
 
 /// Most bytes of a job file, and of one line of it: an error may quote a line.
 const MOST_BYTES: usize = 1024 * 1024;
@@ -61,12 +68,16 @@ impl TypedValueParser for Offered {
 
 impl Args for JobFlags {
     fn augment_args(command: Command) -> Command {
-        SETTINGS.iter().fold(command, |command, setting| {
+        let headed =
+            GROUPS.iter().flat_map(|it| it.settings.iter().map(|setting| (it.name, setting)));
+        headed.fold(command.after_help(SHORT).after_long_help(LONG), |command, (group, setting)| {
             let arg = Arg::new(setting.key)
                 .long(setting.key)
-                .value_name(setting.value)
-                .help(setting.full_help())
-                .help_heading(HEADING)
+                .visible_aliases(setting.aliases)
+                .value_name(setting.value_name())
+                .help(setting.brief())
+                .long_help(setting.full_help())
+                .help_heading(group)
                 .action(if setting.many { ArgAction::Append } else { ArgAction::Set })
                 .allow_negative_numbers(true);
             command.arg(match setting.words {
@@ -83,7 +94,7 @@ impl Args for JobFlags {
 
 impl FromArgMatches for JobFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = SETTINGS.iter().filter_map(|setting| {
+        let given = settings().filter_map(|setting| {
             let values: Vec<&str> =
                 matches.get_many::<String>(setting.key)?.map(String::as_str).collect();
             Some((setting.key, values.join(" ")))
@@ -164,7 +175,7 @@ impl Layers {
         flags: &JobFlags,
         environment: impl Iterator<Item = (String, String)>,
     ) -> anyhow::Result<Self> {
-        let defaults = SETTINGS.iter().map(|s| (s.key, (s.default.to_owned(), Origin::Default)));
+        let defaults = settings().map(|s| (s.key, (s.default.to_owned(), Origin::Default)));
         let mut values: BTreeMap<_, _> = defaults.collect();
         if let Some((path, text)) = file {
             for (key, value) in parse_file(&path, &text)? {
@@ -257,14 +268,29 @@ impl Layers {
     pub(crate) fn to_toml(&self) -> String {
         let mut text =
             String::from("# job file of pstrain: every setting, and where it comes from\n");
-        for setting in SETTINGS {
-            if let Some((value, origin)) = self.0.get(setting.key) {
-                let value = toml_value(value);
-                let _infallible = writeln!(text, "{} = {value}  # {origin}", setting.key);
+        for group in GROUPS {
+            let _infallible = writeln!(text, "\n# {}", group.name);
+            for Setting { key, .. } in group.settings {
+                if let Some((value, origin)) = self.0.get(key) {
+                    let _infallible = writeln!(text, "{key} = {}  # {origin}", toml_value(value));
+                }
             }
         }
         text
     }
+
+    /// The resolved settings by key, with the origin of each value.
+    pub(crate) fn origins(&self) -> BTreeMap<&'static str, Given<'_>> {
+        let given = self.0.iter();
+        given.map(|(key, (value, it))| (*key, Given { value, from: it.to_string() })).collect()
+    }
+}
+
+/// A value of a setting as `--print-job --json` prints it.
+#[derive(Serialize)]
+pub(crate) struct Given<'a> {
+    value: &'a str,
+    from: String,
 }
 
 /// A job file's name and text.
@@ -324,13 +350,6 @@ fn parse_file(path: &str, text: &str) -> anyhow::Result<Vec<(&'static str, Strin
     Ok(values)
 }
 
-fn unknown(key: &str) -> String {
-    match nearest(key) {
-        Some(near) => format!("there is no setting {key:?}; did you mean {near:?}?"),
-        None => format!("there is no setting {key:?}; `pstrain run --help` lists them"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,7 +396,7 @@ mod tests {
         let again =
             Layers::stack(file(&layers.to_toml()), &JobFlags::default(), std::iter::empty());
         let again = again.unwrap();
-        for setting in SETTINGS {
+        for setting in settings() {
             assert_eq!(again.text(setting.key), layers.text(setting.key), "{}", setting.key);
         }
     }

@@ -4,6 +4,7 @@
 mod init;
 mod layers;
 mod resolve;
+mod setting;
 mod settings;
 mod suggest;
 mod values;
@@ -14,6 +15,7 @@ pub(crate) use layers::{JobFlags, Layers};
 #[cfg(feature = "pictures")]
 pub(crate) use resolve::{DATA, absolute_data};
 pub(crate) use resolve::{Resolved, source_of};
+pub(crate) use settings::nearest;
 #[cfg(feature = "pictures")]
-pub(crate) use settings::{SETTINGS, find, nearest};
+pub(crate) use settings::{find, settings, unknown};
 pub(crate) use suggest::suggestion;

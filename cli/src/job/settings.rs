@@ -2,138 +2,59 @@
 //! flag and, in capitals after `PSTRAIN_JOB_`, its environment variable.
 
 use pstrain_compute::filter::{ErrorFeedback, FilterSpec, KeyCaching, PullFilter};
-use pstrain_compute::model::{Activation, Loss, ModelSpec, registered};
-use pstrain_compute::named::{Family, Named};
+use pstrain_compute::model::{Activation, Loss};
+use pstrain_compute::named::Named;
 use pstrain_compute::optim::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
-use pstrain_data::{PartitionSpec, formats};
+use pstrain_data::PartitionSpec;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, DataFrom, Exchange, OnLoss, Redundancy, WorkSpec};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 
-/// One setting.
-#[derive(Debug)]
-pub(crate) struct Setting {
-    pub(crate) key: &'static str,
-    /// Form of the value.
-    pub(crate) value: &'static str,
-    /// The help, without the words.
-    pub(crate) help: &'static str,
-    pub(crate) words: Words,
-    pub(crate) default: &'static str,
-    /// True if the value is a list of items: the flag may be repeated, and the key may be an array.
-    pub(crate) many: bool,
-}
+use super::setting::{Group, Setting, Words, items, named, setting};
 
-/// The words that a value may be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Words {
-    /// None.
-    None,
-    /// The words of a family.
-    Of(&'static Family),
-    /// The models of pstrain, and the models that the program added.
-    Models,
-    /// The data formats of pstrain, and the formats that the program added.
-    Formats,
-}
+/// All settings by group, in the order in which they are printed.
+pub(crate) const GROUPS: &[Group] = &[
+    Group { name: "Run", settings: RUN },
+    Group { name: "Model", settings: MODEL },
+    Group { name: "Optimisation", settings: OPTIMISATION },
+    Group { name: "Consistency", settings: CONSISTENCY },
+    Group { name: "Network", settings: NETWORK },
+    Group { name: "Data", settings: DATA },
+    Group { name: "Stragglers and faults", settings: FAULTS },
+];
 
-/// A word, described.
-#[derive(Clone, Debug)]
-pub(crate) struct Described {
-    pub(crate) name: &'static str,
-    /// The word with its numbers or other arguments.
-    pub(crate) form: String,
-    pub(crate) about: &'static str,
-}
-
-impl Words {
-    /// All words, in the order of help.
-    pub(crate) fn all(self) -> Vec<Described> {
-        let of = |family: &'static Family| {
-            family.words.iter().map(|word| Described {
-                name: word.name,
-                form: word.form(family.separator),
-                about: word.about,
-            })
-        };
-        let other = |name, form: &str, about| Described { name, form: form.into(), about };
-        match self {
-            Self::None => Vec::new(),
-            Self::Of(family) => of(family).collect(),
-            Self::Models => {
-                let added = registered().iter().map(|it| other(it.word(), it.form, it.summary));
-                of(ModelSpec::WORDS).chain(added).collect()
-            }
-            Self::Formats => {
-                formats::formats().map(|it| other(it.word(), it.form, it.summary)).collect()
-            }
-        }
-    }
-}
-
-const fn setting(
-    key: &'static str,
-    value: &'static str,
-    default: &'static str,
-    help: &'static str,
-) -> Setting {
-    Setting { key, value, help, words: Words::None, default, many: false }
-}
-
-/// A setting whose values are the words of `T`.
-const fn named<T: Named>(key: &'static str, default: &'static str, help: &'static str) -> Setting {
-    Setting { words: Words::Of(T::FAMILY), ..setting(key, "NAME", default, help) }
-}
-
-const fn items(key: &'static str, value: &'static str, help: &'static str) -> Setting {
-    Setting { key, value, help, words: Words::None, default: "none", many: true }
-}
-
-impl Setting {
-    /// The help, with the forms and descriptions of all words.
-    pub(crate) fn full_help(&self) -> String {
-        let words = self.words.all();
-        let words: Vec<_> =
-            words.iter().map(|word| format!("{} ({})", word.form, word.about)).collect();
-        let colon = if words.is_empty() { "" } else { ": " };
-        format!("{}{colon}{} [default: {}]", self.help, words.join(", "), self.default)
-    }
-}
-
-/// All settings, in the order in which they are printed.
-pub(crate) const SETTINGS: &[Setting] = &[
+const RUN: &[Setting] = &[
     setting("name", "TEXT", "reference", "A name for the job"),
     setting("seed", "NUMBER", "1", "The seed of every random stream"),
+    setting("epochs", "NUMBER", "10", "Passes over the training data"),
+    named::<BudgetKind>("budget", "global", "Who makes the passes"),
+    setting(
+        "evaluate-every",
+        "EPOCHS",
+        "1",
+        "Passes between evaluations, over the training data, such as 0.25",
+    ),
+    setting(
+        "target",
+        "METRIC=VALUE|none",
+        "none",
+        "Goal that ends the run: an evaluation that reaches accuracy=0.95, loss=0.1, rmse=0.5; or, \
+         with a metric of a compute process, bleu>=30 or perplexity<=20",
+    ),
+    setting(
+        "patience",
+        "EVALUATIONS|none",
+        "none",
+        "Evaluations without a gain: after so many without a better one the run ends, by the \
+         metric of target, else by the loss",
+    ),
+    setting("workers", "NUMBER", "2", "Workers, and parts of the data"),
+    setting("servers", "NUMBER", "1", "Servers; each has a share of the parameters"),
+];
+
+const MODEL: &[Setting] = &[
     Setting { words: Words::Models, ..setting("model", "NAME", "mlp:21", "The model") },
-    setting(
-        "process",
-        "COMMAND|unix:PATH|description:FILE|worker|none",
-        "none",
-        "The compute process that has the model and the data: a shell command that each worker \
-         runs, the Unix socket where it listens, or for a server alone a description that \
-         `pstrain compute describe` printed, or worker: the first worker describes its own; the \
-         model is external then",
-    ),
-    setting(
-        "process-restarts",
-        "NUMBER",
-        "3",
-        "How often a compute process that fails is started again until it has answered",
-    ),
-    setting(
-        "process-timeout",
-        "DURATION|none",
-        "none",
-        "How long a compute process may take for an answer before it is started again",
-    ),
-    setting(
-        "init",
-        "FILE|none",
-        "none",
-        "A safetensors file with the initial parameters, such as model.safetensors of an earlier \
-         run; none: those of the model, drawn from the seed",
-    ),
-    named::<Activation>("activation", "relu", "The function between the layers of an mlp"),
+    named::<Activation>("activation", "relu", "The activation function of an mlp"),
     Setting {
         words: Words::Of(Loss::FAMILY),
         ..setting(
@@ -143,49 +64,96 @@ pub(crate) const SETTINGS: &[Setting] = &[
             "What the model minimises; auto is nll for classes, and squared for a number",
         )
     },
-    named::<OptimizerSpec>("optimizer", "sgd", "How a gradient becomes a step"),
+    setting(
+        "init",
+        "FILE|none",
+        "none",
+        "A file with the initial parameters: safetensors, such as model.safetensors of an earlier \
+         run; none: those of the model, drawn from the seed",
+    ),
+    setting(
+        "process",
+        "COMMAND|unix:PATH|description:FILE|worker|none",
+        "none",
+        "A compute process with model and data: a shell command that each worker runs, the Unix \
+         socket where it listens, or for a server alone a description that `pstrain compute \
+         describe` printed, or worker: the first worker describes its own; the model is external \
+         then",
+    ),
+    setting(
+        "process-restarts",
+        "NUMBER",
+        "3",
+        "Restarts of a compute process that fails, until it has answered",
+    ),
+    setting(
+        "process-timeout",
+        "DURATION|none",
+        "none",
+        "Time limit of the process's answers: a compute process that takes longer is started again",
+    ),
+];
+
+const OPTIMISATION: &[Setting] = &[
+    named::<OptimizerSpec>("optimizer", "sgd", "The optimiser: how a gradient becomes a step")
+        .or(&["opt"]),
     setting(
         "learning-rate",
         "RATE|auto",
         "auto",
         "The learning rate; auto: 0.1, or 1 if a compute process answers with differences",
+    )
+    .or(&["lr"]),
+    named::<Schedule>(
+        "schedule",
+        "constant",
+        "The rate over the updates: how the learning rate changes",
     ),
-    named::<Schedule>("schedule", "constant", "The learning rate over the updates"),
-    setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient"),
+    setting(
+        "batch-size",
+        "NUMBER|all",
+        "64",
+        "Mini-batch size: examples of one worker; all: all it has",
+    )
+    .or(&["batch"]),
+    setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient").or(&["wd"]),
     items(
         "groups",
         "PATTERN:KEY=VALUE|none",
-        "Tensors with a learning rate or weight decay of their own, by name, the first that fits: \
-         rate (a factor) or weight-decay, such as *.bias:weight-decay=0 or head.*:rate=10; may be \
+        "Tensors with rates of their own: by name, the first that fits, rate (a factor of the \
+         learning rate) or weight-decay, such as *.bias:weight-decay=0 or head.*:rate=10; may be \
          repeated",
     ),
-    setting("clip-norm", "NORM|none", "none", "The largest norm of an update's gradient"),
+    setting("clip-norm", "NORM|none", "none", "Norm limit of an update, for its gradient"),
     setting(
         "clip-contribution",
         "NORM|none",
         "none",
-        "The largest norm of one worker's gradient, before it counts; how many it sends is for \
-         consistency and participation",
+        "Norm limit of a contribution: of a worker's gradient, before it counts; how many it sends is for consistency \
+         and participation",
     ),
-    named::<Proximal>("proximal", "none", "What is done to all parameters after each step"),
+    named::<Proximal>("proximal", "none", "Proximal step, done to all parameters after each step"),
     Setting {
         words: Words::Of(FunctionSpec::FAMILY),
         ..items(
             "server-functions",
             "FUNCTIONS|none",
-            "What is done to each parameter by itself after that, in this order",
+            "Functions of each parameter, applied after the proximal step, in this order",
         )
     },
     named::<Aggregation>(
         "aggregation",
         "mean",
-        "How the gradients of a round are combined; all but mean and sum are against workers that \
-         send anything",
+        "How a round's gradients combine; all but mean and sum are against workers that send \
+         anything",
     ),
+];
+
+const CONSISTENCY: &[Setting] = &[
     named::<ConsistencySpec>(
         "consistency",
         "bsp",
-        "When gradients are applied and workers continue",
+        "When workers wait for others, and gradients apply",
     ),
     items(
         "switch",
@@ -197,24 +165,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "in-flight",
         "NUMBER|auto",
         "auto",
-        "Mini-batches of one worker that may be under way at once; auto: as the consistency says",
+        "Mini-batches under way at once, of one worker; auto: as the consistency says",
     ),
-    named::<StalenessSpec>(
-        "staleness",
-        "plain",
-        "What a gradient that is TAU updates old counts for",
-    ),
+    named::<StalenessSpec>("staleness", "plain", "Weight of a stale gradient, TAU updates old"),
     setting(
         "max-staleness",
         "NUMBER|none",
         "none",
-        "Updates since its parameters above which a gradient is dropped, and computed again",
+        "Largest staleness of a gradient: with more updates since its parameters it is dropped, \
+         and computed again",
     ),
     named::<ParticipationSpec>(
         "participation",
         "plain",
-        "What workers that contribute more often count for",
+        "Weight of frequent workers: what workers that contribute more often count for",
     ),
+];
+
+const NETWORK: &[Setting] = &[
     named::<Exchange>("exchange", "combined", "How gradients and parameters travel"),
     Setting {
         words: Words::Of(FilterSpec::FAMILY),
@@ -229,12 +197,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     named::<KeyCaching>(
         "key-caching",
         "on",
-        "How often the keys that a worker of a sparse model has values for travel",
+        "How often the keys of a sparse model travel, of which a worker has values",
     ),
     named::<ErrorFeedback>(
         "error-feedback",
         "auto",
-        "What becomes of what the filters take from a gradient",
+        "Residuals of filters: what becomes of what they take from a gradient",
     ),
     setting(
         "blocks",
@@ -244,72 +212,33 @@ pub(crate) const SETTINGS: &[Setting] = &[
          another in each pass, or in sequence; only their values travel (delayed block proximal \
          gradient)",
     ),
-    setting(
-        "batch-size",
-        "NUMBER|all",
-        "64",
-        "Examples in one mini-batch of one worker; all: all it has",
+    items(
+        "link",
+        "ITEMS|none",
+        "Shape links: [WORKER.|all.|server.|standby.][up.|down.]KEY=VALUE with delay, jitter, \
+         distribution, later, rate, loss, outage or slow-start, such as 1.delay=100ms; may be \
+         repeated",
     ),
-    named::<Redundancy>(
-        "redundancy",
-        "none",
-        "Computing more than once, so as not to wait for all",
-    ),
-    named::<WorkSpec>("work", "equal", "How the work is divided"),
-    setting("epochs", "NUMBER", "10", "Passes over the training data"),
-    named::<BudgetKind>("budget", "global", "Who makes the passes"),
-    setting(
-        "evaluate-every",
-        "EPOCHS",
-        "1",
-        "Passes over the training data from one evaluation to the next, such as 0.25",
-    ),
-    setting(
-        "target",
-        "METRIC=VALUE|none",
-        "none",
-        "End the run once an evaluation reaches it: accuracy=0.95, loss=0.1, rmse=0.5; or, with a \
-         metric of a compute process, bleu>=30 or perplexity<=20",
-    ),
-    setting(
-        "patience",
-        "EVALUATIONS|none",
-        "none",
-        "End the run after so many evaluations without a better one: by the metric of target, else \
-         by the loss",
-    ),
-    setting("workers", "NUMBER", "2", "Workers, and parts of the data"),
-    setting("servers", "NUMBER", "1", "Servers; each has a share of the parameters"),
-    setting(
-        "min-workers",
-        "NUMBER|auto",
-        "auto",
-        "Start with this many and pause below it; auto: start with all, pause without any",
-    ),
-    named::<OnLoss>("on-worker-loss", "continue", "What happens if a worker is lost"),
-    setting(
-        "lease",
-        "DURATION",
-        "5s",
-        "How long a silent worker counts as alive; every other time limit derives from it",
-    ),
+];
+
+const DATA: &[Setting] = &[
     Setting {
         words: Words::Formats,
         ..setting(
             "data",
             "PATH|FORMAT|server|process",
             "synthetic",
-            "A file or folder of NSL-KDD records, server (rows that the server sends), process (rows \
-             of the compute process), or a format",
+            "The rows: a file or folder of NSL-KDD records, server (rows that the server sends), \
+             process (rows of the compute process), or a format",
         )
     },
     named::<DataFrom>("data-from", "worker", "Where workers have the data from"),
-    setting("recipe", "NAME", "nsl-kdd-93", "nsl-kdd-93 or nsl-kdd-122: what the model sees"),
+    setting("recipe", "NAME", "nsl-kdd-93", "What the model sees: nsl-kdd-93 or nsl-kdd-122"),
     setting(
         "hash-features",
         "COLUMNS|none",
         "none",
-        "Columns that the features of sparse rows are hashed to; none: each has its own",
+        "Columns to hash sparse features to; none: each feature has its own",
     ),
     named::<PartitionSpec>("partition", "iid", "Which worker has which training rows"),
     setting(
@@ -323,21 +252,36 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "evaluation-share",
         "SHARE|auto",
         "auto",
-        "Share of the rows of data held out for evaluation; auto: 0.25, or 0 with evaluation-data",
+        "Share of data held out for evaluation; auto: 0.25, or 0 with evaluation-data",
     ),
     setting("data-seed", "NUMBER|seed", "seed", "The seed of split and partition"),
-    items(
-        "link",
-        "ITEMS|none",
-        "Shape links: [WORKER.|all.|server.|standby.][up.|down.]KEY=VALUE with delay, jitter, \
-         distribution, later, rate, loss, outage or slow-start, such as 1.delay=100ms; may be \
-         repeated",
+];
+
+const FAULTS: &[Setting] = &[
+    named::<Redundancy>(
+        "redundancy",
+        "none",
+        "Computing more than once, so as not to wait for all",
     ),
+    named::<WorkSpec>("work", "equal", "How the work is divided"),
     items(
         "compute",
         "ITEMS|none",
         "What mini-batches take: 4.5ms, or [WORKER.|all.]KEY=VALUE with time, factor or slow, such \
          as 2.factor=4; may be repeated",
+    ),
+    setting(
+        "min-workers",
+        "NUMBER|auto",
+        "auto",
+        "Start with this many and pause below it; auto: start with all, pause without any",
+    ),
+    named::<OnLoss>("on-worker-loss", "continue", "What happens if a worker is lost"),
+    setting(
+        "lease",
+        "DURATION",
+        "5s",
+        "How long a silent worker counts as alive; every other time limit derives from it",
     ),
     items(
         "faults",
@@ -348,34 +292,54 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
 ];
 
+/// All settings, in the order in which they are printed.
+pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
+    GROUPS.iter().flat_map(|group| group.settings)
+}
+
 /// The setting called `key`.
 pub(crate) fn find(key: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.key == key)
+    settings().find(|setting| setting.key == key)
 }
 
 /// Names of settings in other programs, and their names here.
 const ALSO_CALLED: &[(&str, &str)] = &[
-    ("lr", "learning-rate"),
     ("rounds", "epochs"),
+    ("num-epochs", "epochs"),
     ("nodes", "workers"),
+    ("num-workers", "workers"),
+    ("world-size", "workers"),
+    ("sync", "consistency"),
     ("latency", "link"),
     ("delay", "link"),
     ("bandwidth", "link"),
     ("compression", "filters"),
 ];
 
-/// The existing name most similar to `key`, if one is similar.
+/// The setting that `key` most likely stands for: by another name of its flag, by a name in other
+/// programs, or the one with the most similar name, if one is similar.
 pub(crate) fn nearest(key: &str) -> Option<&'static str> {
     let key = key.replace('_', "-").to_lowercase();
+    let alias = settings().find(|setting| setting.aliases.contains(&key.as_str()));
+    if let Some(setting) = alias {
+        return Some(setting.key);
+    }
     if let Some((_, name)) = ALSO_CALLED.iter().find(|(called, _)| *called == key) {
         return Some(name);
     }
-    SETTINGS
-        .iter()
+    settings()
         .map(|setting| (strsim::jaro_winkler(&key, setting.key), setting.key))
         .filter(|(likeness, _)| *likeness > 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, key)| key)
+}
+
+/// Why there is no setting `key` in a job file or a variable, and what to write instead.
+pub(crate) fn unknown(key: &str) -> String {
+    match nearest(key) {
+        Some(near) => format!("there is no setting {key:?}; did you mean {near:?}?"),
+        None => format!("there is no setting {key:?}; `pstrain run --help` lists them"),
+    }
 }
 
 #[cfg(test)]
@@ -385,6 +349,7 @@ mod tests {
 
     use proptest::prelude::*;
     use proptest::sample::Index;
+    use pstrain_compute::model::ModelSpec;
     use pstrain_compute::named::{Limits, Number, Word};
 
     use super::*;
@@ -398,6 +363,7 @@ mod tests {
     }
 
     const READ: [(&str, Read); 21] = [
+        ("budget", read::<BudgetKind>),
         ("activation", read::<Activation>),
         ("loss", read::<Loss>),
         ("optimizer", read::<OptimizerSpec>),
@@ -413,12 +379,11 @@ mod tests {
         ("pull-filter", read::<PullFilter>),
         ("key-caching", read::<KeyCaching>),
         ("error-feedback", read::<ErrorFeedback>),
-        ("redundancy", read::<Redundancy>),
-        ("work", read::<WorkSpec>),
-        ("budget", read::<BudgetKind>),
-        ("on-worker-loss", read::<OnLoss>),
         ("data-from", read::<DataFrom>),
         ("partition", read::<PartitionSpec>),
+        ("redundancy", read::<Redundancy>),
+        ("work", read::<WorkSpec>),
+        ("on-worker-loss", read::<OnLoss>),
     ];
 
     /// All words, with the separator of their numbers and the way to read them.
@@ -427,12 +392,12 @@ mod tests {
             Words::Of(family) => Some((it.key, family)),
             _ => None,
         };
-        let settings = SETTINGS.iter().filter_map(family);
-        assert_eq!(settings.clone().count(), READ.len(), "READ has all settings with words");
-        let words = settings.zip(READ).flat_map(|((key, family), (same, read))| {
-            assert_eq!(key, same, "READ has the settings with words in their order");
-            family.words.iter().map(move |word| (*word, family.separator, read))
-        });
+        assert_eq!(settings().filter_map(family).count(), READ.len(), "READ has all with words");
+        let words =
+            settings().filter_map(family).zip(READ).flat_map(|((key, family), (same, read))| {
+                assert_eq!(key, same, "READ has the settings with words in their order");
+                family.words.iter().map(move |word| (*word, family.separator, read))
+            });
         words.collect()
     }
 
@@ -515,7 +480,7 @@ mod tests {
              numbers. Numbers in brackets may be\nleft out. This page is generated from the tables \
              that parse the words.\n",
         );
-        for setting in SETTINGS {
+        for setting in settings() {
             let words = setting.words.all();
             if words.is_empty() {
                 continue;
@@ -541,25 +506,61 @@ mod tests {
     fn page_of_settings() -> String {
         let mut page = String::from(
             "# Settings\n\nEvery setting is a key of the job file, a flag (`--KEY`), and an environment \
-             variable\n(`PSTRAIN_JOB_KEY`, in capitals and with `_` for `-`): [the job](../job.md). This page \
-             is generated from\nthe table that parses them. [Words](words.md) lists the values of \
-             each setting that has words.\n\n| key | form | default | meaning |\n|---|---|---|---|\n",
+             variable\n(`PSTRAIN_JOB_KEY`, in capitals and with `_` for `-`): [the job](../job.md). \
+             Some flags have a second,\nshorter name; files and variables have the key alone. \
+             This page is generated from the table that parses\nthem. [Words](words.md) lists the \
+             values of each setting that has words.\n",
         );
-        for Setting { key, value, help, words, default, .. } in SETTINGS {
-            let words = match words {
-                Words::None => String::new(),
-                _ => format!(": [words](words.md#{key})"),
-            };
-            let (key, value, default) =
-                (format!("`{key}`"), format!("`{value}`"), format!("`{default}`"));
-            page.push_str(&row(&[
-                &key,
-                &value,
-                &default,
-                &format!("{help}{words}").replace('*', "\\*"),
-            ]));
+        for group in GROUPS {
+            let _infallible = write!(
+                page,
+                "\n## {}\n\n| key | form | default | meaning |\n|---|---|---|---|\n",
+                group.name
+            );
+            for Setting { key, aliases, value, help, words, default, .. } in group.settings {
+                let words = match words {
+                    Words::None => String::new(),
+                    _ => format!(": [words](words.md#{key})"),
+                };
+                let aliases: String =
+                    aliases.iter().map(|alias| format!(", flag also `--{alias}`")).collect();
+                let (key, value, default) =
+                    (format!("`{key}`{aliases}"), format!("`{value}`"), format!("`{default}`"));
+                let meaning = format!("{help}{words}").replace('*', "\\*");
+                page.push_str(&row(&[&key, &value, &default, &meaning]));
+            }
         }
         page
+    }
+
+    #[test]
+    fn every_setting_has_one_name_and_no_flag_two_meanings() {
+        let mut names: Vec<&str> = settings()
+            .flat_map(|it| [it.key].into_iter().chain(it.aliases.iter().copied()))
+            .collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn a_name_of_another_program_leads_to_the_setting() {
+        for (name, key) in [
+            ("lr", "learning-rate"),
+            ("batch", "batch-size"),
+            ("opt", "optimizer"),
+            ("wd", "weight-decay"),
+            ("num_workers", "workers"),
+            ("batchsize", "batch-size"),
+        ] {
+            assert_eq!(nearest(name), Some(key), "{name}");
+            assert_eq!(
+                unknown(name),
+                format!("there is no setting {name:?}; did you mean {key:?}?")
+            );
+        }
+        assert!(ALSO_CALLED.iter().all(|(_, key)| find(key).is_some()));
     }
 
     #[test]

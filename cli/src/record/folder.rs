@@ -77,6 +77,7 @@ const STRANGERS: LogLimit = LogLimit::new(100, Duration::from_secs(10));
 
 #[derive(serde::Serialize)]
 struct Line<'a> {
+    /// Time since the server started, by its clock.
     at_s: f64,
     /// Refused connections before the event that have no line.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,25 +1,35 @@
 //! Writes order.log: the gradients of each update, in the order in which they were combined.
 //!
-//! The first line is a JSON object that identifies the run. The lines after it are:
+//! The first line is a JSON object that identifies the run. Each line after it is one of these.
+//! Words are separated by one space; workers and partitions are counted from 1.
 //!
-//! - For each update, the version that it made and its gradients as
-//!   `worker,incarnation,sequence,batch,clock,base,samples`, with the worker counted from 1. If the
-//!   mini-batch was not from the worker's own partition, `,partition` follows, also counted from 1.
-//!   If the mini-batch had a size of its own, `,partition,examples` follows. If the update left
-//!   gradients of the server unused, the line ends with `oldest` (all gradients of the oldest
-//!   iteration) or `latest` (the last to arrive).
-//! - `mode` with a mode as a JSON object: it holds for the updates that follow. The job's mode
-//!   holds for those before the first such line.
-//! - `restore` with two versions: the first is a copy of the second, made without gradients and
-//!   with the optimiser's state reset.
-//! - `push` with a version, `add` or `set`, the first key and the key behind the last: a client
-//!   made the version; its values were added to these keys or replaced theirs. The values follow as
-//!   `key,value`; keys that are missing have value 0. The optimiser's state was kept.
-//! - `missing` with two versions: the updates from the first to the second are not in the record.
-//!   They were made before the server that wrote it was a standby, or while it could not follow.
-//! - `end` with the last version, or `full` if the file reached its size limit or its disk had
-//!   little space, while the run continued. One of them is the last line. Without either, the run
-//!   or its record broke off.
+//! | line | meaning |
+//! |---|---|
+//! | `VERSION GRADIENT ...` | An update: the version that it made, and its gradients in the order in which they were combined. |
+//! | `VERSION GRADIENT ... oldest` | The same, made from all gradients of the oldest iteration; the server kept the others. |
+//! | `VERSION GRADIENT ... latest` | The same, made from the gradient that arrived last; the server kept the others. |
+//! | `mode OBJECT` | A mode as a JSON object. It holds for the updates that follow; the job's mode holds for those before the first such line. |
+//! | `restore VERSION FROM` | The version is a copy of an earlier one, made without gradients and with the optimiser's state reset. |
+//! | `push VERSION add BEGIN END [KEY,VALUE ...]` | A client made the version: the values were added to the parameters of the keys from `BEGIN` up to but not including `END`. Keys that are missing have value 0. The optimiser's state was kept. |
+//! | `push VERSION set BEGIN END [KEY,VALUE ...]` | The same, but the values replaced the parameters. Version 0: a worker or the program chose the initial parameters. |
+//! | `missing FIRST LAST` | The updates from the first to the last version are not in the record: they were made before the server that wrote it was a standby, or while it could not follow. |
+//! | `end VERSION` | The last line, with the last version. |
+//! | `full` | The last line of a file that reached its size limit, or whose disk had little space, while the run continued. |
+//!
+//! Without either of the last two, the run or its record broke off. A `GRADIENT` has these numbers,
+//! with commas between them:
+//!
+//! | number | meaning |
+//! |---|---|
+//! | `worker` | The worker. |
+//! | `incarnation` | The incarnation of the worker. |
+//! | `sequence` | The number of the push within that incarnation. |
+//! | `batch` | The number of the mini-batch in its partition. |
+//! | `clock` | The iteration of the worker. |
+//! | `base` | The version of the parameters that the gradient was computed on. |
+//! | `samples` | The examples that it was computed from. |
+//! | `partition` | The partition of the data. It is left out if it is the worker's own and `examples` is left out. |
+//! | `examples` | The size of the mini-batch. It is left out if it is the job's `batch-size`. |
 //!
 //! The output of filters is not written: it is a function of the gradient, the number of the
 //! mini-batch and the worker's earlier gradients.
@@ -46,14 +56,21 @@ pub(super) const FORMAT: &str = "pstrain order of updates";
 /// origin of its initial parameters, which may be a line.
 pub(super) const FORMAT_VERSION: u32 = 9;
 
+/// The form of a gradient.
+pub(super) const GRADIENT: &str =
+    "worker,incarnation,sequence,batch,clock,base,samples[,partition[,examples]]";
+
 /// The last line of a full file.
 pub(super) const FULL_LINE: &str = "full\n";
 
 /// Identifies the run that an order of updates belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
+    /// What the file is: `pstrain order of updates`.
     pub(super) format: String,
+    /// The version of this format.
     pub(super) format_version: u32,
+    /// The digest of the job: every setting and the data.
     pub(crate) job_sha256: String,
     /// The digest of the training data.
     pub(crate) data_sha256: String,

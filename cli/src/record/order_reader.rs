@@ -11,7 +11,7 @@ use pstrain_policy::rules::Closing;
 use serde::Serialize;
 
 use super::lines::number;
-use super::order::{FORMAT, FORMAT_VERSION, FULL_LINE, Header};
+use super::order::{FORMAT, FORMAT_VERSION, FULL_LINE, GRADIENT, Header};
 use super::pushed::{self, Pushed};
 
 /// A gradient of an update.
@@ -215,9 +215,7 @@ fn contribution(word: &str) -> Result<Contribution, String> {
     let (&[worker, incarnation, sequence, batch, clock, base, samples], [] | [_] | [_, _]) =
         (ordinary, part)
     else {
-        return Err(format!(
-            "{word:?} is not worker,incarnation,sequence,batch,clock,base,samples[,partition]"
-        ));
+        return Err(format!("{word:?} is not {GRADIENT}"));
     };
     let index = |text: &str| {
         let counted: u32 = number(text)?;

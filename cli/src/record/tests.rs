@@ -1,7 +1,9 @@
 //! The reference page of results: the keys of summary.json with the doc comments of their fields,
 //! and the columns of the tables.
 
+mod events;
 mod fields;
+mod order_log;
 
 use pstrain_compute::evaluation::METRICS;
 

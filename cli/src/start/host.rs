@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use pstrain_compute::id::ServerId;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
@@ -14,6 +15,7 @@ use pstrain_transports::{Address, Begin, Punctuality};
 use pstrain_wire::group::Place;
 
 use super::fresh_run;
+use super::plan::Says;
 use crate::args::Output;
 use crate::durable::{StandbyOf, State};
 use crate::job::{Layers, Resolved};
@@ -27,7 +29,7 @@ use crate::served::ServerData;
 use crate::signals::Drain;
 
 /// Returns what belongs to a server's state in its checkpoints: the position of its records.
-pub(crate) type Companions = Box<dyn FnMut() -> Companion>;
+pub(crate) type Companions = Box<dyn FnMut() -> Companion + Send>;
 
 /// A node and its journal; `S` is a coordinating server or a shard.
 pub(crate) enum Machine<S> {
@@ -98,8 +100,7 @@ pub(crate) struct ShardServer {
 pub(super) struct Follower {
     pub(super) config: ShardConfig,
     pub(super) coordinator: Address,
-    /// Without messages about events.
-    pub(super) quiet: bool,
+    pub(super) says: Says,
     pub(super) drain: Drain,
 }
 
@@ -185,8 +186,8 @@ impl Training {
         self.drain.clone()
     }
 
-    /// The server of a run in one process.
-    pub(crate) fn alone(self) -> anyhow::Result<JobServer> {
+    /// The server of a run in one process that keeps nothing.
+    pub(super) fn alone(self) -> anyhow::Result<JobServer> {
         let server = Server::new(self.job.clone(), fresh_run())?;
         let recorder = self.recorder()?;
         Ok(self.server(Life::new(Machine::Alone(server)), recorder, None))
@@ -208,7 +209,7 @@ impl Training {
         let Self { job, output, guests, .. } = self;
         // The messages of a server with workers in other processes are a log, whatever form its
         // results have.
-        let quiet = output.quiet || (output.json && !guests);
+        let quiet = output.quiet || (output.form.json && !guests);
         let progress = Progress::new(job.budget.epochs, quiet, *guests);
         Recorder::new(summary, folder, progress)
     }
@@ -227,6 +228,20 @@ impl JobServer {
     /// Recorder for the workers of this process, if the run is recorded.
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.recorder.is_recording().then(|| self.recorder.clone())
+    }
+}
+
+impl ShardServer {
+    /// Its number, once it has one.
+    pub(super) fn number(&self) -> Option<ServerId> {
+        let holds = match &self.life.machine {
+            Machine::Replica(replica) | Machine::Logged(replica, _) => replica.holds(),
+            Machine::Alone(_) | Machine::Checkpointed(..) => None,
+        };
+        match self.follower.config.place {
+            Place::First { server, .. } | Place::Given { server } => Some(server),
+            Place::Wanted => holds.map(|(server, _)| server),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod describe;
 mod host;
+mod in_process;
 mod kept;
 mod open;
 mod plan;
@@ -15,9 +16,10 @@ mod serve;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-pub(crate) use host::{Training, shard_config};
+pub(crate) use host::{JobServer, Training, shard_config};
+pub(crate) use in_process::{InProcess, KeptShard};
 pub(crate) use open::open;
-pub(crate) use plan::{Plan, gather};
+pub(crate) use plan::{Begins, Keeps, Plan, begins_with, gather};
 pub(crate) use report::report;
 pub(crate) use serve::serve;
 

@@ -13,7 +13,9 @@ use super::host::{
     Follower, Host, JobServer, Life, Machine, ShardServer, Training, new_replica, replica_config,
     shard_config,
 };
-use super::plan::{Begins, JobPlan, Keeps, NO_STANDBY, NewServer, NewState, Plan, Reached, Role};
+use super::plan::{
+    Begins, JobPlan, Keeps, NO_STANDBY, NewServer, NewState, Plan, Reached, Role, Says,
+};
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, StandbyOf};
 use crate::job::Layers;
@@ -36,8 +38,8 @@ pub(crate) struct Opened {
 pub(crate) fn open(Plan { role, reached }: Plan) -> anyhow::Result<Opened> {
     match role {
         Role::Job(plan) => open_job(*plan, &reached),
-        Role::Shard { place, coordinator, begins, quiet } => {
-            open_shard((place, begins), (coordinator, quiet), &reached)
+        Role::Shard { place, coordinator, begins, says } => {
+            open_shard((place, begins), (coordinator, says), &reached)
         }
     }
 }
@@ -87,7 +89,7 @@ fn open_job(plan: JobPlan, reached: &Reached) -> anyhow::Result<Opened> {
 /// Opens a server that does not coordinate.
 fn open_shard(
     (place, begins): (Place, Begins<Keeps>),
-    (coordinator, quiet): (Address, bool),
+    (coordinator, says): (Address, Says),
     reached: &Reached,
 ) -> anyhow::Result<Opened> {
     // Both directions must be secured: workers dial this server, and it dials the coordinator.
@@ -95,40 +97,41 @@ fn open_shard(
     let (transport, local) = listen(reached)?;
     let transport = transport.with_target(coordinator.clone());
     let address = advertised(reached, &local, &coordinator)?;
-    let is_resumed = matches!(begins, Begins::Resumed(_));
-    let kept = match &begins {
-        Begins::Resumed(path) => Some(ShardFolder::open(path, place)?),
-        Begins::New(keeps) => {
-            let create = |(durability, state): (Durability, &NewState)| {
-                let kept = (durability, state.checkpoint_every);
-                ShardFolder::create(&state.folder, place, fresh_run(), kept)
-            };
-            keeps.parts().map(create).transpose()?
-        }
-    };
-    let says = || {
-        let secured = in_words(&reached.security, &local);
-        messages::say(&format!("{place}, listening on {local}{secured}"));
-    };
     let config = shard_config(place, &address, LEASE);
-    let follower = Follower { config, coordinator, quiet, drain: Drain::default() };
-    let life = match kept {
-        None => {
-            says();
-            let config = replica_config(fresh_run(), None);
-            Life::new(Machine::Replica(Replica::primary_shard(config, follower.shard())))
-        }
-        Some((folder, kept)) if kept.durability == Durability::Checkpoint => {
-            says();
-            follower.at_rest(folder, kept.checkpoint_every)?
-        }
-        Some((folder, kept)) => {
-            let life = follower.at_log_end(folder, &kept, is_resumed)?;
-            says();
-            life
-        }
-    };
-    Ok(Opened { transport, server: Host::Shard(Box::new(ShardServer { follower, life })) })
+    let follower = Follower { config, coordinator, says, drain: Drain::default() };
+    let server = follower.begin(place, &begins)?;
+    let secured = in_words(&reached.security, &local);
+    messages::say(&format!("{place}, listening on {local}{secured}"));
+    Ok(Opened { transport, server: Host::Shard(Box::new(server)) })
+}
+
+impl Follower {
+    /// The server at `place` of the group, new or from its state folder.
+    pub(super) fn begin(self, place: Place, begins: &Begins<Keeps>) -> anyhow::Result<ShardServer> {
+        let kept = match begins {
+            Begins::Resumed(path) => Some(ShardFolder::open(path, place)?),
+            Begins::New(keeps) => {
+                let create = |(durability, state): (Durability, &NewState)| {
+                    let kept = (durability, state.checkpoint_every);
+                    ShardFolder::create(&state.folder, place, fresh_run(), kept)
+                };
+                keeps.parts().map(create).transpose()?
+            }
+        };
+        let life = match kept {
+            None => {
+                let config = replica_config(fresh_run(), None);
+                Life::new(Machine::Replica(Replica::primary_shard(config, self.shard())))
+            }
+            Some((folder, kept)) if kept.durability == Durability::Checkpoint => {
+                self.at_rest(folder, kept.checkpoint_every)?
+            }
+            Some((folder, kept)) => {
+                self.at_log_end(folder, &kept, matches!(begins, Begins::Resumed(_)))?
+            }
+        };
+        Ok(ShardServer { follower: self, life })
+    }
 }
 
 /// Listens, secured as planned. Returns the address, too.
@@ -225,15 +228,27 @@ impl Training {
                 humantime::format_duration(membership.start_patience())
             ));
         }
-        if let Some((durability, NewState { folder, checkpoint_every })) = kept {
-            let (label, out) = ((&self.job, &*self.data), self.output.out.as_deref());
-            let identity = Identity::new(number, label, (durability, *checkpoint_every), out, of)?;
-            // Locked before earlier results are replaced: it may belong to a run in progress.
-            return self.kept(DurableFolder::claim(folder, identity)?);
+        if let Some(kept) = kept {
+            return self.keeping(number, kept, of);
         }
         let replica = new_replica(number, of.as_ref(), self.job.clone())?;
         let recorder = self.recorder()?;
         Ok(self.server(Life::new(Machine::Replica(replica)), recorder, of))
+    }
+}
+
+impl Training {
+    /// A new server of the run `number` that keeps its state, maybe a standby `of` another.
+    pub(super) fn keeping(
+        self,
+        number: u64,
+        (durability, NewState { folder, checkpoint_every }): (Durability, &NewState),
+        of: Option<StandbyOf>,
+    ) -> anyhow::Result<JobServer> {
+        let (label, out) = ((&self.job, &*self.data), self.output.out.as_deref());
+        let identity = Identity::new(number, label, (durability, *checkpoint_every), out, of)?;
+        // Locked before earlier results are replaced: it may belong to a run in progress.
+        self.kept(DurableFolder::claim(folder, identity)?)
     }
 }
 

@@ -11,9 +11,9 @@ use pstrain_roles::node::Replicate;
 use pstrain_transports::Address;
 use pstrain_wire::group::Place;
 
-use crate::args::{Durability, Every, JobArgs, Output, SecurityArgs, ServerArgs};
+use crate::args::{Durability, Every, Form, JobArgs, Output, SecurityArgs, ServerArgs, StateArgs};
 use crate::job::Layers;
-use crate::messages::{self, LogForm};
+use crate::messages::LogForm;
 
 /// Default period of the progress messages, where no progress is shown on a terminal.
 const SAYS_EVERY: Duration = Duration::from_secs(60);
@@ -40,7 +40,16 @@ pub(crate) enum Role {
     /// Has the job: the coordinator, or a standby.
     Job(Box<JobPlan>),
     /// Holds a key range of the job that the coordinator sends.
-    Shard { place: Place, coordinator: Address, begins: Begins<Keeps>, quiet: bool },
+    Shard { place: Place, coordinator: Address, begins: Begins<Keeps>, says: Says },
+}
+
+/// What a server that does not coordinate says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Says {
+    /// The form of its end.
+    pub(crate) form: Form,
+    /// No messages about events.
+    pub(crate) quiet: bool,
 }
 
 /// The plan of a server with the job.
@@ -145,7 +154,7 @@ impl Role {
                  --metrics there, and leave it out here"
             );
         }
-        let begins = match (&args.resume, Keeps::of(args)?) {
+        let begins = match (&args.state.resume, Keeps::of(&args.state)?) {
             (Some(folder), _) => Begins::Resumed(folder.clone()),
             (None, Keeps::Checkpoints(_)) if place == Place::Wanted => bail!(
                 "--durability checkpoint: no server can join a run whose servers take \
@@ -154,26 +163,21 @@ impl Role {
             (None, keeps) => Begins::New(keeps),
         };
         let coordinator = args.coordinator.clone();
-        Ok(Self::Shard { place, coordinator, begins, quiet: args.output.quiet })
+        let says = Says { form: args.output.form, quiet: args.output.quiet };
+        Ok(Self::Shard { place, coordinator, begins, says })
     }
 }
 
 /// How a server with the job begins; `None` if its settings were only to be printed.
 fn begins(args: &ServerArgs) -> anyhow::Result<Option<Begins<NewServer>>> {
-    if let Some(folder) = &args.resume {
-        if let Some(flag) = args.job.flags.first() {
-            bail!("--{flag}: a run that is resumed continues with the job it had; leave it out");
-        }
-        return Ok(Some(Begins::Resumed(folder.clone())));
-    }
-    let keeps = Keeps::of(args)?;
+    let (job, keeps) = match begins_with(&args.job, &args.state, args.output.form)? {
+        Some(Begins::New(new)) => new,
+        Some(Begins::Resumed(folder)) => return Ok(Some(Begins::Resumed(folder))),
+        None => return Ok(None),
+    };
     if let (Keeps::Checkpoints(_), Some(_)) = (&keeps, args.replicate) {
         bail!("--replicate: {NO_STANDBY}");
     }
-    let Some(job) = gather(&args.job)? else { return Ok(None) };
-    // The run may be resumed in another working directory.
-    let job = if args.state.is_some() { job.with_absolute_data()? } else { job };
-    job.real_time()?;
     Ok(Some(Begins::New(match (args.standby_of.clone(), keeps) {
         (None, keeps) => NewServer::Coordinator { job, keeps },
         (Some(primary), Keeps::Nothing) => NewServer::Standby { job, primary, log: None },
@@ -185,8 +189,29 @@ fn begins(args: &ServerArgs) -> anyhow::Result<Option<Begins<NewServer>>> {
     })))
 }
 
+/// How the coordinator of a job begins, in a process of its own or with its workers; `None` if the
+/// settings were only to be printed.
+pub(crate) fn begins_with(
+    job: &JobArgs,
+    state: &StateArgs,
+    form: Form,
+) -> anyhow::Result<Option<Begins<(Layers, Keeps)>>> {
+    if let Some(folder) = &state.resume {
+        if let Some(flag) = job.flags.first() {
+            bail!("--{flag}: a run that is resumed continues with the job it had; leave it out");
+        }
+        return Ok(Some(Begins::Resumed(folder.clone())));
+    }
+    let keeps = Keeps::of(state)?;
+    let Some(job) = gather(job, form)? else { return Ok(None) };
+    // The run may be resumed in another working directory.
+    let job = if state.state.is_some() { job.with_absolute_data()? } else { job };
+    job.real_time()?;
+    Ok(Some(Begins::New((job, keeps))))
+}
+
 impl Keeps {
-    fn of(args: &ServerArgs) -> anyhow::Result<Self> {
+    fn of(args: &StateArgs) -> anyhow::Result<Self> {
         // Clap sees to it that checkpoints and logs have a folder.
         let Some(folder) = args.state.clone() else { return Ok(Self::Nothing) };
         let state = NewState { folder, checkpoint_every: args.checkpoint_every.into() };
@@ -210,10 +235,10 @@ impl Keeps {
 }
 
 /// Gathers the settings; `None` if they were only to be printed.
-pub(crate) fn gather(args: &JobArgs) -> anyhow::Result<Option<Layers>> {
+pub(crate) fn gather(args: &JobArgs, form: Form) -> anyhow::Result<Option<Layers>> {
     let layers = Layers::gather(args.job.as_deref(), &args.flags)?;
     if args.print_job {
-        messages::result(&layers.to_toml())?;
+        form.print(&layers.origins(), || layers.to_toml())?;
         return Ok(None);
     }
     Ok(Some(layers))

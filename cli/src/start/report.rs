@@ -1,10 +1,13 @@
 //! The report of a run: its results as files and on stdout, and the exit code of the process.
 
+use pstrain_compute::id::ServerId;
 use pstrain_roles::node::NodeError;
 use pstrain_transports::{Address, Punctuality};
 use pstrain_wire::worker::EndReason;
+use serde::Serialize;
 
 use super::host::{Host, JobServer, Machine, ShardServer};
+use super::plan::Says;
 use super::serve::{Ended, Finished, Served};
 use crate::args::Output;
 use crate::durable::StandbyOf;
@@ -33,6 +36,13 @@ pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
     }
 }
 
+/// The end of a server that does not coordinate, as `--json` prints it.
+#[derive(Serialize)]
+struct ShardDone {
+    server: Option<ServerId>,
+    ended: String,
+}
+
 fn report_shard(server: &ShardServer, ended: Ended) -> anyhow::Result<Ending> {
     let ShardServer { follower, life } = server;
     let coordinator = &follower.coordinator;
@@ -47,8 +57,10 @@ fn report_shard(server: &ShardServer, ended: Ended) -> anyhow::Result<Ending> {
              --resume",
         );
     }
-    if !follower.quiet {
-        messages::say(&format!("done: {reason}"));
+    let Says { form, quiet } = follower.says;
+    if form.json || !quiet {
+        let done = ShardDone { server: server.number(), ended: reason.to_string() };
+        form.report(&done, || format!("done: {}", done.ended))?;
     }
     exit::of_reason(reason)
 }
@@ -135,11 +147,8 @@ fn tell_missing(report: &Report) {
 }
 
 fn print(report: &Report, output: &Output) -> anyhow::Result<()> {
-    if output.json {
-        messages::result(&serde_json::to_string(report)?)
-    } else if output.quiet {
-        Ok(())
-    } else {
-        messages::result(&results::report(report, messages::width()))
+    if output.quiet && !output.form.json {
+        return Ok(());
     }
+    output.form.print(report, || results::report(report, messages::width()))
 }

@@ -50,46 +50,80 @@ pub(crate) struct Finished {
     pub(super) virtual_time: Option<VirtualReport>,
 }
 
-/// Serves until the run has ended. A node that goes back to a checkpoint is replaced by one of the
-/// disk at the same address, as if the process had been restarted.
+/// Serves until the run has ended.
 pub(crate) fn serve(
-    Opened { mut transport, mut server }: Opened,
-    mut clock: WallClock,
+    Opened { transport, server }: Opened,
+    clock: WallClock,
 ) -> anyhow::Result<Served> {
-    loop {
-        // The time of the run continues from the state that the node begins with.
-        transport = transport.with_clock(clock.going_on(server.begins()));
-        let ended = server.drive(&mut transport)?;
-        let Err(NodeError::GoesBack(to)) = ended else {
-            return Ok(Served { server, ended, transport });
-        };
-        messages::say(&NodeError::GoesBack(to).to_string());
-        transport = transport.without_connections()?;
-        server = server.again(to)?;
-        clock = WallClock::start();
+    Ok(match server {
+        Host::Job(server) => {
+            let (server, ended, transport) = server.live(transport, clock)?;
+            Served { server: Host::Job(Box::new(server)), ended, transport }
+        }
+        Host::Shard(server) => {
+            let (server, ended, transport) = server.live(transport, clock)?;
+            Served { server: Host::Shard(Box::new(server)), ended, transport }
+        }
+    })
+}
+
+/// A server with lives that follow each other: one that goes back to a checkpoint is replaced by
+/// one of the disk.
+pub(super) trait Lives: Sized {
+    /// Time of the run at which its life begins.
+    fn begins(&self) -> Time;
+
+    /// Drives its node to the end of its life.
+    fn drive_on(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended>;
+
+    /// The server of checkpoint `to` that takes its place.
+    fn again_from(self, to: CheckpointId) -> anyhow::Result<Self>;
+
+    /// Serves until the run has ended. A later life is at the same address, as if the process had
+    /// been restarted.
+    fn live(
+        mut self,
+        mut transport: SocketTransport,
+        mut clock: WallClock,
+    ) -> anyhow::Result<(Self, Ended, SocketTransport)> {
+        loop {
+            // The time of the run continues from the state that the node begins with.
+            transport = transport.with_clock(clock.going_on(self.begins()));
+            let ended = self.drive_on(&mut transport)?;
+            let Err(NodeError::GoesBack(to)) = ended else { return Ok((self, ended, transport)) };
+            messages::say(&NodeError::GoesBack(to).to_string());
+            transport = transport.without_connections()?;
+            self = self.again_from(to)?;
+            clock = WallClock::start();
+        }
     }
 }
 
-impl Host {
-    const fn begins(&self) -> Time {
-        match self {
-            Self::Job(server) => server.life.now,
-            Self::Shard(server) => server.life.now,
-        }
+impl Lives for JobServer {
+    fn begins(&self) -> Time {
+        self.life.now
     }
 
-    fn drive(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
-        match self {
-            Self::Job(server) => server.drive(transport),
-            Self::Shard(server) => server.drive(transport),
-        }
+    fn drive_on(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
+        self.drive(transport)
     }
 
-    fn again(self, to: CheckpointId) -> anyhow::Result<Self> {
-        Ok(match self {
-            Self::Job(server) => Self::Job(Box::new(server.again()?)),
-            Self::Shard(server) => Self::Shard(Box::new(server.again(to)?)),
-        })
+    fn again_from(self, _: CheckpointId) -> anyhow::Result<Self> {
+        self.again()
+    }
+}
+
+impl Lives for ShardServer {
+    fn begins(&self) -> Time {
+        self.life.now
+    }
+
+    fn drive_on(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
+        self.drive(transport)
+    }
+
+    fn again_from(self, to: CheckpointId) -> anyhow::Result<Self> {
+        self.again(to)
     }
 }
 
@@ -154,7 +188,7 @@ impl JobServer {
 
 impl ShardServer {
     fn drive(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
-        let report = progress::teller(self.follower.quiet, user_message);
+        let report = progress::teller(self.follower.says.quiet, user_message);
         let mut services = ShardServices::new(report);
         self.life.drive(transport, &mut services, &self.follower.drain, [])
     }

@@ -78,7 +78,7 @@ pub struct ClassFigures {
 /// The quality of predicted numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ValueFigures {
-    /// Root of the mean squared error, in [units](Examples::unit) of the values.
+    /// Root of the mean squared error, in the unit of the values.
     pub rmse: f64,
     /// Mean absolute error, in the same units.
     pub mae: f64,

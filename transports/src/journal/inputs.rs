@@ -21,7 +21,7 @@ pub(super) struct Inputs {
     /// Called once when the log cannot be written, and once when it can be written again.
     pub(super) warn: fn(&str),
     /// True once the journal must no longer wait for a log that cannot be written.
-    pub(super) is_over: Box<dyn Fn() -> bool>,
+    pub(super) is_over: Box<dyn Fn() -> bool + Send>,
 }
 
 impl fmt::Debug for Inputs {

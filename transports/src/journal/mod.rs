@@ -51,7 +51,7 @@ impl<B, D> InputLog<B, D> {
 
     /// Sets a condition: once it `is_over`, the journal gives up a log that cannot be written.
     #[must_use]
-    pub fn until(mut self, is_over: impl Fn() -> bool + 'static) -> Self {
+    pub fn until(mut self, is_over: impl Fn() -> bool + Send + 'static) -> Self {
         self.inputs.is_over = Box::new(is_over);
         self
     }

@@ -56,7 +56,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Ending> {
         }
     };
     report.right = report.checks.iter().all(|check| check.right != Some(false));
-    messages::result(&if args.json { serde_json::to_string(&report)? } else { shown(&report) })?;
+    args.form.print(&report, || shown(&report))?;
     if report.right {
         return Ok(Ending::Done);
     }

@@ -12,7 +12,7 @@ use pstrain_transports::Address;
 use pstrain_transports::process::Served;
 use pstrain_transports::process::protocol::{Description, TensorOf};
 
-use crate::args::ServeArgs;
+use crate::args::{Form, ServeArgs};
 use crate::digest::hexadecimal;
 use crate::exit::Ending;
 use crate::job::Resolved;
@@ -21,7 +21,7 @@ use crate::start::gather;
 
 /// Serves the model of a job on its training rows.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
-    let Some(layers) = gather(&args.job)? else { return Ok(Ending::Done) };
+    let Some(layers) = gather(&args.job, Form::default())? else { return Ok(Ending::Done) };
     if layers.process()?.is_some() {
         bail!("--process: this command is a compute process itself; leave it out");
     }

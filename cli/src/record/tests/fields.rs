@@ -1,15 +1,70 @@
-//! The fields of structs that serde writes, read from their sources with their doc comments.
+//! The fields of structs and enums that serde writes, read from their sources with their doc
+//! comments.
 
 use std::collections::BTreeMap;
 
 use pstrain_compute::evaluation::METRICS;
 
 #[derive(Debug)]
-struct Field {
-    name: String,
-    kind: String,
-    about: String,
-    is_flat: bool,
+pub(super) struct Field {
+    /// Its key.
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) about: String,
+    /// True if its own fields are in its place.
+    pub(super) is_flat: bool,
+}
+
+/// A variant of an enum.
+#[derive(Debug)]
+pub(super) struct Variant {
+    /// As in Rust.
+    pub(super) name: String,
+    pub(super) about: String,
+    pub(super) fields: Vec<Field>,
+}
+
+impl Variant {
+    /// Its name in snake case.
+    pub(super) fn snake_case(&self) -> String {
+        let mut name = String::new();
+        for letter in self.name.chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.extend(letter.to_lowercase());
+        }
+        name
+    }
+}
+
+/// The text between two marks of a source.
+pub(super) fn between<'a>(source: &'a str, begin: &str, end: &str) -> &'a str {
+    let after = source.split_once(begin).map(|(_, after)| after);
+    let text = after.and_then(|after| after.split_once(end)).map(|(text, _)| text);
+    text.unwrap_or_else(|| panic!("the source has no {begin:?} and {end:?}"))
+}
+
+/// The variants of a public enum.
+pub(super) fn variants(source: &str, name: &str) -> Vec<Variant> {
+    let body = between(source, &format!("\npub enum {name} {{\n"), "\n}\n");
+    let mut lines = body.lines().map(str::trim);
+    let (mut variants, mut comment) = (Vec::new(), Vec::new());
+    while let Some(line) = lines.next() {
+        if let Some(text) = line.strip_prefix("///") {
+            comment.push(text.trim());
+        } else if line.starts_with(char::is_uppercase) {
+            let end = line.find(|it: char| !it.is_alphanumeric()).unwrap_or(line.len());
+            let fields = match line.ends_with('{') {
+                true => fields(lines.by_ref().take_while(|line| *line != "},")),
+                false => Vec::new(),
+            };
+            let about = plain(&comment.join(" "));
+            variants.push(Variant { name: line[..end].to_owned(), about, fields });
+            comment.clear();
+        }
+    }
+    variants
 }
 
 /// The structs by name.
@@ -106,8 +161,11 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Field> {
             attributes.push_str(line);
         } else if let Some((name, kind)) = line.split_once(": ") {
             if !attributes.contains("serde(skip)") {
+                let renamed = attributes.split_once("rename = \"").map(|(_, name)| name);
+                let renamed = renamed.and_then(|name| name.split('"').next());
+                let name = name.rsplit(' ').next().unwrap_or_default();
                 fields.push(Field {
-                    name: name.rsplit(' ').next().unwrap_or_default().to_owned(),
+                    name: renamed.unwrap_or(name).to_owned(),
                     kind: kind.trim_end_matches(',').to_owned(),
                     about: plain(&comment.join(" ")),
                     is_flat: attributes.contains("flatten"),

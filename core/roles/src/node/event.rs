@@ -392,7 +392,8 @@ pub enum Event {
         #[serde(serialize_with = "words")]
         reason: EndReason,
     },
-    /// Worker's side: it lost its connection, or could not open one, and will dial again.
+    /// A worker, a standby, or a server that follows a coordinator lost its connection, or could
+    /// not open one, and will dial again.
     Redialling {
         /// Attempts since the last connection.
         attempt: u32,

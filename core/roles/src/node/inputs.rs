@@ -36,6 +36,7 @@ enum Entry {
     Overslept,
     Wake,
     Unevaluated(Version, String),
+    WorkersDown,
 }
 
 /// An evaluation with all digits of its time.
@@ -76,6 +77,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Initial(_) => Entry::Initial,
         Input::Drain => Entry::Drain,
         Input::Overslept => Entry::Overslept,
+        Input::WorkersDown => Entry::WorkersDown,
         Input::Wake => Entry::Wake,
         // A worker's inputs, and those of checkpoints, which a record of the inputs does not need.
         Input::Prepared(_)
@@ -132,6 +134,7 @@ pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
         }
         Entry::Drain => Input::Drain,
         Entry::Overslept => Input::Overslept,
+        Entry::WorkersDown => Input::WorkersDown,
         Entry::Wake => Input::Wake,
         Entry::Unevaluated(version, why) => Input::Unevaluated { version, why },
     };

@@ -147,6 +147,9 @@ pub enum Input {
     /// The driver itself did not run for a while (a suspended process or machine) and has missed a
     /// deadline by far: peers that seem silent may not have been.
     Overslept,
+    /// The workers went down together with this server, which has resumed: they come back as new
+    /// incarnations.
+    WorkersDown,
     /// The deadline has come.
     Wake,
 }

@@ -158,7 +158,8 @@ impl Standby {
             | Input::EvaluatedHere(..)
             | Input::Initial(_)
             | Input::Checkpoint(_)
-            | Input::Written(_) => {}
+            | Input::Written(_)
+            | Input::WorkersDown => {}
         }
     }
 

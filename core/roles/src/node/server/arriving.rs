@@ -65,7 +65,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let sequence = push.header.sequence;
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
             // Not granted: `judge_push` refuses it.
             return self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
@@ -85,7 +85,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let Arrived { worker, incarnation, sequence, base, fault, squares } = arrived;
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         let is_granted = slot.seat.grants.iter().any(|grant| grant.sequence == sequence);
         if slot.incarnation != incarnation || !is_granted {
             return; // decided already, or of a departed worker
@@ -104,7 +104,7 @@ impl Server {
             if self.is_measuring() {
                 return self.take_later(worker);
             }
-            let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+            let slot = &mut self.members.roster[worker];
             let Some((sequence, peer, push, elsewhere)) = next_whole(slot, wanted) else { return };
             slot.seat.arriving.remove(&sequence);
             self.judge_push(now, peer, worker, push, elsewhere, out);

@@ -305,9 +305,7 @@ impl Server {
         };
         let part = RangePart::new(part, values);
         (asked.since, asked.sent) = (now, part.keys.end());
-        if let Some(slot) = self.members.roster.slot_mut(asked.worker) {
-            slot.seat.idle.asked();
-        }
+        self.members.roster[asked.worker].seat.idle.asked();
         if let Some(current) = &mut self.evaluations.by_workers.current {
             current.asked = Some(asked);
         }
@@ -328,11 +326,8 @@ impl Server {
         let current = self.evaluations.by_workers.current.as_ref();
         let asked = current.filter(|current| current.version == version);
         let asked = asked.and_then(|current| current.asked).filter(|asked| asked.peer == peer);
-        let is_its = |slot: &Slot| slot.incarnation == incarnation;
-        let Some(asked) = asked.filter(|_| self.members.roster.slot(worker).is_some_and(is_its))
-        else {
-            return;
-        };
+        let is_its = self.members.roster[worker].incarnation == incarnation;
+        let Some(asked) = asked.filter(|_| is_its) else { return };
         match answer {
             EvaluationStep::PartDue(key) if key == asked.sent && key < self.keys.end() => {
                 self.send_part(now, out);

@@ -61,7 +61,7 @@ impl Server {
     /// Gives `worker` as many mini-batches as policy, window and budget allow, if any.
     fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let (version, window) = (self.version(), self.window(worker));
-        let Some(slot) = self.members.roster.slot(worker) else { return };
+        let slot = &self.members.roster[worker];
         let (Some(peer), true) = (slot.peer, self.rounds.cohort.contains(worker)) else { return };
         if self.is_suspect(worker) {
             return;
@@ -71,7 +71,7 @@ impl Server {
         let asked = slot.seat.asked;
         let was_idle = slot.seat.grants.is_empty();
         loop {
-            let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+            let slot = &mut self.members.roster[worker];
             let under_way = slot.seat.under_way();
             let has_more = match &self.rounds.assigner {
                 None => slot.batches.has_more(quota),
@@ -113,7 +113,7 @@ impl Server {
                 waited,
             }));
         }
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         if slot.seat.next_sequence() == first {
             return;
         }
@@ -152,7 +152,7 @@ impl Server {
         {
             return;
         }
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         let Some(peer) = slot.peer.filter(|_| !slot.seat.grants.is_empty()) else { return };
         if slot.seat.grants_unconfirmed && !self.group.is_alone() {
             return; // it may not have reached all servers yet
@@ -173,8 +173,8 @@ impl Server {
 
     /// Records that `worker` wants parameters.
     pub(super) fn ask(&mut self, now: Time, worker: WorkerId) {
-        if let Some(slot) = self.members.roster.slot_mut(worker).filter(|slot| !slot.seat.remapping)
-        {
+        let slot = &mut self.members.roster[worker];
+        if !slot.seat.remapping {
             if slot.seat.asked.is_none() {
                 slot.seat.asked = Some(now);
                 slot.since = now;
@@ -196,7 +196,7 @@ impl Server {
         if self.is_measuring() {
             return self.grant_later(peer, worker);
         }
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         let Some(first) = slot.seat.grants.front_mut() else { return };
         first.at = now;
         let sequence = first.sequence;
@@ -217,7 +217,7 @@ impl Server {
         // A worker that has not declared its working set is not among the waiting ones.
         let Some(answer) = self.store.answer(worker) else { return };
         let keys = answer.place;
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         let seat = &mut slot.seat;
         seat.given = version;
         let decided = seat.decided;

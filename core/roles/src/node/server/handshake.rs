@@ -82,8 +82,8 @@ impl Server {
             return self.dismiss_after_end(now, peer, hello.resume, out);
         }
         let worker = resumed.map_or_else(|| self.choose(&hello, identity), Ok)?;
-        if let Some(slot) = self.members.roster.slot_mut(worker).filter(|_| resumed.is_none()) {
-            slot.any_id = hello.worker.is_none();
+        if resumed.is_none() {
+            self.members.roster[worker].any_id = hello.worker.is_none();
         }
         self.welcome(now, peer, worker, hello, resumed.is_some(), out);
         Ok(())
@@ -201,8 +201,7 @@ impl Server {
             out.push(Effect::Report(Event::Behind { worker, incarnation }));
         }
         // Comes first, for the order of decisions: `Forget` for the old incarnation, then `Admit`.
-        if !resumed && self.members.roster.slot(worker).is_some_and(|slot| slot.presence.is_alive())
-        {
+        if !resumed && self.members.roster[worker].presence.is_alive() {
             self.depart(now, worker, Departure::Replaced, out);
         }
         self.forget_stranger(peer);
@@ -216,13 +215,14 @@ impl Server {
         if !resumed {
             self.members.roster.set_presence(worker, Presence::Preparing, now);
         }
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         slot.heard = now;
         let before = slot.unreached.take().map(|(_, since)| since);
         slot.unreached = hello.unreached.map(|it| (it, before.unwrap_or(now)));
         let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
         slot.has_own_data = !examples_from_server;
         slot.seat.grants_unconfirmed = true;
+        slot.seat.went_down = false;
         slot.seat.remapping = false;
         slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {
@@ -270,7 +270,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let train = &self.job.data.train;
-        let own = self.members.roster.slot(worker).is_some_and(|slot| slot.has_own_data);
+        let own = self.members.roster[worker].has_own_data;
         let differs = match &ready.train {
             _ if self.job.data.is_local() => None,
             Some(theirs) => theirs.difference(train),
@@ -297,7 +297,7 @@ impl Server {
         if let Some(difference) = difference {
             return self.refuse(now, peer, Refusal::Data { difference }, out);
         }
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         if slot.presence != Presence::Preparing {
             return; // repeated after a reconnect
         }
@@ -319,7 +319,7 @@ impl Server {
         if rows > MOST_LOCAL_ROWS {
             return Some(alloc::format!("{rows} rows, but {MOST_LOCAL_ROWS} at most are allowed"));
         }
-        let before = self.members.roster.slot(worker).map_or(0, |slot| slot.rows);
+        let before = self.members.roster[worker].rows;
         (before != 0 && before != rows).then(|| {
             alloc::format!(
                 "{rows} rows where worker {worker} of this run had {before}: give the worker its \
@@ -330,7 +330,7 @@ impl Server {
 
     /// Adds a ready worker to the cohort, at once or with the next round.
     pub(super) fn enrol(&mut self, worker: WorkerId) {
-        let Some(slot) = self.members.roster.slot(worker) else { return };
+        let slot = &self.members.roster[worker];
         if self.members.finished.contains(&worker) || self.rounds.cohort.contains(worker) {
             return; // it has finished its share, or its slot in the cohort was kept
         }
@@ -353,9 +353,7 @@ impl Server {
     ) {
         out.push(Effect::Close(peer));
         self.members.roster.detach(peer);
-        if let Some(slot) = self.members.roster.slot_mut(worker) {
-            slot.why_left = bye.why.as_deref().map(as_reason);
-        }
+        self.members.roster[worker].why_left = bye.why.as_deref().map(as_reason);
         self.depart(now, worker, Departure::Left, out);
         self.settle(now, out);
     }

@@ -31,10 +31,9 @@ impl Server {
         if let Some(worker) = self.members.roster.detach(peer) {
             // The worker keeps its lease: it may come back, with nothing lost.
             self.rounds.waiting.remove(worker);
-            if let Some(slot) = self.members.roster.slot_mut(worker) {
-                slot.since = now;
-                slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
-            }
+            let slot = &mut self.members.roster[worker];
+            slot.since = now;
+            slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
             out.push(Effect::Report(Event::CutOff { worker, why }));
             self.settle(now, out);
         }
@@ -81,9 +80,10 @@ impl Server {
     pub(super) fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
         let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
         self.members.roster.set_presence(worker, presence, now);
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         slot.seat.arriving.clear();
         slot.seat.asked = None;
+        let went_down = slot.seat.went_down;
         let why = slot.why_left.clone();
         slot.account.left();
         self.evaluations.by_workers.left(worker);
@@ -117,6 +117,9 @@ impl Server {
             return self.retire(worker);
         }
         match self.job.membership.on_loss {
+            // The run stood still with the worker, so it is not lost, and its slot in the cohort
+            // is kept for its next incarnation.
+            _ if how == Departure::Replaced && went_down => {}
             // Its slot in the cohort is kept: a worker that must wait for it does.
             OnLoss::Wait if how == Departure::Replaced => {}
             OnLoss::Wait => {
@@ -133,7 +136,7 @@ impl Server {
     /// True if `worker`, with this message, has sent far more messages than it has use for.
     pub(super) fn is_flooding(&mut self, now: Time, worker: WorkerId, message: &Message) -> bool {
         let lease = self.job.membership.lease;
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return false };
+        let slot = &mut self.members.roster[worker];
         slot.seat.idle.is_flood(now, lease, message)
     }
 
@@ -320,7 +323,7 @@ impl Server {
             .map(|(worker, _)| worker)
             .collect();
         for worker in silent {
-            if let Some(peer) = self.members.roster.slot(worker).and_then(|slot| slot.peer) {
+            if let Some(peer) = self.members.roster[worker].peer {
                 out.push(Effect::Close(peer));
                 self.members.roster.detach(peer);
             }

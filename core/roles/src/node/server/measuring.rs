@@ -180,7 +180,7 @@ impl Server {
             return;
         }
         for (peer, worker) in core::mem::take(&mut self.measuring.owed) {
-            if self.members.roster.slot(worker).is_some_and(|slot| slot.peer == Some(peer)) {
+            if self.members.roster[worker].peer == Some(peer) {
                 self.grant_again(now, peer, worker, out);
             }
         }

@@ -289,8 +289,8 @@ impl Server {
             message,
             Message::Heartbeat(_) | Message::EvaluationAnswer(_) | Message::Bye(_)
         );
-        if !shows_nothing && let Some(slot) = self.members.roster.slot_mut(worker) {
-            slot.unreached = None;
+        if !shows_nothing {
+            self.members.roster[worker].unreached = None;
         }
         match message {
             Message::PullExamples(pull) if self.job.parts_of(worker).contains(&pull.part) => {
@@ -388,6 +388,7 @@ impl Node for Server {
             Input::Unevaluated { version, why } => self.on_unevaluated(now, version, why, out),
             Input::Initial(Message::RangePart(part)) => self.on_given_part(now, part, out),
             Input::Overslept => self.renew_leases(now),
+            Input::WorkersDown => self.members.roster.went_down(),
             Input::Checkpoint(number) => self.on_checkpoint(number, out),
             Input::Written(number) => self.on_written(now, number, out),
             Input::Drain => self.drain(now, out),

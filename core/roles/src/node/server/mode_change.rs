@@ -170,7 +170,7 @@ impl Server {
         if self.modes.ordered.is_some() || self.lifecycle.phase() != Phase::Training {
             return;
         }
-        let rows = self.members.roster.slot(worker).map_or(0, |slot| slot.rows);
+        let rows = self.members.roster[worker].rows;
         let version = self.rounds.cohort.version();
         let seen = Seen { worker, now, given, compute, loss, rows, version };
         let choice = auto.pushed(&self.modes.current, seen);

@@ -25,7 +25,7 @@ impl Server {
         pull: Pull,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.members.roster.slot(worker) else { return };
+        let slot = &self.members.roster[worker];
         if pull.incarnation != slot.incarnation {
             let why = Refusal::Fenced { incarnation: pull.incarnation };
             return self.refuse(now, peer, why, out);
@@ -57,7 +57,7 @@ impl Server {
         known: Sequence,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         let is_unsure = core::mem::take(&mut slot.seat.grants_unconfirmed);
         if is_unsure && slot.seat.grants.back().is_some_and(|last| last.sequence > known) {
             self.grant_again(now, peer, worker, out);
@@ -73,7 +73,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
-        let Some(slot) = self.members.roster.slot(worker) else { return };
+        let slot = &self.members.roster[worker];
         if header.incarnation != slot.incarnation {
             let why = Refusal::Fenced { incarnation: header.incarnation };
             return self.refuse(now, peer, why, out);
@@ -143,9 +143,8 @@ impl Server {
 
     /// Records that a gradient of `worker` is finite.
     fn note_finite(&mut self, worker: WorkerId, header: &PushHeader) {
-        if let Some(slot) = self.members.roster.slot_mut(worker) {
-            slot.seat.finite = slot.seat.finite.max(Some(header.base));
-        }
+        let seat = &mut self.members.roster[worker].seat;
+        seat.finite = seat.finite.max(Some(header.base));
     }
 
     /// Handles a push that was called off before it arrived. Its mini-batch was assigned again
@@ -158,7 +157,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let header = push.header;
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         let granted = slot.seat.came_late(header.sequence);
         slot.account.dropped += 1;
         self.note_push(now, worker, &header, (granted, push.bytes()), out);
@@ -190,7 +189,7 @@ impl Server {
     ) -> Duration {
         let turnaround = now.since(granted);
         let compute = Duration::from_nanos(header.compute_ns).min(turnaround);
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return compute };
+        let slot = &mut self.members.roster[worker];
         slot.since = now;
         let spent = slot.account.pushed(now, compute, header.loss);
         out.push(Effect::Report(Event::Pushed {
@@ -223,7 +222,7 @@ impl Server {
         header: PushHeader,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.members.roster.slot(worker) else { return };
+        let slot = &self.members.roster[worker];
         let decided = slot.seat.decided;
         if !header.pull {
             out.push(Effect::Report(Event::Repeated { worker, sequence: header.sequence }));
@@ -247,10 +246,9 @@ impl Server {
 
     fn check_push(&self, worker: WorkerId, push: &Push) -> Result<(), Refusal> {
         let header = &push.header;
-        let seat = self.members.roster.slot(worker).map(|slot| &slot.seat);
-        let granted = seat.and_then(|seat| Some((seat.grants.front()?, seat.given)));
-        let Some((grant, given)) = granted.filter(|(grant, _)| grant.sequence == header.sequence)
-        else {
+        let seat = &self.members.roster[worker].seat;
+        let (first, given) = (seat.grants.front(), seat.given);
+        let Some(grant) = first.filter(|grant| grant.sequence == header.sequence) else {
             let message = alloc::format!(
                 "push {} came without parameters having been given out for it",
                 header.sequence
@@ -301,8 +299,7 @@ impl Server {
 
     /// Checks a push that was called off, as far as it is recorded.
     fn check_late(&self, worker: WorkerId, header: &PushHeader) -> Result<(), Refusal> {
-        let given =
-            self.members.roster.slot(worker).map(|slot| slot.seat.given).unwrap_or_default();
+        let given = self.members.roster[worker].seat.given;
         if header.base >= given {
             let what = alloc::format!(
                 "push {} is for version {}, but was called off by version {given}",
@@ -353,13 +350,13 @@ impl Server {
     ) {
         let header = push.header;
         self.rounds.released_by = Some(worker);
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         let grant = slot.seat.grants.pop_front();
         slot.seat.came = header.sequence;
         let granted = grant.map_or(now, |grant| grant.at);
         self.rounds.busy -= 1;
         let compute = self.note_push(now, worker, &header, (granted, push.bytes()), out);
-        let Some(slot) = self.members.roster.slot_mut(worker) else { return };
+        let slot = &mut self.members.roster[worker];
         let dropped = match admission {
             Admission::Contribute => {
                 slot.batches.accept();
@@ -410,9 +407,7 @@ impl Server {
         } else {
             // The worker asks when it wants more; it may be about to leave.
             self.rounds.waiting.remove(worker);
-            if let Some(slot) = self.members.roster.slot_mut(worker) {
-                slot.seat.asked = None;
-            }
+            self.members.roster[worker].seat.asked = None;
             out.push(Effect::Send(peer, Message::Ack(decided)));
         }
         self.settle(now, out);

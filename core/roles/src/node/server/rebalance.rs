@@ -425,9 +425,7 @@ impl Server {
             self.members.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
         for (worker, peer) in there.collect::<Vec<_>>() {
             self.rounds.waiting.remove(worker);
-            if let Some(slot) = self.members.roster.slot_mut(worker) {
-                slot.seat.remapping = true;
-            }
+            self.members.roster[worker].seat.remapping = true;
             out.push(Effect::Send(peer, Message::Holders(self.group.table())));
         }
     }
@@ -456,10 +454,8 @@ impl Server {
         mapped: Mapped,
         out: &mut Outbox,
     ) {
-        if let Some(slot) = self.members.roster.slot_mut(worker)
-            && mapped.map == self.group.map.version()
-        {
-            slot.seat.remapping = false;
+        if mapped.map == self.group.map.version() {
+            self.members.roster[worker].seat.remapping = false;
         }
         self.settle(now, out);
     }

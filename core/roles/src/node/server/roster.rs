@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +81,11 @@ pub(super) struct Seat {
     pub(super) remapping: bool,
     /// The connection broke, and the worker has not said since which pushes it knows it may make.
     pub(super) grants_unconfirmed: bool,
+    /// The worker went down together with this server ([`Input::WorkersDown`]), and has not come
+    /// back since.
+    ///
+    /// [`Input::WorkersDown`]: crate::node::Input::WorkersDown
+    pub(super) went_down: bool,
     /// The newest version on which the worker computed a finite gradient.
     pub(super) finite: Option<Version>,
     /// Flood control: counts messages between two pushes.
@@ -220,6 +226,21 @@ pub(super) struct Roster {
     ready: u32,
 }
 
+/// The slot of a member: the handshake checks ids, so that there is one.
+impl Index<WorkerId> for Roster {
+    type Output = Slot;
+
+    fn index(&self, worker: WorkerId) -> &Slot {
+        &self.slots[worker.0 as usize]
+    }
+}
+
+impl IndexMut<WorkerId> for Roster {
+    fn index_mut(&mut self, worker: WorkerId) -> &mut Slot {
+        &mut self.slots[worker.0 as usize]
+    }
+}
+
 impl Roster {
     pub(super) fn new(workers: u32) -> Self {
         let slots = (0..workers).map(|_| Slot {
@@ -249,12 +270,9 @@ impl Roster {
         self.ready
     }
 
+    /// The slot of an id from outside; `None` if the job has no such worker.
     pub(super) fn slot(&self, worker: WorkerId) -> Option<&Slot> {
         self.slots.get(worker.0 as usize)
-    }
-
-    pub(super) fn slot_mut(&mut self, worker: WorkerId) -> Option<&mut Slot> {
-        self.slots.get_mut(worker.0 as usize)
     }
 
     /// Returns every worker id with its slot, in order.
@@ -283,6 +301,13 @@ impl Roster {
         }
     }
 
+    /// Notes that every present worker went down together with this server.
+    pub(super) fn went_down(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
+            slot.seat.went_down = true;
+        }
+    }
+
     /// Saves or restores the roster.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)?;
@@ -304,12 +329,12 @@ impl Roster {
     /// Returns the worker behind a connection, and its slot.
     pub(super) fn of_peer(&mut self, peer: PeerId) -> Option<(WorkerId, &mut Slot)> {
         let worker = self.worker_of(peer)?;
-        Some((worker, self.slot_mut(worker)?))
+        Some((worker, &mut self[worker]))
     }
 
     /// Attaches `worker` to the connection `peer`, and returns its previous connection.
     pub(super) fn attach(&mut self, worker: WorkerId, peer: PeerId) -> Option<PeerId> {
-        let before = self.slot_mut(worker)?.peer.replace(peer);
+        let before = self[worker].peer.replace(peer);
         if let Some(before) = before {
             self.peers.remove(&before);
         }
@@ -320,15 +345,13 @@ impl Roster {
     /// Removes a connection, and returns the worker behind it.
     pub(super) fn detach(&mut self, peer: PeerId) -> Option<WorkerId> {
         let worker = self.peers.remove(&peer)?;
-        if let Some(slot) = self.slot_mut(worker) {
-            slot.peer = None;
-        }
+        self[worker].peer = None;
         Some(worker)
     }
 
     /// Sets the presence of the worker in slot `worker`.
     pub(super) fn set_presence(&mut self, worker: WorkerId, presence: Presence, now: Time) {
-        let Some(slot) = self.slots.get_mut(worker.0 as usize) else { return };
+        let slot = &mut self.slots[worker.0 as usize];
         if slot.presence == Presence::Ready {
             self.ready -= 1;
         }

@@ -37,7 +37,7 @@ impl Server {
         }
         self.gather(contribution, push, factor);
         self.rounds.policy.contributed(&self.rounds.cohort, worker, now);
-        let Some(slot) = self.members.roster.slot(worker) else { return };
+        let slot = &self.members.roster[worker];
         if slot.batches.accepted() >= self.quota(slot.rows) {
             // The worker has finished its share: no other may wait for it any more.
             self.members.finished.insert(worker);
@@ -48,10 +48,8 @@ impl Server {
     /// Takes `worker` out of the cohort and keeps its clock.
     pub(super) fn retire(&mut self, worker: WorkerId) {
         self.members.joining.remove(&worker);
-        if let Some(clock) = self.rounds.cohort.leave(worker)
-            && let Some(slot) = self.members.roster.slot_mut(worker)
-        {
-            slot.clock = clock;
+        if let Some(clock) = self.rounds.cohort.leave(worker) {
+            self.members.roster[worker].clock = clock;
             self.rounds.policy.left(&self.rounds.cohort, worker);
             if let Some(auto) = &mut self.modes.auto {
                 auto.left(worker);
@@ -141,7 +139,7 @@ impl Server {
             .map(|(worker, _)| worker)
             .collect();
         for &worker in &ready {
-            let Some(slot) = self.members.roster.slot_mut(worker) else { continue };
+            let slot = &mut self.members.roster[worker];
             // Until now the worker waited for the others to join, not for parameters.
             slot.seat.asked = slot.seat.asked.map(|_| now);
             let clock = slot.clock;
@@ -218,15 +216,13 @@ impl Server {
 
     /// Adds `worker` to the cohort, at `clock`.
     pub(super) fn count(&mut self, worker: WorkerId, clock: Clock) {
-        let rows = self.members.roster.slot(worker).map_or(0, |slot| slot.rows);
+        let rows = self.members.roster[worker].rows;
         self.rounds.cohort.join(worker, clock, self.job.pass_over(rows));
     }
 
     pub(super) fn admit_joining(&mut self) {
         while let Some(worker) = self.members.joining.pop_first() {
-            let own =
-                self.members.roster.slot(worker).map_or_else(Default::default, |slot| slot.clock);
-            let clock = self.entry().unwrap_or(own);
+            let clock = self.entry().unwrap_or(self.members.roster[worker].clock);
             self.count(worker, clock);
         }
     }
@@ -277,11 +273,10 @@ impl Server {
             }
             self.progress.ledger.applied += 1;
             self.progress.ledger.outstanding -= 1;
-            if let Some(slot) = self.members.roster.slot_mut(worker) {
-                slot.updates += 1;
-                slot.account.staleness = version.since(base);
-            }
             let staleness = version.since(base);
+            let slot = &mut self.members.roster[worker];
+            slot.updates += 1;
+            slot.account.staleness = staleness;
             let age = now.since(granted);
             out.push(Effect::Report(Event::Applied {
                 worker,

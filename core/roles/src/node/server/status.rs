@@ -197,11 +197,7 @@ impl Server {
                     return None;
                 }
                 let members_owing = which(&|worker, slot| self.holds_back(worker, slot));
-                let asked = self
-                    .rounds
-                    .waiting
-                    .iter()
-                    .filter_map(|worker| self.members.roster.slot(worker));
+                let asked = self.rounds.waiting.iter().map(|worker| &self.members.roster[worker]);
                 let since = asked.filter_map(|slot| slot.seat.asked).min();
                 let gone = self.members.awaited_back.first().map(|&(since, _)| since);
                 let limit = gone.map(|_| membership.patience());

@@ -538,6 +538,7 @@ impl Node for Shard {
             Input::Wake => self.on_wake(now, out),
             Input::Written(number) => self.on_written(now, number, out),
             Input::Prepared(_)
+            | Input::WorkersDown
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::Evaluated(_)

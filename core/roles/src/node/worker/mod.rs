@@ -400,7 +400,8 @@ impl Node for Worker {
             | Input::Unevaluated { .. }
             | Input::Initial(_)
             | Input::Checkpoint(_)
-            | Input::Written(_) => {}
+            | Input::Written(_)
+            | Input::WorkersDown => {}
         }
     }
 

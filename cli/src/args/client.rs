@@ -1,0 +1,130 @@
+//! Arguments of the commands that talk to a running job.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use pstrain_transports::Address;
+
+use super::time::nonzero_time;
+use super::{ADDRESS, Form, SecurityArgs};
+use crate::keys::Keys;
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Address of the server: HOST:PORT or unix:PATH
+    #[arg(default_value = ADDRESS)]
+    pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    /// How long to wait for the answer
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = nonzero_time)]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PullArgs {
+    /// Address of the server (of several: server 1): HOST:PORT or unix:PATH
+    #[arg(default_value = ADDRESS)]
+    pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+    /// Range of keys: A..B (without B), A.., ..B; without it all keys
+    #[arg(long, value_name = "A..B")]
+    pub(crate) keys: Option<Keys>,
+    /// Write the values that are not 0 to this file
+    ///
+    /// Each has a line `KEY VALUE`.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    /// How long to wait for the answer
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = nonzero_time)]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PushArgs {
+    /// Address of the server (of several: server 1): HOST:PORT or unix:PATH
+    #[arg(default_value = ADDRESS)]
+    pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+    /// Range of keys: A..B (without B), A.., ..B; without it all keys
+    #[arg(long, value_name = "A..B")]
+    pub(crate) keys: Option<Keys>,
+    /// The values, as pull writes them, or a model
+    ///
+    /// Lines `KEY VALUE`, keys ascending; missing keys have the value 0. Or a model of the same
+    /// form, a file that ends in .safetensors.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: PathBuf,
+    /// Replace the parameters by the values instead of adding them
+    #[arg(long)]
+    pub(crate) set: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    /// How long to wait until the values are there
+    ///
+    /// After a timeout they may still get into the parameters.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = nonzero_time)]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[cfg(feature = "top")]
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Address of the server: HOST:PORT or unix:PATH
+    #[arg(default_value = ADDRESS)]
+    pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+    /// Time between two requests
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = nonzero_time)]
+    pub(crate) interval: humantime::Duration,
+    /// How long to wait for an answer
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = nonzero_time)]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// Address of the server: HOST:PORT or unix:PATH
+    #[arg(default_value = ADDRESS)]
+    pub(crate) address: Address,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
+    #[command(subcommand)]
+    pub(crate) command: ControlCommand,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    /// How long to wait until it has taken effect
+    ///
+    /// After a timeout the command may still take effect.
+    #[arg(long, global = true, value_name = "TIME", default_value = "1m", value_parser = nonzero_time)]
+    pub(crate) timeout: humantime::Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ControlCommand {
+    /// Changes a setting, once the gradients under way have been applied under the old one
+    Set {
+        /// consistency, in-flight, staleness, max-staleness or participation
+        key: String,
+        /// The value, as in a job file
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// Ends the run in order, as Ctrl-C at the server does
+    ///
+    /// The gradients under way come back and count, and all processes of the run end with code 3.
+    /// Waits until the server has written its results.
+    Stop,
+    /// Removes one of several servers, once the others have taken over its keys
+    LeaveServer {
+        /// Number of the server; not 1, which coordinates
+        server: u32,
+    },
+}

@@ -1,0 +1,84 @@
+//! Parses the command line, and tells what is wrong with it.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+
+use super::Cli;
+use crate::exit;
+use crate::job::nearest;
+use crate::messages::{self, LogForm};
+
+/// Parses the arguments of this process. If there is nothing to run, prints the help, the version
+/// or the error, and returns the exit code.
+pub(crate) fn parse() -> Result<Cli, ExitCode> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let mut command = Cli::command();
+    let parsed = command
+        .try_get_matches_from_mut(&words)
+        .inspect(follow_json)
+        .and_then(|matches| Cli::from_arg_matches(&matches).map_err(|it| it.format(&mut command)));
+    parsed.map_err(|error| {
+        if !error.use_stderr() {
+            // The reader of a pipe may be gone.
+            let _unread = error.print();
+            return ExitCode::SUCCESS;
+        }
+        let error = with_suggestion(error, named(&command, &words));
+        if words.iter().any(|word| word == "--json") {
+            messages::log_as(LogForm::Json);
+            exit::code(Err(anyhow::anyhow!("{}", in_one_line(&error))))
+        } else {
+            let _unread = error.print();
+            ExitCode::from(exit::USAGE)
+        }
+    })
+}
+
+/// With `--json`, messages are JSON, too, unless the command has a flag of its own for them.
+fn follow_json(matches: &ArgMatches) {
+    let mut matches = matches;
+    while let Some((_, inner)) = matches.subcommand() {
+        matches = inner;
+    }
+    let has_json = matches.try_get_one::<bool>("json").ok().flatten() == Some(&true);
+    let has_log = matches.try_get_raw("log").ok().flatten().is_some();
+    if has_json && !has_log {
+        messages::log_as(LogForm::Json);
+    }
+}
+
+/// The command that the words name.
+fn named<'a>(command: &'a Command, words: &[OsString]) -> &'a Command {
+    let words = words.iter().filter_map(|word| word.to_str());
+    words.fold(command, |command, word| command.find_subcommand(word).unwrap_or(command))
+}
+
+/// Adds the setting that an unknown flag of `command` most likely stands for.
+fn with_suggestion(mut error: clap::Error, command: &Command) -> clap::Error {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return error };
+    let key = flag.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let near = nearest(key).filter(|key| command.get_arguments().any(|arg| arg.get_id() == *key));
+    if let Some(near) = near {
+        let suggested = ContextValue::String(format!("--{near}"));
+        error.insert(ContextKind::SuggestedArg, suggested);
+        // It may name another flag, which is less likely.
+        error.remove(ContextKind::Usage);
+    }
+    error
+}
+
+/// The error and the tips, without the usage.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim);
+    let lines =
+        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    lines.join("; ").trim_start_matches("error: ").to_owned()
+}
