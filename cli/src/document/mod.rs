@@ -25,7 +25,7 @@ pub(crate) struct Document {
 #[derive(Clone, Debug)]
 enum Part {
     Standing(Vec<(Tone, String)>),
-    Folded { name: String, parts: Vec<Part> },
+    Folded { name: String, parts: Vec<Self> },
     Heading(String),
     Paragraph(String),
     Facts(Vec<(String, String)>),
