@@ -88,7 +88,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
                 "served", "tensors",
             ],
             &["metric_text", "process", "statistics", "table", "troubles", "wait_text"],
-            &["exit", "html", "job"],
+            &["document", "exit", "job"],
             &["args", "calibration", "signals", "simulate"],
             &["durable", "security", "why"],
             &["pulse"],

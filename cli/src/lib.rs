@@ -8,13 +8,13 @@ mod bench;
 mod calibration;
 mod cmd;
 mod digest;
+#[cfg(feature = "pictures")]
+mod document;
 mod durable;
 mod exit;
 #[cfg(feature = "pictures")]
 mod experiment;
 mod figures;
-#[cfg(feature = "pictures")]
-mod html;
 mod job;
 mod keys;
 mod links;

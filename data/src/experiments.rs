@@ -37,6 +37,7 @@ pub fn experiments() -> &'static [Shipped] {
         "paeleke-fig1",
         "paeleke-fig2",
         "paeleke-outlook",
+        "slow-link",
         "straggler-coding",
         "straggler-partial",
         "validation",

@@ -21,6 +21,7 @@ const LISTED: &[(&str, &str)] = &[
     ("STATIC=1 tests/edge/", "builds for other processors: .ci/edge runs it"),
     ("FEATURES=", "builds for other processors: .ci/edge runs it"),
     ("tests/measure/", "measures for minutes"),
+    ("docs/recordings/", "records for a minute: python/tests runs the recorder"),
     ("tests/netem/", "needs a virtual machine: .ci/netem runs it"),
     ("PYTHON=", "needs the other systems in a Python environment"),
     ("sbatch ", "needs Slurm: .ci/deploy runs it"),
@@ -125,6 +126,31 @@ fn commands_named_in_prose_exist_and_have_the_named_flags() {
             assert!(
                 experiments.contains(name.as_str()),
                 "{place}: `{command}`: there is no {name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_pages_of_experiments_are_of_the_shipped_specifications() {
+    let pages = Page::of_experiments();
+    assert!(!pages.is_empty());
+    for (name, page) in pages {
+        let shown = finish(&["experiment", "show", &name]).with_code(0).stdout;
+        let title = shown.lines().find_map(|line| line.strip_prefix("title = \"")).unwrap();
+        let claims = shown.lines().filter(|line| *line == "[[claim]]").count();
+        let mut expected = vec![
+            format!("# {}\n", title.trim_end_matches('"')),
+            format!("pstrain experiment run {name} --out results/{name}\n"),
+            " (commit ".to_owned(),
+        ];
+        if claims > 0 {
+            expected.push(format!("**{claims} claims: "));
+        }
+        for part in &expected {
+            assert!(
+                page.contains(part.as_str()),
+                "docs/experiments/{name}.md lacks {part:?}: make it again with generate.sh"
             );
         }
     }

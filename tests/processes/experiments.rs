@@ -87,6 +87,17 @@ fn a_sweep_writes_tables_pictures_claims_and_a_page_identical_for_any_number_of_
         assert!(page.contains(part), "{part}");
     }
 
+    let chapter = read(&one, "report.md");
+    for part in [
+        "# A sweep of mine\n",
+        "**2 claims: 1 hold, 1 do not hold, 0 cannot be told**",
+        "![Time](pictures/time.svg)",
+        "| measured &gt; 2 | does not hold |",
+        &format!("pstrain experiment run {file} --out {}", path(&one)),
+    ] {
+        assert!(chapter.contains(part), "{part}: {chapter}");
+    }
+
     // The resolved specification gives identical results with two threads.
     let spec = path(&one).to_owned() + "/spec.toml";
     let run = ["experiment", "run", &spec, "--jobs", "2", "--quiet", "--out", path(&two)];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::PICTURES;
 use super::claims::{evaluate, filled};
 use super::grid::Cell;
 use super::metric::{Answer, Field, Metric};
@@ -18,6 +19,13 @@ pub(crate) struct Drawn {
     pub(crate) file: String,
     pub(crate) title: String,
     pub(crate) picture: Picture,
+}
+
+impl Drawn {
+    /// Its file of a format, within a results folder.
+    pub(crate) fn path(&self, format: &str) -> String {
+        format!("{PICTURES}/{}.{format}", self.file)
+    }
 }
 
 /// All pictures of the specification.

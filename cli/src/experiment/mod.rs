@@ -46,7 +46,6 @@ pub(crate) use store::{About, Mode, Store};
 #[cfg(test)]
 pub(crate) use tables::{PARTS, SHARES, STALENESS, WAYS};
 
-use draw::Drawn;
 use runs::Runs;
 
 /// Folder of the pictures, within a results folder.
@@ -76,10 +75,11 @@ pub(crate) fn report(store: &Store, spec: &Spec) -> anyhow::Result<Report> {
     let drawn = draw::draw(&runs).map_err(|why| anyhow::anyhow!("{}: {why}", spec.name))?;
     // Removed first: an earlier report may have had other pictures.
     store.remove_folder(PICTURES)?;
-    for Drawn { file, picture, .. } in &drawn {
-        store.write(&format!("{PICTURES}/{file}.svg"), picture.svg()?.as_bytes())?;
-        store.write(&format!("{PICTURES}/{file}.png"), &picture.png()?)?;
-        store.write(&format!("{PICTURES}/{file}.pdf"), &picture.pdf()?)?;
+    for drawn in &drawn {
+        let picture = &drawn.picture;
+        store.write(&drawn.path("svg"), picture.svg()?.as_bytes())?;
+        store.write(&drawn.path("png"), &picture.png()?)?;
+        store.write(&drawn.path("pdf"), &picture.pdf()?)?;
     }
     let answers = answers::answers(&runs);
     store.remove_folder(TABLES)?;
@@ -87,7 +87,8 @@ pub(crate) fn report(store: &Store, spec: &Spec) -> anyhow::Result<Report> {
         store.write(&format!("{TABLES}/{}.csv", answers.file), &answers.csv()?)?;
     }
     let page = page::page(&runs, &about, &findings, (&drawn, &answers))?;
-    store.write("report.html", page.as_bytes())?;
+    store.write("report.html", page.html().as_bytes())?;
+    store.write("report.md", page.markdown().as_bytes())?;
     let summary = tables::summary(&runs, about.mode, &findings, &answers);
     store.write_json("summary.json", &summary)?;
     let json = serde_json::to_value(&summary).context("cannot write the summary")?;

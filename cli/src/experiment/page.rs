@@ -1,4 +1,4 @@
-//! `report.html`: claims, pictures, parameters and environment in one self-contained file.
+//! The report of an experiment: claims, pictures, tables, parameters and environment.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use super::grid::Cell;
 use super::runs::Runs;
 use super::spec::Text;
 use super::store::{About, Mode};
+use crate::document::{Document, Tone};
 use crate::figures::count;
-use crate::html::{Page, Tone};
 use crate::statistics::{Estimate, estimate};
 
-/// Renders the page.
+/// Describes the page, which names each picture by its file.
 pub(super) fn page(
     runs: &Runs<'_>,
     about: &About,
     findings: &[Finding],
     (pictures, tables): (&[Drawn], &[Answers]),
-) -> anyhow::Result<String> {
+) -> anyhow::Result<Document> {
     let spec = runs.spec;
-    let mut page = Page::new(&spec.title);
+    let mut page = Document::new(&spec.title);
     let (done, all) = (runs.records.len(), runs.cells.len() * spec.reps as usize);
     let progress = match done == all {
         true => "all are done".into(),
@@ -65,7 +65,7 @@ pub(super) fn page(
              picture says never; what was not measured is a dash, or missing.",
         );
         for drawn in pictures {
-            page.picture(&drawn.picture, &drawn.title)?;
+            page.picture(&drawn.picture, &drawn.path("svg"), &drawn.title)?;
         }
     }
     if !tables.is_empty() {
@@ -82,11 +82,11 @@ pub(super) fn page(
         page.table("", &["setting", "value"], 2, &settings);
     });
     making(&mut page, runs, about);
-    Ok(page.render())
+    Ok(page)
 }
 
 /// The claims about training, then the self-checks.
-fn claims(page: &mut Page, findings: &[Finding]) {
+fn claims(page: &mut Document, findings: &[Finding]) {
     let row = |finding: &Finding| {
         let expected = match finding.expected.as_str() {
             "" => String::new(),
@@ -129,7 +129,7 @@ fn standing(findings: &[Finding]) -> Vec<(Tone, String)> {
 }
 
 /// The axes, with their values.
-fn swept(page: &mut Page, runs: &Runs<'_>) {
+fn swept(page: &mut Document, runs: &Runs<'_>) {
     let spec = runs.spec;
     let axes = spec.axis.iter().map(|axis| {
         let values = axis.values.iter().enumerate().map(|(index, Text(value))| {
@@ -156,7 +156,7 @@ fn swept(page: &mut Page, runs: &Runs<'_>) {
 }
 
 /// Training times of the cells, in seconds and in reference steps.
-fn times_in_steps(page: &mut Page, runs: &Runs<'_>) {
+fn times_in_steps(page: &mut Document, runs: &Runs<'_>) {
     let mean = |cell: &Cell, name: &str| {
         let values = runs.of(cell).filter_map(|record| record.metrics.get(name).copied());
         estimate(&values.collect::<Vec<_>>())
@@ -181,7 +181,7 @@ fn times_in_steps(page: &mut Page, runs: &Runs<'_>) {
     page.table("Training times in reference steps of the machine", &header, 1, &rows);
 }
 
-fn making(page: &mut Page, runs: &Runs<'_>, about: &About) {
+fn making(page: &mut Document, runs: &Runs<'_>, about: &About) {
     let slow_start = runs
         .cells
         .iter()

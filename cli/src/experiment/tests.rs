@@ -143,7 +143,9 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         for entry in std::fs::read_dir(folder.join(below)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.strip_prefix(folder).unwrap().display().to_string();
-            if path.is_file() && !["environment.json", "report.html"].contains(&name.as_str()) {
+            if path.is_file()
+                && !["environment.json", "report.html", "report.md"].contains(&name.as_str())
+            {
                 files.insert(name, std::fs::read(&path).unwrap());
             }
         }

@@ -50,6 +50,18 @@ impl Page {
         pages
     }
 
+    /// Reads the generated page of each experiment, with the experiment's name.
+    pub(super) fn of_experiments() -> Vec<(String, String)> {
+        let entries = fs::read_dir(root().join("docs/experiments")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = names.filter_map(|name| name.strip_suffix(".md").map(str::to_owned));
+        let read = |name: String| {
+            let text = Self::read(&format!("docs/experiments/{name}.md")).text;
+            (name, text)
+        };
+        names.map(read).collect()
+    }
+
     /// Reads README.md and all other pages.
     pub(super) fn all() -> Vec<Self> {
         let mut pages = Self::others();

@@ -105,8 +105,6 @@ impl Stage {
         fs::write(folder.join("job.toml"), Page::read("docs/job.md").toml("# job.toml")).unwrap();
         let sweep = Page::read("docs/experiments.md").toml("name = \"slack\"");
         fs::write(folder.join("my-sweep.toml"), sweep).unwrap();
-        let sweep = Page::read("docs/slow-link.md").toml("name = \"slow-link\"");
-        fs::write(folder.join("slow-link.toml"), sweep).unwrap();
         fs::write(folder.join("changes.txt"), "0 0.001\n7 -0.001\n").unwrap();
         stage.run(&words("pstrain cert ca ca"));
         for node in ["server", "gw", "node2", "node3", "node4"] {

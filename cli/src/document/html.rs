@@ -1,9 +1,8 @@
-//! Self-contained HTML pages: no script, no external font or image. Knows pictures, but not
-//! experiments. Every text is escaped.
+//! Self-contained HTML pages: no script, no external font or image. Every text is escaped.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::picture::Picture;
+use super::{Document, Drawing, Part, Table, Tone};
 
 /// Follows the light or dark scheme of the reader's system, keeps lines short, lets wide tables
 /// scroll and avoids breaks within a part in print. Pictures are drawn in black on white; their
@@ -65,118 +64,9 @@ figcaption { font-size: .85rem; color: var(--quiet); max-width: 30rem; }
   details::details-content { content-visibility: visible; } }
 ";
 
-/// How a result is for the reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
-    Good,
-    Bad,
-    Neutral,
-}
-
-/// A page, built from top to bottom.
-#[derive(Clone, Debug)]
-pub(crate) struct Page {
-    title: String,
-    body: Vec<Markup>,
-}
-
-impl Page {
-    /// Creates an empty page with a title.
-    pub(crate) fn new(title: &str) -> Self {
-        Self { title: title.into(), body: Vec::new() }
-    }
-
-    /// Appends results that stay in sight while the reader scrolls.
-    pub(crate) fn standing(&mut self, results: &[(Tone, String)]) {
-        let class = |tone: Tone| match tone {
-            Tone::Good => Some("good"),
-            Tone::Bad => Some("bad"),
-            Tone::Neutral => None,
-        };
-        self.body.push(html! {
-            p.standing { @for (tone, text) in results { span class=[class(*tone)] { (text) } } }
-        });
-    }
-
-    /// Appends parts that the reader sees only after opening them by their name.
-    pub(crate) fn folded(&mut self, name: &str, fill: impl FnOnce(&mut Self)) {
-        let mut inner = Self::new("");
-        fill(&mut inner);
-        self.body.push(html! {
-            details { summary { (name) } @for part in &inner.body { (part) "\n" } }
-        });
-    }
-
-    /// Begins a section.
-    pub(crate) fn heading(&mut self, text: &str) {
-        self.body.push(html! { h2 { (text) } });
-    }
-
-    /// Appends a paragraph.
-    pub(crate) fn paragraph(&mut self, text: &str) {
-        self.body.push(html! { p { (text) } });
-    }
-
-    /// Appends names and values, one pair a line.
-    pub(crate) fn facts<N: AsRef<str>, V: AsRef<str>>(&mut self, facts: &[(N, V)]) {
-        self.body.push(html! {
-            dl { @for (name, value) in facts { dt { (name.as_ref()) } dd { (value.as_ref()) } } }
-        });
-    }
-
-    /// Appends a table; all columns but the first `text` ones are numbers. An empty caption is
-    /// omitted. On a narrow screen, a table without number columns shows its cells one below the
-    /// other.
-    pub(crate) fn table(
-        &mut self,
-        caption: &str,
-        header: &[&str],
-        text: usize,
-        rows: &[Vec<String>],
-    ) {
-        let class = |column: usize| (column >= text).then_some("number");
-        let stacked = header.len() > 2 && text >= header.len();
-        let name = |column: usize| header.get(column).filter(|_| stacked);
-        self.body.push(html! {
-            div.wide { table class=[stacked.then_some("stacked")] {
-                @if !caption.is_empty() { caption { (caption) } }
-                thead { tr { @for (column, name) in header.iter().enumerate() {
-                    th scope="col" class=[class(column)] { (name) }
-                } } }
-                tbody { @for row in rows { tr { @for (column, cell) in row.iter().enumerate() {
-                    td class=[class(column)] data-name=[name(column)] { (cell) }
-                } } } }
-            } }
-        });
-    }
-
-    /// Appends commands or file contents verbatim.
-    pub(crate) fn code(&mut self, text: &str) {
-        self.body.push(html! { pre { code { (text) } } });
-    }
-
-    /// Appends a picture with a caption below; an empty caption is omitted.
-    ///
-    /// # Errors
-    ///
-    /// As [`Picture::svg`].
-    pub(crate) fn picture(&mut self, picture: &Picture, caption: &str) -> anyhow::Result<()> {
-        let svg = picture.svg()?;
-        let class = match picture {
-            Picture::Chart(_) | Picture::Bars(_) => "drawn",
-            Picture::HeatMap(_) => "map",
-        };
-        self.body.push(html! {
-            figure class=(class) {
-                (PreEscaped(svg))
-                @if !caption.is_empty() { figcaption { (caption) } }
-            }
-        });
-        Ok(())
-    }
-
+impl Document {
     /// Renders the page as an HTML document.
-    pub(crate) fn render(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         let page = html! {
             (DOCTYPE)
             html lang="en" {
@@ -192,7 +82,7 @@ impl Page {
                 }
                 body {
                     h1 { (self.title) }
-                    @for part in &self.body { (part) "\n" }
+                    @for it in &self.parts { (part(it)) "\n" }
                 }
             }
         };
@@ -200,13 +90,63 @@ impl Page {
     }
 }
 
+fn part(it: &Part) -> Markup {
+    match it {
+        Part::Standing(results) => html! {
+            p.standing { @for (tone, text) in results { span class=[class(*tone)] { (text) } } }
+        },
+        Part::Folded { name, parts } => html! {
+            details { summary { (name) } @for it in parts { (part(it)) "\n" } }
+        },
+        Part::Heading(text) => html! { h2 { (text) } },
+        Part::Paragraph(text) => html! { p { (text) } },
+        Part::Facts(facts) => html! {
+            dl { @for (name, value) in facts { dt { (name) } dd { (value) } } }
+        },
+        Part::Table(it) => table(it),
+        Part::Code(text) => html! { pre { code { (text) } } },
+        Part::Picture(Drawing { svg, is_map, caption, .. }) => html! {
+            figure class=(if *is_map { "map" } else { "drawn" }) {
+                (PreEscaped(svg))
+                @if !caption.is_empty() { figcaption { (caption) } }
+            }
+        },
+    }
+}
+
+const fn class(tone: Tone) -> Option<&'static str> {
+    match tone {
+        Tone::Good => Some("good"),
+        Tone::Bad => Some("bad"),
+        Tone::Neutral => None,
+    }
+}
+
+/// On a narrow screen, a table without number columns shows its cells one below the other.
+fn table(Table { caption, header, text, rows }: &Table) -> Markup {
+    let class = |column: usize| (column >= *text).then_some("number");
+    let stacked = header.len() > 2 && *text >= header.len();
+    let name = |column: usize| header.get(column).filter(|_| stacked);
+    html! {
+        div.wide { table class=[stacked.then_some("stacked")] {
+            @if !caption.is_empty() { caption { (caption) } }
+            thead { tr { @for (column, name) in header.iter().enumerate() {
+                th scope="col" class=[class(column)] { (name) }
+            } } }
+            tbody { @for row in rows { tr { @for (column, cell) in row.iter().enumerate() {
+                td class=[class(column)] data-name=[name(column)] { (cell) }
+            } } } }
+        } }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::{Chart, Mark, Series};
+    use crate::picture::{Chart, Mark, Picture, Series};
 
-    fn page() -> Page {
-        let mut page = Page::new("a < b & \"c\"");
+    fn page() -> Document {
+        let mut page = Document::new("a < b & \"c\"");
         page.heading("Claims");
         page.paragraph("<script>alert(1)</script>");
         page.facts(&[("seed", "1"), ("CPU", "a & b")]);
@@ -220,13 +160,13 @@ mod tests {
         let marks = vec![Mark::at(0.0, 1.0), Mark::at(1.0, 2.0)];
         let series = vec![Series { name: "a".into(), marks }];
         let chart = Chart { title: "x </svg> y".into(), series, ..Chart::default() };
-        page.picture(&Picture::Chart(chart), "What <one> sees").unwrap();
+        page.picture(&Picture::Chart(chart), "pictures/x.svg", "What <one> sees").unwrap();
         page
     }
 
     #[test]
     fn every_text_is_escaped() {
-        let html = page().render();
+        let html = page().html();
         assert!(html.contains("<title>a &lt; b &amp; &quot;c&quot;</title>"));
         assert!(html.contains("<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>"));
         assert!(html.contains("<td>&lt;b&gt;bsp&lt;/b&gt;</td><td class=\"number\">10.0</td>"));
@@ -258,7 +198,7 @@ mod tests {
                 );
             }
         }
-        let html = page().render();
+        let html = page().html();
         assert!(html.contains("width=device-width"));
         // Parts that may be too wide scroll in a box of their own or shrink.
         let tables = html.matches("<table").count();
@@ -291,7 +231,7 @@ mod tests {
             }
         }
         // Each colour that the style maps to the scheme occurs in a picture.
-        let html = page().render();
+        let html = page().html();
         let (style, picture) = html.split_once("</style>").unwrap();
         let selectors = style.split(".drawn svg [").skip(1);
         let mut count = 0;
@@ -308,7 +248,7 @@ mod tests {
 
     #[test]
     fn results_stay_in_sight_and_details_are_folded() {
-        let html = page().render();
+        let html = page().html();
         let standing = "<p class=\"standing\"><span class=\"good\">3 hold &lt;b&gt;</span>\
                         <span>1 run</span></p>";
         assert!(html.contains(standing), "{html}");
@@ -321,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_page_needs_nothing_from_elsewhere() {
-        let html = page().render().replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+        let html = page().html().replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
         for outside in ["http:", "https:", "src=", "href=", "url(", "@import"] {
             assert!(!html.contains(outside), "{outside}");
         }
