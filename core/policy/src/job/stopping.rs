@@ -129,6 +129,11 @@ impl FromStr for Goal {
         };
         let number = value.parse().ok().filter(|value: &f64| value.is_finite());
         let value = number.ok_or_else(|| format!("{value:?} is no number"))?;
+        if Metric::find(metric).is_some_and(|metric| metric.is_share)
+            && !(0.0..=1.0).contains(&value)
+        {
+            return Err(format!("{metric} is a share, from 0 to 1: 0.95 is 95 %"));
+        }
         let known = is_higher_better(metric);
         let is_higher_better = match (known, compared) {
             (Some(known), Some(compared)) if known != compared => {
@@ -207,6 +212,7 @@ mod tests {
             ("accuracy", "names no value"),
             ("accuracy=high", "\"high\" is no number"),
             ("accuracy=nan", "is no number"),
+            ("accuracy=95", "accuracy is a share, from 0 to 1"),
             ("accuracy<=0.9", "a better model has accuracy>=0.9"),
             ("acuracy=0.9", "use loss, accuracy, macro_f1"),
         ] {
