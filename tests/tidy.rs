@@ -13,7 +13,8 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
         &[
             &["codec", "examples", "id", "named", "rng", "simd", "sum", "time"],
             &["coding", "fingerprint", "params", "reference", "saved", "task"],
-            &["decided", "model", "optim"],
+            &["decided", "optim"],
+            &["model"],
             &["evaluation", "filter"],
             &["source"],
         ],

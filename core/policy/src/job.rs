@@ -10,7 +10,7 @@ mod sparse;
 mod stopping;
 mod work;
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -374,8 +374,7 @@ impl Job {
     /// tensor.
     pub fn build_model(&self) -> Result<Model, ModelError> {
         let model = Model::with_loss(&self.model, self.loss, self.data.shape)?;
-        check_groups(&self.groups, model.layout())
-            .map_err(|error| ModelError::Groups(error.to_string()))?;
+        check_groups(&self.groups, model.layout())?;
         Ok(model)
     }
 

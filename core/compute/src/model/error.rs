@@ -4,6 +4,7 @@ use alloc::string::String;
 
 use crate::examples::Target;
 use crate::named::Number;
+use crate::optim::GroupsError;
 
 /// A model that cannot be built for the given examples.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -95,9 +96,9 @@ pub enum ModelError {
          --process"
     )]
     NoTensors,
-    /// Parameter groups do not fit the model; why, in words.
-    #[error("{0}")]
-    Groups(String),
+    /// Parameter groups do not fit the model.
+    #[error(transparent)]
+    Groups(#[from] GroupsError),
     /// A tensor of an external model is not valid.
     #[error("tensor {name:?}: {problem}")]
     Tensor {

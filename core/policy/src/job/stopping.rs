@@ -38,10 +38,7 @@ impl Stopping {
     /// The number that `patience` watches: the target's, else the loss.
     #[must_use]
     pub fn watched(&self, evaluation: &Evaluation) -> Option<f64> {
-        match &self.target {
-            Some(goal) => goal.value(evaluation),
-            None => Some(evaluation.loss).filter(|loss| loss.is_finite()),
-        }
+        value_of(self.target.as_ref().map_or(LOSS, |goal| &goal.metric), evaluation)
     }
 
     /// True if `value` is better than `best`, both of [`watched`](Self::watched).
@@ -79,23 +76,10 @@ pub struct Goal {
 const LOSS: &str = "loss";
 
 impl Goal {
-    /// The value of an evaluation; `None` if it has none, or one that is not finite.
-    #[must_use]
-    pub fn value(&self, evaluation: &Evaluation) -> Option<f64> {
-        let value = match self.metric.as_str() {
-            LOSS => Some(evaluation.loss),
-            metric => {
-                let mut all = evaluation.named().into_iter();
-                all.find(|(name, _)| name == metric).map(|(_, value)| value)
-            }
-        };
-        value.filter(|value| value.is_finite())
-    }
-
     /// True if an evaluation has this value or a better one.
     #[must_use]
     pub fn is_reached(&self, evaluation: &Evaluation) -> bool {
-        self.value(evaluation).is_some_and(|value| {
+        value_of(&self.metric, evaluation).is_some_and(|value| {
             if self.is_higher_better { value >= self.value } else { value <= self.value }
         })
     }
@@ -104,6 +88,18 @@ impl Goal {
     pub fn is_among(&self, mut metrics: impl Iterator<Item = &'static Metric>) -> bool {
         self.metric == LOSS || metrics.any(|metric| metric.name == self.metric)
     }
+}
+
+/// The value of an evaluation; `None` if it has none, or one that is not finite.
+fn value_of(metric: &str, evaluation: &Evaluation) -> Option<f64> {
+    let value = match metric {
+        LOSS => Some(evaluation.loss),
+        metric => {
+            let mut all = evaluation.named().into_iter();
+            all.find(|(name, _)| name == metric).map(|(_, value)| value)
+        }
+    };
+    value.filter(|value| value.is_finite())
 }
 
 /// Returns whether higher values of a metric are better; `None` if that is not known.
