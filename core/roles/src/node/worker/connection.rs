@@ -1,7 +1,7 @@
 //! Connecting and reconnecting to the server: hello, welcome, redial, giving up.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 
 use super::evaluating::Evaluating;
 use super::group::Servers;
@@ -13,8 +13,7 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::reason::as_reason;
-use pstrain_wire::worker::{Bye, EndReason, Hello, Resume, Welcome};
+use pstrain_wire::worker::{EndReason, Hello, Resume, Welcome};
 use pstrain_wire::{Limits, Message, job_digest};
 
 impl Worker {
@@ -146,9 +145,7 @@ impl Worker {
         if let Some(wanted) = self.wanted.filter(|&wanted| wanted != workers) {
             // Say goodbye, so that the servers do not wait for this worker until its lease expires.
             let error = NodeError::Workers { wanted, workers };
-            let why = Some(as_reason(&error.to_string()));
-            let bye = Bye { incarnation: welcome.incarnation, why };
-            self.send(now, Message::Bye(bye), out);
+            self.say_goodbye(now, welcome.incarnation, Some(&error), out);
             return self.finish(Err(error), out);
         }
         let model = match welcome.job.build_model() {

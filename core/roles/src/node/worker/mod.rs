@@ -263,22 +263,25 @@ impl Worker {
         out.push(Effect::Done(result));
     }
 
-    fn leave(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
+    /// Leaves the run, which has ended or cannot continue on this machine.
+    fn leave(&mut self, now: Time, ended: Result<EndReason, NodeError>, out: &mut Outbox) {
         if let (Some(_), Some(member)) = (self.server(), &self.member) {
-            let bye = Bye { incarnation: member.incarnation, why: None };
-            self.send(now, Message::Bye(bye), out);
+            let incarnation = member.incarnation;
+            self.say_goodbye(now, incarnation, ended.as_ref().err(), out);
         }
-        self.finish(Ok(reason), out);
+        self.finish(ended, out);
     }
 
-    /// Leaves the run because of an error of this machine.
-    fn give_up(&mut self, now: Time, error: NodeError, out: &mut Outbox) {
-        if let (Some(_), Some(member)) = (self.server(), &self.member) {
-            let why = Some(as_reason(&error.to_string()));
-            let bye = Bye { incarnation: member.incarnation, why };
-            self.send(now, Message::Bye(bye), out);
-        }
-        self.finish(Err(error), out);
+    /// Tells the server that this worker leaves, and the error that makes it leave.
+    fn say_goodbye(
+        &mut self,
+        now: Time,
+        incarnation: Incarnation,
+        error: Option<&NodeError>,
+        out: &mut Outbox,
+    ) {
+        let why = error.map(|error| as_reason(&error.to_string()));
+        self.send(now, Message::Bye(Bye { incarnation, why }), out);
     }
 
     fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
@@ -291,7 +294,7 @@ impl Worker {
                 self.finish(Err(NodeError::Refused(why)), out);
             }
             Message::Refused(why) => self.on_turned_away(now, &why, out),
-            Message::End(end) => self.leave(now, end.reason, out),
+            Message::End(end) => self.leave(now, Ok(end.reason), out),
             Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
             Message::Examples(chunk) => self.on_examples(now, &chunk, out),
             Message::Parameters(parameters) => self.on_parameters(now, from, parameters, out),
@@ -327,13 +330,13 @@ impl Worker {
         self.draining = true;
         self.work.wind_up();
         if self.work.computing().is_none() || self.server().is_none() {
-            self.leave(now, EndReason::Stopped, out);
+            self.leave(now, Ok(EndReason::Stopped), out);
         }
     }
 
     fn on_wake(&mut self, now: Time, out: &mut Outbox) {
         if self.draining && now >= self.drain_by {
-            return self.leave(now, EndReason::Stopped, out);
+            return self.leave(now, Ok(EndReason::Stopped), out);
         }
         match self.dialler.wake(now, self.lease(), out) {
             Due::Nothing => {}
@@ -385,7 +388,7 @@ impl Node for Worker {
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),
             Input::Computed(computed) => self.on_computed(now, computed, out),
-            Input::ComputeFailed(why) => self.give_up(now, NodeError::Compute(why), out),
+            Input::ComputeFailed(why) => self.leave(now, Err(NodeError::Compute(why)), out),
             Input::EvaluatedHere(ticket, result) => {
                 self.on_evaluated_here(now, ticket, result, out);
             }

@@ -125,7 +125,7 @@ impl Worker {
                     self.go_on(now, out);
                 }
             }
-            Err(what) => self.give_up(now, NodeError::Data(what), out),
+            Err(what) => self.leave(now, Err(NodeError::Data(what)), out),
         }
     }
 }

@@ -74,7 +74,7 @@ impl Worker {
         let called_off = was_computing && self.work.computing().is_none();
         if self.draining {
             if self.work.computing().is_none() {
-                self.leave(now, EndReason::Stopped, out);
+                self.leave(now, Ok(EndReason::Stopped), out);
             }
             return;
         }
@@ -146,7 +146,7 @@ impl Worker {
         if !self.draining {
             self.pull(now, out);
         } else if self.work.computing().is_none() {
-            self.leave(now, EndReason::Stopped, out);
+            self.leave(now, Ok(EndReason::Stopped), out);
         }
     }
 }
