@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pstrain_compute::evaluation::Metric;
 use pstrain_wire::{LatestEvaluation, Status};
 
-use crate::figures::count;
+use crate::figures::{count, percent};
 
 /// Returns the name of a metric for people.
 pub(crate) fn title(name: &str) -> &str {
@@ -15,11 +15,16 @@ pub(crate) fn title(name: &str) -> &str {
 /// Formats a value of the metric called `name`: a share as a percentage.
 pub(crate) fn shown(name: &str, value: f64) -> String {
     if Metric::find(name).is_some_and(|metric| metric.is_share) {
-        return format!("{:.2} %", 100.0 * value);
+        return percent(value);
     }
     let size = value.abs();
     let is_usual = size == 0.0 || (1e-3..1e7).contains(&size);
     if is_usual { format!("{value:.4}") } else { format!("{value:.3e}") }
+}
+
+/// Formats the metric called `name` with its value.
+pub(crate) fn named(name: &str, value: f64) -> String {
+    format!("{} {}", title(name), shown(name, value))
 }
 
 /// Returns the main metric of the latest evaluation.
@@ -32,8 +37,7 @@ pub(crate) fn main_of(latest: Option<&LatestEvaluation>) -> Option<(&str, f64)> 
 /// loss of the last mini-batches.
 pub(crate) fn standing(status: &Status) -> Option<String> {
     let evaluated = status.evaluated.as_ref().map(|latest| {
-        let main = main_of(Some(latest))
-            .map(|(name, value)| format!("{} {}, ", title(name), shown(name, value)));
+        let main = main_of(Some(latest)).map(|(name, value)| format!("{}, ", named(name, value)));
         format!(
             "{}loss {:.4} at update {}",
             main.unwrap_or_default(),

@@ -63,10 +63,7 @@ impl Standing<'_> {
         let mut fields = vec![(0, format!("epoch {:.1}", point.epoch))];
         if let Some(evaluation) = self.evaluation {
             let main = evaluation.named().into_iter().next();
-            fields.extend(main.map(|(name, value)| {
-                let shown = metric_text::shown(&name, value);
-                (0, format!("{} {shown}", metric_text::title(&name)))
-            }));
+            fields.extend(main.map(|(name, value)| (0, metric_text::named(&name, value))));
             fields.push((1, format!("loss {:.4}", evaluation.loss)));
         }
         let rate = point.samples as f64 / point.time.as_secs_f64().max(1e-9);

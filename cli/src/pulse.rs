@@ -70,9 +70,8 @@ impl Pulse {
             epoch: status.epoch,
             loss: status.loss,
             metrics: metric_text::all_of(status.evaluated.as_ref()),
-            main: metric_text::main_of(status.evaluated.as_ref()).map(|(name, value)| {
-                format!("{} {}", metric_text::title(name), metric_text::shown(name, value))
-            }),
+            main: metric_text::main_of(status.evaluated.as_ref())
+                .map(|(name, value)| metric_text::named(name, value)),
             there: members().filter(|it| !is_away(it)).map(|it| it.worker).collect(),
             away: members().filter(|it| is_away(it)).map(away).collect(),
             awaited: status.wait.iter().flat_map(|wait| wait.workers.iter().copied()).collect(),

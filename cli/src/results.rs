@@ -63,10 +63,8 @@ pub(crate) fn confusion(quality: &Quality, width: usize) -> Option<String> {
 /// Formats the main metric and the loss, without the rows that they were measured on.
 fn main_of(quality: &Quality) -> Option<String> {
     let loss = quality.loss.map(|loss| format!("loss {loss:.4}"));
-    let metric = quality.metrics.first().and_then(|(name, value)| {
-        let shown = metric_text::shown(name, (*value)?);
-        Some(format!("{} {shown}", metric_text::title(name)))
-    });
+    let main = quality.metrics.first();
+    let metric = main.and_then(|(name, value)| Some(metric_text::named(name, (*value)?)));
     let known: Vec<String> = metric.into_iter().chain(loss).collect();
     (!known.is_empty()).then(|| known.join(", "))
 }

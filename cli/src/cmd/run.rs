@@ -123,15 +123,9 @@ fn over_unix(
     local: impl Fn(u32) -> Local,
 ) -> anyhow::Result<Ended> {
     let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
-    let path = |name: String| Address::Unix(folder.path().join(name));
-    let address = path("pstrain.socket".into());
-    let transport = SocketTransport::listen(&address)?.with_clock(cluster.clock);
-    let others = cluster.others(|place| {
-        cluster.listen(place, &path(format!("pstrain-{}.socket", place.server)), &address)
-    })?;
-    let workers = start(workers, |worker| local(worker).dial(&address))?;
-    let (server, reason) = server.serve_sockets(transport, cluster.clock)?;
-    Ok(Ended { name: "unix", server, reason, workers, others })
+    let address =
+        |server: ServerId| Address::Unix(folder.path().join(format!("pstrain-{server}.socket")));
+    over_sockets("unix", (server, workers), cluster, local, address)
 }
 
 fn over_tcp(
@@ -140,13 +134,26 @@ fn over_tcp(
     cluster: &Cluster,
     local: impl Fn(u32) -> Local,
 ) -> anyhow::Result<Ended> {
-    let any = Address::Tcp("127.0.0.1:0".into());
-    let transport = SocketTransport::listen(&any)?.with_clock(cluster.clock);
-    let address = transport.local_address().context("the server listens nowhere")?;
-    let others = cluster.others(|place| cluster.listen(place, &any, &address))?;
-    let workers = start(workers, |worker| local(worker).dial(&address))?;
+    let any = |_| Address::Tcp("127.0.0.1:0".into());
+    over_sockets("tcp", (server, workers), cluster, local, any)
+}
+
+/// Each server listens at its `address`.
+fn over_sockets(
+    name: &'static str,
+    (server, workers): (JobServer, u32),
+    cluster: &Cluster,
+    local: impl Fn(u32) -> Local,
+    address: impl Fn(ServerId) -> Address,
+) -> anyhow::Result<Ended> {
+    let transport = SocketTransport::listen(&address(ServerId::COORDINATOR))?;
+    let transport = transport.with_clock(cluster.clock);
+    let coordinator = transport.local_address().context("the server listens nowhere")?;
+    let others =
+        cluster.others(|place| cluster.listen(place, &address(place.server), &coordinator))?;
+    let workers = start(workers, |worker| local(worker).dial(&coordinator))?;
     let (server, reason) = server.serve_sockets(transport, cluster.clock)?;
-    Ok(Ended { name: "tcp", server, reason, workers, others })
+    Ok(Ended { name, server, reason, workers, others })
 }
 
 /// The transport: the one that was asked for, or the one that suits the servers. Several servers

@@ -265,9 +265,7 @@ impl Probe {
         let metrics: String = found
             .named()
             .iter()
-            .map(|(name, value)| {
-                format!(", {} {}", metric_text::title(name), metric_text::shown(name, *value))
-            })
+            .map(|(name, value)| format!(", {}", metric_text::named(name, *value)))
             .collect();
         Ok(format!("{} examples, loss {:.6}{metrics}", found.examples, found.loss))
     }
