@@ -9,13 +9,27 @@ use super::time::nonzero_time;
 use super::{ADDRESS, Form, SecurityArgs};
 use crate::keys::Keys;
 
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    /// Address of the server: HOST:PORT or unix:PATH
+/// The server that a client asks.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RemoteArgs {
+    /// Address of the server (of several: server 1): HOST:PORT or unix:PATH
     #[arg(default_value = ADDRESS)]
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
+}
+
+impl RemoteArgs {
+    /// Where the server is, and how it proves what it is.
+    pub(crate) const fn way(&self) -> (&Address, &SecurityArgs) {
+        (&self.address, &self.security)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) server: RemoteArgs,
     #[command(flatten)]
     pub(crate) form: Form,
     /// How long to wait for the answer
@@ -25,11 +39,8 @@ pub(crate) struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// Address of the server (of several: server 1): HOST:PORT or unix:PATH
-    #[arg(default_value = ADDRESS)]
-    pub(crate) address: Address,
     #[command(flatten)]
-    pub(crate) security: SecurityArgs,
+    pub(crate) server: RemoteArgs,
     /// Range of keys: A..B (without B), A.., ..B; without it all keys
     #[arg(long, value_name = "A..B")]
     pub(crate) keys: Option<Keys>,
@@ -47,11 +58,8 @@ pub(crate) struct PullArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
-    /// Address of the server (of several: server 1): HOST:PORT or unix:PATH
-    #[arg(default_value = ADDRESS)]
-    pub(crate) address: Address,
     #[command(flatten)]
-    pub(crate) security: SecurityArgs,
+    pub(crate) server: RemoteArgs,
     /// Range of keys: A..B (without B), A.., ..B; without it all keys
     #[arg(long, value_name = "A..B")]
     pub(crate) keys: Option<Keys>,
@@ -76,11 +84,8 @@ pub(crate) struct PushArgs {
 #[cfg(feature = "top")]
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Address of the server: HOST:PORT or unix:PATH
-    #[arg(default_value = ADDRESS)]
-    pub(crate) address: Address,
     #[command(flatten)]
-    pub(crate) security: SecurityArgs,
+    pub(crate) server: RemoteArgs,
     /// Time between two requests
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = nonzero_time)]
     pub(crate) interval: humantime::Duration,
@@ -91,11 +96,8 @@ pub(crate) struct TopArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ControlArgs {
-    /// Address of the server: HOST:PORT or unix:PATH
-    #[arg(default_value = ADDRESS)]
-    pub(crate) address: Address,
     #[command(flatten)]
-    pub(crate) security: SecurityArgs,
+    pub(crate) server: RemoteArgs,
     #[command(subcommand)]
     pub(crate) command: ControlCommand,
     #[command(flatten)]
@@ -103,7 +105,13 @@ pub(crate) struct ControlArgs {
     /// How long to wait until it has taken effect
     ///
     /// After a timeout the command may still take effect.
-    #[arg(long, global = true, value_name = "TIME", default_value = "1m", value_parser = nonzero_time)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "TIME",
+        default_value = "1m",
+        value_parser = nonzero_time
+    )]
     pub(crate) timeout: humantime::Duration,
 }
 

@@ -86,18 +86,18 @@ fn clients_and_workers_look_where_a_server_listens_by_default() {
     assert_eq!(worker.server, listens);
     for name in ["status", "why"] {
         let (Words::Status(args) | Words::Why(args)) = parse(&[name]) else { panic!() };
-        assert_eq!(args.address, listens);
+        assert_eq!(args.server.address, listens);
     }
     let Words::Pull(pull) = parse(&["pull", "-o", "x"]) else { panic!() };
-    assert_eq!(pull.address, listens);
+    assert_eq!(pull.server.address, listens);
     let Words::Push(push) = parse(&["push", "--from", "x"]) else { panic!() };
-    assert_eq!(push.address, listens);
+    assert_eq!(push.server.address, listens);
     for words in [&["stop"][..], &["set", "consistency", "asp"], &["leave-server", "2"]] {
         let Words::Control(control) = parse(&[&["control"], words].concat()) else { panic!() };
-        assert_eq!(control.address, listens);
+        assert_eq!(control.server.address, listens);
         let far = [&["control", "gw:1"], words, &["--json"]].concat();
         let Words::Control(control) = parse(&far) else { panic!() };
-        assert_eq!(control.address.to_string(), "tcp://gw:1");
+        assert_eq!(control.server.address.to_string(), "tcp://gw:1");
         assert!(control.form.json);
     }
 }

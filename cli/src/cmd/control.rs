@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ControlArgs) -> anyhow::Result<Ending> {
     };
     let Begun { version, mode } = match order(args, key, &value)? {
         Ok(begun) => begun,
-        Err(why) => bail!("{}: {}", args.address, in_short(key, &value, why)),
+        Err(why) => bail!("{}: {}", args.server.address, in_short(key, &value, why)),
     };
     if key == STOP {
         wait_for_end(args, clock)?;
@@ -68,7 +68,7 @@ fn order(args: &ControlArgs, key: &str, value: &str) -> anyhow::Result<Controlle
         Message::Controlled(controlled) => Some(controlled),
         _ => None,
     };
-    let address = (&args.address, &args.security);
+    let address = args.server.way();
     let answered = ask_slow(address, args.timeout, &order, answer, || waits(args));
     answered.or_else(|error| {
         if !matches!(error.downcast_ref(), Some(NoAnswer::Lost(_))) {
@@ -98,7 +98,7 @@ fn wait_for_end(args: &ControlArgs, clock: WallClock) -> anyhow::Result<()> {
     let timeout = Duration::from(args.timeout);
     let mut said = false;
     loop {
-        let asked = status::ask((&args.address, &args.security), args.timeout);
+        let asked = status::ask(args.server.way(), args.timeout);
         let spent = clock.now().since(Time::ZERO);
         match asked {
             Err(error) if matches!(error.downcast_ref(), Some(NoAnswer::Unreachable(_))) => {
@@ -106,7 +106,7 @@ fn wait_for_end(args: &ControlArgs, clock: WallClock) -> anyhow::Result<()> {
             }
             asked if spent >= timeout => {
                 let why = asked.ok().map_or_else(String::new, |status| doing(&status));
-                bail!("{}: it has not ended within {}{why}", args.address, args.timeout)
+                bail!("{}: it has not ended within {}{why}", args.server.address, args.timeout)
             }
             Ok(status) if spent >= super::client::LONG && !std::mem::replace(&mut said, true) => {
                 messages::say(&format!("it has not ended yet{}", doing(&status)));
@@ -126,7 +126,7 @@ fn doing(status: &Status) -> String {
 
 /// Describes the work that the server awaits before the next mode can begin.
 fn waits(args: &ControlArgs) -> Option<String> {
-    let status = status::at_once((&args.address, &args.security))?;
+    let status = status::at_once(args.server.way())?;
     let wait = status.wait?;
     if wait.reason == WaitReason::Keys {
         return Some(format!("keys will move; waiting {}", waiting(&wait)));

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &PullArgs) -> anyhow::Result<Ending> {
     if let Some(path) = &args.out {
         refuse_link(path)?;
     }
-    let way = (&args.address, &args.security);
+    let way = args.server.way();
     let keys = args.keys.unwrap_or_default().range(|| total(way, args.timeout))?;
     let answer = ask(way, args.timeout, keys, args.out.is_some())?;
     if let Some(path) = &args.out {

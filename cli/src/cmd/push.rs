@@ -31,7 +31,7 @@ struct View {
 pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Ending> {
     let allowed = args.keys.unwrap_or_default();
     let values = Values::of_file(&args.from, allowed)?;
-    let way = (&args.address, &args.security);
+    let way = args.server.way();
     let keys = allowed.range(|| pull::total(way, args.timeout))?;
     let how = if args.set { PushRule::Set } else { PushRule::Add };
     let question = Message::PushRange(PushRange { protocol_max: PROTOCOL_VERSION, keys, how });
@@ -56,8 +56,8 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Ending> {
     })?;
     let (version, keys) = match (result, all.get()) {
         (Ok(version), Some(keys)) => (version, keys),
-        (Ok(_), None) => bail!("{}: it asked for no values", args.address),
-        (Err(why), _) => bail!("{}: {why}", args.address),
+        (Ok(_), None) => bail!("{}: it asked for no values", args.server.address),
+        (Err(why), _) => bail!("{}: {why}", args.server.address),
     };
     tell(args, keys, how, version, values.count())
 }

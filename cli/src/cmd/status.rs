@@ -20,7 +20,7 @@ use crate::wait_text::waiting;
 use crate::{messages, metric_text};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
-    let status = ask((&args.address, &args.security), args.timeout)?;
+    let status = ask(args.server.way(), args.timeout)?;
     args.form.print(&View::of(&status), || show(&status, messages::width()))?;
     Ok(Ending::Done)
 }

@@ -16,8 +16,8 @@ use crate::why::{Finding, Usual, WaitsFor, Way, verdict};
 use crate::{messages, metric_text};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
-    let status = status::of_leader((&args.address, &args.security), args.timeout)?;
-    let way = Way::new(args.address.to_string(), &args.security);
+    let status = status::of_leader(args.server.way(), args.timeout)?;
+    let way = Way::new(args.server.address.to_string(), &args.server.security);
     args.form.print(&View::of(&status, &way), || show(&status, &way, messages::width()))?;
     Ok(Ending::Done)
 }

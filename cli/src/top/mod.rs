@@ -37,13 +37,13 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
         bail!(
             "top draws on a terminal, and stdout is none; `pstrain why {} --json` says the same to \
              programs",
-            args.address
+            args.server.address
         );
     }
     // Before the terminal is touched: without a server the error prints as for any other
     // command.
-    let first = cmd::status::of_leader((&args.address, &args.security), args.timeout)?;
-    let mut top = Top::new(Way::new(args.address.to_string(), &args.security), first);
+    let first = cmd::status::of_leader(args.server.way(), args.timeout)?;
+    let mut top = Top::new(Way::new(args.server.address.to_string(), &args.server.security), first);
     let answers = ask_again_and_again(args)?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     let done = live(&mut terminal, &mut top, &answers);
@@ -189,15 +189,15 @@ type Answers = Receiver<Result<Status, String>>;
 
 fn ask_again_and_again(args: &TopArgs) -> anyhow::Result<Answers> {
     let (sender, answers) = channel();
-    let (address, security, timeout) = (args.address.clone(), args.security.clone(), args.timeout);
+    let (server, timeout) = (args.server.clone(), args.timeout);
     let interval: Duration = args.interval.into();
     std::thread::Builder::new().name("ask".into()).spawn(move || {
         let mut known: Option<Status> = None;
         let mut pause = interval;
         loop {
             std::thread::sleep(pause);
-            let answer = cmd::status::of_leader((&address, &security), timeout)
-                .map_err(|error| format!("{error:#}"));
+            let answer =
+                cmd::status::of_leader(server.way(), timeout).map_err(|error| format!("{error:#}"));
             if let Ok(status) = &answer {
                 pause = interval.min(until_next(known.as_ref(), status));
                 known = Some(status.clone());
