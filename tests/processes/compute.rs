@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::books::{check_books, events};
 use crate::cluster::{Server, number, path, shard_of, undisturbed};
-use crate::process::{PSTRAIN, Process, eventually, finish};
+use crate::process::{PSTRAIN, Process, eventually, finish, has_python};
 
 /// The data of the process, and of the job with the same model inside pstrain.
 const DATA: [&str; 2] = ["--data", "synthetic:4000"];
@@ -398,10 +398,8 @@ for line in i:
 "#;
 
 /// [`LINEAR`] as a process; `None` if there is no Python.
-#[expect(clippy::print_stderr, reason = "the reader should know that a test was skipped")]
 fn linear(folder: &TempDir, name: &str, fault: &str, hitch: &str) -> Option<String> {
-    if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no python3 for compute processes");
+    if !has_python() {
         return None;
     }
     let file = folder.path().join(format!("{name}.py"));

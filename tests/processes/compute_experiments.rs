@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::cluster::{path, real};
-use crate::process::{PSTRAIN, finish};
+use crate::process::{PSTRAIN, finish, has_python};
 
 /// An experiment of two runs, in whose job `SOURCE` stands for a setting.
 const SPEC: &str = "
@@ -116,8 +116,7 @@ for line in i:
 
 #[test]
 fn the_time_to_a_metric_of_the_process_is_measured() {
-    if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no python3 for compute processes");
+    if !has_python() {
         return;
     }
     let folder = TempDir::new().unwrap();
@@ -158,8 +157,7 @@ column = [{{ title = "time", unit = "s", value = "{{target.time_s}}" }}]
 
 #[test]
 fn a_process_that_names_its_metrics_has_columns_of_them_and_no_empty_ones() {
-    if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no python3 for compute processes");
+    if !has_python() {
         return;
     }
     let folder = TempDir::new().unwrap();

@@ -212,6 +212,22 @@ pub(crate) fn finish(args: &[&str]) -> Ended {
     Process::start(args).wait()
 }
 
+/// Runs `pstrain` with all these arguments, and returns the object that it prints.
+#[track_caller]
+pub(crate) fn json(args: &[&[&str]]) -> Value {
+    finish(&args.concat()).with_code(0).json()
+}
+
+/// True if there is a Python for compute processes; a test without one is skipped.
+#[expect(clippy::print_stderr, reason = "the reader should know that a test was skipped")]
+pub(crate) fn has_python() -> bool {
+    let found = Command::new("python3").arg("--version").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: there is no python3 for compute processes");
+    }
+    found
+}
+
 /// Polls `look` until it returns a value; panics after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {

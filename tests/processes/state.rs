@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::books::check_books;
 use crate::cluster::{Server, path};
-use crate::process::finish;
+use crate::process::{finish, json};
 
 /// A process with 12 parameters, the running mean of its rows, the number of its batches, and
 /// state of its own; `ANSWERS` is gradient or difference.
@@ -82,10 +82,6 @@ fn process(folder: &TempDir, answers: &str) -> String {
     let file = folder.path().join(format!("{answers}.py"));
     fs::write(&file, PROCESS.replace("ANSWERS", answers)).unwrap();
     format!("exec python3 {}", file.display())
-}
-
-fn json(parts: &[&[&str]]) -> serde_json::Value {
-    finish(&parts.concat()).with_code(0).json()
 }
 
 #[test]

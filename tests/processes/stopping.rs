@@ -5,7 +5,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use crate::cluster::Server;
-use crate::process::finish;
+use crate::process::{finish, json};
 
 /// A run in virtual time, where evaluations take no time.
 const RUN: [&str; 10] = [
@@ -20,10 +20,6 @@ const RUN: [&str; 10] = [
     "--compute",
     "1ms",
 ];
-
-fn json(parts: &[&[&str]]) -> serde_json::Value {
-    finish(&parts.concat()).with_code(0).json()
-}
 
 #[test]
 fn a_run_ends_once_an_evaluation_reaches_the_target() {
