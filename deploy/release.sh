@@ -38,7 +38,7 @@ put() {
     install -m "$mode" "$@" "$folder"
 }
 
-# packed FOLDER NAME...: a tar of what is in a folder, the same whoever makes it, and when
+# packed FOLDER NAME...: a tar of what is in a folder, the same on every machine and at any time
 packed() {
     tar --create --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
         --directory "$@" | xz -9 --threads=1

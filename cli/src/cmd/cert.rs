@@ -39,7 +39,7 @@ pub(crate) fn run(args: &CertArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-/// What a command has made.
+/// The result of a command.
 #[derive(Serialize)]
 #[serde(tag = "made", rename_all = "kebab-case")]
 enum Done<'a> {
@@ -54,7 +54,7 @@ impl fmt::Display for Done<'_> {
         match self {
             Self::Ca { folder, .. } => write!(
                 f,
-                "made a CA in {0}; keep {0}/ca.key where no node is: whoever has it can be anybody",
+                "made a CA in {0}; keep {0}/ca.key where no node is: its owner can pose as any node",
                 folder.display()
             ),
             Self::Node { folder, identity, .. } => write!(
@@ -65,15 +65,15 @@ impl fmt::Display for Done<'_> {
             Self::Revocation { certificate, list } => write!(
                 f,
                 "revoked {}; copy {} into the folder of every node: servers look for it again by \
-                 themselves and take in nobody who is in it, though whoever is connected stays so \
-                 until that connection ends",
+                 themselves and refuse the nodes in it, though a node that is connected stays so \
+                 until its connection ends",
                 certificate.display(),
                 list.display()
             ),
             Self::Psk { file } => write!(
                 f,
-                "made {}: take it to every node and give it to --psk there; whoever has it can be \
-                 anybody",
+                "made {}: take it to every node and give it to --psk there; its owner can pose as \
+                 any node",
                 file.display()
             ),
         }

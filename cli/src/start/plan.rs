@@ -43,7 +43,7 @@ pub(crate) enum Role {
     Shard { place: Place, coordinator: Address, begins: Begins<Keeps>, says: Says },
 }
 
-/// What a server that does not coordinate says.
+/// Messages of a server that does not coordinate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Says {
     /// The form of its end.

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ComputeArgs) -> anyhow::Result<Ending> {
 
 fn describe(args: &DescribeArgs) -> anyhow::Result<Ending> {
     let description = ComputeProcess::new(args.process.clone(), 0, None).describe()?;
-    // What goes into a file or a pipe is for a server.
+    // A file or a pipe leads to a server.
     let json = args.form.json || !std::io::stdout().is_terminal();
     Form { json }.print(&description, || shown(&description))?;
     Ok(Ending::Done)
