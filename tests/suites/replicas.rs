@@ -248,6 +248,19 @@ fn servers_join_and_leave_under_random_disturbances_and_bsp_ends_at_the_same_par
     }
 }
 
+/// A worker has evaluated while it attaches to a server that has joined.
+#[test]
+fn a_run_ends_though_keys_move_during_an_evaluation() {
+    let seed = 18391502153554123637;
+    let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
+    toy.job.mode = Mode::of(ConsistencySpec::Bsp);
+    toy.job.budget.epochs = 12;
+    toy.job.servers = 1 + (seed % 3) as u32;
+    let done = run_moving(&toy, Disturbances::Crashes, seed);
+    assert_eq!(done.reason, Some(EndReason::BudgetReached));
+    assert!(done.moves > 0);
+}
+
 /// A lost lease would end the run, since `on_loss` is `Stop`.
 #[test]
 fn no_worker_loses_its_lease_while_another_server_is_away() {

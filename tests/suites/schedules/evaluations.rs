@@ -10,17 +10,18 @@ use std::time::Duration;
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::{Activation, ModelSpec};
-use pstrain_compute::params::KeyRange;
+use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{Job, Stopping};
 use pstrain_policy::mode::Mode;
 use pstrain_roles::node::{
-    Effect, EvaluateHere, Event, Input, Outbox, Prepared, Server, Worker, WorkerConfig,
+    Effect, EvaluateHere, Event, Input, Outbox, Prepared, Server, Target, Worker, WorkerConfig,
 };
 use pstrain_tests::Toy;
 use pstrain_tests::world::{Settings, let_happen};
-use pstrain_wire::evaluation::{EvaluationAnswer, EvaluationPart, EvaluationStep};
+use pstrain_wire::evaluation::{EvaluationAnswer, EvaluationStep};
+use pstrain_wire::holders::Holders;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{Bye, EndReason, Heartbeat, Pull, Push, PushHeader, Ready};
 use pstrain_wire::{Message, Refusal, WaitReason};
@@ -258,27 +259,50 @@ fn without_workers_the_run_ends_without_its_last_evaluation() {
 struct Pair {
     server: Hand<Server>,
     worker: Hand<Worker>,
+    /// Their connection.
+    peer: PeerId,
     /// Evaluations that the worker's node has requested.
     requested: Vec<EvaluateHere>,
+    /// Parts of parameters that the server has sent.
     parts: usize,
+    /// Evaluations that the server has reported, by their examples.
+    evaluated: Vec<u64>,
 }
 
-const PEER: PeerId = PeerId(1);
-
 impl Pair {
-    fn server_does(&mut self, input: Input) {
-        let mut queue = VecDeque::from([(true, input)]);
+    fn begin(job: Job) -> Self {
+        let server = Hand::new(Server::new(job, RUN).unwrap());
+        let worker = Worker::new(WorkerConfig {
+            name: String::from("by hand"),
+            worker: None,
+            wants_examples: false,
+            lease: Duration::from_secs(1),
+            stream: Stream::new(1),
+        });
+        let worker = Hand { node: worker, now: server.now };
+        let peer = PeerId(0);
+        let (requested, evaluated) = (Vec::new(), Vec::new());
+        let mut pair = Self { server, worker, peer, requested, parts: 0, evaluated };
+        pair.does(false, Input::Start);
+        pair
+    }
+
+    /// Hands an input to one of the two, and all messages that follow from it.
+    fn does(&mut self, to_server: bool, input: Input) {
+        let mut queue = VecDeque::from([(to_server, input)]);
         while let Some((to_server, input)) = queue.pop_front() {
             let out = if to_server { self.server.give(input) } else { self.worker.give(input) };
+            self.evaluated.extend(evaluated(&out));
             for effect in out {
                 match effect {
                     Effect::Send(_, message) => {
                         self.parts += usize::from(matches!(message, Message::EvaluationPart(_)));
-                        queue.push_back((!to_server, Input::Message(PEER, message)));
+                        queue.push_back((!to_server, Input::Message(self.peer, message)));
                     }
-                    Effect::Dial(_) => {
-                        queue.push_back((true, Input::Connected(PEER, Identity::Anyone)));
-                        queue.push_back((false, Input::Dialled(PEER, Identity::Anyone)));
+                    Effect::Dial(Target::Server) => {
+                        self.peer = PeerId(self.peer.0 + 1);
+                        queue.push_back((true, Input::Connected(self.peer, Identity::Anyone)));
+                        queue.push_back((false, Input::Dialled(self.peer, Identity::Anyone)));
                     }
                     Effect::Prepare(order) => {
                         let train = Some(order.job.data.train.clone());
@@ -296,44 +320,74 @@ impl Pair {
             }
         }
     }
+
+    /// Cuts the connection.
+    fn cut(&mut self) {
+        for to_server in [true, false] {
+            let why = String::from("cut");
+            self.does(to_server, Input::Disconnected { peer: self.peer, why });
+        }
+    }
+
+    /// Lets the worker reconnect.
+    fn reconnect(&mut self) {
+        self.worker.now = self.worker.now + Duration::from_millis(500);
+        self.does(false, Input::Wake);
+    }
+
+    /// Finishes the evaluation that was requested last.
+    fn evaluates(&mut self) {
+        let EvaluateHere { ticket, parameters } = self.requested.last().expect("one").clone();
+        let result = Evaluation { examples: 8, ..Evaluation::absent(&parameters) };
+        self.does(false, Input::EvaluatedHere(ticket, Ok(result)));
+    }
+}
+
+/// A job of one worker whose parameters are sent in several parts.
+fn large_job() -> Job {
+    let mut job = Toy::new(1, 8).job;
+    job.data.from = pstrain_policy::job::DataFrom::Own;
+    job.model = ModelSpec::Mlp { hidden: vec![40_000], activation: Activation::Relu };
+    job
 }
 
 #[test]
 fn the_worker_evaluates_the_servers_parameters_though_they_come_in_parts() {
-    let mut toy = Toy::new(1, 8);
-    toy.job.data.from = pstrain_policy::job::DataFrom::Own;
-    toy.job.model = ModelSpec::Mlp { hidden: vec![40_000], activation: Activation::Relu };
-    let server = Server::new(toy.job, RUN).unwrap();
-    let worker = Worker::new(WorkerConfig {
-        name: String::from("by hand"),
-        worker: None,
-        wants_examples: false,
-        lease: Duration::from_secs(1),
-        stream: Stream::new(1),
-    });
-    let server = Hand::new(server);
-    let mut worker = Hand { node: worker, now: server.now };
-    assert!(matches!(worker.give(Input::Start)[..], [Effect::Dial(_)]));
-    let mut pair = Pair { server, worker, requested: Vec::new(), parts: 0 };
-    pair.server_does(Input::Connected(PEER, Identity::Anyone));
-    let hello = pair.worker.give(Input::Dialled(PEER, Identity::Anyone));
-    for message in sent(&hello) {
-        pair.server_does(Input::Message(PEER, message.clone()));
-    }
+    let mut pair = Pair::begin(large_job());
     assert_eq!((pair.requested.len(), pair.parts), (1, 3));
-    let order = pair.requested.remove(0);
-    assert_eq!(order.parameters, *pair.server.node.parameters());
-    // Requested again after a reconnect, it is not begun again.
-    let values = &order.parameters[..2];
-    let part = pstrain_wire::range::RangePart::new(KeyRange::new(0, 2).unwrap(), values);
-    let again = Message::EvaluationPart(EvaluationPart { version: Version(0), part });
-    assert!(pair.worker.tell(PEER, again).is_empty());
-    let result = Evaluation { examples: 8, ..Evaluation::absent(&order.parameters) };
-    let out = pair.worker.give(Input::EvaluatedHere(order.ticket, Ok(result.clone())));
-    let [Message::EvaluationAnswer(answer)] = sent(&out)[..] else { panic!("{out:?}") };
-    assert_eq!(format!("{:?}", answer.answer), format!("{:?}", EvaluationStep::Evaluated(result)));
-    let out = pair.server.tell(PEER, Message::EvaluationAnswer(answer.clone()));
-    assert_eq!(evaluated(&out), Some(8));
-    let late = pair.worker.give(Input::EvaluatedHere(order.ticket, Err(String::new())));
-    assert!(late.is_empty(), "answered already");
+    assert_eq!(pair.requested[0].parameters, *pair.server.node.parameters());
+    pair.evaluates();
+    assert_eq!(pair.evaluated, [8]);
+    pair.evaluates();
+    assert_eq!(pair.evaluated, [8], "a result that was sent already");
+}
+
+#[test]
+fn a_result_waits_until_the_server_has_sent_all_parts_again_after_a_reconnect() {
+    for ends_while_cut_off in [true, false] {
+        let mut pair = Pair::begin(large_job());
+        pair.cut();
+        if ends_while_cut_off {
+            pair.evaluates();
+        }
+        pair.reconnect();
+        if !ends_while_cut_off {
+            assert!(pair.evaluated.is_empty());
+            pair.evaluates();
+        }
+        assert_eq!((pair.requested.len(), pair.parts, &pair.evaluated[..]), (1, 6, &[8][..]));
+    }
+}
+
+#[test]
+fn a_result_is_sent_though_the_worker_is_attaching_to_another_server() {
+    let mut pair = Pair::begin(large_job());
+    let keys = pair.server.node.parameters().len() as u64;
+    let map = KeyMap::even(2, keys).unwrap();
+    let holders = Holders { map, addresses: vec![String::from("the other")] };
+    let peer = pair.peer;
+    let out = pair.worker.tell(peer, Message::Holders(holders));
+    assert!(matches!(out[..], [Effect::Dial(Target::Address(_))]), "{out:?}");
+    pair.evaluates();
+    assert_eq!(pair.evaluated, [8]);
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::{NodeError, Worker};
 use crate::node::{Effect, EvaluateHere, EvaluationTicket, Outbox};
 use pstrain_compute::evaluation::Evaluation;
-use pstrain_compute::id::Version;
+use pstrain_compute::id::{PeerId, Version};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
@@ -22,8 +22,18 @@ use pstrain_wire::reason::as_reason;
 pub(super) struct Evaluating {
     /// The version that is arriving, with the values so far.
     arriving: Option<(Version, Vec<f32>)>,
-    /// The evaluation that the driver was requested to make last.
-    requested: Option<EvaluationTicket>,
+    /// The evaluation that is in progress, or whose result the server has not been sent yet.
+    current: Option<Current>,
+}
+
+/// An evaluation that the driver was requested to make.
+#[derive(Debug)]
+struct Current {
+    ticket: EvaluationTicket,
+    /// The connection over which the server sent the parameters last. After a reconnect the server
+    /// sends them again, and expects no result before it has.
+    asked_by: PeerId,
+    result: Option<EvaluationStep>,
 }
 
 /// The consequence of a part.
@@ -71,29 +81,33 @@ impl Worker {
     pub(super) fn on_evaluation_part(
         &mut self,
         now: Time,
+        from: PeerId,
         EvaluationPart { version, part }: EvaluationPart,
         out: &mut Outbox,
     ) {
         let Some(member) = &self.member else { return };
         let incarnation = member.incarnation;
         let ticket = EvaluationTicket { run: member.run, incarnation, version };
-        if self.evaluating.requested == Some(ticket) {
-            return; // requested again after a reconnect: the evaluation is in progress
-        }
         match self.evaluating.add(version, &part, member.model_keys) {
             Ok(Step::Ignored) => {}
             Ok(Step::Due(key)) => self.answer(now, version, EvaluationStep::PartDue(key), out),
-            Ok(Step::Whole(values)) => {
-                self.evaluating.requested = Some(ticket);
-                let parameters = Arc::new(values);
-                out.push(Effect::EvaluateHere(EvaluateHere { ticket, parameters }));
-            }
+            Ok(Step::Whole(values)) => match &mut self.evaluating.current {
+                Some(current) if current.ticket == ticket => {
+                    current.asked_by = from;
+                    self.answer_evaluation(now, out);
+                }
+                current => {
+                    *current = Some(Current { ticket, asked_by: from, result: None });
+                    let parameters = Arc::new(values);
+                    out.push(Effect::EvaluateHere(EvaluateHere { ticket, parameters }));
+                }
+            },
             Err(what) => self.finish(Err(NodeError::Protocol(what)), out),
         }
     }
 
-    /// Sends the result of an evaluation. While the worker is disconnected the result is dropped:
-    /// the server then requests the evaluation again, here or elsewhere.
+    /// Keeps the result of an evaluation and sends it to the server, now or once the server has
+    /// requested the evaluation again.
     pub(super) fn on_evaluated_here(
         &mut self,
         now: Time,
@@ -101,9 +115,8 @@ impl Worker {
         result: Result<Evaluation, String>,
         out: &mut Outbox,
     ) {
-        if self.evaluating.requested.take_if(|requested| *requested == ticket).is_none() {
-            return;
-        }
+        let is_current = |current: &&mut Current| current.ticket == ticket;
+        let Some(current) = self.evaluating.current.as_mut().filter(is_current) else { return };
         let Some(member) = &self.member else { return };
         let parameters = member.model_keys.len();
         // The server would refuse a worker whose evaluation is impossible.
@@ -111,13 +124,24 @@ impl Worker {
             let checked = check_evaluation(&evaluation, parameters);
             checked.map(|()| evaluation)
         });
-        let answer = match checked {
+        current.result = Some(match checked {
             Ok(evaluation) => EvaluationStep::Evaluated(evaluation),
             Err(why) => EvaluationStep::Unable(as_reason(&why)),
+        });
+        self.answer_evaluation(now, out);
+    }
+
+    /// Sends a result to the server that waits for it. The coordinator waits for it also while the
+    /// worker attaches to other servers after keys have moved.
+    fn answer_evaluation(&mut self, now: Time, out: &mut Outbox) {
+        let server = self.dialler.peer();
+        let is_awaited = |it: &mut Current| it.result.is_some() && Some(it.asked_by) == server;
+        let Some(Current { ticket, result: Some(result), .. }) =
+            self.evaluating.current.take_if(is_awaited)
+        else {
+            return;
         };
-        if self.server().is_some() {
-            self.answer(now, ticket.version, answer, out);
-        }
+        self.answer(now, ticket.version, result, out);
     }
 
     fn answer(&mut self, now: Time, version: Version, answer: EvaluationStep, out: &mut Outbox) {

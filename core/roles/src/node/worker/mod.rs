@@ -304,7 +304,7 @@ impl Worker {
             Message::Standby(standby) => self.allegiance.note_standby(standby.address),
             Message::Holders(holders) => self.on_holders(now, holders, out),
             Message::PartDue(due) => self.on_initial_due(now, due, out),
-            Message::EvaluationPart(part) => self.on_evaluation_part(now, part, out),
+            Message::EvaluationPart(part) => self.on_evaluation_part(now, from, part, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(NodeError::Protocol(what)), out);
