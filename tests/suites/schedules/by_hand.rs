@@ -28,6 +28,8 @@ use pstrain_wire::worker::{
 use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest};
 
 pub(super) const RUN: u64 = 1;
+/// Far more messages than a worker can have saved up.
+const FLOOD: usize = 100_000;
 
 /// Resume data of a worker's first incarnation that was not allowed any push yet.
 pub(super) fn resume(worker: WorkerId) -> Resume {
@@ -156,12 +158,13 @@ fn a_worker_that_floods_the_server_is_refused() {
         server.now = server.now + lease / 10;
         assert!(!sent(&server.tell(PeerId(1), beat())).contains(&&refusal()));
     }
-    let answers = (0..1000).map(|_| {
+    // The heartbeats of some leases may have waited behind others in the queue of a slow link.
+    let answers = (0..FLOOD).map(|_| {
         let out = server.tell(PeerId(1), beat());
         sent(&out).contains(&&refusal())
     });
     let refused = answers.take_while(|refused| !refused).count();
-    assert!(refused < 1000, "{refused}");
+    assert!((1000..FLOOD).contains(&refused), "{refused}");
     assert_eq!(server.node.ledger().lost, 1);
     let out = server.tell(PeerId(1), Message::Push(push));
     assert_eq!(server.node.version().0, 0, "{out:?}");
@@ -201,7 +204,7 @@ fn a_worker_that_floods_a_non_coordinating_server_is_refused() {
         shard.now = shard.now + lease / 10;
         assert!(!sent(&shard.tell(worker, beat())).contains(&&refusal()));
     }
-    let mut answers = (0..1000).map(|_| sent(&shard.tell(worker, beat())).contains(&&refusal()));
+    let mut answers = (0..FLOOD).map(|_| sent(&shard.tell(worker, beat())).contains(&&refusal()));
     assert!(answers.any(|refused| refused), "it may flood as it likes");
 }
 

@@ -168,6 +168,13 @@ fn check_ends(run: &Simulated) {
     }
 }
 
+/// A worker computes far ahead of its link of 83 kbit/s: the heartbeats of minutes arrive at once,
+/// behind its pushes. They are no flood.
+#[test]
+fn heartbeats_that_a_slow_link_has_held_back_are_no_flood() {
+    check_ends(&trial_of(13426276093210199259).run.run());
+}
+
 #[test]
 fn a_repeated_trial_is_identical_event_by_event() {
     for_trials(500, |seed, trial| {
