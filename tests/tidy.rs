@@ -22,12 +22,12 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "core/policy",
         &[
-            &["batches", "rules"],
-            &["consistency"],
+            &["batches", "collective", "rules"],
+            &["architecture", "consistency"],
             &["mode"],
             &["aggregate", "auto"],
             &["job"],
-            &["trainer", "work"],
+            &["lockstep", "trainer", "work"],
         ],
     ),
     (
@@ -41,6 +41,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
                 "identity",
                 "keys",
                 "name",
+                "peers",
                 "reason",
                 "table",
             ],

@@ -5,20 +5,22 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use pstrain_compute::id::{BatchId, PartId, WorkerId};
 use pstrain_compute::model::ModelSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_data::{Dataset, Encoded, Prepared, Settings};
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::{InitialFrom, Job};
 use pstrain_policy::trainer::Trainer;
-use pstrain_roles::node::{Event, Prepare, Server};
+use pstrain_roles::node::{Event, Meeting, Prepare, Server};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
-    self, Failover, Failure, Laboratory, LinkUsage, Origin, Outcome, Setup, SimulationError,
+    self, Failover, Failure, Laboratory, LinkUsage, Origin, Outcome, PeerSetup, Setup,
+    SimulationError,
 };
 use pstrain_wire::job_digest;
 use serde::Serialize;
@@ -237,15 +239,9 @@ impl Virtual {
         Ok(Self { job, data, arithmetic, initial, scenario, measured, weight, job_sha256 })
     }
 
-    /// Creates a server for the job.
-    pub(crate) fn server(&self) -> anyhow::Result<Server> {
-        Ok(Server::new(self.job.clone(), self.job.seed)?)
-    }
-
     /// Runs the job to its end or until `stop` is raised; `report` receives every event.
     pub(crate) fn run(
         &self,
-        server: Server,
         stop: &AtomicBool,
         report: impl FnMut(Time, Origin, Event),
     ) -> anyhow::Result<Outcome> {
@@ -257,8 +253,19 @@ impl Virtual {
         let partition = |part: PartId| data.partition(part);
         let evaluation = self.arithmetic.evaluation(&self.job, &data.evaluation)?;
         let mut host = Laboratory::new(loader, evaluation, partition, report);
+        let (job, run) = (self.job.clone(), self.job.seed);
+        if job.architecture != Architecture::Server {
+            let setup = PeerSetup {
+                meeting: Meeting::new(job, run)?,
+                scenario: &self.scenario,
+                stream: Scenario::stream(self.job.seed),
+                measured: self.measured,
+                stop,
+            };
+            return Ok(simulation::simulate_peers(setup, &mut host)?);
+        }
         let setup = Setup {
-            server,
+            server: Server::new(job, run)?,
             scenario: &self.scenario,
             stream: Scenario::stream(self.job.seed),
             measured: self.measured,
@@ -276,7 +283,16 @@ pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Optio
     SimulationError::check(scenario, job.membership.workers)?;
     scenario.check_servers(job.servers)?;
     job.build_model()?;
+    if job.architecture != Architecture::Server {
+        scenario
+            .check_meeting()
+            .map_err(|why| anyhow!("architecture = {}: {why}", job.architecture))?;
+    }
     Ok(match &mut job.model {
+        ModelSpec::Timing { .. } if job.architecture != Architecture::Server => bail!(
+            "architecture = {}: a model of times alone has no values to reduce; use another model",
+            job.architecture
+        ),
         ModelSpec::Timing { .. } if job.servers > 1 => bail!(
             "servers = {}: a model of times alone has no parameters to share out; use another \
              model, or one server",

@@ -12,6 +12,7 @@ use pstrain_compute::model::{Activation, Loss, Model, ModelSpec};
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::rng::Stream;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
@@ -72,6 +73,7 @@ impl Toy {
                 on_loss: OnLoss::Continue,
                 lease: Duration::from_secs(2),
             },
+            architecture: Architecture::Server,
             servers: 1,
             data: JobData {
                 shape,

@@ -19,6 +19,7 @@ use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{Dataset, NslKdd, PartitionSpec, Prepared, Settings, SyntheticNslKdd};
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
@@ -63,6 +64,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             on_loss: OnLoss::Continue,
             lease: Duration::from_secs(5),
         },
+        architecture: Architecture::Server,
         servers: 1,
         data: JobData {
             shape: data.train.shape(),

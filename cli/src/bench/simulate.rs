@@ -40,8 +40,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
         for _ in 0..effort.rounds {
             bar.set_message(what.clone());
             let clock = WallClock::start();
-            let server = run.server()?;
-            let outcome = run.run(server, &AtomicBool::new(false), |_, _, _| ())?;
+            let outcome = run.run(&AtomicBool::new(false), |_, _, _| ())?;
             times.push(clock.now().as_secs_f64());
             gradients = outcome.trained.ledger.applied;
             limits.push(arithmetic(&run, gradients)?);

@@ -107,30 +107,28 @@ const NAMED: usize = 5;
 impl Execute for VirtualTime {
     fn execute(&self, run: &Run<'_>, _stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
         let ready = Virtual::resolve(&run.layers()?, &self.data)?;
-        let server = ready.server()?;
         let mut summary = Summary::new(&ready.job);
         let lambda = ready.job.update.l1();
         let mut record = run.record();
         // `stop` is not passed on: a run is stored as a whole, and those in progress are short.
-        let outcome =
-            ready.run(server, &AtomicBool::new(false), |now, from, event| match from {
-                Origin::Server => {
-                    summary.note(now, &event);
-                    if let Event::Evaluated { point, evaluation } = &event {
-                        record.curve.push(CurvePoint {
-                            version: point.version.0,
-                            samples: point.samples,
-                            epoch: point.epoch,
-                            time_s: point.time.as_secs_f64(),
-                            loss: Some(evaluation.loss).filter(|value| value.is_finite()),
-                            objective: Some(evaluation.objective(lambda))
-                                .filter(|value| value.is_finite()),
-                            metrics: metric_values(ready.job.data.shape.target, evaluation),
-                        });
-                    }
+        let outcome = ready.run(&AtomicBool::new(false), |now, from, event| match from {
+            Origin::Server => {
+                summary.note(now, &event);
+                if let Event::Evaluated { point, evaluation } = &event {
+                    record.curve.push(CurvePoint {
+                        version: point.version.0,
+                        samples: point.samples,
+                        epoch: point.epoch,
+                        time_s: point.time.as_secs_f64(),
+                        loss: Some(evaluation.loss).filter(|value| value.is_finite()),
+                        objective: Some(evaluation.objective(lambda))
+                            .filter(|value| value.is_finite()),
+                        metrics: metric_values(ready.job.data.shape.target, evaluation),
+                    });
                 }
-                Origin::Worker(worker) => summary.note_worker(now, worker, &event),
-            })?;
+            }
+            Origin::Worker(worker) => summary.note_worker(now, worker, &event),
+        })?;
         let outline = ready.data.outline();
         let mut report = summary.report(&ready.job, &outcome.trained, &outline, "virtual");
         report.was_virtual(VirtualReport::of(&outcome, &ready));

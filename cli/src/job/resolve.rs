@@ -502,6 +502,7 @@ impl Layers {
             work,
             budget,
             membership,
+            architecture: self.get("architecture")?,
             servers: self.number("servers")?,
             data: JobData {
                 shape: spec.shape(),

@@ -6,6 +6,7 @@ use pstrain_compute::model::{Activation, Loss};
 use pstrain_compute::named::Named;
 use pstrain_compute::optim::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
 use pstrain_data::PartitionSpec;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, DataFrom, Exchange, OnLoss, Redundancy, WorkSpec};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
@@ -184,6 +185,7 @@ const CONSISTENCY: &[Setting] = &[
 ];
 
 const NETWORK: &[Setting] = &[
+    named::<Architecture>("architecture", "server", "Where the parameters are"),
     named::<Exchange>("exchange", "combined", "How gradients and parameters travel"),
     Setting {
         words: Words::Of(FilterSpec::FAMILY),
@@ -375,6 +377,7 @@ mod tests {
         ("consistency", read::<ConsistencySpec>),
         ("staleness", read::<StalenessSpec>),
         ("participation", read::<ParticipationSpec>),
+        ("architecture", read::<Architecture>),
         ("exchange", read::<Exchange>),
         ("filters", read::<FilterSpec>),
         ("pull-filter", read::<PullFilter>),

@@ -130,12 +130,11 @@ impl Lives for ShardServer {
 impl Training {
     /// Runs in virtual time until the run has ended.
     pub(crate) fn simulate(self, run: &Virtual) -> anyhow::Result<(Finished, Option<EndReason>)> {
-        let server = run.server()?;
         let recorder = self.recorder()?;
         let stop = signals::flag_on_signal(
             "draining: letting outstanding gradients come back (again to abort)",
         )?;
-        let outcome = run.run(server, &stop, |now, from, event| match from {
+        let outcome = run.run(&stop, |now, from, event| match from {
             Origin::Server => recorder.note(now, &event),
             Origin::Worker(worker) => recorder.note_worker(now, worker, &event),
         })?;

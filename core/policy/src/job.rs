@@ -3,6 +3,7 @@
 //! The server owns the job and sends it to the workers in the handshake.
 
 mod aggregation;
+mod architecture;
 mod blocks;
 mod division;
 mod filters;
@@ -20,6 +21,7 @@ pub use division::{MOST_SHARDS, Redundancy, WorkSpec};
 pub use stopping::{Goal, Stopping};
 pub use work::WorkError;
 
+use crate::architecture::Architecture;
 use crate::auto::Auto;
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
@@ -76,6 +78,8 @@ pub struct Job {
     pub stopping: Stopping,
     /// Which workers take part, and what happens when a worker is lost.
     pub membership: Membership,
+    /// Where the parameters are, and the way that gradients take.
+    pub architecture: Architecture,
     /// Number of servers, each with a share of the keys; at least 1.
     pub servers: u32,
     /// The data.
@@ -310,6 +314,7 @@ impl Job {
         self.stopping.check().map_err(JobError::Stopping)?;
         self.check_sparse(&self.mode)?;
         self.check_blocks(&self.mode)?;
+        self.check_architecture()?;
         self.check_work(&self.mode).map_err(JobError::Work)
     }
 }
@@ -474,6 +479,14 @@ pub enum JobError {
     Blocks {
         /// The blocks.
         blocks: Blocks,
+        /// The other setting, its required value, and the reason.
+        needs: &'static str,
+    },
+    /// An architecture together with an incompatible setting.
+    #[error("architecture = {architecture} needs {needs}")]
+    Architecture {
+        /// The architecture.
+        architecture: Architecture,
         /// The other setting, its required value, and the reason.
         needs: &'static str,
     },

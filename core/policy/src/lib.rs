@@ -13,10 +13,13 @@ extern crate alloc;
 extern crate std;
 
 pub mod aggregate;
+pub mod architecture;
 pub mod auto;
 mod batches;
+pub mod collective;
 pub mod consistency;
 pub mod job;
+pub mod lockstep;
 pub mod mode;
 pub mod rules;
 pub mod trainer;

@@ -143,6 +143,7 @@ pub mod message;
 pub mod name;
 mod outgoing;
 mod payload;
+pub mod peers;
 pub mod range;
 pub mod reason;
 mod received;

@@ -65,6 +65,13 @@ impl Limits {
         Self { payload, ..Self::DIALER }
     }
 
+    /// For a worker that another has dialled or been dialled by: values of `parameters` keys.
+    #[must_use]
+    pub const fn of_peer(parameters: usize) -> Self {
+        let payload = most_payload(Party::Worker, Party::Worker, parameters);
+        Self { payload, ..Self::UNAUTHENTICATED }
+    }
+
     /// For a standby: the state of the primary in parts, and inputs of the primary, which are
     /// frames of workers or of another server with up to `parameters` values.
     #[must_use]

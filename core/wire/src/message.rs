@@ -16,6 +16,7 @@ use crate::group::{
 use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
+use crate::peers::{Halt, Halted, Meet, Missed, Piece, Ranks, Reachable, Reduced, Snapshot};
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
 use crate::refusal::Refusal;
@@ -137,6 +138,27 @@ messages! {
         Written(Written) = 51, Server -> Coordinator;
         /// Go back to a checkpoint.
         GoBack(GoBack) = 52, Coordinator -> Server;
+    }
+
+    "Workers without a server" {
+        /// The address at which other workers reach the worker.
+        Reachable(Reachable) = 56, Worker -> Server;
+        /// The workers that reduce their gradients from now on.
+        Ranks(Ranks) = 57, Server -> Worker;
+        /// Introduces a worker to another: the first message of a connection.
+        Meet(Meet) = 58, Worker -> Worker;
+        /// Values of a reduction.
+        Piece(Piece { header; values: Content::Values }) = 59, Worker -> Worker;
+        /// The combined gradient of an update that the receiver has missed.
+        Missed(Missed { version; values: Content::Values }) = 60, Worker -> Worker;
+        /// The worker has made an update.
+        Reduced(Reduced) = 61, Worker -> Server;
+        /// Reduce no more.
+        Halt(Halt) = 62, Server -> Worker;
+        /// The worker reduces no more.
+        Halted(Halted) = 63, Worker -> Server;
+        /// The worker's parameters.
+        Snapshot(Snapshot { version; values: Content::Values }) = 64, Worker -> Server;
     }
 
     "Primary and standby" {

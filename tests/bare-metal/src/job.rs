@@ -11,6 +11,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::model::{Activation, Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss, Stopping,
@@ -64,6 +65,7 @@ pub(crate) fn job(train: &Examples) -> Job {
             on_loss: OnLoss::Stop,
             lease: Duration::from_secs(2),
         },
+        architecture: Architecture::Server,
         servers: 1,
         data: JobData {
             shape: train.shape(),

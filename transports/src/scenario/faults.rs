@@ -106,6 +106,19 @@ impl FaultPlan {
         Ok(())
     }
 
+    /// Rejects faults of a server, for a job whose workers have none.
+    pub(super) fn check_meeting(&self) -> Result<(), ScenarioError> {
+        let of_server =
+            |item: &&Item| matches!(item, Item::At { who: Who::Server | Who::Standby, .. });
+        match self.items.iter().find(of_server) {
+            Some(item) => {
+                let problem = "faults are those of workers where they have no server";
+                Err(ScenarioError::new(SETTING, item, problem.into()))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Returns all faults, sorted by time. Randomness comes from `stream`, unless an item has its
     /// own seed.
     #[must_use]

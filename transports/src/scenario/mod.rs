@@ -85,6 +85,18 @@ impl Scenario {
         self.faults.check_servers(servers, standby)
     }
 
+    /// Rejects standbys and faults of a server, for a job whose workers have none.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] names the item.
+    pub fn check_meeting(&self) -> Result<(), ScenarioError> {
+        if self.links.standby().is_some() {
+            let problem = "without a server there is no standby".into();
+            return Err(ScenarioError::new("link", "standby", problem));
+        }
+        self.faults.check_meeting()
+    }
+
     /// Encodes the scenario as one text, as part of a job: empty if nothing is modelled.
     #[must_use]
     pub fn to_text(&self) -> String {

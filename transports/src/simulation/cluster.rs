@@ -275,7 +275,7 @@ fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>,
 }
 
 /// How fast a worker computes.
-fn pace(
+pub(super) fn pace(
     scenario: &Scenario,
     worker: WorkerId,
     stream: Stream,

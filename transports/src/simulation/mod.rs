@@ -16,6 +16,7 @@ mod error;
 mod history;
 mod laboratory;
 mod network;
+mod peers;
 mod process;
 mod trace;
 mod traffic;
@@ -34,6 +35,7 @@ pub use error::SimulationError;
 pub use history::{Failover, Failure};
 pub use laboratory::Laboratory;
 pub use network::{LinkId, Network};
+pub use peers::{PeerSetup, simulate_peers};
 pub use process::ProcessId;
 
 use crate::scenario::Fault;

@@ -51,11 +51,46 @@ struct Way {
     bytes: Option<u64>,
 }
 
-/// The link of a connection, and the end that its way up leads to.
+/// The routes of a connection, towards its listener and towards its dialler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
+    to_listener: Route,
+    to_dialler: Route,
+}
+
+/// The way that items go, and a second one if the other end has a link of its own.
+#[derive(Clone, Copy, Debug)]
+struct Route {
+    first: Leg,
+    second: Option<Leg>,
+}
+
+/// One way of a link.
+#[derive(Clone, Copy, Debug)]
+struct Leg {
     link: LinkId,
-    up: End,
+    is_up: bool,
+}
+
+impl Route {
+    const fn of(link: LinkId, is_up: bool) -> Self {
+        Self { first: Leg { link, is_up }, second: None }
+    }
+
+    /// Up one link, and down another.
+    const fn over(up: LinkId, down: LinkId) -> Self {
+        let second = Some(Leg { link: down, is_up: false });
+        Self { first: Leg { link: up, is_up: true }, second }
+    }
+}
+
+impl Path {
+    const fn to(self, end: End) -> Route {
+        match end {
+            End::Listener => self.to_listener,
+            End::Dialler => self.to_dialler,
+        }
+    }
 }
 
 /// The link that all connections of a process share, each way.
@@ -113,8 +148,20 @@ impl Network {
 
     /// Joins two processes by a link whose way up leads from `below` to `above`.
     pub fn join(&mut self, below: ProcessId, above: ProcessId, link: LinkId) {
-        self.paths.insert((below, above), Path { link, up: End::Listener });
-        self.paths.insert((above, below), Path { link, up: End::Dialler });
+        let (up, down) = (Route::of(link, true), Route::of(link, false));
+        self.paths.insert((below, above), Path { to_listener: up, to_dialler: down });
+        self.paths.insert((above, below), Path { to_listener: down, to_dialler: up });
+    }
+
+    /// Joins two processes that each have a link to a switch: items go up one and down the other.
+    pub fn join_over(
+        &mut self,
+        (one, its): (ProcessId, LinkId),
+        (other, link): (ProcessId, LinkId),
+    ) {
+        let (there, back) = (Route::over(its, link), Route::over(link, its));
+        self.paths.insert((one, other), Path { to_listener: there, to_dialler: back });
+        self.paths.insert((other, one), Path { to_listener: back, to_dialler: there });
     }
 
     /// Gives a process an access link.
@@ -136,16 +183,23 @@ impl Network {
         self.paths.get(&(dialler, listener)).copied()
     }
 
-    /// The way of a path towards an end.
+    /// The first way of a path towards an end.
     fn way(&mut self, path: Path, to: End) -> &mut Way {
-        let link = &mut self.links[path.link.0];
-        if to == path.up { &mut link.up } else { &mut link.down }
+        self.leg(path.to(to).first)
+    }
+
+    fn leg(&mut self, Leg { link, is_up }: Leg) -> &mut Way {
+        let link = &mut self.links[link.0];
+        if is_up { &mut link.up } else { &mut link.down }
     }
 
     /// A connection opens: the way towards an end begins with a new congestion window.
     pub(super) fn reconnect(&mut self, path: Option<Path>, to: End) {
         if let Some(path) = path {
-            self.way(path, to).pipe.reconnect();
+            let Route { first, second } = path.to(to);
+            [Some(first), second].into_iter().flatten().for_each(|leg| {
+                self.leg(leg).pipe.reconnect();
+            });
         }
     }
 
@@ -154,9 +208,10 @@ impl Network {
         path.is_none_or(|path| self.way(path, to).pipe.is_open(at))
     }
 
-    /// Whether all connections into a process share a link.
-    pub(super) fn has_entrance(&self, process: ProcessId) -> bool {
-        self.access.get(&process).is_some_and(|access| access.into.is_some())
+    /// Whether an item that has come out of a path's first way passes another one.
+    pub(super) fn has_entrance(&self, path: Option<Path>, end: End, process: ProcessId) -> bool {
+        path.is_some_and(|path| path.to(end).second.is_some())
+            || self.access.get(&process).is_some_and(|access| access.into.is_some())
     }
 
     /// An item leaves `from`, over its access link and the path's way towards an end.
@@ -170,7 +225,7 @@ impl Network {
         let weighs = path.is_some_and(|path| self.way(path, end).weighs);
         let counts = path.is_some_and(|path| self.way(path, end).bytes.is_some());
         let leaves = self.access.get(&from).is_some_and(|access| access.out.is_some());
-        let in_parts = weighs || leaves || self.has_entrance(to);
+        let in_parts = weighs || leaves || self.has_entrance(path, end, to);
         let bytes = if in_parts || counts { self.bytes(item) } else { 0 };
         let exit = self.access.get_mut(&from).and_then(|access| access.out.as_mut());
         let mut departure = Departure { begin: now, end: now, bytes, in_parts };
@@ -186,8 +241,17 @@ impl Network {
         departure
     }
 
-    /// When an item that comes to the access link of a process has passed it.
-    pub(super) fn enter(&mut self, now: Time, process: ProcessId, bytes: u64) -> Time {
+    /// When an item that has come out of a path's first way has passed the others, the access link
+    /// of the process last.
+    pub(super) fn enter(
+        &mut self,
+        now: Time,
+        (path, end): (Option<Path>, End),
+        process: ProcessId,
+        bytes: u64,
+    ) -> Time {
+        let second = path.and_then(|path| path.to(end).second);
+        let now = second.map_or(now, |leg| self.leg(leg).pipe.send(now, bytes));
         let access = self.access.get_mut(&process);
         let entrance = access.and_then(|access| access.into.as_mut());
         entrance.map_or(now, |entrance| entrance.pass(now, bytes))

@@ -114,7 +114,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             let parts: Vec<Time> = parts.collect();
             self.trickle(number, to, &parts);
         }
-        let due = if self.network.has_entrance(goal) {
+        let due = if self.network.has_entrance(path, to, goal) {
             Due::Merge(number, to, item, departure.bytes)
         } else {
             Due::Arrive(number, to, item)
@@ -151,8 +151,9 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
 
     /// An item has come over a link to the access link of the process at that end.
     pub(super) fn merge(&mut self, number: u32, end: End, item: Item, bytes: u64) {
-        let process = self.connections[number as usize].at(end);
-        let at = self.network.enter(self.now, process, bytes);
+        let connection = &self.connections[number as usize];
+        let (process, path) = (connection.at(end), connection.path);
+        let at = self.network.enter(self.now, (path, end), process, bytes);
         let parts: Vec<Time> = parts(self.now, at, self.heartbeat).collect();
         self.trickle(number, end, &parts);
         self.agenda.put(at, Due::Arrive(number, end, item));

@@ -205,15 +205,20 @@ impl Given<'_> {
 /// [`NamedError`] if the text has none of the forms, or a number that is out of its range.
 pub fn parse<T: Named>(text: &str) -> Result<T, NamedError> {
     let family = T::FAMILY;
-    let (name, numbers) = match text.split_once(':') {
-        Some((name, rest)) => (name, rest.split(family.separator).map(str::trim).collect()),
-        None => (text, Vec::new()),
+    // A name may have a colon itself.
+    let begins = |word: &&Word| {
+        let rest = text.strip_prefix(word.name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
     };
-    match family.words.iter().find(|word| word.name == name) {
-        Some(word) if word.takes(numbers.len()) => {
-            T::read(&mut Given { text, family, word, numbers, place: 0 })
-        }
-        _ => Err(NamedError::unknown(text, family)),
+    let word = family.words.iter().filter(begins).max_by_key(|word| word.name.len());
+    let Some(word) = word else { return Err(NamedError::unknown(text, family)) };
+    let numbers = match text[word.name.len()..].strip_prefix(':') {
+        Some(rest) => rest.split(family.separator).map(str::trim).collect(),
+        None => Vec::new(),
+    };
+    match word.takes(numbers.len()) {
+        true => T::read(&mut Given { text, family, word, numbers, place: 0 }),
+        false => Err(NamedError::unknown(text, family)),
     }
 }
 

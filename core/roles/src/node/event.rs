@@ -354,6 +354,18 @@ pub enum Event {
         #[serde(serialize_with = "words")]
         why: Refusal,
     },
+    /// Workers that reduce their gradients among themselves have formed another group, since a
+    /// member was lost or could not be reached.
+    Regrouped {
+        /// The number of the group.
+        generation: u64,
+        /// Number of its members.
+        members: u32,
+        /// The version from which it goes on.
+        version: Version,
+        /// Why, in words.
+        why: String,
+    },
     /// Too few workers are present; training stops until more join.
     Paused {
         /// Workers present.

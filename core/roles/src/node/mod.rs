@@ -8,12 +8,15 @@
 //! of their own; the node continues meanwhile. There is no callback, lock or blocking.
 
 mod addresses;
+mod admission;
 mod backoff;
 mod damage;
 mod dialler;
 mod event;
 mod flood;
 mod inputs;
+mod meeting;
+mod peer;
 mod replica;
 mod server;
 mod shard;
@@ -28,6 +31,8 @@ use core::time::Duration;
 
 pub use event::{Cause, Departure, Event};
 pub use inputs::{InputError, decode_input, encode_input};
+pub use meeting::Meeting;
+pub use peer::{Peer, PeerConfig};
 pub use replica::{Replica, ReplicaConfig, Replicate};
 pub use server::{LEAVE_SERVER, Ledger, RestoreError, STOP, Server, ServerError};
 pub use shard::{Shard, ShardConfig};

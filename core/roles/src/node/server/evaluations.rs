@@ -16,13 +16,13 @@ use crate::node::{Effect, Evaluate, Evaluated, ExactPoint, Outbox, Point};
 
 /// The evaluations of a run.
 #[derive(Debug, Default)]
-pub(super) struct Evaluations {
+pub(in crate::node) struct Evaluations {
     /// The latest version whose evaluation was requested or is being prepared.
-    pub(super) last: Option<Version>,
+    pub(in crate::node) last: Option<Version>,
     /// Evaluations that were requested and have not finished.
-    pub(super) requested: Vec<Evaluate>,
+    pub(in crate::node) requested: Vec<Evaluate>,
     /// The latest result.
-    pub(super) latest: Option<LatestEvaluation>,
+    pub(in crate::node) latest: Option<LatestEvaluation>,
     /// The best value that the job's patience watches.
     best: Option<f64>,
     /// Evaluations since the best one.
@@ -33,13 +33,13 @@ pub(super) struct Evaluations {
 
 impl Evaluations {
     /// Requests an evaluation from the driver.
-    pub(super) fn request(&mut self, evaluate: Evaluate, out: &mut Outbox) {
+    pub(in crate::node) fn request(&mut self, evaluate: Evaluate, out: &mut Outbox) {
         self.requested.push(evaluate.clone());
         out.push(Effect::Evaluate(evaluate));
     }
 
     /// An evaluation has finished.
-    pub(super) fn finish(&mut self, evaluated: &Evaluated) {
+    pub(in crate::node) fn finish(&mut self, evaluated: &Evaluated) {
         let Evaluated { point, evaluation } = evaluated;
         self.requested.retain(|requested| requested.point.version != point.version);
         self.by_workers.finish(point.version);
@@ -53,7 +53,7 @@ impl Evaluations {
     }
 
     /// Returns why this evaluation ends the run, if it does.
-    pub(super) fn end_by(
+    pub(in crate::node) fn end_by(
         &mut self,
         evaluation: &Evaluation,
         stopping: &Stopping,
@@ -75,7 +75,7 @@ impl Evaluations {
     }
 
     /// Saves or restores the state, for parameters of `keys` keys.
-    pub(super) fn archive(
+    pub(in crate::node) fn archive(
         &mut self,
         archive: &mut Archive<'_>,
         keys: usize,

@@ -1,4 +1,4 @@
-//! Admits workers: checks protocol and release, assigns the worker id, checks the data.
+//! Admits workers: assigns the worker id.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -8,16 +8,17 @@ use core::cmp::Ordering;
 use super::arriving::Arriving;
 use super::roster::{Presence, Seat, Slot};
 use super::{Server, unexpected};
+use crate::node::admission::{check_fingerprint, check_hello, check_parts};
 use crate::node::{Departure, Effect, Event, Outbox};
 use pstrain_compute::id::{Incarnation, PeerId, Term, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::DataFrom;
 use pstrain_wire::decision::Decision;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
+use pstrain_wire::name::is_presentable;
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, End, Hello, Ready, Resume, Welcome};
-use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 
 /// The most incarnations of a worker that can be lost with the end of a log: a worker that claims
 /// more is not believed.
@@ -68,7 +69,7 @@ impl Server {
         if self.members.roster.worker_of(peer).is_some() {
             return Err(unexpected("a worker's message", &Message::Hello(hello)));
         }
-        self.check_hello(&hello)?;
+        check_hello(&hello, &self.job)?;
         if let Some(server) = self.group.missing() {
             return Err(Refusal::ServersMissing { server, servers: self.job.servers });
         }
@@ -108,35 +109,6 @@ impl Server {
         }
         self.send_away(peer, out);
         self.settle(now, out);
-        Ok(())
-    }
-
-    fn check_hello(&self, hello: &Hello) -> Result<(), Refusal> {
-        if !(hello.protocol_min..=hello.protocol_max).contains(&PROTOCOL_VERSION) {
-            let theirs = (hello.protocol_min, hello.protocol_max);
-            return Err(Refusal::Protocol { theirs, ours: PROTOCOL_VERSION });
-        }
-        if hello.build != BUILD {
-            let server = String::from(BUILD);
-            return Err(Refusal::Build { worker: hello.build.clone(), server });
-        }
-        if !is_presentable(&hello.name) {
-            let what = alloc::format!(
-                "the worker's name is over {MOST_NAME_BYTES} bytes or has control characters"
-            );
-            return Err(Refusal::Unexpected { what });
-        }
-        let unreached = hello.unreached.as_ref();
-        if unreached.is_some_and(|unreached| !is_presentable(&unreached.why)) {
-            let what = alloc::format!(
-                "what the worker says of another server is over {MOST_NAME_BYTES} bytes or has \
-                 control characters"
-            );
-            return Err(Refusal::Unexpected { what });
-        }
-        if hello.wants_examples && self.job.data.from == DataFrom::Own {
-            return Err(Refusal::NoRows);
-        }
         Ok(())
     }
 
@@ -269,29 +241,17 @@ impl Server {
         ready: &Ready,
         out: &mut Outbox,
     ) {
-        let train = &self.job.data.train;
         let own = self.members.roster[worker].has_own_data;
-        let differs = match &ready.train {
-            _ if self.job.data.is_local() => None,
-            Some(theirs) => theirs.difference(train),
-            None => own.then(|| String::from("they came without a fingerprint")),
-        };
-        let parts = self.job.parts_of(worker);
-        let rows: Vec<u64> =
-            parts.iter().filter_map(|part| ready.rows.get(part).copied()).collect();
-        let all = rows.iter().fold(0_u64, |all, &rows| all.saturating_add(rows));
-        let differs = differs.or_else(|| match &rows {
-            rows if rows.len() != parts.len() || rows.len() != ready.rows.len() => {
-                Some(String::from("they are of other partitions than this worker's"))
+        let checked = check_fingerprint(&self.job, ready, own);
+        let checked = checked.and_then(|()| check_parts(&self.job, worker, ready));
+        let (rows, differs) = match checked {
+            Ok(rows) if self.job.data.is_local() => {
+                let all = rows.iter().fold(0_u64, |all, &rows| all.saturating_add(rows));
+                (rows, self.differs_from_before(worker, all))
             }
-            rows if rows.contains(&0) => Some(String::from("no rows in this worker's partition")),
-            _ if self.job.data.is_local() => self.differs_from_before(worker, all),
-            _ if all > train.rows => Some(alloc::format!(
-                "{all} rows in this worker's partition where the job has {} in all",
-                train.rows
-            )),
-            _ => None,
-        });
+            Ok(rows) => (rows, None),
+            Err(difference) => (Vec::new(), Some(difference)),
+        };
         let difference =
             differs.or_else(|| self.rounds.assigner.as_mut()?.set_rows(worker, &rows).err());
         if let Some(difference) = difference {

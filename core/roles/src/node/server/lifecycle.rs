@@ -8,10 +8,10 @@ use pstrain_wire::worker::EndReason;
 
 /// The phase of a run, and its end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Lifecycle {
+pub(in crate::node) struct Lifecycle {
     stage: Stage,
     /// When the phase began; if the driver overslept in the last phase, when it woke up.
-    pub(super) since: Time,
+    pub(in crate::node) since: Time,
     /// The node has finished: it has told its driver so.
     done: bool,
 }
@@ -27,11 +27,11 @@ enum Stage {
 
 impl Lifecycle {
     /// A run that gathers its workers.
-    pub(super) const fn new() -> Self {
+    pub(in crate::node) const fn new() -> Self {
         Self { stage: Stage::Gathering, since: Time::ZERO, done: false }
     }
 
-    pub(super) const fn phase(&self) -> Phase {
+    pub(in crate::node) const fn phase(&self) -> Phase {
         match self.stage {
             Stage::Gathering => Phase::Gathering,
             Stage::Training => Phase::Training,
@@ -41,36 +41,36 @@ impl Lifecycle {
     }
 
     /// Why the run has ended, if it has.
-    pub(super) const fn end(&self) -> Option<EndReason> {
+    pub(in crate::node) const fn end(&self) -> Option<EndReason> {
         match self.stage {
             Stage::Ending(reason) => Some(reason),
             _ => None,
         }
     }
 
-    pub(super) const fn is_done(&self) -> bool {
+    pub(in crate::node) const fn is_done(&self) -> bool {
         self.done
     }
 
-    pub(super) const fn train(&mut self, now: Time) {
+    pub(in crate::node) const fn train(&mut self, now: Time) {
         (self.stage, self.since) = (Stage::Training, now);
     }
 
-    pub(super) const fn drain(&mut self, now: Time) {
+    pub(in crate::node) const fn drain(&mut self, now: Time) {
         (self.stage, self.since) = (Stage::Draining, now);
     }
 
-    pub(super) const fn end_with(&mut self, reason: EndReason, now: Time) {
+    pub(in crate::node) const fn end_with(&mut self, reason: EndReason, now: Time) {
         (self.stage, self.since) = (Stage::Ending(reason), now);
     }
 
     /// Gives a run that has ended another reason: part of its result is missing.
-    pub(super) const fn amend(&mut self, reason: EndReason) {
+    pub(in crate::node) const fn amend(&mut self, reason: EndReason) {
         debug_assert!(self.end().is_some(), "only a run that has ended has a reason to amend");
         self.stage = Stage::Ending(reason);
     }
 
-    pub(super) const fn finish(&mut self) {
+    pub(in crate::node) const fn finish(&mut self) {
         self.done = true;
     }
 }

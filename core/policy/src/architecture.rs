@@ -1,0 +1,48 @@
+//! Architectures: where the parameters are, and the way that gradients take.
+
+use serde::{Deserialize, Serialize};
+
+use crate::collective::Collective;
+use pstrain_compute::named;
+use pstrain_compute::named::Word;
+
+/// The architecture of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Architecture {
+    /// Servers have the parameters, and workers push gradients to them.
+    #[default]
+    Server,
+    /// Every worker has all parameters; gradients are summed along a ring of the workers.
+    Ring,
+    /// The same, by recursive halving and doubling.
+    HalvingDoubling,
+    /// The same, with a share of the keys summed at each worker.
+    AllToAll,
+    /// The same, up and down a binary tree of the workers.
+    Tree,
+}
+
+named!(Architecture: "architecture", ',' {
+    Server = Word::new("server", &[], "servers have the parameters"),
+    Ring = Word::new("all-reduce:ring", &[],
+        "every worker has the parameters; gradients are summed along a ring"),
+    HalvingDoubling = Word::new("all-reduce:halving-doubling", &[],
+        "the same, by recursive halving and doubling: fewer steps than a ring"),
+    AllToAll = Word::new("all-reduce:all-to-all", &[],
+        "the same, each worker sums a share of the keys: bit for bit as bsp at a server"),
+    Tree = Word::new("all-reduce:tree", &[], "the same, up and down a binary tree"),
+});
+
+impl Architecture {
+    /// The all-reduce of the workers' gradients; `None` where servers have the parameters.
+    #[must_use]
+    pub const fn collective(self) -> Option<Collective> {
+        match self {
+            Self::Server => None,
+            Self::Ring => Some(Collective::Ring),
+            Self::HalvingDoubling => Some(Collective::HalvingDoubling),
+            Self::AllToAll => Some(Collective::AllToAll),
+            Self::Tree => Some(Collective::Tree),
+        }
+    }
+}

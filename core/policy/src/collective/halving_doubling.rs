@@ -1,0 +1,70 @@
+//! Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005, section 4.5).
+//!
+//! Of N ranks, `p` take part: the largest power of two that is not above N. The `N - p` others each
+//! give their values to a neighbor first, which adds them to its own, and receive the sum from it at
+//! the end: ranks `2 i` and `2 i + 1` are such a pair for `i < N - p`.
+//!
+//! Those that take part are numbered from 0 to p - 1. At distance p/2, p/4, ..., 1 each sends one
+//! half of its interval to the partner whose number differs in that bit, and adds the half that it
+//! receives. Then the intervals, one for each, go the same way back.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::{Op, Rank};
+
+/// The number of ranks that take part.
+const fn participants(ranks: u32) -> u32 {
+    1 << ranks.ilog2()
+}
+
+/// The rank of a participant.
+const fn rank_of(participant: u32, ranks: u32) -> Rank {
+    let extra = ranks - participants(ranks);
+    if participant < extra { 2 * participant } else { participant + extra }
+}
+
+/// A chunk for each participant: its interval after all halvings.
+pub(super) fn chunks(ranks: u32, len: usize) -> Vec<Range<usize>> {
+    let mut intervals = Vec::from([0..len]);
+    while intervals.len() < participants(ranks) as usize {
+        let halves = |whole: Range<usize>| {
+            let middle = whole.start + whole.len() / 2;
+            [whole.start..middle, middle..whole.end]
+        };
+        intervals = intervals.into_iter().flat_map(halves).collect();
+    }
+    intervals
+}
+
+pub(super) fn program(rank: Rank, ranks: u32, chunk: u32) -> Vec<Op> {
+    let all = participants(ranks);
+    let extra = ranks - all;
+    let is_paired = rank < 2 * extra;
+    if is_paired && rank % 2 == 1 {
+        return Vec::from([Op::Own, Op::Send(rank - 1), Op::Take(rank - 1)]);
+    }
+    let mut program = Vec::from([Op::Own]);
+    if is_paired {
+        program.push(Op::Add(rank + 1));
+    }
+    let own = if is_paired { rank / 2 } else { rank - extra };
+    let distances = core::iter::successors(Some(all / 2), |distance| Some(distance / 2));
+    // At the first distance whose bit differs, the participant gives this chunk away.
+    for distance in distances.take_while(|distance| *distance > 0) {
+        let partner = rank_of(own ^ distance, ranks);
+        if (own ^ chunk) & distance != 0 {
+            program.extend([Op::Send(partner), Op::Take(partner)]);
+            break;
+        }
+        program.push(Op::Add(partner));
+    }
+    // On the way back it passes the chunk on at the distances below that one, the smallest first:
+    // the partners are those whose values it has added.
+    let added = program.clone().into_iter().rev().filter_map(|op| match op {
+        Op::Add(from) => Some(Op::Send(from)),
+        _ => None,
+    });
+    program.extend(added);
+    program
+}

@@ -1,0 +1,162 @@
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use pstrain_compute::rng::Stream;
+
+const ALL: [Collective; 4] =
+    [Collective::Ring, Collective::HalvingDoubling, Collective::AllToAll, Collective::Tree];
+
+/// Bytes and messages that a rank sends.
+type Sent = (usize, usize);
+
+/// Lets all ranks reduce their vectors; messages of one rank to another stay in order, and the
+/// order of all others is drawn. Returns the sums of each rank, and what it sent.
+fn reduce(collective: Collective, vectors: &[Vec<f32>], seed: u64) -> (Vec<Vec<f32>>, Vec<Sent>) {
+    let mut rng = Stream::new(seed).rng();
+    let (ranks, len) = (vectors.len() as u32, vectors[0].len());
+    let new = |rank| Reduction::new(collective, rank, ranks, len);
+    let mut reductions: Vec<Reduction> = (0..ranks).map(new).collect();
+    let mut links: BTreeMap<(Rank, Rank), VecDeque<Outgoing>> = BTreeMap::new();
+    let mut sent = vec![(0, 0); vectors.len()];
+    let mut begun: Vec<Rank> = Vec::new();
+    let mut post = |from: Rank, out: Vec<Outgoing>, links: &mut BTreeMap<_, VecDeque<_>>| {
+        for outgoing in out {
+            let (bytes, messages) = &mut sent[from as usize];
+            *bytes += 4 * outgoing.values.len();
+            *messages += 1;
+            links.entry((from, outgoing.to)).or_default().push_back(outgoing);
+        }
+    };
+    loop {
+        let waiting: Vec<Rank> = (0..ranks).filter(|rank| !begun.contains(rank)).collect();
+        let full: Vec<(Rank, Rank)> =
+            links.iter().filter(|(_, queue)| !queue.is_empty()).map(|(link, _)| *link).collect();
+        let choices = waiting.len() + full.len();
+        if choices == 0 {
+            break;
+        }
+        let choice = rng.below(choices as u64) as usize;
+        let mut out = Vec::new();
+        if let Some(&rank) = waiting.get(choice) {
+            begun.push(rank);
+            reductions[rank as usize].begin(vectors[rank as usize].clone(), &mut out);
+            post(rank, out, &mut links);
+        } else {
+            let (from, to) = full[choice - waiting.len()];
+            let Outgoing { piece, values, .. } =
+                links.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+            reductions[to as usize].receive(from, piece, values, &mut out).unwrap();
+            post(to, out, &mut links);
+        }
+    }
+    assert!(reductions.iter().all(Reduction::is_done), "{collective:?} with {ranks} ranks");
+    (reductions.into_iter().map(Reduction::into_values).collect(), sent)
+}
+
+fn vectors(ranks: u32, len: usize, seed: u64) -> Vec<Vec<f32>> {
+    let one = |rank: u32| {
+        let mut rng = Stream::new(seed).fork("vector", rank.into()).rng();
+        (0..len).map(|_| (rng.unit() as f32 - 0.5) * 8.0).collect()
+    };
+    (0..ranks).map(one).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// The sum of all vectors, in the order of the ranks.
+fn in_order(vectors: &[Vec<f32>]) -> Vec<f32> {
+    let mut sum = vectors[0].clone();
+    vectors[1..].iter().for_each(|vector| reduction::add(&mut sum, vector));
+    sum
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn all_ranks_end_with_the_same_bits_whatever_the_order_of_messages(
+        ranks in 1_u32..18, len in 1_usize..70, seed: u64,
+    ) {
+        let vectors = vectors(ranks, len, seed);
+        let wanted = in_order(&vectors);
+        for collective in ALL {
+            let (sums, _) = reduce(collective, &vectors, seed);
+            for sum in &sums {
+                prop_assert_eq!(bits(sum), bits(&sums[0]));
+            }
+            for (sum, wanted) in sums[0].iter().zip(&wanted) {
+                prop_assert!((sum - wanted).abs() <= 1e-5 * ranks as f32, "{:?}", collective);
+            }
+        }
+        let (sums, _) = reduce(Collective::AllToAll, &vectors, seed);
+        prop_assert_eq!(bits(&sums[0]), bits(&wanted));
+    }
+}
+
+#[test]
+fn sums_of_vectors_of_all_lengths_are_the_same_at_all_ranks() {
+    for ranks in 1..=9 {
+        for len in [1, 7, 64, 65, 100_000] {
+            let vectors = vectors(ranks, len, u64::from(ranks));
+            for collective in ALL {
+                let (sums, _) = reduce(collective, &vectors, 1);
+                assert!(sums.iter().all(|sum| bits(sum) == bits(&sums[0])));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_sends_as_many_bytes_as_the_closed_form_says() {
+    let len = 64 * 3 * 5 * 7;
+    for ranks in 2..=9 {
+        let vectors = vectors(ranks, len, 3);
+        let share = 4 * 2 * (ranks as usize - 1) * len / ranks as usize;
+        for collective in [Collective::Ring, Collective::AllToAll] {
+            let (_, sent) = reduce(collective, &vectors, 2);
+            // Chunks differ by one value at most, and a chunk is sent twice.
+            assert!(sent.iter().all(|(bytes, _)| bytes.abs_diff(share) <= 8 * ranks as usize));
+        }
+        if ranks.is_power_of_two() {
+            let (_, sent) = reduce(Collective::HalvingDoubling, &vectors, 2);
+            assert!(sent.iter().all(|(bytes, _)| *bytes == share), "{sent:?}, not {share}");
+        }
+    }
+}
+
+#[test]
+fn the_neighbors_of_neighbors_are_mutual() {
+    for collective in ALL {
+        for ranks in 1..=17 {
+            for rank in 0..ranks {
+                for other in collective.neighbors(rank, ranks) {
+                    assert_ne!(rank, other);
+                    assert!(collective.neighbors(other, ranks).contains(&rank));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn values_that_do_not_belong_to_the_reduction_are_refused() {
+    let mut reduction = Reduction::new(Collective::Ring, 0, 3, 30);
+    let mut receive = |from, piece, len| {
+        reduction.receive(from, piece, Arc::new(vec![0.0; len]), &mut Vec::new())
+    };
+    assert_eq!(receive(2, 3, 10), Err(ReductionError::Piece { piece: 3, pieces: 3 }));
+    let wrong = ReductionError::Length { piece: 0, wanted: 10, given: 9 };
+    assert_eq!(receive(2, 0, 9), Err(wrong));
+    assert_eq!(receive(1, 0, 10), Err(ReductionError::Unexpected { piece: 0 }));
+    assert_eq!(receive(2, 0, 10), Ok(()));
+    assert_eq!(receive(2, 0, 10), Err(ReductionError::Unexpected { piece: 0 }));
+    assert_eq!(receive(2, 2, 10), Ok(()));
+    assert_eq!(receive(2, 2, 10), Ok(()), "chunk 2 passes rank 0 twice");
+}

@@ -1,0 +1,168 @@
+//! Training in step: each update has one gradient of every worker of a group.
+//!
+//! Which mini-batches an update has, and what each gradient counts, follows from the sizes of the
+//! workers' parts. Every worker that reduces gradients with the others knows both without asking,
+//! and so does their meeting point.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::{BudgetKind, Job, Stopping};
+use crate::rules::Aggregation;
+use crate::work::batch_samples;
+use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::task::Task;
+
+/// The position of a run whose workers train in step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lockstep {
+    batch_size: u32,
+    aggregation: Aggregation,
+    budget: BudgetKind,
+    epochs: u64,
+    /// Examples of the training split; 0 if it is the members' rows.
+    rows: u64,
+    members: Vec<Member>,
+    version: Version,
+    samples: u64,
+    /// Mini-batches of each worker that became part of an update.
+    done: BTreeMap<WorkerId, u64>,
+}
+
+/// A worker of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The examples of its part.
+    pub rows: u64,
+}
+
+/// A worker's part of an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// The mini-batch.
+    pub task: Task,
+    /// Its number of examples.
+    pub samples: u32,
+    /// The factor of its mean gradient.
+    pub factor: f32,
+}
+
+impl Lockstep {
+    /// A run of `job` before its first update, without members.
+    #[must_use]
+    pub fn new(job: &Job) -> Self {
+        Self {
+            batch_size: job.batch_size,
+            aggregation: job.aggregation,
+            budget: job.budget.kind,
+            epochs: job.budget.epochs.into(),
+            rows: if job.data.is_local() { 0 } else { job.data.train.rows },
+            members: Vec::new(),
+            version: Version(0),
+            samples: 0,
+            done: BTreeMap::new(),
+        }
+    }
+
+    /// The workers whose gradients make the next updates, in the order of their ranks.
+    pub fn set_members(&mut self, members: Vec<Member>) {
+        self.members = members;
+    }
+
+    /// The workers of the group, in the order of their ranks.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Updates so far.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Examples in these updates.
+    #[must_use]
+    pub const fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The number of the next mini-batch of a worker.
+    #[must_use]
+    pub fn batch(&self, worker: WorkerId) -> BatchId {
+        BatchId(self.done.get(&worker).copied().unwrap_or_default())
+    }
+
+    /// Examples of an epoch, at least 1.
+    #[must_use]
+    pub fn epoch_rows(&self) -> u64 {
+        match self.rows {
+            0 => self.members.iter().map(|member| member.rows).sum::<u64>().max(1),
+            rows => rows,
+        }
+    }
+
+    /// Examples in the budget.
+    #[must_use]
+    pub fn samples_wanted(&self) -> u64 {
+        self.epoch_rows().saturating_mul(self.epochs)
+    }
+
+    /// A worker's part of the next update; none if it has used up its own budget.
+    #[must_use]
+    pub fn share(&self, worker: WorkerId) -> Option<Share> {
+        let samples = self.samples_of(self.members.iter().find(|it| it.worker == worker)?)?;
+        let factor = match self.aggregation {
+            Aggregation::Sum => 1.0,
+            _ => {
+                let all: u64 = self.members.iter().filter_map(|it| self.samples_of(it)).sum();
+                (samples as f64 / all as f64) as f32
+            }
+        };
+        let task = Task::own(worker, self.batch(worker));
+        Some(Share { task, samples: u32::try_from(samples).unwrap_or(u32::MAX), factor })
+    }
+
+    /// Examples of a worker's next mini-batch; none if it has used up its own budget.
+    fn samples_of(&self, member: &Member) -> Option<u64> {
+        let batch = self.batch(member.worker);
+        let has_more = match self.budget {
+            BudgetKind::Global => true,
+            BudgetKind::Partition => {
+                batch.0 < member.rows.div_ceil(self.batch_size.into()) * self.epochs
+            }
+        };
+        has_more.then(|| batch_samples(member.rows, batch, self.batch_size))
+    }
+
+    /// The parts of the next update, in the order of the ranks.
+    pub fn shares(&self) -> impl Iterator<Item = (WorkerId, Share)> + '_ {
+        self.members.iter().filter_map(|it| Some((it.worker, self.share(it.worker)?)))
+    }
+
+    /// Makes the next update. Returns true if an evaluation is due after it.
+    pub fn advance(&mut self, stopping: &Stopping) -> bool {
+        let interval = stopping.interval(self.epoch_rows());
+        let before = self.samples / interval;
+        let shares: Vec<(WorkerId, Share)> = self.shares().collect();
+        for (worker, share) in shares {
+            *self.done.entry(worker).or_default() += 1;
+            self.samples += u64::from(share.samples);
+        }
+        self.version = self.version.next();
+        self.samples / interval > before || self.is_over()
+    }
+
+    /// True if the budget is used up.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        match self.budget {
+            BudgetKind::Global => self.samples >= self.samples_wanted(),
+            BudgetKind::Partition => !self.members.is_empty() && self.shares().next().is_none(),
+        }
+    }
+}

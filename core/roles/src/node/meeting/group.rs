@@ -1,0 +1,184 @@
+//! The group of workers that train together: how it is formed, halted and formed again.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Meeting;
+use super::members::Presence;
+use crate::node::{Effect, Event, Outbox};
+use pstrain_compute::id::{PeerId, Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_policy::lockstep;
+use pstrain_wire::Message;
+use pstrain_wire::peers::{Halt, Halted, RankOf, Ranks};
+use pstrain_wire::worker::EndReason;
+
+/// The group.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    generation: u64,
+    ranks: Vec<RankOf>,
+    version: Version,
+    state: State,
+    /// The version of the last two groups, if it is the same, and since when: no update was made
+    /// between them.
+    stuck: Option<(Version, Time)>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// There is none yet, or no more.
+    #[default]
+    None,
+    Training,
+    /// Members that have not halted yet, and why they must.
+    Halting(BTreeSet<WorkerId>, String),
+}
+
+impl Group {
+    /// True if the worker is a member.
+    pub(super) fn has(&self, worker: WorkerId) -> bool {
+        self.ranks.iter().any(|member| member.worker == worker)
+    }
+
+    /// The members that are awaited to halt.
+    pub(super) fn halting(&self) -> Option<&BTreeSet<WorkerId>> {
+        match &self.state {
+            State::Halting(waiting, _) => Some(waiting),
+            State::None | State::Training => None,
+        }
+    }
+
+    fn ranks(&self) -> Message {
+        let (generation, version, members) = (self.generation, self.version, self.ranks.clone());
+        Message::Ranks(Ranks { generation, version, members })
+    }
+}
+
+impl Meeting {
+    /// Forms a group of all workers that are ready.
+    pub(super) fn form(&mut self, now: Time, why: Option<String>, out: &mut Outbox) {
+        let ready = self.slots.with(Presence::Ready);
+        let ranks: Vec<RankOf> = ready
+            .map(|(worker, slot)| RankOf {
+                worker,
+                address: slot.address.clone(),
+                rows: slot.rows,
+                version: slot.version,
+            })
+            .collect();
+        let version = ranks.iter().map(|member| member.version).max().unwrap_or_default();
+        while self.lockstep.version() < version {
+            self.step(now, out);
+        }
+        let members = ranks.iter();
+        let members = members.map(|it| lockstep::Member { worker: it.worker, rows: it.rows });
+        self.lockstep.set_members(members.collect());
+        self.group.generation += 1;
+        let stuck = self.group.stuck.filter(|(stuck, _)| *stuck == version);
+        self.group.stuck = why.is_some().then(|| stuck.unwrap_or((version, now)));
+        (self.group.ranks, self.group.version) = (ranks, version);
+        self.group.state = State::Training;
+        if let Some(why) = why {
+            let (generation, members) = (self.group.generation, self.group.ranks.len() as u32);
+            out.push(Effect::Report(Event::Regrouped { generation, members, version, why }));
+        }
+        let message = self.group.ranks();
+        let peers = self.group.ranks.iter().filter_map(|it| self.slots.get(it.worker)?.peer);
+        out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
+    }
+
+    /// Tells a worker that has resumed its membership what it may have missed.
+    pub(super) fn tell_group(&self, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
+        if !self.group.has(worker) {
+            return;
+        }
+        out.push(Effect::Send(peer, self.group.ranks()));
+        if let State::Halting(waiting, _) = &self.group.state
+            && waiting.contains(&worker)
+        {
+            let generation = self.group.generation;
+            out.push(Effect::Send(peer, Message::Halt(Halt { generation })));
+        }
+    }
+
+    /// Halts the group; the next is formed once all its members have halted.
+    pub(super) fn halt(&mut self, now: Time, why: String, out: &mut Outbox) {
+        if !matches!(self.group.state, State::Training) {
+            return;
+        }
+        if let Some((version, since)) = self.group.stuck
+            && version == self.lockstep.version()
+            && now >= since + self.job.membership.patience()
+            && let Some(first) = self.group.ranks.first()
+        {
+            // They reach the meeting point, but not each other.
+            return self.end(now, EndReason::WorkerLost(first.worker), out);
+        }
+        let generation = self.group.generation;
+        let alive = self.group.ranks.iter().map(|member| member.worker);
+        let is_ready = |worker: &WorkerId| {
+            self.slots.get(*worker).is_some_and(|slot| slot.presence == Presence::Ready)
+        };
+        let waiting: BTreeSet<WorkerId> = alive.filter(is_ready).collect();
+        let peers = waiting.iter().filter_map(|worker| self.slots.get(*worker)?.peer);
+        out.extend(peers.map(|peer| Effect::Send(peer, Message::Halt(Halt { generation }))));
+        self.group.state = State::Halting(waiting, why);
+        self.form_if_halted(now, out);
+    }
+
+    /// A member has halted.
+    pub(super) fn on_halted(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        Halted { generation, version, why, .. }: Halted,
+        out: &mut Outbox,
+    ) {
+        if generation != self.group.generation {
+            return;
+        }
+        if let Some(slot) = self.slots.get_mut(worker) {
+            slot.version = slot.version.max(version);
+        }
+        let why = why.unwrap_or_else(|| String::from("a member has halted"));
+        self.halt(now, alloc::format!("worker {worker} halted: {why}"), out);
+        if let State::Halting(waiting, _) = &mut self.group.state {
+            waiting.remove(&worker);
+        }
+        self.form_if_halted(now, out);
+    }
+
+    /// A member is gone.
+    pub(super) fn halt_without(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        why: String,
+        out: &mut Outbox,
+    ) {
+        if !self.group.has(worker) {
+            return;
+        }
+        self.halt(now, why, out);
+        if let State::Halting(waiting, _) = &mut self.group.state {
+            waiting.remove(&worker);
+        }
+        self.form_if_halted(now, out);
+    }
+
+    fn form_if_halted(&mut self, now: Time, out: &mut Outbox) {
+        if let State::Halting(waiting, why) = &mut self.group.state
+            && waiting.is_empty()
+        {
+            let why = core::mem::take(why);
+            self.form(now, Some(why), out);
+        }
+    }
+
+    /// The run has ended: there is no group any more.
+    pub(super) fn dissolve(&mut self) {
+        self.group.state = State::None;
+    }
+}

@@ -1,0 +1,103 @@
+//! The worker slots of a meeting point, and the connection behind each.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use pstrain_compute::id::{Incarnation, PeerId, Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_wire::peers::Reduced;
+
+/// A worker slot.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) name: String,
+    /// The last incarnation issued.
+    pub(super) incarnation: Incarnation,
+    pub(super) presence: Presence,
+    pub(super) peer: Option<PeerId>,
+    /// When the last message, or part of one, arrived.
+    pub(super) heard: Time,
+    /// When its state changed last.
+    pub(super) since: Time,
+    /// Where other workers reach it.
+    pub(super) address: String,
+    /// Examples of its part.
+    pub(super) rows: u64,
+    /// The latest version that it has reported.
+    pub(super) version: Version,
+    /// Its reports of updates that not all members have made yet.
+    pub(super) reports: VecDeque<Reduced>,
+    /// Updates that it contributed to.
+    pub(super) updates: u64,
+    /// The loss of its last mini-batch.
+    pub(super) loss: Option<f32>,
+    /// Why it left, in its words.
+    pub(super) why_left: Option<String>,
+}
+
+/// State of a worker slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// Nobody has had it.
+    #[default]
+    Awaited,
+    /// The worker loads its data.
+    Preparing,
+    Ready,
+    Lost,
+    Left,
+}
+
+impl Presence {
+    pub(super) const fn is_alive(self) -> bool {
+        matches!(self, Self::Preparing | Self::Ready)
+    }
+}
+
+/// All worker slots, by worker id.
+#[derive(Debug)]
+pub(super) struct Slots(Vec<Slot>);
+
+impl Slots {
+    pub(super) fn new(workers: u32) -> Self {
+        Self((0..workers).map(|_| Slot::default()).collect())
+    }
+
+    pub(super) fn get(&self, worker: WorkerId) -> Option<&Slot> {
+        self.0.get(worker.0 as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Slot> {
+        self.0.get_mut(worker.0 as usize)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (WorkerId, &Slot)> {
+        (0..).map(WorkerId).zip(&self.0)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.0.iter_mut()
+    }
+
+    /// The slot behind a connection.
+    pub(super) fn of_peer(&mut self, peer: PeerId) -> Option<(WorkerId, &mut Slot)> {
+        let slots = (0..).map(WorkerId).zip(&mut self.0);
+        slots.into_iter().find(|(_, slot)| slot.peer == Some(peer))
+    }
+
+    /// The first slot that no worker has.
+    pub(super) fn vacancy(&self) -> Option<WorkerId> {
+        self.iter().find(|(_, slot)| !slot.presence.is_alive()).map(|(worker, _)| worker)
+    }
+
+    /// Workers with this presence, in the order of their ids.
+    pub(super) fn with(&self, presence: Presence) -> impl Iterator<Item = (WorkerId, &Slot)> {
+        self.iter().filter(move |(_, slot)| slot.presence == presence)
+    }
+
+    /// Number of workers that are ready.
+    pub(super) fn ready(&self) -> u32 {
+        self.with(Presence::Ready).count() as u32
+    }
+}

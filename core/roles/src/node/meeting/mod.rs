@@ -1,0 +1,417 @@
+//! The meeting point of workers without a server.
+//!
+//! It admits the workers, tells them the ranks of their group, and keeps the records: which updates
+//! they have made, and the parameters at evaluations and at the end. It takes no part in an update.
+//! When a member is lost it halts the others, finds out which updates each has made, and forms the
+//! next group ([`Peer`](super::Peer) has the contract).
+
+mod group;
+mod members;
+mod progress;
+mod status;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use self::group::Group;
+use self::members::{Presence, Slots};
+use super::admission::{check_fingerprint, check_hello, check_parts};
+use super::server::{Evaluations, Ledger, Lifecycle, ServerError};
+use super::{Departure, Effect, Event, Input, Node, Outbox, Point, Trained};
+use pstrain_compute::id::{PeerId, Term, Version, WorkerId};
+use pstrain_compute::params::{KeyMap, KeyRange};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::{Job, OnLoss};
+use pstrain_policy::lockstep::Lockstep;
+use pstrain_wire::group::is_address;
+use pstrain_wire::holders::Holders;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::peers::Reachable;
+use pstrain_wire::reason::as_reason;
+use pstrain_wire::worker::{Bye, End, EndReason, Heartbeat, Hello, Ready, Welcome};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Phase, Refusal, job_digest};
+
+/// The meeting point as a state machine.
+#[derive(Debug)]
+pub struct Meeting {
+    job: Job,
+    job_digest: [u8; 32],
+    run: u64,
+    parameters: u64,
+    /// Connections that have not said who they are, and since when.
+    strangers: BTreeMap<PeerId, (Time, Identity)>,
+    slots: Slots,
+    lifecycle: Lifecycle,
+    group: Group,
+    lockstep: Lockstep,
+    ledger: Ledger,
+    training_since: Option<Time>,
+    last_update: Time,
+    /// Parameters that have come from a member, of a version that not all have made yet.
+    coming: Option<(Version, Arc<Vec<f32>>)>,
+    /// The latest parameters.
+    snapshot: (Point, Arc<Vec<f32>>),
+    evaluations: Evaluations,
+}
+
+/// Most connections that have not said who they are.
+const MOST_STRANGERS: usize = 1024;
+
+impl Meeting {
+    /// A meeting point for `job`, whose architecture has no servers. `run` tells this run from
+    /// others at the same address.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the job's settings or model are invalid.
+    pub fn new(job: Job, run: u64) -> Result<Self, ServerError> {
+        job.validate().map_err(ServerError::Job)?;
+        let model = job.build_model().map_err(ServerError::Model)?;
+        let point = Point { version: Version(0), samples: 0, epoch: 0.0, time: Default::default() };
+        Ok(Self {
+            job_digest: job_digest(&job),
+            run,
+            parameters: model.parameters() as u64,
+            strangers: BTreeMap::new(),
+            slots: Slots::new(job.membership.workers),
+            lifecycle: Lifecycle::new(),
+            group: Group::default(),
+            lockstep: Lockstep::new(&job),
+            ledger: Ledger::default(),
+            training_since: None,
+            last_update: Time::ZERO,
+            coming: None,
+            snapshot: (point, Arc::new(job.initial(&model))),
+            evaluations: Evaluations::default(),
+            job,
+        })
+    }
+
+    /// The job.
+    #[must_use]
+    pub const fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// The result of the run so far.
+    #[must_use]
+    pub fn trained(&self) -> Trained {
+        let (point, parameters) = &self.snapshot;
+        Trained { point: *point, ledger: self.ledger, parameters: Some(Arc::clone(parameters)) }
+    }
+
+    /// The keys of the model.
+    fn keys(&self) -> KeyRange {
+        KeyRange::new(0, self.parameters).unwrap_or_else(|_| unreachable!("a model has parameters"))
+    }
+
+    fn refuse(&mut self, _now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        let worker = self.slots.of_peer(peer).map(|(worker, slot)| {
+            slot.peer = None;
+            worker
+        });
+        self.strangers.remove(&peer);
+        out.push(Effect::Send(peer, Message::Refused(why.clone())));
+        out.push(Effect::Close(peer));
+        let (from, who) = (None, None);
+        out.push(Effect::Report(Event::Refused { peer, from, worker, who, why }));
+    }
+
+    fn on_hello(&mut self, now: Time, peer: PeerId, hello: Hello, out: &mut Outbox) {
+        if let Err(why) = self.take_hello(now, peer, hello, out) {
+            self.refuse(now, peer, why, out);
+        }
+    }
+
+    fn take_hello(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        hello: Hello,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        check_hello(&hello, &self.job)?;
+        let resumed = hello.resume.filter(|resume| {
+            let slot = self.slots.get(resume.worker);
+            let is_its = slot.is_some_and(|slot| {
+                slot.presence.is_alive() && slot.incarnation == resume.incarnation
+            });
+            resume.run == self.run && is_its
+        });
+        let (_, identity) = self.strangers.get(&peer).copied().unwrap_or_default();
+        let wanted = resumed.map(|resume| resume.worker).or(hello.worker);
+        let claimed = identity.claim(wanted)?;
+        if resumed.is_none() && self.lifecycle.phase() == Phase::Ending {
+            return Err(Refusal::Over);
+        }
+        if resumed.is_none() && self.lifecycle.phase() != Phase::Gathering {
+            let what = "the workers of this run train already, and none can join them";
+            return Err(Refusal::Unexpected { what: what.into() });
+        }
+        let workers = self.job.membership.workers;
+        let worker = claimed.or_else(|| self.slots.vacancy()).ok_or(Refusal::Full { workers })?;
+        let slot = self.slots.get_mut(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
+        if resumed.is_none() && slot.presence.is_alive() && slot.peer.is_some() {
+            return Err(Refusal::WorkerTaken { worker, owner: slot.name.clone() });
+        }
+        self.strangers.remove(&peer);
+        out.extend(slot.peer.replace(peer).map(Effect::Close));
+        slot.heard = now;
+        if resumed.is_none() {
+            (slot.presence, slot.since) = (Presence::Preparing, now);
+            slot.incarnation = slot.incarnation.next();
+            slot.name.clone_from(&hello.name);
+        }
+        let (incarnation, resumed) = (slot.incarnation, resumed.is_some());
+        out.push(Effect::Limit(peer, Limits::of_worker(self.parameters as usize)));
+        out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
+        let map = KeyMap::even(1, self.parameters);
+        let map = map.unwrap_or_else(|| unreachable!("a model has parameters"));
+        let welcome = Welcome {
+            protocol: PROTOCOL_VERSION,
+            run: self.run,
+            worker,
+            incarnation,
+            resumed,
+            examples_from_server: false,
+            holders: Holders { map, addresses: Vec::new() },
+            job: self.job.clone(),
+            digest: self.job_digest,
+            term: Term(0),
+            standby: None,
+        };
+        out.push(Effect::Send(peer, Message::Welcome(Box::new(welcome))));
+        if let Some(reason) = self.lifecycle.end() {
+            out.push(Effect::Send(peer, Message::End(End { reason })));
+        } else if resumed {
+            self.tell_group(worker, peer, out);
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, now: Time, peer: PeerId, message: Message, out: &mut Outbox) {
+        let Some((worker, slot)) = self.slots.of_peer(peer) else {
+            return match message {
+                Message::Hello(hello) => self.on_hello(now, peer, hello, out),
+                Message::PullStatus(_) => self.on_pull_status(now, peer, out),
+                other => {
+                    let what = alloc::format!(
+                        "a {:?} message: the workers have the parameters, and this is their \
+                         meeting point; ask for the status",
+                        other.kind()
+                    );
+                    self.refuse(now, peer, Refusal::Unexpected { what }, out);
+                }
+            };
+        };
+        slot.heard = now;
+        match message {
+            Message::Heartbeat(_) => {
+                let incarnation = Some(slot.incarnation);
+                out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation })));
+            }
+            Message::Reachable(Reachable { address, .. }) if is_address(&address) => {
+                slot.address = address;
+            }
+            Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
+            Message::Reduced(reduced) => self.on_reduced(now, worker, reduced, out),
+            Message::Halted(halted) => self.on_halted(now, worker, halted, out),
+            Message::Snapshot(snapshot) => self.on_snapshot(now, peer, snapshot, out),
+            Message::Bye(Bye { why, .. }) => {
+                slot.peer = None;
+                slot.why_left = why.as_deref().map(as_reason);
+                out.push(Effect::Close(peer));
+                self.depart(now, worker, Departure::Left, out);
+            }
+            Message::Refused(_) => out.push(Effect::Close(peer)),
+            other => {
+                let what = alloc::format!("a {:?} message of a worker", other.kind());
+                self.refuse(now, peer, Refusal::Unexpected { what }, out);
+            }
+        }
+        self.settle(now, out);
+    }
+
+    fn on_ready(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        worker: WorkerId,
+        ready: &Ready,
+        out: &mut Outbox,
+    ) {
+        let checked = check_fingerprint(&self.job, ready, true);
+        let rows = match checked.and_then(|()| check_parts(&self.job, worker, ready)) {
+            Ok(rows) => self.job.own_rows(&rows),
+            Err(difference) => return self.refuse(now, peer, Refusal::Data { difference }, out),
+        };
+        let Some(slot) = self.slots.get_mut(worker) else { return };
+        if slot.presence != Presence::Preparing {
+            return; // repeated after a reconnect
+        }
+        (slot.presence, slot.since, slot.rows) = (Presence::Ready, now, rows);
+        out.push(Effect::Report(Event::Ready { worker, rows }));
+    }
+
+    /// Records that a worker is gone, and goes on as the job says.
+    fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(worker) else { return };
+        slot.since = now;
+        slot.presence = match how {
+            Departure::Left => Presence::Left,
+            _ => Presence::Lost,
+        };
+        let why = slot.why_left.clone();
+        out.extend(slot.peer.take().map(Effect::Close));
+        out.push(Effect::Report(Event::Departed { worker, how, lost: 0, why }));
+        if self.lifecycle.phase() != Phase::Training {
+            return;
+        }
+        let (present, needed) = (self.slots.ready(), self.job.membership.needed_to_run());
+        match self.job.membership.on_loss {
+            OnLoss::Stop => self.end(now, EndReason::WorkerLost(worker), out),
+            _ if present < needed => {
+                self.end(now, EndReason::TooFewWorkers { present, needed }, out);
+            }
+            _ => self.halt_without(now, worker, alloc::format!("worker {worker} is gone"), out),
+        }
+    }
+
+    /// Takes every step that is possible now.
+    fn settle(&mut self, now: Time, out: &mut Outbox) {
+        let needed = self.job.membership.needed_to_start();
+        if self.lifecycle.phase() == Phase::Gathering && self.slots.ready() >= needed {
+            self.lifecycle.train(now);
+            self.training_since = Some(now);
+            self.last_update = now;
+            out.push(Effect::Report(Event::Started { workers: self.slots.ready() }));
+            self.form(now, None, out);
+            let (point, parameters) = self.snapshot.clone();
+            self.evaluations.request(super::Evaluate { point, parameters }, out);
+        }
+        let is_last = self.snapshot.0.version == self.lockstep.version();
+        if self.lifecycle.phase() == Phase::Training
+            && self.lockstep.is_over()
+            && is_last
+            && self.evaluations.requested.is_empty()
+        {
+            self.end(now, EndReason::BudgetReached, out);
+        }
+        let has_left = self.slots.iter().all(|(_, slot)| !slot.presence.is_alive());
+        let is_late = now >= self.lifecycle.since + self.job.membership.lease;
+        if let Some(reason) = self.lifecycle.end().filter(|_| has_left || is_late)
+            && !self.lifecycle.is_done()
+        {
+            self.lifecycle.finish();
+            out.push(Effect::Done(Ok(reason)));
+        }
+    }
+
+    fn end(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
+        if self.lifecycle.phase() == Phase::Ending {
+            return;
+        }
+        self.lifecycle.end_with(reason, now);
+        self.dissolve();
+        out.push(Effect::Report(Event::Ended { reason }));
+        let peers = self.slots.iter().filter_map(|(_, slot)| slot.peer);
+        out.extend(peers.map(|peer| Effect::Send(peer, Message::End(End { reason }))));
+    }
+
+    fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.job.membership.lease;
+        let late = self.strangers.iter().filter(|(_, (since, _))| now >= *since + lease);
+        for peer in late.map(|(peer, _)| *peer).collect::<Vec<_>>() {
+            self.strangers.remove(&peer);
+            out.push(Effect::Close(peer));
+        }
+        let alive = self.slots.iter().filter(|(_, slot)| slot.presence.is_alive());
+        let lost = alive.filter(|(_, slot)| now >= slot.heard + lease);
+        for worker in lost.map(|(worker, _)| worker).collect::<Vec<_>>() {
+            self.depart(now, worker, Departure::Lost, out);
+        }
+        let (present, needed) = (self.slots.ready(), self.job.membership.needed_to_start());
+        if self.lifecycle.phase() == Phase::Gathering
+            && now >= self.lifecycle.since + self.job.membership.start_patience()
+        {
+            self.end(now, EndReason::TooFewWorkers { present, needed }, out);
+        }
+        self.settle(now, out);
+    }
+}
+
+impl Node for Meeting {
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        if self.lifecycle.is_done() {
+            return;
+        }
+        match input {
+            Input::Connected(peer, identity) if self.strangers.len() < MOST_STRANGERS => {
+                self.strangers.insert(peer, (now, identity));
+                out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
+            }
+            Input::Connected(peer, _) => out.push(Effect::Close(peer)),
+            Input::Message(peer, message) => self.on_message(now, peer, message, out),
+            Input::Receiving(peer) => {
+                if let Some((_, slot)) = self.slots.of_peer(peer) {
+                    slot.heard = now;
+                }
+            }
+            Input::Disconnected { peer, why } => {
+                self.strangers.remove(&peer);
+                if let Some((worker, slot)) = self.slots.of_peer(peer) {
+                    slot.peer = None;
+                    out.push(Effect::Report(Event::CutOff { worker, why }));
+                }
+            }
+            Input::Garbage(peer, error) => {
+                let what = alloc::format!("{error}");
+                self.refuse(now, peer, Refusal::Frame { what }, out);
+            }
+            Input::Evaluated(evaluated) => self.on_evaluated(now, evaluated, out),
+            Input::Unevaluated { version, .. } => self.on_unevaluated(now, version, out),
+            Input::Drain => {
+                self.end(now, EndReason::Stopped, out);
+                self.settle(now, out);
+            }
+            Input::Overslept => {
+                self.slots.iter_mut().for_each(|slot| slot.heard = now);
+                self.strangers.values_mut().for_each(|(since, _)| *since = now);
+            }
+            Input::Wake => self.on_wake(now, out),
+            // Inputs of other roles.
+            Input::Start
+            | Input::Dialled(..)
+            | Input::DialFailed { .. }
+            | Input::Prepared(_)
+            | Input::Computed(_)
+            | Input::ComputeFailed(_)
+            | Input::EvaluatedHere(..)
+            | Input::Initial(_)
+            | Input::Checkpoint(_)
+            | Input::Written(_)
+            | Input::WorkersDown => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.lifecycle.is_done() {
+            return None;
+        }
+        let lease = self.job.membership.lease;
+        let alive = self.slots.iter().filter(|(_, slot)| slot.presence.is_alive());
+        let slots = alive.map(|(_, slot)| slot.heard + lease);
+        let strangers = self.strangers.values().map(|(since, _)| *since + lease);
+        let phase = match self.lifecycle.phase() {
+            Phase::Gathering => Some(self.lifecycle.since + self.job.membership.start_patience()),
+            Phase::Ending => Some(self.lifecycle.since + lease),
+            Phase::Training | Phase::Draining => None,
+        };
+        slots.chain(strangers).chain(phase).min()
+    }
+
+    fn outlook(&self, now: Time) -> Option<pstrain_wire::Status> {
+        Some(self.status(now))
+    }
+}

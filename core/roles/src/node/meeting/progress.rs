@@ -1,0 +1,177 @@
+//! The progress of a run as a meeting point sees it, from its members' reports.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Meeting;
+use super::members::Presence;
+use crate::node::{Effect, Evaluate, Evaluated, Event, Outbox, Point};
+use pstrain_compute::evaluation::Evaluation;
+use pstrain_compute::id::{Clock, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::params::{KeyRange, first_not_finite};
+use pstrain_compute::time::Time;
+use pstrain_policy::lockstep::Share;
+use pstrain_policy::rules::Closing;
+use pstrain_wire::peers::{Reduced, Snapshot};
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Refusal, TimeSpent};
+
+impl Meeting {
+    /// The position of the current version on the training curve.
+    pub(super) fn point(&self) -> Point {
+        let since = self.training_since;
+        let samples = self.lockstep.samples();
+        Point {
+            version: self.lockstep.version(),
+            samples,
+            epoch: samples as f64 / self.lockstep.epoch_rows() as f64,
+            time: since.map_or(Duration::ZERO, |at| self.last_update.since(at)),
+        }
+    }
+
+    pub(super) fn on_reduced(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        reduced: Reduced,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.slots.get_mut(worker) else { return };
+        if reduced.version <= slot.version {
+            return;
+        }
+        slot.version = reduced.version;
+        slot.reports.push_back(reduced);
+        self.catch_up(now, out);
+    }
+
+    /// Makes the updates that all members have made.
+    fn catch_up(&mut self, now: Time, out: &mut Outbox) {
+        let ready = self.slots.with(Presence::Ready).filter(|(worker, _)| self.group.has(*worker));
+        let Some(version) = ready.map(|(_, slot)| slot.version).min() else { return };
+        while self.lockstep.version() < version {
+            self.step(now, out);
+        }
+        self.evaluate_snapshot(now, out);
+    }
+
+    /// Makes the next update.
+    pub(super) fn step(&mut self, now: Time, out: &mut Outbox) {
+        let base = self.lockstep.version();
+        let shares: Vec<(WorkerId, Share)> = self.lockstep.shares().collect();
+        let (mut pushed, mut applied) = (Vec::new(), Vec::new());
+        for (worker, Share { task, samples, .. }) in shares {
+            let clock = Clock(self.lockstep.batch(worker).0);
+            let Some(slot) = self.slots.get_mut(worker) else { continue };
+            while slot.reports.front().is_some_and(|report| report.version <= base) {
+                slot.reports.pop_front();
+            }
+            let is_its = |report: &&Reduced| report.version == base.next();
+            let report = slot.reports.front().filter(is_its).copied();
+            slot.updates += 1;
+            let (incarnation, sequence) = (slot.incarnation, Sequence(base.0 + 1));
+            let (part, batch) = (task.part, task.batch);
+            let age = match report {
+                Some(Reduced { loss, compute, reduce, bytes, .. }) => {
+                    slot.loss = Some(loss);
+                    let (network, barrier) = (reduce, Duration::ZERO);
+                    pushed.push(Event::Pushed {
+                        worker,
+                        sequence,
+                        base,
+                        part,
+                        batch,
+                        loss,
+                        bytes,
+                        unfiltered: bytes,
+                        turnaround: compute + reduce,
+                        ago: Duration::ZERO,
+                        compute,
+                        spent: TimeSpent { compute, network, barrier },
+                    });
+                    compute + reduce
+                }
+                None => Duration::ZERO,
+            };
+            applied.push(Event::Applied {
+                worker,
+                incarnation,
+                sequence,
+                part,
+                batch,
+                examples: task.examples,
+                clock,
+                base,
+                staleness: 0,
+                samples,
+                age,
+            });
+        }
+        self.ledger.assigned += applied.len() as u64;
+        self.ledger.applied += applied.len() as u64;
+        out.extend(pushed.into_iter().chain(applied).map(Effect::Report));
+        self.lockstep.advance(&self.job.stopping);
+        self.last_update = now;
+        let (point, closing) = (self.point(), Closing::Everything);
+        out.push(Effect::Report(Event::Updated { point, closing }));
+    }
+
+    /// A member has sent its parameters.
+    pub(super) fn on_snapshot(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        Snapshot { version, values }: Snapshot,
+        out: &mut Outbox,
+    ) {
+        let wanted = self.keys();
+        if values.len() as u64 != wanted.len() {
+            let given = KeyRange::new(0, values.len() as u64).unwrap_or(wanted);
+            let values = values.len() as u64;
+            return self.refuse(now, peer, Refusal::Keys { given, values, wanted }, out);
+        }
+        if self.coming.as_ref().is_none_or(|(latest, _)| *latest < version) {
+            self.coming = Some((version, values));
+            self.evaluate_snapshot(now, out);
+        }
+    }
+
+    /// Evaluates the parameters that have come, once all members have made their version.
+    fn evaluate_snapshot(&mut self, now: Time, out: &mut Outbox) {
+        let is_due = |(version, _): &mut (Version, _)| *version <= self.lockstep.version();
+        let Some((version, values)) = self.coming.take_if(is_due) else { return };
+        let point = self.point();
+        if version < point.version {
+            return; // later ones are on their way
+        }
+        if first_not_finite(self.keys(), &values).is_some() {
+            return self.end(now, EndReason::Diverged(version), out);
+        }
+        self.snapshot = (point, Arc::clone(&values));
+        self.evaluations.request(Evaluate { point, parameters: values }, out);
+    }
+
+    pub(super) fn on_evaluated(&mut self, now: Time, evaluated: Evaluated, out: &mut Outbox) {
+        let version = evaluated.point.version;
+        if !self.evaluations.requested.iter().any(|it| it.point.version == version) {
+            return;
+        }
+        let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
+        self.evaluations.finish(&evaluated);
+        out.push(Effect::Report(evaluated.into()));
+        if let Some(reason) = end {
+            self.end(now, reason, out);
+        }
+        self.settle(now, out);
+    }
+
+    /// The driver cannot evaluate.
+    pub(super) fn on_unevaluated(&mut self, now: Time, version: Version, out: &mut Outbox) {
+        let requested = self.evaluations.requested.iter();
+        let requested = requested.clone().find(|it| it.point.version == version).cloned();
+        let Some(Evaluate { point, parameters }) = requested else { return };
+        let evaluation = Evaluation::absent(&parameters);
+        self.on_evaluated(now, Evaluated { point, evaluation }, out);
+    }
+}

@@ -1,0 +1,101 @@
+//! The status of a run without a server.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::Meeting;
+use super::members::{Presence, Slot};
+use crate::node::{Effect, Outbox};
+use pstrain_compute::id::{Clock, PeerId, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::{MemberState, MemberStatus, Phase, Recent, Refusal, Status, Wait, WaitReason};
+
+impl Meeting {
+    pub(super) fn on_pull_status(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
+        let identity = self.strangers.get(&peer).map_or(Identity::default(), |(_, it)| *it);
+        if let Err(other) = identity.may_control() {
+            return self.refuse(now, peer, Refusal::from(other), out);
+        }
+        let links = self.slots.iter().map(|(_, slot)| slot.peer).collect();
+        let status = Box::new(self.status(now));
+        out.push(Effect::SendStatus { peer, status, links });
+    }
+
+    pub(super) fn status(&self, now: Time) -> Status {
+        let point = self.point();
+        let losses: Vec<f64> =
+            self.slots.iter().filter_map(|(_, slot)| Some(slot.loss?.into())).collect();
+        Status {
+            job: self.job.name.clone(),
+            consistency: self.job.architecture.to_string(),
+            rule: "each update has a gradient of every worker".into(),
+            lease: self.job.membership.lease,
+            data_from: self.job.data.from,
+            recipe: self.job.data.recipe.clone(),
+            ordered: None,
+            phase: self.lifecycle.phase(),
+            uptime: now.since(Time::ZERO),
+            version: point.version,
+            samples: point.samples,
+            samples_wanted: self.lockstep.samples_wanted(),
+            epoch: point.epoch,
+            loss: (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64),
+            evaluated: self.evaluations.latest.clone(),
+            wait: self.wait(now),
+            standby: None,
+            leader: None,
+            servers: Vec::new(),
+            members: self.slots.iter().map(|(id, slot)| self.member(now, id, slot)).collect(),
+            refused: Vec::new(),
+        }
+    }
+
+    fn member(&self, now: Time, worker: WorkerId, slot: &Slot) -> MemberStatus {
+        let batch = self.lockstep.batch(worker);
+        MemberStatus {
+            worker,
+            name: slot.name.clone(),
+            state: match slot.presence {
+                Presence::Awaited => MemberState::Awaited,
+                Presence::Lost => MemberState::Lost,
+                Presence::Left => MemberState::Left,
+                _ if slot.peer.is_none() => MemberState::CutOff,
+                Presence::Preparing => MemberState::Preparing,
+                Presence::Ready if self.group.has(worker) => MemberState::Computing,
+                Presence::Ready => MemberState::Waiting,
+            },
+            since: now.since(slot.since),
+            silent: now.since(slot.heard),
+            clock: Clock(batch.0),
+            batch,
+            updates: slot.updates,
+            pushes: slot.updates,
+            dropped: 0,
+            staleness: 0,
+            recent: Recent::default(),
+            link: None,
+            reassigned: 0,
+            why_left: slot.why_left.clone(),
+            unreached: None,
+        }
+    }
+
+    fn wait(&self, now: Time) -> Option<Wait> {
+        let (reason, workers): (_, Vec<WorkerId>) = match self.lifecycle.phase() {
+            Phase::Gathering => {
+                let absent = self.slots.iter().filter(|(_, it)| it.presence != Presence::Ready);
+                (WaitReason::Workers, absent.map(|(worker, _)| worker).collect())
+            }
+            Phase::Ending => {
+                let alive = self.slots.iter().filter(|(_, slot)| slot.presence.is_alive());
+                (WaitReason::Goodbyes, alive.map(|(worker, _)| worker).collect())
+            }
+            Phase::Training | Phase::Draining => {
+                (WaitReason::Gradients, self.group.halting()?.iter().copied().collect())
+            }
+        };
+        Some(Wait { reason, workers, waited: now.since(self.lifecycle.since), left: None })
+    }
+}

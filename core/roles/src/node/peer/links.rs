@@ -1,0 +1,300 @@
+//! Connections of a peer to the other members of its group.
+//!
+//! Of two neighbors the one with the higher rank dials. Each group has connections of its own: a
+//! connection of an earlier group is closed, and one of a later group waits until the meeting
+//! point has told this peer of that group.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::node::{Effect, Outbox};
+use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_policy::collective::Rank;
+use pstrain_policy::job::heartbeat;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::peers::{Meet, RankOf};
+use pstrain_wire::worker::Heartbeat;
+use pstrain_wire::{Limits, Message};
+
+/// Most connections that are not of the group.
+const MOST_EARLY: usize = 1024;
+
+/// The group and its connections.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    group: Option<Group>,
+    /// The number of the last group, halted or not.
+    generation: u64,
+    /// Connections of peers that have not introduced themselves, or have as members of a later
+    /// group. Their messages wait.
+    early: BTreeMap<PeerId, Early>,
+}
+
+/// A connection that is not of the group.
+#[derive(Debug)]
+struct Early {
+    identity: Identity,
+    meet: Option<Meet>,
+    messages: Vec<Message>,
+}
+
+/// A group, as one of its members sees it.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) rank: Rank,
+    pub(super) members: Vec<RankOf>,
+    links: BTreeMap<Rank, Link>,
+    /// The rank that is being dialled.
+    dialling: Option<Rank>,
+    /// No member is dialled before.
+    dial_at: Time,
+}
+
+/// The connection to a neighbor.
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    /// There is none since then.
+    Awaited(Time),
+    Up {
+        peer: PeerId,
+        heard: Time,
+        sent: Time,
+    },
+}
+
+/// What is due at a link.
+pub(super) enum Due {
+    /// The neighbor has been silent, or away, for a lease.
+    Lost(Rank, &'static str),
+    /// A neighbor to dial.
+    Dial(String),
+    Nothing,
+}
+
+impl Group {
+    fn rank_of(&self, worker: WorkerId) -> Option<Rank> {
+        let place = self.members.iter().position(|member| member.worker == worker)?;
+        Some(place as Rank)
+    }
+}
+
+impl Links {
+    /// A peer has connected.
+    pub(super) fn connected(&mut self, peer: PeerId, identity: Identity, out: &mut Outbox) {
+        if self.early.len() >= MOST_EARLY {
+            return out.push(Effect::Close(peer));
+        }
+        out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
+        self.early.insert(peer, Early { identity, meet: None, messages: Vec::new() });
+    }
+
+    /// The group; none while it is halted.
+    pub(super) const fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Joins a group as `rank`, with connections to `neighbors`.
+    pub(super) fn join(
+        &mut self,
+        now: Time,
+        (generation, rank): (u64, Rank),
+        members: Vec<RankOf>,
+        neighbors: impl IntoIterator<Item = Rank>,
+        out: &mut Outbox,
+    ) {
+        self.halt(out);
+        self.generation = generation;
+        let links = neighbors.into_iter().map(|rank| (rank, Link::Awaited(now))).collect();
+        self.group = Some(Group { rank, members, links, dialling: None, dial_at: now });
+    }
+
+    /// Leaves the group: closes its connections.
+    pub(super) fn halt(&mut self, out: &mut Outbox) {
+        let links = self.group.take().into_iter().flat_map(|group| group.links.into_values());
+        out.extend(links.filter_map(Link::peer).map(Effect::Close));
+    }
+
+    /// Closes all connections.
+    pub(super) fn close(&mut self, out: &mut Outbox) {
+        self.halt(out);
+        out.extend(core::mem::take(&mut self.early).into_keys().map(Effect::Close));
+    }
+
+    /// The dial of a member is answered; returns its rank, if the group is still the same.
+    pub(super) fn dialled(&mut self) -> Option<Rank> {
+        self.group.as_mut()?.dialling.take()
+    }
+
+    /// A dial has failed: the next one waits.
+    pub(super) fn dial_failed(&mut self, now: Time, lease: Duration) {
+        if let Some(group) = &mut self.group {
+            group.dialling = None;
+            group.dial_at = now + heartbeat(lease) / 4;
+        }
+    }
+
+    /// A connection to a member is there.
+    pub(super) fn attach(&mut self, now: Time, rank: Rank, peer: PeerId, out: &mut Outbox) {
+        let Some(group) = &mut self.group else { return out.push(Effect::Close(peer)) };
+        let link = Link::Up { peer, heard: now, sent: now };
+        let older = group.links.insert(rank, link).and_then(Link::peer);
+        out.extend(older.map(Effect::Close));
+    }
+
+    /// The identity that a connection has proved which has not introduced itself.
+    pub(super) fn stranger(&self, peer: PeerId) -> Option<Identity> {
+        let early = self.early.get(&peer).filter(|early| early.meet.is_none())?;
+        Some(early.identity)
+    }
+
+    /// A peer has introduced itself.
+    pub(super) fn meet(&mut self, peer: PeerId, meet: Meet) {
+        if let Some(early) = self.early.get_mut(&peer) {
+            early.meet = Some(meet);
+        }
+    }
+
+    /// Keeps a message of a member of a later group; returns it if its sender is no such member.
+    pub(super) fn keep(&mut self, peer: PeerId, message: Message) -> Option<Message> {
+        match self.early.get_mut(&peer) {
+            Some(early) if early.meet.is_some() => {
+                early.messages.push(message);
+                None
+            }
+            _ => Some(message),
+        }
+    }
+
+    /// Makes connections that were early those of the group, and closes those of earlier groups.
+    /// Returns the new ranks, and the messages that have come over their connections.
+    pub(super) fn admit(
+        &mut self,
+        now: Time,
+        out: &mut Outbox,
+    ) -> (Vec<Rank>, Vec<(PeerId, Message)>) {
+        let (mut ranks, mut messages) = (Vec::new(), Vec::new());
+        let met = self.early.iter().filter_map(|(peer, early)| Some((*peer, early.meet?)));
+        let due: Vec<(PeerId, Meet)> =
+            met.filter(|(_, meet)| meet.generation <= self.generation).collect();
+        for (peer, Meet { generation, worker, .. }) in due {
+            let Some(early) = self.early.remove(&peer) else { continue };
+            let group = self.group.as_ref().filter(|_| generation == self.generation);
+            let rank =
+                group.and_then(|group| group.rank_of(worker).filter(|rank| *rank > group.rank));
+            match rank {
+                Some(rank) => {
+                    self.attach(now, rank, peer, out);
+                    ranks.push(rank);
+                    messages.extend(early.messages.into_iter().map(|message| (peer, message)));
+                }
+                None => out.push(Effect::Close(peer)),
+            }
+        }
+        (ranks, messages)
+    }
+
+    /// A message has come; returns the rank of its sender, if it is a member of the group.
+    pub(super) fn heard(&mut self, now: Time, from: PeerId) -> Option<Rank> {
+        let links = &mut self.group.as_mut()?.links;
+        links.iter_mut().find_map(|(rank, link)| match link {
+            Link::Up { peer, heard, .. } if *peer == from => {
+                *heard = now;
+                Some(*rank)
+            }
+            _ => None,
+        })
+    }
+
+    /// The connection to a rank, over which something is sent now.
+    pub(super) fn sends(&mut self, now: Time, rank: Rank) -> Option<PeerId> {
+        match self.group.as_mut()?.links.get_mut(&rank)? {
+            Link::Up { peer, sent, .. } => {
+                *sent = now;
+                Some(*peer)
+            }
+            Link::Awaited(_) => None,
+        }
+    }
+
+    /// A connection is gone; returns the rank that was at its other end, if it is a member of the
+    /// group.
+    pub(super) fn lost(&mut self, now: Time, gone: PeerId) -> Option<Rank> {
+        self.early.remove(&gone);
+        let links = &mut self.group.as_mut()?.links;
+        let (rank, link) = links.iter_mut().find(|(_, link)| link.peer() == Some(gone))?;
+        *link = Link::Awaited(now);
+        Some(*rank)
+    }
+
+    /// Restarts the time limits: this process did not run to receive anything.
+    pub(super) fn overslept(&mut self, now: Time) {
+        let links = self.group.iter_mut().flat_map(|group| group.links.values_mut());
+        for link in links {
+            match link {
+                Link::Awaited(since) => *since = now,
+                Link::Up { heard, .. } => *heard = now,
+            }
+        }
+    }
+
+    /// Sends heartbeats that are due; returns what else is.
+    pub(super) fn wake(&mut self, now: Time, lease: Duration, out: &mut Outbox) -> Due {
+        let Some(group) = &mut self.group else { return Due::Nothing };
+        let (own, mut next) = (group.rank, None);
+        for (&rank, link) in &mut group.links {
+            match link {
+                Link::Awaited(since) if now >= *since + lease => {
+                    return Due::Lost(rank, "there is no connection to it");
+                }
+                Link::Awaited(_) if rank < own => {
+                    next.get_or_insert(rank);
+                }
+                Link::Awaited(_) => {}
+                Link::Up { heard, .. } if now >= *heard + lease => {
+                    return Due::Lost(rank, "it has been silent for a lease");
+                }
+                Link::Up { peer, sent, .. } if now >= *sent + heartbeat(lease) => {
+                    *sent = now;
+                    let beat = Message::Heartbeat(Heartbeat { incarnation: None });
+                    out.push(Effect::Send(*peer, beat));
+                }
+                Link::Up { .. } => {}
+            }
+        }
+        match next.filter(|_| group.dialling.is_none() && now >= group.dial_at) {
+            Some(rank) => {
+                group.dialling = Some(rank);
+                Due::Dial(group.members[rank as usize].address.clone())
+            }
+            None => Due::Nothing,
+        }
+    }
+
+    pub(super) fn deadline(&self, lease: Duration) -> Option<Time> {
+        let group = self.group.as_ref()?;
+        let awaits =
+            |(rank, link): (&Rank, &Link)| *rank < group.rank && matches!(link, Link::Awaited(_));
+        let dials = group.dialling.is_none() && group.links.iter().any(awaits);
+        let due = group.links.values().map(|link| match link {
+            Link::Awaited(since) => *since + lease,
+            Link::Up { heard, sent, .. } => (*heard + lease).min(*sent + heartbeat(lease)),
+        });
+        due.chain(dials.then_some(group.dial_at)).min()
+    }
+}
+
+impl Link {
+    const fn peer(self) -> Option<PeerId> {
+        match self {
+            Self::Awaited(_) => None,
+            Self::Up { peer, .. } => Some(peer),
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! A peer's conversation with the meeting point, and its group.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::links::Due;
+use super::training::Training;
+use super::{Data, Member, Peer};
+use crate::node::dialler::{self, Unreachable};
+use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
+use pstrain_compute::id::{PartId, PeerId, Sequence};
+use pstrain_compute::time::Time;
+use pstrain_policy::collective::Rank;
+use pstrain_policy::lockstep;
+use pstrain_wire::identity::Identity;
+use pstrain_wire::peers::{Halt, Halted, Meet, RankOf, Ranks, Reachable};
+use pstrain_wire::reason::as_reason;
+use pstrain_wire::worker::{Heartbeat, Hello, Ready, Resume, Welcome};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
+
+impl Peer {
+    pub(super) fn on_dialled(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        out: &mut Outbox,
+    ) {
+        self.welcome = false;
+        self.dialler.connected(now, peer);
+        if !identity.may_serve() {
+            let why = alloc::format!("who answers there is {identity}, which is no server");
+            return match self.member {
+                Some(_) => self.redial(now, why, out),
+                None => self.finish(Err(NodeError::Protocol(why)), out),
+            };
+        }
+        out.push(Effect::Limit(peer, Limits::DIALER));
+        let hello = Hello {
+            resume: self.member.as_ref().map(|member| Resume {
+                worker: member.worker,
+                incarnation: member.incarnation,
+                run: member.run,
+                allowed: Sequence(0),
+                decided: Sequence(0),
+            }),
+            ..Hello::new(self.config.name.clone(), self.config.worker)
+        };
+        self.dialler.sent(now);
+        out.push(Effect::Send(peer, Message::Hello(hello)));
+    }
+
+    /// The dial of the meeting point, or of a member of the group, has failed.
+    pub(super) fn on_dial_failed(
+        &mut self,
+        now: Time,
+        why: String,
+        permanent: bool,
+        out: &mut Outbox,
+    ) {
+        if self.dialler.release() {
+            let lease = self.lease();
+            return self.links.dial_failed(now, lease);
+        }
+        if permanent && self.member.is_none() {
+            let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
+            return self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
+        }
+        self.redial(now, why, out);
+    }
+
+    /// Disconnects from the meeting point and dials it again after a pause, or gives up. Training
+    /// continues meanwhile.
+    pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
+        self.welcome = false;
+        if let Err(Unreachable { why, attempts, tried }) =
+            self.dialler.redial(now, why, self.lease(), out)
+        {
+            self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
+        }
+    }
+
+    pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) {
+        let lease = self.lease();
+        match self.dialler.wake(now, lease, out) {
+            dialler::Due::Nothing => {}
+            dialler::Due::Silence(silent) => {
+                let why = alloc::format!("it has been silent for {silent:?}");
+                return self.redial(now, why, out);
+            }
+            dialler::Due::Beat => {
+                let incarnation = self.incarnation();
+                let peer = self.dialler.peer();
+                let beat = Message::Heartbeat(Heartbeat { incarnation });
+                out.extend(peer.map(|peer| Effect::Send(peer, beat)));
+            }
+        }
+        self.see_to_links(now, out);
+    }
+
+    /// Dials members, sends heartbeats to them, and gives the group up if one is silent.
+    fn see_to_links(&mut self, now: Time, out: &mut Outbox) {
+        if self.dialler.is_dialling() {
+            return; // one dial at a time
+        }
+        match self.links.wake(now, self.lease(), out) {
+            Due::Nothing => {}
+            Due::Dial(address) => self.dialler.dial_other(address, out),
+            Due::Lost(rank, why) => self.give_up_on(now, rank, why, out),
+        }
+    }
+
+    /// Sends the meeting point all that waits for a connection.
+    pub(super) fn send_unsent(&mut self, now: Time, out: &mut Outbox) {
+        let (Some(peer), Some(member)) = (self.dialler.peer(), &mut self.member) else { return };
+        if !self.welcome || member.unsent.is_empty() {
+            return;
+        }
+        self.dialler.sent(now);
+        out.extend(member.unsent.drain(..).map(|message| Effect::Send(peer, message)));
+    }
+
+    pub(super) fn on_meeting_point(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Refused(why) if why.is_permanent() => {
+                self.finish(Err(NodeError::Refused(why)), out);
+            }
+            Message::Refused(why) => self.redial(now, why.to_string(), out),
+            Message::End(end) => self.leave(now, Ok(end.reason), out),
+            Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
+            Message::Ranks(ranks) => self.on_ranks(now, ranks, out),
+            Message::Halt(Halt { generation }) if generation == self.links.generation() => {
+                self.halt(now, None, out);
+            }
+            Message::Halt(_) => {}
+            other => {
+                let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
+                self.finish(Err(NodeError::Protocol(what)), out);
+            }
+        }
+    }
+
+    fn on_welcome(&mut self, now: Time, welcome: Welcome, out: &mut Outbox) {
+        if job_digest(&welcome.job) != welcome.digest {
+            let what = String::from("its job means something else here; use the same release");
+            return self.finish(Err(NodeError::Protocol(what)), out);
+        }
+        if let Err(error) = welcome.job.validate() {
+            let what = alloc::format!("its job makes no sense: {error}");
+            return self.finish(Err(NodeError::Protocol(what)), out);
+        }
+        let Welcome { worker, resumed, incarnation, run, job, .. } = welcome;
+        self.dialler.welcomed();
+        self.welcome = true;
+        let job = Box::new(job);
+        out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
+        if !resumed {
+            self.links.close(out);
+            let prepare = Prepare { job: (*job).clone(), worker, examples: None };
+            let (unsent, data) = (Vec::new(), Data::Preparing);
+            self.member = Some(Member { worker, incarnation, run, job, unsent, data });
+            out.push(Effect::Prepare(Box::new(prepare)));
+        }
+        self.send_unsent(now, out);
+    }
+
+    pub(super) fn on_prepared(
+        &mut self,
+        now: Time,
+        prepared: Result<Prepared, String>,
+        out: &mut Outbox,
+    ) {
+        let Some(member) = &mut self.member else { return };
+        let Prepared { rows, train, .. } = match prepared {
+            Ok(prepared) => prepared,
+            Err(what) => return self.leave(now, Err(NodeError::Data(what)), out),
+        };
+        let (job, worker) = (&member.job, member.worker);
+        let collective = job.architecture.collective();
+        let training = collective.ok_or("it has servers with parameters").map(|collective| {
+            let model = job.build_model().map_err(|error| error.to_string())?;
+            Training::new(job, &model, worker, collective).map_err(|error| error.to_string())
+        });
+        let training = match training {
+            Ok(Ok(training)) => training,
+            Ok(Err(why)) => return self.finish(Err(NodeError::Protocol(why)), out),
+            Err(why) => return self.finish(Err(NodeError::Protocol(why.into())), out),
+        };
+        member.data = Data::Ready { training: Box::new(training) };
+        let parts: Vec<PartId> = job.parts_of(worker);
+        let rows = parts.into_iter().zip(rows).collect();
+        let incarnation = member.incarnation;
+        let address = self.config.address.clone();
+        self.tell(now, Message::Reachable(Reachable { incarnation, address }), out);
+        self.tell(now, Message::Ready(Ready { rows, train }), out);
+    }
+
+    /// Stops reducing in the group, and tells the meeting point.
+    pub(super) fn halt(&mut self, now: Time, why: Option<String>, out: &mut Outbox) {
+        self.links.halt(out);
+        let generation = self.links.generation();
+        let Some(member) = &mut self.member else { return };
+        let incarnation = member.incarnation;
+        let Some(training) = member.training() else { return };
+        training.halt();
+        let (version, why) = (training.version(), why.map(|why| as_reason(&why)));
+        let halted = Halted { incarnation, generation, version, why };
+        self.tell(now, Message::Halted(halted), out);
+    }
+
+    /// Joins the group that the meeting point has formed.
+    fn on_ranks(&mut self, now: Time, ranks: Ranks, out: &mut Outbox) {
+        let Ranks { generation, version, members } = ranks;
+        let Some(member) = &mut self.member else { return };
+        let (worker, incarnation) = (member.worker, member.incarnation);
+        let Some(training) = member.training() else { return };
+        if generation <= self.links.generation() {
+            return; // repeated after a reconnect
+        }
+        let Some(rank) = members.iter().position(|member| member.worker == worker) else {
+            return self.finish(Err(NodeError::Refused(Refusal::Fenced { incarnation })), out);
+        };
+        let is_behind = training.version() < version;
+        let is_next = training.version().next() == version;
+        if training.version() > version || is_behind && !is_next {
+            let what = alloc::format!(
+                "its group goes on from version {version}, and this worker has {}",
+                training.version()
+            );
+            return self.finish(Err(NodeError::Protocol(what)), out);
+        }
+        let rank = rank as Rank;
+        let neighbors = training.collective().neighbors(rank, members.len() as u32);
+        let neighbors = neighbors.into_iter().chain(updating(&members, rank));
+        let neighbors: Vec<Rank> = neighbors.collect();
+        let of_step =
+            |member: &RankOf| lockstep::Member { worker: member.worker, rows: member.rows };
+        training.regroup(members.iter().map(of_step).collect(), is_behind);
+        let snapshot = (rank == 0 && generation > 1 && version.0 > 0 && !is_behind)
+            .then(|| training.snapshot());
+        self.links.join(now, (generation, rank), members, neighbors, out);
+        if let Some(snapshot) = snapshot {
+            self.tell(now, snapshot, out);
+        }
+        self.admit(now, out);
+        self.see_to_links(now, out);
+        self.begin(now, out);
+    }
+
+    /// A dialled member has answered.
+    pub(super) fn on_peer_dialled(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        out: &mut Outbox,
+    ) {
+        let Some(rank) = self.links.dialled() else {
+            return out.push(Effect::Close(peer)); // of an earlier group
+        };
+        let (Some(group), Some(member)) = (self.links.group(), &mut self.member) else { return };
+        let Some(wanted) = group.members.get(rank as usize).map(|it| it.worker) else { return };
+        if identity.claim(Some(wanted)).is_err() {
+            out.push(Effect::Close(peer));
+            return self.give_up_on(now, rank, &alloc::format!("{identity} answers there"), out);
+        }
+        let (run, worker, generation) = (member.run, member.worker, self.links.generation());
+        let Some(training) = member.training() else { return };
+        out.push(Effect::Limit(peer, Limits::of_peer(training.parameters())));
+        let meet = Meet { protocol: PROTOCOL_VERSION, run, generation, worker };
+        out.push(Effect::Send(peer, Message::Meet(meet)));
+        self.links.attach(now, rank, peer, out);
+        self.attached(now, rank, out);
+        self.see_to_links(now, out);
+    }
+
+    /// Takes connections of members that were early into the group.
+    fn admit(&mut self, now: Time, out: &mut Outbox) {
+        let (ranks, messages) = self.links.admit(now, out);
+        for rank in ranks {
+            self.attached(now, rank, out);
+        }
+        for (peer, message) in messages {
+            self.on_peer(now, peer, message, out);
+        }
+    }
+
+    /// The connection to a member is there: sends it what it has missed, and what waits for it.
+    fn attached(&mut self, now: Time, rank: Rank, out: &mut Outbox) {
+        let Some(group) = self.links.group() else { return };
+        let source = source(&group.members) == Some(group.rank);
+        let is_behind =
+            group.members.get(rank as usize).is_some_and(|it| is_behind(&group.members, it));
+        if source
+            && is_behind
+            && let Some(training) = self.member.as_mut().and_then(Member::training)
+            && let Some(peer) = self.links.sends(now, rank)
+        {
+            out.push(Effect::Send(peer, training.last()));
+        }
+        self.go_on(now, out);
+    }
+
+    /// Handles a message of another peer.
+    pub(super) fn on_peer(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
+        if let Some(identity) = self.links.stranger(from) {
+            return self.on_stranger(now, from, identity, &message, out);
+        }
+        let Some(message) = self.links.keep(from, message) else { return };
+        let Some(rank) = self.links.heard(now, from) else { return };
+        match message {
+            Message::Heartbeat(_) => {}
+            Message::Piece(piece) => self.on_piece(now, rank, piece, out),
+            Message::Missed(missed) => self.on_missed(now, &missed, out),
+            Message::Refused(why) => self.give_up_on(now, rank, &why.to_string(), out),
+            other => {
+                let why = alloc::format!("it sent a {:?} message to a worker", other.kind());
+                self.give_up_on(now, rank, &why, out);
+            }
+        }
+    }
+
+    /// The first message of a connection that another peer has opened.
+    fn on_stranger(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        message: &Message,
+        out: &mut Outbox,
+    ) {
+        let member = self.member.as_mut();
+        let known = member.and_then(|member| {
+            let run = member.run;
+            member.training().map(|training| (run, training.parameters()))
+        });
+        let refusal = match (message, known) {
+            (Message::Meet(meet), Some((run, parameters)))
+                if meet.protocol == PROTOCOL_VERSION
+                    && meet.run == run
+                    && identity.claim(Some(meet.worker)).is_ok() =>
+            {
+                out.push(Effect::Limit(peer, Limits::of_peer(parameters)));
+                self.links.meet(peer, *meet);
+                return self.admit(now, out);
+            }
+            (Message::Meet(_), _) => "the worker is not of this run, or not the one that it says",
+            _ => "a worker introduces itself first",
+        };
+        let refusal = Refusal::Unexpected { what: String::from(refusal) };
+        let _unknown = self.links.lost(now, peer);
+        out.push(Effect::Send(peer, Message::Refused(refusal)));
+        out.push(Effect::Close(peer));
+    }
+}
+
+/// True if a member has missed the last update of its group.
+fn is_behind(members: &[RankOf], member: &RankOf) -> bool {
+    members.iter().any(|other| other.version > member.version)
+}
+
+/// The rank that sends the others what they have missed.
+fn source(members: &[RankOf]) -> Option<Rank> {
+    let place = members.iter().position(|member| !is_behind(members, member))?;
+    Some(place as Rank)
+}
+
+/// The ranks between which and `rank` the last update travels.
+fn updating(members: &[RankOf], rank: Rank) -> Vec<Rank> {
+    let behind = (0..).zip(members).filter(|(_, member)| is_behind(members, member));
+    let behind: Vec<Rank> = behind.map(|(rank, _)| rank).collect();
+    match source(members) {
+        Some(source) if source == rank => behind,
+        Some(source) if behind.contains(&rank) => Vec::from([source]),
+        _ => Vec::new(),
+    }
+}

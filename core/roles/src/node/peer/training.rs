@@ -1,0 +1,355 @@
+//! The training of a peer: gradients, their sums, and updates.
+
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Data, Member as Owner, Peer};
+use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
+use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::model::Model;
+use pstrain_compute::optim::OptimError;
+use pstrain_compute::params::KeyRange;
+use pstrain_compute::time::Time;
+use pstrain_policy::aggregate::Aggregator;
+use pstrain_policy::collective::{Collective, Outgoing, Rank, Reduction};
+use pstrain_policy::job::Job;
+use pstrain_policy::lockstep::{Lockstep, Member};
+use pstrain_wire::Message;
+use pstrain_wire::peers::{Missed, Piece, PieceHeader, Reduced, Snapshot};
+
+/// The state of training, which is the same at all members of a group, and the update in progress.
+#[derive(Debug)]
+pub(super) struct Training {
+    collective: Collective,
+    worker: WorkerId,
+    lockstep: Lockstep,
+    parameters: Arc<Vec<f32>>,
+    aggregator: Aggregator,
+    stage: Stage,
+    /// The version whose gradient is being computed.
+    computing: Option<Version>,
+    /// Pieces of the next update from members that have made the current one.
+    early: Vec<(Rank, Piece)>,
+    /// A buffer for a gradient.
+    spare: Vec<f32>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// There is no group.
+    Idle,
+    /// The last update was made without this member: it waits for its combined gradient. The
+    /// members of the group follow.
+    Behind(Vec<Member>),
+    /// An update is in progress.
+    Stepping(Step),
+    /// The budget is used up.
+    Over,
+}
+
+/// An update in progress.
+#[derive(Debug)]
+struct Step {
+    reduction: Reduction,
+    /// Values for ranks to which there is no connection yet.
+    unsent: VecDeque<Outgoing>,
+    loss: f32,
+    compute: Duration,
+    /// When the own gradient was there.
+    since: Time,
+    bytes: u64,
+}
+
+impl Training {
+    /// Training of `worker` before the first update.
+    ///
+    /// # Errors
+    /// [`OptimError`] if the job's optimiser is not valid.
+    pub(super) fn new(
+        job: &Job,
+        model: &Model,
+        worker: WorkerId,
+        collective: Collective,
+    ) -> Result<Self, OptimError> {
+        let (len, workers) = (model.parameters(), job.membership.workers);
+        let aggregator = Aggregator::new(job.aggregation, &job.update, &job.mode, workers, len)?;
+        let keys = KeyRange::new(0, len as u64);
+        let aggregator = match keys {
+            Ok(keys) => aggregator.with_groups(&job.groups, model.layout(), keys),
+            Err(_empty) => aggregator,
+        };
+        Ok(Self {
+            collective,
+            worker,
+            lockstep: Lockstep::new(job),
+            parameters: Arc::new(job.initial(model)),
+            aggregator,
+            stage: Stage::Idle,
+            computing: None,
+            early: Vec::new(),
+            spare: Vec::new(),
+        })
+    }
+
+    pub(super) const fn version(&self) -> Version {
+        self.lockstep.version()
+    }
+
+    pub(super) const fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    pub(super) fn parameters(&self) -> usize {
+        self.parameters.len()
+    }
+
+    /// The parameters, for the meeting point.
+    pub(super) fn snapshot(&self) -> Message {
+        let (version, values) = (self.version(), Arc::clone(&self.parameters));
+        Message::Snapshot(Snapshot { version, values })
+    }
+
+    /// The combined gradient of the last update.
+    pub(super) fn last(&self) -> Message {
+        let version = Version(self.version().0.saturating_sub(1));
+        let values = Arc::new(self.aggregator.combined().to_vec());
+        Message::Missed(Missed { version, values })
+    }
+
+    /// Gives the update in progress up.
+    pub(super) fn halt(&mut self) {
+        self.early.clear();
+        if !matches!(self.stage, Stage::Over) {
+            self.stage = Stage::Idle;
+        }
+    }
+
+    /// The members of the next group, once this one has the version of the group.
+    pub(super) fn regroup(&mut self, members: Vec<Member>, is_behind: bool) {
+        self.halt();
+        if is_behind {
+            self.stage = Stage::Behind(members);
+        } else {
+            self.lockstep.set_members(members);
+        }
+    }
+
+    /// True if the next update may begin.
+    const fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
+    }
+
+    /// Applies a combined gradient. Returns true if an evaluation is due.
+    fn update(&mut self, combined: &[f32], job: &Job) -> bool {
+        let version = self.version();
+        self.aggregator.begin(version);
+        self.aggregator.give(combined);
+        let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
+        self.aggregator.apply(parameters, version);
+        self.lockstep.advance(&job.stopping)
+    }
+}
+
+impl Peer {
+    /// Begins the next update, if the group is there and no update is in progress.
+    pub(super) fn begin(&mut self, now: Time, out: &mut Outbox) {
+        let Some(group) = self.links.group() else { return };
+        let (rank, ranks) = (group.rank, group.members.len() as u32);
+        let Some(member) = &mut self.member else { return };
+        let (run, incarnation, job) = (member.run, member.incarnation, &*member.job);
+        let Data::Ready { training } = &mut member.data else { return };
+        if !training.is_idle() {
+            return;
+        }
+        if training.lockstep.is_over() {
+            training.stage = Stage::Over;
+            return;
+        }
+        let len = training.parameters.len();
+        let (version, share) = (training.version(), training.lockstep.share(training.worker));
+        training.stage = Stage::Stepping(Step {
+            reduction: Reduction::new(training.collective, rank, ranks, len),
+            unsent: VecDeque::new(),
+            loss: 0.0,
+            compute: Duration::ZERO,
+            since: now,
+            bytes: 0,
+        });
+        match share {
+            Some(_) if training.computing == Some(version) => {}
+            Some(share) => {
+                training.computing = Some(version);
+                let sequence = Sequence(version.0 + 1);
+                let ticket = Ticket { run, incarnation, sequence, base: version };
+                out.push(Effect::Report(Event::Received { sequence, version }));
+                out.push(Effect::Compute(Compute {
+                    ticket,
+                    task: share.task,
+                    amount: job.amount(share.task),
+                    parameters: Arc::clone(&training.parameters),
+                    scratch: core::mem::take(&mut training.spare),
+                }));
+            }
+            None => self.reduce(now, vec![0.0; len], out),
+        }
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let early = core::mem::take(&mut training.early);
+        for (rank, piece) in early {
+            self.on_piece(now, rank, piece, out);
+        }
+    }
+
+    pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
+        let Some(member) = &mut self.member else { return };
+        let (run, incarnation) = (member.run, member.incarnation);
+        let Some(training) = member.training() else { return };
+        let Computed { ticket, mut gradient, loss, samples, took } = computed;
+        let version = training.version();
+        let is_its = ticket.run == run && ticket.incarnation == incarnation;
+        if !is_its || training.computing != Some(ticket.base) {
+            return;
+        }
+        training.computing = None;
+        let share = training.lockstep.share(training.worker);
+        let (Stage::Stepping(step), Some(share)) = (&mut training.stage, share) else { return };
+        if ticket.base != version {
+            return;
+        }
+        (step.loss, step.compute, step.since) = (loss, took, now);
+        let (sequence, base) = (ticket.sequence, ticket.base);
+        out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
+        gradient.iter_mut().for_each(|value| *value *= share.factor);
+        self.reduce(now, gradient, out);
+    }
+
+    /// Begins the reduction of the own gradient.
+    fn reduce(&mut self, now: Time, gradient: Vec<f32>, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Stage::Stepping(step) = &mut training.stage else { return };
+        let mut outgoing = Vec::new();
+        step.reduction.begin(gradient, &mut outgoing);
+        step.unsent.extend(outgoing);
+        self.go_on(now, out);
+    }
+
+    /// Values of a reduction have come from a member.
+    pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let version = training.version();
+        if piece.header.version == version.next() {
+            return training.early.push((from, piece));
+        }
+        let Stage::Stepping(step) = &mut training.stage else {
+            if piece.header.version == version {
+                training.early.push((from, piece));
+            }
+            return;
+        };
+        if piece.header.version != version {
+            return;
+        }
+        let Piece { header: PieceHeader { piece, .. }, values } = piece;
+        let mut outgoing = Vec::new();
+        match step.reduction.receive(from, piece, values, &mut outgoing) {
+            Ok(()) => {
+                step.unsent.extend(outgoing);
+                self.go_on(now, out);
+            }
+            Err(error) => self.give_up_on(now, from, &error.to_string(), out),
+        }
+    }
+
+    /// The last update, which this member has missed.
+    pub(super) fn on_missed(&mut self, now: Time, missed: &Missed, out: &mut Outbox) {
+        let Some(member) = &mut self.member else { return };
+        let Data::Ready { training } = &mut member.data else { return };
+        let is_next = missed.version == training.version();
+        if !is_next || missed.values.len() != training.parameters.len() {
+            return;
+        }
+        let Stage::Behind(members) = &mut training.stage else { return };
+        let members = core::mem::take(members);
+        training.stage = Stage::Idle;
+        training.computing = None;
+        training.update(&missed.values, &member.job);
+        training.lockstep.set_members(members);
+        let message = Self::reduced(member.incarnation, training, None);
+        self.tell(now, message, out);
+        self.begin(now, out);
+    }
+
+    /// Sends what can be sent, and makes the update once the sum is there.
+    pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
+        let Some(member) = &mut self.member else { return };
+        let Data::Ready { training } = &mut member.data else { return };
+        let version = training.version();
+        let Stage::Stepping(step) = &mut training.stage else { return };
+        let links = &mut self.links;
+        step.unsent.retain(|outgoing| {
+            let Some(peer) = links.sends(now, outgoing.to) else { return true };
+            let Outgoing { piece, values, .. } = outgoing;
+            step.bytes += (values.len() * size_of::<f32>()) as u64;
+            let header = PieceHeader { version, piece: *piece };
+            let values = Arc::clone(values);
+            out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
+            false
+        });
+        if !step.reduction.is_done() || !step.unsent.is_empty() {
+            return;
+        }
+        let Stage::Stepping(step) = core::mem::replace(&mut training.stage, Stage::Idle) else {
+            return;
+        };
+        let Step { reduction, loss, compute, since, bytes, .. } = step;
+        let sum = reduction.into_values();
+        let evaluates = training.update(&sum, &member.job);
+        training.spare = sum;
+        let timed = Timed { loss, compute, reduce: now.since(since), bytes };
+        let message = Self::reduced(member.incarnation, training, Some(timed));
+        let is_first = links.group().is_some_and(|group| group.rank == 0);
+        let snapshot = (evaluates && is_first).then(|| training.snapshot());
+        self.damage.progressed();
+        self.tell(now, message, out);
+        if let Some(snapshot) = snapshot {
+            self.tell(now, snapshot, out);
+        }
+        self.begin(now, out);
+    }
+
+    fn reduced(incarnation: Incarnation, training: &Training, timed: Option<Timed>) -> Message {
+        let Timed { loss, compute, reduce, bytes } = timed.unwrap_or_default();
+        let version = training.version();
+        Message::Reduced(Reduced { incarnation, version, loss, compute, reduce, bytes })
+    }
+
+    /// A connection of the group is gone.
+    pub(super) fn lose_link(&mut self, now: Time, peer: PeerId, why: &str, out: &mut Outbox) {
+        if let Some(rank) = self.links.lost(now, peer) {
+            self.give_up_on(now, rank, why, out);
+        }
+    }
+
+    /// Halts the group, which cannot get on because of a member.
+    pub(super) fn give_up_on(&mut self, now: Time, rank: Rank, why: &str, out: &mut Outbox) {
+        let Some(group) = self.links.group() else { return };
+        let worker = group.members.get(rank as usize).map(|member| member.worker);
+        let why = match worker {
+            Some(worker) => alloc::format!("worker {worker}: {why}"),
+            None => String::from(why),
+        };
+        self.halt(now, Some(why), out);
+    }
+}
+
+/// Where the time of an update went.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timed {
+    loss: f32,
+    compute: Duration,
+    reduce: Duration,
+    bytes: u64,
+}

@@ -1,0 +1,130 @@
+//! Messages of workers that reduce their gradients among themselves, and of their meeting point.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use pstrain_compute::id::{Incarnation, Version, WorkerId};
+
+/// Worker to meeting point: the address at which other workers reach it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reachable {
+    /// The worker's incarnation.
+    pub incarnation: Incarnation,
+    /// The address.
+    pub address: String,
+}
+
+/// Meeting point to worker: the workers that reduce their gradients from now on, in the order of
+/// their ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranks {
+    /// The number of the group; a group with a higher number replaces one with a lower.
+    pub generation: u64,
+    /// The version from which the group goes on: the latest of its members.
+    pub version: Version,
+    /// Its members.
+    pub members: Vec<RankOf>,
+}
+
+/// A member of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankOf {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The address at which it is reached.
+    pub address: String,
+    /// The examples of its part.
+    pub rows: u64,
+    /// The version that it has.
+    pub version: Version,
+}
+
+/// Worker to worker: the first message of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meet {
+    /// The protocol version that the worker speaks.
+    pub protocol: u8,
+    /// The run.
+    pub run: u64,
+    /// The group.
+    pub generation: u64,
+    /// The worker.
+    pub worker: WorkerId,
+}
+
+/// Worker to worker: values of a reduction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Everything but the values.
+    pub header: PieceHeader,
+    /// The values: the payload.
+    pub values: Arc<Vec<f32>>,
+}
+
+/// The fields of a [`Piece`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PieceHeader {
+    /// The version that the reduced gradient changes.
+    pub version: Version,
+    /// The index of the piece.
+    pub piece: u32,
+}
+
+/// Worker to worker: the combined gradient of an update that the receiver has missed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missed {
+    /// The version that the gradient changes.
+    pub version: Version,
+    /// The gradient: the payload.
+    pub values: Arc<Vec<f32>>,
+}
+
+/// Worker to meeting point: it has made an update.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reduced {
+    /// The worker's incarnation.
+    pub incarnation: Incarnation,
+    /// The version that the update made.
+    pub version: Version,
+    /// Mean loss of its mini-batch; 0 if it had none.
+    pub loss: f32,
+    /// How long its gradient took.
+    pub compute: Duration,
+    /// The time from its gradient to the sum of all.
+    pub reduce: Duration,
+    /// Bytes of values that it sent for the sum.
+    pub bytes: u64,
+}
+
+/// Meeting point to worker: reduce no more in this group; answered by [`Halted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halt {
+    /// The group.
+    pub generation: u64,
+}
+
+/// Worker to meeting point: it reduces no more in a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halted {
+    /// The worker's incarnation.
+    pub incarnation: Incarnation,
+    /// The group.
+    pub generation: u64,
+    /// The version that the worker has.
+    pub version: Version,
+    /// Why, if it was not asked to.
+    pub why: Option<String>,
+}
+
+/// Worker to meeting point: its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Their version.
+    pub version: Version,
+    /// The parameters: the payload.
+    pub values: Arc<Vec<f32>>,
+}
