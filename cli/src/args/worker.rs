@@ -14,6 +14,17 @@ pub(crate) struct WorkerArgs {
     /// Address of the server: HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
     pub(crate) server: Address,
+    /// Listen for other workers, if the job has no server
+    ///
+    /// For a job with another architecture than `server`, whose workers reduce their gradients
+    /// among themselves: HOST:PORT or unix:PATH, at which they reach this one.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "rank")]
+    pub(crate) listen: Option<Address>,
+    /// Address at which other workers reach this one
+    ///
+    /// [default: the address of --listen]
+    #[arg(long, value_name = "ADDRESS", requires = "listen")]
+    pub(crate) advertise: Option<Address>,
     /// This worker's data: PATH, synthetic or server
     ///
     /// A file or folder, `synthetic` if the job's data are synthetic, or `server` to receive them

@@ -7,7 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_compute::rng::Stream;
-use pstrain_roles::node::{Event, Input, NodeError, Prepare, Shard, Worker, WorkerConfig};
+use pstrain_policy::architecture::Architecture;
+use pstrain_roles::node::{
+    Event, Input, Node, NodeError, Peer, PeerConfig, Prepare, Shard, Worker, WorkerConfig,
+};
 use pstrain_transports::{
     Address, Handle, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, ShardServices,
     SocketTransport, WallClock, WorkerServices, drive,
@@ -51,6 +54,13 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         );
     }
     let (servers, lease) = (job.servers, job.membership.lease);
+    let has_server = job.architecture == Architecture::Server;
+    if !has_server && begins.is_durable() {
+        bail!(
+            "--durability: with architecture = {} there is no server that keeps a state",
+            job.architecture
+        );
+    }
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
     let training = Training::in_process(&layers, served, args.output.clone())?;
     let drain = training.drain();
@@ -78,7 +88,15 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         recorder: recorder.clone(),
         is_shaped,
     };
-    let cluster = Cluster { servers, lease, clock, gate: gate.clone(), nodes: nodes.clone(), kept };
+    let cluster = Cluster {
+        servers,
+        has_server,
+        lease,
+        clock,
+        gate: gate.clone(),
+        nodes: nodes.clone(),
+        kept,
+    };
     let ended = match transport {
         Transport::Memory => over_memory(server, workers, &cluster, local)?,
         Transport::Unix => over_unix(server, workers, &cluster, local)?,
@@ -110,7 +128,15 @@ fn over_memory(
         let transport = hub.other_server(&address.to_string()).with_clock(clock);
         Ok(cluster.spawn(place, &address, transport))
     })?;
-    let spawn = |worker| Ok(local(worker).spawn(hub.worker().with_clock(clock)));
+    let spawn = |worker| {
+        let local = local(worker);
+        if cluster.has_server {
+            return Ok(local.spawn(hub.worker().with_clock(clock), None));
+        }
+        let address = format!("memory-worker-{worker}");
+        let transport = hub.other_server(&address).with_clock(clock);
+        Ok(local.spawn(transport, Some(address)))
+    };
     let workers = start(workers, spawn)?;
     let reason = server.serve(transport)?;
     Ok(Ended { name: "memory", server, reason, workers, others })
@@ -123,8 +149,7 @@ fn over_unix(
     local: impl Fn(u32) -> Local,
 ) -> anyhow::Result<Ended> {
     let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
-    let address =
-        |server: ServerId| Address::Unix(folder.path().join(format!("pstrain-{server}.socket")));
+    let address = |node: &str| Address::Unix(folder.path().join(format!("pstrain-{node}.socket")));
     over_sockets("unix", (server, workers), cluster, local, address)
 }
 
@@ -134,7 +159,7 @@ fn over_tcp(
     cluster: &Cluster,
     local: impl Fn(u32) -> Local,
 ) -> anyhow::Result<Ended> {
-    let any = |_| Address::Tcp("127.0.0.1:0".into());
+    let any = |_: &str| Address::Tcp("127.0.0.1:0".into());
     over_sockets("tcp", (server, workers), cluster, local, any)
 }
 
@@ -144,14 +169,22 @@ fn over_sockets(
     (server, workers): (JobServer, u32),
     cluster: &Cluster,
     local: impl Fn(u32) -> Local,
-    address: impl Fn(ServerId) -> Address,
+    address: impl Fn(&str) -> Address,
 ) -> anyhow::Result<Ended> {
-    let transport = SocketTransport::listen(&address(ServerId::COORDINATOR))?;
+    let transport = SocketTransport::listen(&address("server"))?;
     let transport = transport.with_clock(cluster.clock);
     let coordinator = transport.local_address().context("the server listens nowhere")?;
-    let others =
-        cluster.others(|place| cluster.listen(place, &address(place.server), &coordinator))?;
-    let workers = start(workers, |worker| local(worker).dial(&coordinator))?;
+    let others = cluster.others(|place| {
+        let own = address(&format!("server-{}", place.server));
+        cluster.listen(place, &own, &coordinator)
+    })?;
+    let workers = start(workers, |worker| {
+        let local = local(worker);
+        if cluster.has_server {
+            return local.dial(&coordinator);
+        }
+        local.listen(&address(&format!("worker-{worker}")), &coordinator)
+    })?;
     let (server, reason) = server.serve_sockets(transport, cluster.clock)?;
     Ok(Ended { name, server, reason, workers, others })
 }
@@ -243,6 +276,8 @@ fn drain(handle: &Handle) {
 /// Number of servers, and what all of them share.
 struct Cluster {
     servers: u32,
+    /// False if the workers reduce their gradients among themselves.
+    has_server: bool,
     lease: Duration,
     clock: WallClock,
     gate: Gate,
@@ -348,20 +383,27 @@ struct Local {
 impl Local {
     fn dial(self, address: &Address) -> anyhow::Result<Thread> {
         let transport = SocketTransport::dialer(address.clone())?.with_clock(self.clock);
-        Ok(self.spawn(transport))
+        Ok(self.spawn(transport, None))
     }
 
-    /// Starts the worker, which takes its partition from the data in memory.
-    fn spawn(self, transport: impl pstrain_transports::Transport + Send + 'static) -> Thread {
+    /// Starts a worker that others dial at `address`.
+    fn listen(self, address: &Address, meeting: &Address) -> anyhow::Result<Thread> {
+        let transport = SocketTransport::listen(address)?;
+        let address = transport.local_address().context("a worker listens nowhere")?;
+        let transport = transport.with_target(meeting.clone()).with_clock(self.clock);
+        Ok(self.spawn(transport, Some(address.to_string())))
+    }
+
+    /// Starts the worker, which takes its partition from the data in memory. Others dial it at
+    /// `address`, if it has no server.
+    fn spawn(
+        self,
+        transport: impl pstrain_transports::Transport + Send + 'static,
+        address: Option<String>,
+    ) -> Thread {
         let Self { worker, lease, gate, nodes, data, arithmetic, drain, .. } = self;
         let (recorder, is_shaped) = (self.recorder, self.is_shaped);
-        let config = WorkerConfig {
-            name: format!("local-{worker}"),
-            worker: Some(worker),
-            wants_examples: false,
-            lease,
-            stream: Stream::new(u64::from(worker.0)),
-        };
+        let (name, stream) = (format!("local-{worker}"), Stream::new(u64::from(worker.0)));
         let load = move |order: &Prepare| {
             let parts = data.partitions(&order.parts());
             arithmetic.load(order, (parts, data.fingerprint.clone()))
@@ -374,11 +416,17 @@ impl Local {
         let services = WorkerServices::new(load, report);
         std::thread::spawn(move || {
             gate.wait_until_open();
-            let node = Worker::new(config);
-            let worked = if is_shaped {
-                work(node, Shaped::worker(transport), services, (&nodes, Shaped::lateness))
-            } else {
-                work(node, transport, services, (&nodes, |_| Lateness::default()))
+            let worker = Some(worker);
+            let worked = match address {
+                Some(address) => {
+                    let node = Peer::new(PeerConfig { name, worker, address, lease, stream });
+                    shaped(node, transport, services, &nodes, is_shaped)
+                }
+                None => {
+                    let wants_examples = false;
+                    let config = WorkerConfig { name, worker, wants_examples, lease, stream };
+                    shaped(Worker::new(config), transport, services, &nodes, is_shaped)
+                }
             };
             if let Ok((Err(NodeError::Data(_)), _)) = &worked {
                 drain.ask();
@@ -388,9 +436,24 @@ impl Local {
     }
 }
 
+/// Works until the run has ended, over a link that is modelled or not.
+fn shaped<N: Node, T: pstrain_transports::Transport>(
+    node: N,
+    transport: T,
+    services: WorkerServices,
+    nodes: &Nodes,
+    is_shaped: bool,
+) -> anyhow::Result<Worked> {
+    if is_shaped {
+        work(node, Shaped::worker(transport), services, (nodes, Shaped::lateness))
+    } else {
+        work(node, transport, services, (nodes, |_| Lateness::default()))
+    }
+}
+
 /// Works until the run has ended; `lateness` asks the transport how well it kept its link.
-fn work<T: pstrain_transports::Transport>(
-    mut node: Worker,
+fn work<N: Node, T: pstrain_transports::Transport>(
+    mut node: N,
     mut transport: T,
     mut services: WorkerServices,
     (nodes, lateness): (&Nodes, impl FnOnce(&T) -> Lateness),

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::Stream;
 use pstrain_data::{DataSpec, Dataset};
 use pstrain_policy::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
-use pstrain_roles::node::{Event, NodeError, Prepare, Worker, WorkerConfig};
+use pstrain_roles::node::{
+    Event, Node, NodeError, Peer, PeerConfig, Prepare, Worker, WorkerConfig,
+};
 use pstrain_transports::{
     Address, Mailbox, Punctuality, Shaped, SocketTransport, WorkerServices, drive,
 };
@@ -61,6 +63,8 @@ struct Plan {
     source: Option<Arc<dyn Dataset>>,
     arithmetic: Arithmetic,
     config: WorkerConfig,
+    /// Where it listens for other workers, and where they reach it, if it has no server.
+    listens: Option<(Address, Option<Address>)>,
     rank: Option<Rank>,
     form: Form,
     quiet: bool,
@@ -119,18 +123,44 @@ impl Plan {
             Arithmetic::Process(ComputeProcess::new(address, process_restarts, timeout))
         });
         let (form, quiet) = (args.form, args.quiet);
-        Ok(Self { server, security, source, arithmetic, config, rank, form, quiet })
+        let listens = args.listen.clone().map(|listen| (listen, args.advertise.clone()));
+        if listens.is_some() && security.tls.is_some() {
+            bail!("--tls: workers that dial each other are secured by --psk");
+        }
+        Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
     }
 
     /// Works until the run has ended. Returns how well the modelled times were kept, too.
     fn serve(&self, drain: &Drain) -> anyhow::Result<Worked> {
         let security = security(&self.security, &self.server)?;
-        let dialer = SocketTransport::dialer(self.server.clone())?.secured(security);
-        let mut transport = Shaped::worker(dialer);
-        let mut node = Worker::new(self.config.clone());
-        if let Some(size) = self.rank.as_ref().and_then(Rank::size) {
-            node = node.one_of(size);
+        let Some((listen, advertise)) = &self.listens else {
+            let transport = SocketTransport::dialer(self.server.clone())?.secured(security);
+            let mut node = Worker::new(self.config.clone());
+            if let Some(size) = self.rank.as_ref().and_then(Rank::size) {
+                node = node.one_of(size);
+            }
+            return self.drive(node, Worker::id, transport, drain);
+        };
+        let transport = SocketTransport::listen(listen)?.secured(security);
+        let local = transport.local_address().context("--listen: the worker listens nowhere")?;
+        let address = advertise.as_ref().unwrap_or(&local);
+        if address.is_unspecified() {
+            bail!("--listen {local}: say with --advertise HOST:PORT where workers reach this one");
         }
+        let WorkerConfig { name, worker, lease, stream, .. } = self.config.clone();
+        let address = address.to_string();
+        let node = Peer::new(PeerConfig { name, worker, address, lease, stream });
+        self.drive(node, Peer::id, transport.with_target(self.server.clone()), drain)
+    }
+
+    fn drive<N: Node>(
+        &self,
+        mut node: N,
+        id: impl Fn(&N) -> Option<WorkerId>,
+        transport: SocketTransport,
+        drain: &Drain,
+    ) -> anyhow::Result<Worked> {
+        let mut transport = Shaped::worker(transport);
         let source = self.source.clone();
         let arithmetic = self.arithmetic.clone();
         let load = move |order: &Prepare| arithmetic.load(order, load(order, source.as_deref())?);
@@ -139,7 +169,7 @@ impl Plan {
         drain.turn_to(mailbox.handle())?;
         let ended = drive(&mut node, &mut transport, &mut services, &mailbox)?;
         let kept = Punctuality { messages: transport.lateness(), ..services.punctuality() };
-        Ok((ended, node.id(), kept))
+        Ok((ended, id(&node), kept))
     }
 
     /// Describes the model of the worker's process to a server that has no job yet.

@@ -8,8 +8,11 @@ use anyhow::bail;
 use pstrain_compute::id::ServerId;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::Job;
-use pstrain_roles::node::{Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Trained};
+use pstrain_roles::node::{
+    Meeting, Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Trained,
+};
 use pstrain_transports::journal::{Checkpoints, Companion, Files, InputLog, Log, Snapshots};
 use pstrain_transports::{Address, Begin, Punctuality};
 use pstrain_wire::group::Place;
@@ -41,6 +44,8 @@ pub(crate) enum Machine<S> {
     Replica(Replica),
     /// The same with a log of its inputs.
     Logged(Replica, InputLog<Companions, Files>),
+    /// The meeting point of workers without a server. Keeps nothing.
+    Meeting(Box<Meeting>),
 }
 
 /// A node from its opening to its end, or until it goes back to a checkpoint.
@@ -125,6 +130,7 @@ impl Machine<Server> {
             Self::Replica(replica) | Self::Logged(replica, _) => {
                 replica.server().map(Server::trained)
             }
+            Self::Meeting(meeting) => Some(meeting.trained()),
         }
     }
 }
@@ -188,9 +194,21 @@ impl Training {
 
     /// The server of a run in one process that keeps nothing.
     pub(super) fn alone(self) -> anyhow::Result<JobServer> {
-        let server = Server::new(self.job.clone(), fresh_run())?;
+        let machine = match self.meeting()? {
+            Some(meeting) => meeting,
+            None => Machine::Alone(Server::new(self.job.clone(), fresh_run())?),
+        };
         let recorder = self.recorder()?;
-        Ok(self.server(Life::new(Machine::Alone(server)), recorder, None))
+        Ok(self.server(Life::new(machine), recorder, None))
+    }
+
+    /// The meeting point, if the workers of the job have no server.
+    pub(super) fn meeting(&self) -> anyhow::Result<Option<Machine<Server>>> {
+        if self.job.architecture == Architecture::Server {
+            return Ok(None);
+        }
+        let meeting = Meeting::new(self.job.clone(), fresh_run())?;
+        Ok(Some(Machine::Meeting(Box::new(meeting))))
     }
 
     /// The records of a run before its first update.
@@ -236,7 +254,7 @@ impl ShardServer {
     pub(super) fn number(&self) -> Option<ServerId> {
         let holds = match &self.life.machine {
             Machine::Replica(replica) | Machine::Logged(replica, _) => replica.holds(),
-            Machine::Alone(_) | Machine::Checkpointed(..) => None,
+            Machine::Alone(_) | Machine::Checkpointed(..) | Machine::Meeting(_) => None,
         };
         match self.follower.config.place {
             Place::First { server, .. } | Place::Given { server } => Some(server),

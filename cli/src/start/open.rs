@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use pstrain_policy::architecture::Architecture;
 use pstrain_roles::node::Replica;
 use pstrain_transports::{Address, SocketTransport, allow_more_files};
 use pstrain_wire::group::Place;
@@ -229,11 +230,23 @@ impl Training {
             ));
         }
         if let Some(kept) = kept {
+            if self.job.architecture != Architecture::Server {
+                bail!(
+                    "--durability: with architecture = {} there is no server that keeps a state",
+                    self.job.architecture
+                );
+            }
             return self.keeping(number, kept, of);
         }
-        let replica = new_replica(number, of.as_ref(), self.job.clone())?;
+        let machine = match self.meeting()? {
+            None => Machine::Replica(new_replica(number, of.as_ref(), self.job.clone())?),
+            Some(_) if of.is_some() => {
+                bail!("--standby-of: the workers of this job have no server to stand by for")
+            }
+            Some(meeting) => meeting,
+        };
         let recorder = self.recorder()?;
-        Ok(self.server(Life::new(Machine::Replica(replica)), recorder, of))
+        Ok(self.server(Life::new(machine), recorder, of))
     }
 }
 

@@ -209,6 +209,7 @@ impl<S: Durable> Life<S> {
         Ok(match &mut self.machine {
             Machine::Alone(node) => drive(node, transport, services, &mailbox),
             Machine::Replica(node) => drive(node, transport, services, &mailbox),
+            Machine::Meeting(node) => drive(&mut **node, transport, services, &mailbox),
             Machine::Checkpointed(node, journal) => {
                 drive_from(node, transport, services, &mailbox, journal, begin)
             }

@@ -142,23 +142,23 @@ messages! {
 
     "Workers without a server" {
         /// The address at which other workers reach the worker.
-        Reachable(Reachable) = 56, Worker -> Server;
+        Reachable(Reachable) = 57, Worker -> Server;
         /// The workers that reduce their gradients from now on.
-        Ranks(Ranks) = 57, Server -> Worker;
+        Ranks(Ranks) = 58, Server -> Worker;
         /// Introduces a worker to another: the first message of a connection.
-        Meet(Meet) = 58, Worker -> Worker;
+        Meet(Meet) = 59, Worker -> Worker;
         /// Values of a reduction.
-        Piece(Piece { header; values: Content::Values }) = 59, Worker -> Worker;
+        Piece(Piece { header; values: Content::Values }) = 60, Worker -> Worker;
         /// The combined gradient of an update that the receiver has missed.
-        Missed(Missed { version; values: Content::Values }) = 60, Worker -> Worker;
+        Missed(Missed { version; values: Content::Values }) = 61, Worker -> Worker;
         /// The worker has made an update.
-        Reduced(Reduced) = 61, Worker -> Server;
+        Reduced(Reduced) = 62, Worker -> Server;
         /// Reduce no more.
-        Halt(Halt) = 62, Server -> Worker;
+        Halt(Halt) = 63, Server -> Worker;
         /// The worker reduces no more.
-        Halted(Halted) = 63, Worker -> Server;
+        Halted(Halted) = 64, Worker -> Server;
         /// The worker's parameters.
-        Snapshot(Snapshot { version; values: Content::Values }) = 64, Worker -> Server;
+        Snapshot(Snapshot { version; values: Content::Values }) = 65, Worker -> Server;
     }
 
     "Primary and standby" {

@@ -11,12 +11,13 @@ use crate::node::dialler::{self, Unreachable};
 use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
 use pstrain_compute::id::{PartId, PeerId, Sequence};
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::lockstep;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::{Halt, Halted, Meet, RankOf, Ranks, Reachable};
 use pstrain_wire::reason::as_reason;
-use pstrain_wire::worker::{Heartbeat, Hello, Ready, Resume, Welcome};
+use pstrain_wire::worker::{Bye, Heartbeat, Hello, Ready, Resume, Welcome};
 use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
 
 impl Peer {
@@ -152,6 +153,14 @@ impl Peer {
             return self.finish(Err(NodeError::Protocol(what)), out);
         }
         let Welcome { worker, resumed, incarnation, run, job, .. } = welcome;
+        if job.architecture == Architecture::Server {
+            let cure = "the job has a server: leave --listen out";
+            let error = NodeError::Architecture { architecture: job.architecture, cure };
+            let why = Some(as_reason(&error.to_string()));
+            let bye = Message::Bye(Bye { incarnation, why });
+            out.extend(self.dialler.peer().map(|peer| Effect::Send(peer, bye)));
+            return self.finish(Err(error), out);
+        }
         self.dialler.welcomed();
         self.welcome = true;
         let job = Box::new(job);

@@ -11,6 +11,7 @@ use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{EndReason, Hello, Resume, Welcome};
@@ -145,6 +146,13 @@ impl Worker {
         if let Some(wanted) = self.wanted.filter(|&wanted| wanted != workers) {
             // Say goodbye, so that the servers do not wait for this worker until its lease expires.
             let error = NodeError::Workers { wanted, workers };
+            self.say_goodbye(now, welcome.incarnation, Some(&error), out);
+            return self.finish(Err(error), out);
+        }
+        let architecture = welcome.job.architecture;
+        if architecture != Architecture::Server {
+            let cure = "workers reach each other: say with --listen where this one is reached";
+            let error = NodeError::Architecture { architecture, cure };
             self.say_goodbye(now, welcome.incarnation, Some(&error), out);
             return self.finish(Err(error), out);
         }

@@ -32,6 +32,7 @@ use pstrain_compute::id::{CheckpointId, Incarnation, PartId, PeerId, Term, Worke
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::Job;
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::reason::as_reason;
@@ -76,6 +77,14 @@ pub enum NodeError {
     /// The server does not speak this protocol, or violates it.
     #[error("the server broke the protocol: {0}")]
     Protocol(String),
+    /// The node is none of the job's architecture.
+    #[error("architecture = {architecture}: {cure}")]
+    Architecture {
+        /// The architecture of the job.
+        architecture: Architecture,
+        /// The required node.
+        cure: &'static str,
+    },
     /// Messages were damaged in transit, over one connection after another.
     #[error(
         "{times} connections in a row ended with a damaged message, the last one with: {why}; \
