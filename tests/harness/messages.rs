@@ -109,7 +109,7 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
-            18..=25 | 34..=39 | 43 | 51..=52 => self.of_group(kind),
+            18..=25 | 34..=39 | 43 | 51..=52 | 56 => self.of_group(kind),
             26..=33 | 46 => self.of_replicas(kind),
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),

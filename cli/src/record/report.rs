@@ -5,6 +5,7 @@ use pstrain_compute::time::Time;
 use pstrain_data::Outline;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{Ledger, Point, Trained};
+use pstrain_wire::group::Exchanged;
 use pstrain_wire::job_digest;
 use serde::Serialize;
 
@@ -158,13 +159,13 @@ pub(crate) struct WorkerReport {
     pub(crate) receive_s: Option<f64>,
     /// From its requests for parameters to their being sent, summed likewise.
     pub(crate) wait_s: f64,
-    /// Bytes of its gradients on the wire, without frames and headers.
+    /// Bytes of its gradients on the wire to all servers, without frames and headers.
     pub(crate) pushed_bytes: u64,
-    /// The same without filters: four bytes for each parameter of the server.
+    /// The same without filters: four bytes for each parameter of the model.
     pub(crate) unfiltered_bytes: u64,
-    /// Bytes of the keys of its working set, each time they were sent.
+    /// Bytes of the keys of its working set, each time they were sent to a server.
     pub(crate) key_bytes: u64,
-    /// Bytes of the parameters sent to it, without frames and headers.
+    /// Bytes of the parameters that all servers sent it, without frames and headers.
     pub(crate) pulled_bytes: u64,
     /// Age of information of this worker.
     pub(crate) age_of_information: AgeOfInformation,
@@ -179,11 +180,15 @@ struct All {
 }
 
 impl WorkerReport {
-    fn of(id: WorkerId, totals: &WorkerTotals, all: All) -> Self {
+    /// The report of a worker with these `totals` of the server of the records, which has exchanged
+    /// `elsewhere` with the other servers.
+    fn of(id: WorkerId, totals: &WorkerTotals, elsewhere: Exchanged, all: All) -> Self {
         let elapsed = totals.spent.total();
         let (elapsed_s, compute_s) = (elapsed.as_secs_f64(), totals.compute.as_secs_f64());
         let barrier_s = totals.spent.barrier.as_secs_f64();
         let idleness = Some(1.0 - compute_s / elapsed_s).filter(|share| share.is_finite());
+        let mut exchanged = totals.exchanged;
+        exchanged += elsewhere;
         let ways = Some(totals.ways).filter(|ways| ways.seen > 0 && ways.unseen == 0);
         Self {
             id,
@@ -205,10 +210,10 @@ impl WorkerReport {
             send_s: ways.map(|ways| ways.up.as_secs_f64()),
             receive_s: ways.map(|ways| ways.down.as_secs_f64()),
             wait_s: totals.wait.as_secs_f64(),
-            pushed_bytes: totals.pushed_bytes,
-            unfiltered_bytes: totals.unfiltered_bytes,
-            key_bytes: totals.key_bytes,
-            pulled_bytes: totals.pulled_bytes,
+            pushed_bytes: exchanged.pushed,
+            unfiltered_bytes: exchanged.unfiltered,
+            key_bytes: exchanged.keyed,
+            pulled_bytes: exchanged.given,
             age_of_information: totals.age.summary(),
         }
     }
@@ -254,9 +259,10 @@ impl Summary {
             updates: self.workers.iter().map(|totals| totals.updates).sum(),
             rows: self.workers.iter().map(|totals| totals.rows).sum(),
         };
-        let workers = (0..).map(WorkerId).zip(&self.workers);
-        let workers: Vec<_> =
-            workers.map(|(id, totals)| WorkerReport::of(id, totals, all)).collect();
+        let workers = (0..).map(WorkerId).zip(&self.workers).zip(&trained.elsewhere);
+        let workers: Vec<_> = workers
+            .map(|((id, totals), elsewhere)| WorkerReport::of(id, totals, *elsewhere, all))
+            .collect();
         let pushed: u64 = workers.iter().map(|worker| worker.pushed_bytes).sum();
         let unfiltered: u64 = workers.iter().map(|worker| worker.unfiltered_bytes).sum();
         let shares: Vec<f64> = workers.iter().map(|worker| worker.share).collect();

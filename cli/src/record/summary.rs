@@ -13,6 +13,7 @@ use pstrain_compute::time::Time;
 use pstrain_policy::job::{Goal, Job};
 use pstrain_roles::node::{Event, ExactPoint, Point};
 use pstrain_wire::TimeSpent;
+use pstrain_wire::group::Exchanged;
 use pstrain_wire::worker::EndReason;
 use serde::{Deserialize, Serialize};
 
@@ -76,13 +77,8 @@ pub(super) struct WorkerTotals {
     /// do not overlap, however many mini-batches are under way at once.
     pub(super) spent: TimeSpent,
     pub(super) age: Age,
-    /// Bytes of received gradients, and their size without filters.
-    pub(super) pushed_bytes: u64,
-    pub(super) unfiltered_bytes: u64,
-    /// Bytes of the key lists that it sent: the keys of its working set.
-    pub(super) key_bytes: u64,
-    /// Bytes of parameters sent to it.
-    pub(super) pulled_bytes: u64,
+    /// Bytes that it exchanged with this server.
+    pub(super) exchanged: Exchanged,
 }
 
 /// Time on the way from worker to server and back.
@@ -101,11 +97,11 @@ impl WorkerTotals {
             Event::Joined { name, .. } => self.name.clone_from(name),
             Event::Ready { rows, .. } => self.rows = Some(*rows),
             Event::Granted { waited, .. } => self.wait += *waited,
-            Event::Keyed { bytes, .. } => self.key_bytes += *bytes,
-            Event::Given { bytes, .. } => self.pulled_bytes += *bytes,
+            Event::Keyed { bytes, .. } => self.exchanged.keyed += *bytes,
+            Event::Given { bytes, .. } => self.exchanged.given += *bytes,
             Event::Pushed { turnaround, ago, compute, bytes, unfiltered, spent, .. } => {
-                self.pushed_bytes += *bytes;
-                self.unfiltered_bytes += *unfiltered;
+                self.exchanged.pushed += *bytes;
+                self.exchanged.unfiltered += *unfiltered;
                 self.spent += *spent;
                 let came = Time::ZERO + now.since(Time::ZERO + *ago);
                 self.pushed(came, *turnaround, *compute, seen);

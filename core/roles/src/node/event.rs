@@ -151,14 +151,14 @@ pub enum Event {
     Keyed {
         /// The worker.
         worker: WorkerId,
-        /// Size of the keys on the wire, in bytes.
+        /// Size of the keys that came to this server, on the wire, in bytes.
         bytes: u64,
     },
     /// Parameters were sent to a worker.
     Given {
         /// The worker.
         worker: WorkerId,
-        /// Size of their values on the wire, in bytes.
+        /// Size of the values that this server sent, on the wire, in bytes.
         bytes: u64,
     },
     /// A gradient arrived for the first time.
@@ -175,7 +175,7 @@ pub enum Event {
         batch: BatchId,
         /// Mean loss of the mini-batch.
         loss: f32,
-        /// Size of the gradient on the wire, in bytes.
+        /// Size of the part of the gradient that came to this server, on the wire, in bytes.
         bytes: u64,
         /// Its size without filters: four bytes for each parameter that this server holds.
         unfiltered: u64,

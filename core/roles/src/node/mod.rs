@@ -42,6 +42,7 @@ use pstrain_compute::saved::Saved;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
+use pstrain_wire::group::Exchanged;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Limits, Message, Status};
@@ -383,6 +384,8 @@ pub struct Trained {
     pub point: Point,
     /// Where every mini-batch went.
     pub ledger: Ledger,
+    /// Bytes that each worker has exchanged with the other servers; events are of this one alone.
+    pub elsewhere: Vec<Exchanged>,
     /// The final parameters of all keys; none if part of them is lost.
     pub parameters: Option<Arc<Vec<f32>>>,
 }

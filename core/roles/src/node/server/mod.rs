@@ -200,6 +200,7 @@ impl Server {
         Trained {
             point: self.point(),
             ledger: self.ledger(),
+            elsewhere: self.group.traffic(self.job.membership.workers),
             parameters: is_whole.then(|| Arc::clone(parameters)),
         }
     }
