@@ -80,7 +80,9 @@ fn traffic_is_that_of_all_servers_in_virtual_time_and_of_processes() {
 #[test]
 fn servers_in_one_process_start_without_a_refused_connection() {
     let job = ["run", "--data", "synthetic:400", "--epochs", "1", "--servers", "4"];
-    for transport in ["memory", "unix", "tcp"] {
+    for (transport, durability) in
+        [("memory", "none"), ("unix", "none"), ("tcp", "none"), ("unix", "log"), ("tcp", "log")]
+    {
         let folder = TempDir::new().unwrap();
         let out = folder.path().join("out");
         let more = ["--transport", transport, "--out", path(&out)];

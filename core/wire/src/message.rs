@@ -82,7 +82,7 @@ messages! {
         /// The worker leaves.
         Bye(Bye) = 13, Worker -> Server;
         /// Describes the model of the worker's compute process, as JSON, to a server that has no
-        /// job yet; answered by a heartbeat.
+        /// job yet. It follows a heartbeat that the server has answered, and is answered by another.
         Description(String) = 55, Worker -> Server;
     }
 

@@ -117,6 +117,24 @@ fn a_push_of_another_incarnation_is_refused() {
 #[test]
 fn a_worker_ahead_of_the_restored_state_proves_it_and_becomes_a_new_incarnation() {
     let known = |incarnation, allowed, decided| {
+#[test]
+fn workers_that_are_early_or_late_at_the_start_are_turned_away_without_a_report() {
+    let mut toy = Toy::new(1, 8);
+    toy.job.servers = 2;
+    let mut server = Hand::new(Server::new(toy.job, RUN).unwrap());
+    let missing = Refusal::ServersMissing { server: ServerId(1), servers: 2 };
+    let early = server.greet(PeerId(1), None);
+    server.give(Input::Connected(PeerId(2), Identity::Anyone));
+    // It asks whether it may describe the model of its compute process.
+    let late = server.tell(PeerId(2), Message::Heartbeat(Heartbeat { incarnation: None }));
+    assert_eq!(sent(&early), [&Message::Refused(missing)]);
+    assert!(matches!(sent(&late)[..], [Message::Refused(Refusal::Unexpected { .. })]), "{late:?}");
+    for (peer, out) in [(1, early), (2, late)] {
+        assert!(!out.iter().any(|effect| matches!(effect, Effect::Report(_))), "{out:?}");
+        assert!(matches!(out.last(), Some(Effect::Close(PeerId(it))) if *it == peer), "{out:?}");
+    }
+}
+
         let (incarnation, run) = (Incarnation(incarnation), RUN);
         let (allowed, decided) = (Sequence(allowed), Sequence(decided));
         Resume { worker: WorkerId(0), incarnation, run, allowed, decided }

@@ -246,6 +246,10 @@ impl Server {
                 self.refuse(now, peer, unexpected("nothing but patience", &message), out);
             }
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
+            // It would describe the model of its compute process, but another worker was earlier.
+            Message::Heartbeat(_) if self.members.identities.contains_key(&peer) => {
+                self.refuse_silently(peer, unexpected("a hello", &message), out);
+            }
             Message::Enlist(enlist) => self.on_enlist(now, peer, enlist, out),
             Message::PullStatus(_) => {
                 if let Err(why) = self.check_client(peer, &message) {
@@ -326,6 +330,13 @@ impl Server {
     }
 
     /// Like [`Self::refuse`], with the name that the peer gave if it is not a member yet.
+    /// Refuses a peer that has not said who it is, in the course of every start: it comes again.
+    /// Nothing is reported.
+    fn refuse_silently(&mut self, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        self.forget_stranger(peer);
+        out.extend([Effect::Send(peer, Message::Refused(why)), Effect::Close(peer)]);
+    }
+
     fn refuse_as(
         &mut self,
         now: Time,
