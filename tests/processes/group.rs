@@ -66,7 +66,9 @@ fn traffic_is_that_of_all_servers_in_virtual_time_and_of_processes() {
     let job = ["--epochs", "2", "--workers", "1", "--data", "synthetic:400"];
     let simulated = |servers: &str| {
         let args = [&["simulate", "--json", "--servers", servers], &job[..]].concat();
-        finish(&[&args[..], &["--compute", "1ms"]].concat()).with_code(0).json()
+        finish(&[&args[..], &["--link", "all.delay=0ms", "--compute", "1ms"]].concat())
+            .with_code(0)
+            .json()
     };
     let one = simulated("1");
     has_the_traffic_of(&simulated("3"), &one);

@@ -19,7 +19,9 @@ use pstrain_roles::node::{
 use pstrain_tests::Toy;
 use pstrain_wire::client::{Begun, Control};
 use pstrain_wire::decision::Decision;
-use pstrain_wire::group::{Attach, Decisions, Enlist, Enlisted, Place, Slice, SliceHeader};
+use pstrain_wire::group::{
+    Attach, Decisions, Enlist, Enlisted, Exchanged, Place, Slice, SliceHeader, Traffic,
+};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::range::PullRange;
 use pstrain_wire::worker::{
@@ -223,8 +225,8 @@ fn a_worker_that_floods_a_non_coordinating_server_is_refused() {
     assert!(answers.any(|refused| refused), "it may flood as it likes");
 }
 
-#[test]
-fn resent_values_from_before_a_rebalance_do_not_answer_a_pull() {
+/// The coordinator of two servers, with the second one at `other`.
+fn coordinator(other: PeerId) -> Hand<Server> {
     let mut job = Toy::new(1, 8).job;
     job.servers = 2;
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
@@ -240,6 +242,26 @@ fn resent_values_from_before_a_rebalance_do_not_answer_a_pull() {
         on_disk: None,
     };
     server.tell(other, Message::Enlist(enlist));
+    server
+}
+
+#[test]
+fn a_server_counts_the_traffic_of_the_workers_of_the_job() {
+    let mut server = coordinator(PeerId(1));
+    let exchanged = Exchanged { pushed: 5, unfiltered: u64::MAX, keyed: 0, given: 7 };
+    let mut tell = |workers| server.tell(PeerId(1), Message::Traffic(Traffic { workers }));
+    assert!(tell(vec![Exchanged::default()]).is_empty());
+    assert!(tell(vec![exchanged]).is_empty());
+    let out = tell(vec![exchanged; 2]);
+    let what = "the traffic of 2 workers came from server 2, but the job has 1".to_owned();
+    assert_eq!(sent(&out)[0], &Message::Refused(Refusal::Unexpected { what }));
+    assert_eq!(server.node.trained().elsewhere, [exchanged], "the latest of each server");
+}
+
+#[test]
+fn resent_values_from_before_a_rebalance_do_not_answer_a_pull() {
+    let (other, client, id) = (PeerId(1), PeerId(2), ServerId(1));
+    let mut server = coordinator(other);
     let its = server.node.key_map().keys_of(id).unwrap();
     let all = KeyRange::new(0, its.end()).unwrap();
     server.give(Input::Connected(client, Identity::Anyone));
