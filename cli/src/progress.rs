@@ -9,6 +9,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Departure, Event, Point};
 use pstrain_transports::WallClock;
 use pstrain_wire::Status;
+use pstrain_wire::reason::as_reason;
 
 use crate::messages::{self, Level};
 use crate::metric_text;
@@ -96,6 +97,7 @@ impl Progress {
         if let Event::Behind { worker, .. } = event {
             // The loss of acknowledged work is reported even with `quiet`.
             self.bar.suspend(|| messages::warn(&behind(*worker)));
+            && (!self.quiet || is_urgent(event))
         }
         if self.quiet {
             return;
@@ -154,16 +156,45 @@ pub(crate) fn teller(
 }
 
 fn behind(worker: WorkerId) -> String {
+/// Names of metrics are text of a compute process: a few are shown, and short.
+fn target_unknown(metric: &str, metrics: &[String]) -> String {
+    let known = ["loss"].into_iter().chain(metrics.iter().map(String::as_str)).take(MOST_METRICS);
+    let known = known.map(|name| figures::shortened(name, MOST_METRIC_NAME));
+    as_reason(&format!(
+        "evaluations have no {}, which target names: it cannot be reached, and patience does not \
+         count; they have {}",
+        figures::shortened(metric, MOST_METRIC_NAME),
+        known.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// Most metrics that a message names, and most characters of each.
+const MOST_METRICS: usize = 10;
+const MOST_METRIC_NAME: usize = 24;
+
     format!(
         "worker {worker} was answered what the log here does not have: the end of the log is lost \
          (a disk that does not keep what it confirms, a copy that was restored, or damage), and \
          what was acknowledged since with it; the worker joins as a new incarnation"
+/// True for an event that is told even with `quiet`: acknowledged work is lost, a worker does not
+/// take part because of an error, or the job asks for a metric that there is not.
+const fn is_urgent(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Behind { .. }
+            | Event::Departed { how: Departure::Left, why: Some(_), .. }
+            | Event::Refused { worker: Some(_), .. }
+            | Event::TargetUnknown { .. }
+    )
+}
+
     )
 }
 
 fn from_update(version: Option<Version>) -> String {
     version.map_or_else(String::new, |version| format!(" from update {version} on"))
 }
+        | Event::TargetUnknown { .. }
 
 /// Returns the severity of an event that [`user_message`] describes.
 const fn level(event: &Event) -> Level {
@@ -199,6 +230,8 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
         Event::Refused { worker, from, who, why, .. } => {
             let who = worker.map(|worker| format!("worker {worker}")).or_else(|| who.clone());
             match (who, from) {
+        Event::Behind { worker, .. } => behind(*worker),
+        Event::TargetUnknown { metric, metrics } => target_unknown(metric, metrics),
                 (Some(who), Some(from)) => format!("{who} at {from} was refused: {why}"),
                 (Some(who), None) => format!("{who} was refused: {why}"),
                 (None, Some(from)) => format!("a connection from {from} was refused: {why}"),

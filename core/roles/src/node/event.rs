@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
@@ -371,6 +372,13 @@ pub enum Event {
         /// The result.
         #[serde(flatten, serialize_with = "flat")]
         evaluation: Evaluation,
+    },
+    /// Evaluations do not have the metric that the target of the job names. Reported once in a run.
+    TargetUnknown {
+        /// The metric.
+        metric: String,
+        /// The metrics that they have, other than the loss.
+        metrics: Vec<String>,
     },
     /// A worker was requested to evaluate parameters, since the server cannot.
     EvaluationRequested {

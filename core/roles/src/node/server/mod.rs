@@ -63,6 +63,7 @@ use pstrain_compute::time::Time;
 use pstrain_policy::auto::Auto;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, InitialFrom, Job, JobError, WorkError};
+use pstrain_wire::reason::as_reason;
 use pstrain_wire::{Limits, Message, Refusal, Status, job_digest};
 
 /// The parameter server as a state machine.
