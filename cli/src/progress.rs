@@ -94,17 +94,10 @@ impl Progress {
     }
 
     pub(crate) fn note<'a>(&mut self, event: &Event, standing: impl FnOnce() -> Standing<'a>) {
-        if let Event::Behind { worker, .. } = event {
-            // The loss of acknowledged work is reported even with `quiet`.
-            self.bar.suspend(|| messages::warn(&behind(*worker)));
-            && (!self.quiet || is_urgent(event))
-        }
-        if self.quiet {
-            return;
-        }
         let expected = !self.guests
             && matches!(event, Event::Joined { resumed: false, .. } | Event::Started { .. });
         if !expected
+            && (!self.quiet || is_urgent(event))
             && let Some(words) = user_message(event)
             && let Some(message) = self.troubles.say(self.clock.now(), event, words)
         {
@@ -156,6 +149,13 @@ pub(crate) fn teller(
 }
 
 fn behind(worker: WorkerId) -> String {
+    format!(
+        "worker {worker} was answered what the log here does not have: the end of the log is lost \
+         (a disk that does not keep what it confirms, a copy that was restored, or damage), and \
+         what was acknowledged since with it; the worker joins as a new incarnation"
+    )
+}
+
 /// Names of metrics are text of a compute process: a few are shown, and short.
 fn target_unknown(metric: &str, metrics: &[String]) -> String {
     let known = ["loss"].into_iter().chain(metrics.iter().map(String::as_str)).take(MOST_METRICS);
@@ -172,10 +172,10 @@ fn target_unknown(metric: &str, metrics: &[String]) -> String {
 const MOST_METRICS: usize = 10;
 const MOST_METRIC_NAME: usize = 24;
 
-    format!(
-        "worker {worker} was answered what the log here does not have: the end of the log is lost \
-         (a disk that does not keep what it confirms, a copy that was restored, or damage), and \
-         what was acknowledged since with it; the worker joins as a new incarnation"
+fn from_update(version: Option<Version>) -> String {
+    version.map_or_else(String::new, |version| format!(" from update {version} on"))
+}
+
 /// True for an event that is told even with `quiet`: acknowledged work is lost, a worker does not
 /// take part because of an error, or the job asks for a metric that there is not.
 const fn is_urgent(event: &Event) -> bool {
@@ -188,19 +188,13 @@ const fn is_urgent(event: &Event) -> bool {
     )
 }
 
-    )
-}
-
-fn from_update(version: Option<Version>) -> String {
-    version.map_or_else(String::new, |version| format!(" from update {version} on"))
-}
-        | Event::TargetUnknown { .. }
-
 /// Returns the severity of an event that [`user_message`] describes.
 const fn level(event: &Event) -> Level {
     match event {
         Event::CutOff { .. }
+        | Event::Behind { .. }
         | Event::Departed { .. }
+        | Event::TargetUnknown { .. }
         | Event::Refused { .. }
         | Event::Paused { .. }
         | Event::Unevaluated { .. }
@@ -230,14 +224,14 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
         Event::Refused { worker, from, who, why, .. } => {
             let who = worker.map(|worker| format!("worker {worker}")).or_else(|| who.clone());
             match (who, from) {
-        Event::Behind { worker, .. } => behind(*worker),
-        Event::TargetUnknown { metric, metrics } => target_unknown(metric, metrics),
                 (Some(who), Some(from)) => format!("{who} at {from} was refused: {why}"),
                 (Some(who), None) => format!("{who} was refused: {why}"),
                 (None, Some(from)) => format!("a connection from {from} was refused: {why}"),
                 (None, None) => format!("a connection was refused: {why}"),
             }
         }
+        Event::Behind { worker, .. } => behind(*worker),
+        Event::TargetUnknown { metric, metrics } => target_unknown(metric, metrics),
         Event::ServerJoined { server } => format!("server {server} is there"),
         Event::ServerCutOff { server, why } => {
             format!("server {server} was cut off: {why}; the run waits for it")

@@ -86,9 +86,11 @@ fn servers_in_one_process_start_without_a_refused_connection() {
         [("memory", "none"), ("unix", "none"), ("tcp", "none"), ("unix", "log"), ("tcp", "log")]
     {
         let folder = TempDir::new().unwrap();
-        let out = folder.path().join("out");
+        let (out, state) = (folder.path().join("out"), folder.path().join("state"));
+        let kept = ["--durability", durability, "--state", path(&state)];
+        let kept = if durability == "none" { &[][..] } else { &kept[..] };
         let more = ["--transport", transport, "--out", path(&out)];
-        let ended = finish(&[&job[..], &more].concat()).with_code(0);
+        let ended = finish(&[&job[..], &more, kept].concat()).with_code(0);
         assert!(!ended.stderr.contains("refused"), "{transport}: {}", ended.stderr);
         let events = std::fs::read_to_string(out.join("events.jsonl")).unwrap();
         assert!(!events.contains("refused"), "{transport}: {events}");

@@ -1,5 +1,7 @@
 //! The report of a run: the contents of `--json`, summary.json and the tables.
 
+use std::fmt;
+
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_data::Outline;
@@ -7,9 +9,11 @@ use pstrain_policy::job::Job;
 use pstrain_roles::node::{Ledger, Point, Trained};
 use pstrain_wire::group::Exchanged;
 use pstrain_wire::job_digest;
-use serde::Serialize;
+use pstrain_wire::worker::EndReason;
+use serde::{Serialize, Serializer};
 
 use super::age::AgeOfInformation;
+use super::departures::Departed;
 use super::gaps::VersionRange;
 use super::quality::Quality;
 use super::shaping::Shaping;
@@ -34,7 +38,7 @@ pub(crate) struct Report {
     /// What messages travel over: `memory`, `unix`, `tcp` or `virtual`.
     pub(crate) transport: String,
     /// Why the run ended.
-    pub(crate) ended: String,
+    pub(crate) ended: Ended,
     /// When the target of the job was reached, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<TargetReport>,
@@ -82,6 +86,8 @@ pub(crate) struct Report {
     /// little space on the disk was free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) full_files: Vec<&'static str>,
+    /// Workers that departed before the run had ended, in order: the latest 1000.
+    pub(crate) departures: Vec<Departed>,
     /// Peak resident memory of this process in MiB.
     pub(crate) peak_rss_mib: Option<f64>,
     /// The workers, by id.
@@ -92,6 +98,43 @@ pub(crate) struct Report {
     /// Accuracy of the modelled links and times in real time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shaping: Option<Shaping>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its server ended it.
+    For(EndReason),
+    /// Its servers were all gone before its end.
+    Leaderless,
+    /// The records have no end.
+    Unknown,
+}
+
+impl Ended {
+    /// Returns it in few words, without its cure.
+    pub(crate) fn in_short(self) -> String {
+        match self {
+            Self::For(reason) => reason.in_short(),
+            Self::Leaderless | Self::Unknown => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::For(reason) => reason.fmt(f),
+            Self::Leaderless => f.write_str("its server was gone, and no standby took over"),
+            Self::Unknown => Ok(()),
+        }
+    }
+}
+
+impl Serialize for Ended {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
 }
 
 /// The target of a job.
@@ -139,7 +182,8 @@ pub(crate) struct WorkerReport {
     pub(crate) data_share: Option<f64>,
     /// Mean staleness of its applied gradients, in updates.
     pub(crate) staleness_mean: f64,
-    /// Elapsed time from its first parameters to its last gradient, without its absences:
+    /// Elapsed time from its first parameters to its last gradient, without its absences and
+    /// without the time from the end of a server to its `--resume`:
     /// `compute_s + network_s + barrier_s`.
     pub(crate) elapsed_s: f64,
     /// Time in which it computed gradients.
@@ -219,15 +263,12 @@ impl WorkerReport {
     }
 }
 
-/// The `ended` text of a run whose servers were all gone before its end.
-pub(crate) const LEADERLESS: &str = "its server was gone, and no standby took over";
-
 impl Report {
     /// Adds the results that only virtual time has.
     pub(crate) fn was_virtual(&mut self, virtual_time: VirtualReport) {
         self.job_sha256.clone_from(&virtual_time.job_sha256);
         if virtual_time.is_leaderless {
-            LEADERLESS.clone_into(&mut self.ended);
+            self.ended = Ended::Leaderless;
         }
         self.virtual_time = Some(virtual_time);
     }
@@ -273,7 +314,7 @@ impl Summary {
             job_sha256: hexadecimal(&job_digest(job)),
             consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),
-            ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
+            ended: self.reason.map_or(Ended::Unknown, Ended::For),
             target: self.goal.as_ref().map(|goal| TargetReport {
                 goal: goal.to_string(),
                 update: self.reached.map(|point| point.version.0),
@@ -299,6 +340,7 @@ impl Summary {
             params_sha256: parameters.map(|parameters| sha256(parameters)),
             missing_updates,
             full_files: Vec::new(),
+            departures: self.departures.all(),
             peak_rss_mib: peak_rss_mib(),
             workers,
             virtual_time: None,

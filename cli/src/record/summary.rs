@@ -18,6 +18,7 @@ use pstrain_wire::worker::EndReason;
 use serde::{Deserialize, Serialize};
 
 use super::age::Age;
+use super::departures::Departures;
 use super::gaps::Gaps;
 use super::report::{Staleness, ratio};
 use super::workers::{Seen, WorkerTimes};
@@ -35,6 +36,8 @@ pub(crate) struct Summary {
     pub(super) started: Option<Time>,
     pub(super) first_update: Option<Time>,
     pub(super) reason: Option<EndReason>,
+    /// Workers that departed before the end.
+    pub(super) departures: Departures,
     /// The target of the job.
     pub(super) goal: Option<Goal>,
     /// The first parameters whose evaluation reached it.
@@ -53,6 +56,7 @@ pub(super) struct KeptSummary {
     started: Option<Time>,
     first_update: Option<Time>,
     reason: Option<EndReason>,
+    departures: Departures,
     reached: Option<ExactPoint>,
     missing: Gaps,
 }
@@ -73,8 +77,8 @@ pub(super) struct WorkerTotals {
     /// The two directions of `communicate`, if every push was observed on both sides.
     pub(super) ways: Ways,
     pub(super) wait: Duration,
-    /// Elapsed time from its first parameters to its last gradient, without its absences. Its parts
-    /// do not overlap, however many mini-batches are under way at once.
+    /// Elapsed time from its first parameters to its last gradient while the server ran, without
+    /// its absences. Its parts do not overlap, however many mini-batches are under way at once.
     pub(super) spent: TimeSpent,
     pub(super) age: Age,
     /// Bytes that it exchanged with this server.
@@ -150,6 +154,7 @@ impl Summary {
             started: None,
             first_update: None,
             reason: None,
+            departures: Departures::default(),
             goal: job.stopping.target.clone(),
             reached: None,
             missing: Gaps::default(),
@@ -166,6 +171,7 @@ impl Summary {
             started: self.started,
             first_update: self.first_update,
             reason: self.reason,
+            departures: self.departures.clone(),
             reached: self.reached.map(ExactPoint::from),
             missing: self.missing.clone(),
         }
@@ -178,6 +184,7 @@ impl Summary {
         self.point = kept.point.map(Point::from);
         self.evaluated = kept.evaluated.map(|(point, evaluation)| (point.into(), evaluation));
         (self.staleness, self.reason) = (kept.staleness, kept.reason);
+        self.departures = kept.departures;
         self.reached = kept.reached.map(Point::from);
         (self.started, self.first_update) = (kept.started, kept.first_update);
     }
@@ -233,6 +240,8 @@ impl Summary {
                 }
                 self.evaluated = Some((*point, evaluation.clone()));
             }
+            // At its end every worker leaves.
+            Event::Departed { .. } if self.reason.is_none() => self.departures.note(now, event),
             Event::Ended { reason } => {
                 self.reason = Some(*reason);
                 for totals in &mut self.workers {

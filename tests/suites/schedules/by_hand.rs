@@ -109,16 +109,14 @@ fn a_push_of_another_incarnation_is_refused() {
     let mut push = server.take_in(PeerId(1));
     push.header.incarnation = Incarnation(0);
     let out = server.tell(PeerId(1), Message::Push(push));
-    let why = Refusal::Fenced { incarnation: Incarnation(0) };
-    assert_eq!(sent(&out), [&Message::Refused(why)]);
-    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1, why: None };
+    let refusal = Refusal::Fenced { incarnation: Incarnation(0) };
+    let why = Some(refusal.to_string());
+    assert_eq!(sent(&out), [&Message::Refused(refusal)]);
+    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1, why };
     assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == lost)));
     assert_eq!((server.node.ledger().lost, server.node.version().0), (1, 0));
 }
 
-#[test]
-fn a_worker_ahead_of_the_restored_state_proves_it_and_becomes_a_new_incarnation() {
-    let known = |incarnation, allowed, decided| {
 #[test]
 fn workers_that_are_early_or_late_at_the_start_are_turned_away_without_a_report() {
     let mut toy = Toy::new(1, 8);
@@ -137,6 +135,9 @@ fn workers_that_are_early_or_late_at_the_start_are_turned_away_without_a_report(
     }
 }
 
+#[test]
+fn a_worker_ahead_of_the_restored_state_proves_it_and_becomes_a_new_incarnation() {
+    let known = |incarnation, allowed, decided| {
         let (incarnation, run) = (Incarnation(incarnation), RUN);
         let (allowed, decided) = (Sequence(allowed), Sequence(decided));
         Resume { worker: WorkerId(0), incarnation, run, allowed, decided }
@@ -230,12 +231,11 @@ fn coordinator(other: PeerId) -> Hand<Server> {
     let mut job = Toy::new(1, 8).job;
     job.servers = 2;
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
-    let (other, client, id) = (PeerId(1), PeerId(2), ServerId(1));
     server.give(Input::Connected(other, Identity::Anyone));
     let enlist = Enlist {
         protocol: PROTOCOL_VERSION,
         build: BUILD.into(),
-        place: Place::First { server: id, servers: 2 },
+        place: Place::First { server: ServerId(1), servers: 2 },
         address: "there".into(),
         standby: None,
         followed: None,

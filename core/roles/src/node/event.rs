@@ -21,7 +21,7 @@ use pstrain_policy::job::Job;
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Closing;
 use pstrain_wire::range::{PushRule, PushedRange};
-use pstrain_wire::worker::EndReason;
+use pstrain_wire::worker::{Departure, EndReason};
 use pstrain_wire::{Refusal, TimeSpent};
 
 /// An event, with enough detail to judge it.
@@ -334,7 +334,7 @@ pub enum Event {
         how: Departure,
         /// Its mini-batches that were lost.
         lost: u64,
-        /// Why it left, in its words, if it left because of an error.
+        /// Why, in words, if it left because of an error or was refused.
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
@@ -469,20 +469,6 @@ impl fmt::Display for Cause {
             Self::Pushed => f.write_str("values were pushed"),
         }
     }
-}
-
-/// How a worker departed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Departure {
-    /// It sent a goodbye.
-    Left,
-    /// Its lease expired.
-    Lost,
-    /// The server refused it.
-    Refused,
-    /// Another process took over its worker id.
-    Replaced,
 }
 
 impl Event {

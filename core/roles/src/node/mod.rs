@@ -26,8 +26,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use event::{Cause, Departure, Event};
+pub use event::{Cause, Event};
 pub use inputs::{InputError, decode_input, encode_input};
+pub use pstrain_wire::worker::Departure;
 pub use replica::{Replica, ReplicaConfig, Replicate};
 pub use server::{LEAVE_SERVER, Ledger, RestoreError, STOP, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
