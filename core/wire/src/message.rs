@@ -82,7 +82,8 @@ messages! {
         /// The worker leaves.
         Bye(Bye) = 13, Worker -> Server;
         /// Describes the model of the worker's compute process, as JSON, to a server that has no
-        /// job yet. It follows a heartbeat that the server has answered, and is answered by another.
+        /// job yet. It follows a heartbeat that the server has answered, and is answered by
+        /// another.
         Description(String) = 55, Worker -> Server;
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Evaluations {
     pub(super) latest: Option<LatestEvaluation>,
     /// The best value that the job's patience watches.
     best: Option<f64>,
-    /// Evaluations since the best one, without those that lack the target's metric.
+    /// Evaluations since the best one, without evaluations that lack the target's metric.
     since_best: u32,
     /// True once the user has been told that evaluations do not have the target's metric.
     unknown_is_told: bool,

@@ -272,7 +272,9 @@ impl Shard {
         self.welcome = true;
         self.dialler.welcomed();
         // Repeat what was lost with the previous connection, or arrived while there was none.
-        self.tell_traffic(now, out);
+        if !self.shown.is_empty() {
+            self.tell_traffic(now, out);
+        }
         for slice in self.shown.clone() {
             self.tell(now, Message::Slice(slice), out);
         }
