@@ -9,6 +9,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Departure, Event, Point};
 use pstrain_transports::WallClock;
 use pstrain_wire::Status;
+use pstrain_wire::reason::as_reason;
 
 use crate::messages::{self, Level};
 use crate::metric_text;
@@ -93,16 +94,10 @@ impl Progress {
     }
 
     pub(crate) fn note<'a>(&mut self, event: &Event, standing: impl FnOnce() -> Standing<'a>) {
-        if let Event::Behind { worker, .. } = event {
-            // The loss of acknowledged work is reported even with `quiet`.
-            self.bar.suspend(|| messages::warn(&behind(*worker)));
-        }
-        if self.quiet {
-            return;
-        }
         let expected = !self.guests
             && matches!(event, Event::Joined { resumed: false, .. } | Event::Started { .. });
         if !expected
+            && (!self.quiet || is_urgent(event))
             && let Some(words) = user_message(event)
             && let Some(message) = self.troubles.say(self.clock.now(), event, words)
         {
@@ -161,15 +156,45 @@ fn behind(worker: WorkerId) -> String {
     )
 }
 
+/// Names of metrics are text of a compute process: a few are shown, and short.
+fn target_unknown(metric: &str, metrics: &[String]) -> String {
+    let known = ["loss"].into_iter().chain(metrics.iter().map(String::as_str)).take(MOST_METRICS);
+    let known = known.map(|name| figures::shortened(name, MOST_METRIC_NAME));
+    as_reason(&format!(
+        "evaluations have no {}, which target names: it cannot be reached, and patience does not \
+         count; they have {}",
+        figures::shortened(metric, MOST_METRIC_NAME),
+        known.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// Most metrics that a message names, and most characters of each.
+const MOST_METRICS: usize = 10;
+const MOST_METRIC_NAME: usize = 24;
+
 fn from_update(version: Option<Version>) -> String {
     version.map_or_else(String::new, |version| format!(" from update {version} on"))
+}
+
+/// True for an event that is told even with `quiet`: acknowledged work is lost, a worker does not
+/// take part because of an error, or the job asks for a metric that there is not.
+const fn is_urgent(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Behind { .. }
+            | Event::Departed { how: Departure::Left, why: Some(_), .. }
+            | Event::Refused { worker: Some(_), .. }
+            | Event::TargetUnknown { .. }
+    )
 }
 
 /// Returns the severity of an event that [`user_message`] describes.
 const fn level(event: &Event) -> Level {
     match event {
         Event::CutOff { .. }
+        | Event::Behind { .. }
         | Event::Departed { .. }
+        | Event::TargetUnknown { .. }
         | Event::Refused { .. }
         | Event::Paused { .. }
         | Event::Unevaluated { .. }
@@ -205,6 +230,8 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
                 (None, None) => format!("a connection was refused: {why}"),
             }
         }
+        Event::Behind { worker, .. } => behind(*worker),
+        Event::TargetUnknown { metric, metrics } => target_unknown(metric, metrics),
         Event::ServerJoined { server } => format!("server {server} is there"),
         Event::ServerCutOff { server, why } => {
             format!("server {server} was cut off: {why}; the run waits for it")

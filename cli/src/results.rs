@@ -4,7 +4,7 @@ use pstrain_wire::worker::EndReason;
 
 use crate::figures::{self, bytes, count, percent, seconds};
 use crate::metric_text;
-use crate::record::{ClassRecall, Quality, Report, TargetReport, WorkerReport};
+use crate::record::{ClassRecall, Departed, Ended, Quality, Report, TargetReport, WorkerReport};
 use crate::table::{self, Column};
 
 /// Returns name and value of each fact about the quality of a model. The main metric, or
@@ -69,21 +69,45 @@ fn main_of(quality: &Quality) -> Option<String> {
     (!known.is_empty()).then(|| known.join(", "))
 }
 
-/// The result of a run in one line.
-pub(crate) fn headline(report: &Report) -> String {
-    let done = format!(
-        "{} after {} and {} updates",
-        main_of(&report.quality).unwrap_or_else(|| "not evaluated".into()),
-        seconds(report.time_s),
-        count(report.updates)
-    );
-    if report.ended != EndReason::BudgetReached.to_string() {
-        return format!("{}: {done}", report.ended);
-    }
-    match &report.target {
-        Some(target) if target.update.is_none() => format!("{}: {done}", reached(target)),
-        _ => done,
-    }
+/// The result of a run in one line of at most `width` characters, if its main metric fits there:
+/// the time and the updates are the first to be left out.
+fn headline(report: &Report, width: usize) -> String {
+    let ended = match (report.ended, &report.target) {
+        (Ended::For(EndReason::BudgetReached), Some(target)) if target.update.is_none() => {
+            Some(reached(target))
+        }
+        (Ended::For(EndReason::BudgetReached), _) => None,
+        (ended, _) => Some(ended.in_short()),
+    };
+    let main = main_of(&report.quality).unwrap_or_else(|| "not evaluated".into());
+    let (time, updates) = (seconds(report.time_s), count(report.updates));
+    let done = [
+        format!("{main} after {time} and {updates} updates"),
+        format!("{main} after {updates} updates"),
+        main,
+    ];
+    let mut lines = done.map(|done| match &ended {
+        Some(ended) => format!("{ended}: {done}"),
+        None => done,
+    });
+    let fits = lines.iter().position(|line| line.chars().count() <= width);
+    std::mem::take(&mut lines[fits.unwrap_or(lines.len() - 1)])
+}
+
+/// Most departures that a terminal shows, and most characters of the reason for one.
+const SHOWN_DEPARTURES: usize = 3;
+const SHOWN_REASON: usize = 200;
+
+/// Names the latest departures of workers, each with its reason.
+fn departures(departures: &[Departed]) -> Vec<(&'static str, String)> {
+    let earlier = departures.len().saturating_sub(SHOWN_DEPARTURES);
+    let shown = departures[earlier..].iter().map(|Departed { worker, at_s, how, why }| {
+        let (at, why) = (seconds(*at_s), figures::shortened(why, SHOWN_REASON));
+        ("departed", format!("worker {worker} {how} at {at}: {why}"))
+    });
+    let more =
+        (earlier > 0).then(|| ("departed", format!("{} times before", count(earlier as u64))));
+    more.into_iter().chain(shown).collect()
 }
 
 /// Formats the report of a run.
@@ -124,11 +148,12 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
         ),
     ];
     let shaping = report.shaping.map(|shaping| ("shaping", shaping.in_words()));
-    let ended = ("ended", report.ended.clone());
+    let ended = [("ended", report.ended.to_string())].into_iter();
+    let ended = ended.chain(departures(&report.departures));
     let target = report.target.as_ref().map(|target| ("target", reached(target)));
     let quality = target.into_iter().chain(quality(&report.quality));
-    let facts = [ended].into_iter().chain(quality).chain(facts).chain(shaping).collect::<Vec<_>>();
-    let parts = [headline(report), table::facts(&facts, width)];
+    let facts = ended.chain(quality).chain(facts).chain(shaping).collect::<Vec<_>>();
+    let parts = [headline(report, width), table::facts(&facts, width)];
     let tables = [recall(&report.quality, width), Some(workers(&report.workers, width))];
     parts.into_iter().chain(tables.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
 }
@@ -193,7 +218,7 @@ mod tests {
 
     use pstrain_compute::id::WorkerId;
     use pstrain_data::EvaluationRows;
-    use pstrain_roles::node::Ledger;
+    use pstrain_roles::node::{Departure, Ledger};
 
     use super::*;
     use crate::record::{AgeOfInformation, ClassQuality, Staleness};
@@ -245,7 +270,7 @@ mod tests {
             job_sha256: String::new(),
             consistency: "ssp:3".into(),
             transport: "tcp".into(),
-            ended: EndReason::BudgetReached.to_string(),
+            ended: Ended::For(EndReason::BudgetReached),
             target: None,
             quality: Quality {
                 metrics: vec![("accuracy".into(), Some(0.912))],
@@ -271,6 +296,7 @@ mod tests {
             params_sha256: None,
             missing_updates: Vec::new(),
             full_files: Vec::new(),
+            departures: Vec::new(),
             peak_rss_mib: None,
             workers: (0..24).map(worker).collect(),
             virtual_time: None,
@@ -297,8 +323,47 @@ mod tests {
             assert!(text.contains(words), "nothing of {words:?} in\n{text}");
         }
         assert!(report(&large(), 200).contains("greenhouse-north-24.example.org:41234"));
-        let stopped = Report { ended: EndReason::Stopped.to_string(), ..large() };
-        assert!(report(&stopped, 80).starts_with("stopped on request: accuracy 91.20 %, loss"));
+    }
+
+    #[test]
+    fn the_first_line_says_how_the_run_ended_and_fits() {
+        let first = |ended, width| {
+            let text = report(&Report { ended: Ended::For(ended), ..large() }, width);
+            text.lines().next().unwrap_or_default().to_owned()
+        };
+        assert_eq!(
+            first(EndReason::Stopped, 80),
+            "stopped on request: accuracy 91.20 %, loss 0.3000 after 10,000,000 updates"
+        );
+        let left = EndReason::WorkerLost(WorkerId(1), Departure::Left);
+        let line = "worker 2 has left: accuracy 91.20 %, loss 0.3000 after 10,000,000 updates";
+        assert_eq!(first(left, 80), line);
+        assert_eq!(first(left, 50), "worker 2 has left: accuracy 91.20 %, loss 0.3000");
+        let wide = "worker 2 has left: accuracy 91.20 %, loss 0.3000 after 1d 10h and 10,000,000 \
+                    updates";
+        assert_eq!(first(left, 100), wide);
+    }
+
+    #[test]
+    fn departures_have_lines_of_their_own() {
+        let departed = |worker| Departed {
+            worker: WorkerId(worker),
+            at_s: 3.25,
+            how: Departure::Left,
+            why: format!("no rows in {}", "a/long/way/".repeat(36)),
+        };
+        let ended = Ended::For(EndReason::WorkerLost(WorkerId(4), Departure::Left));
+        let departures = (0..5).map(departed).collect();
+        let text = report(&Report { ended, departures, ..large() }, 80);
+        for words in [
+            "ended          worker 5 has left, and on-worker-loss does not let",
+            "departed       2 times before",
+            "departed       worker 5 has left at 3.250 s: no rows in",
+        ] {
+            assert!(text.contains(words), "nothing of {words:?} in\n{text}");
+        }
+        assert!(!text.contains("worker 2 has left"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

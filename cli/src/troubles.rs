@@ -70,7 +70,7 @@ impl EventLimiter {
             }
             Event::Joined { resumed: true, .. } if !self.away.is_empty() => None,
             Event::CutOff { worker, .. }
-            | Event::Departed { worker, how: Departure::Lost, .. }
+            | Event::Departed { worker, how: Departure::Lost | Departure::Left, .. }
             | Event::Refused { worker: Some(worker), .. } => {
                 self.members.say(now, (*worker, Kind::Gone), &words)
             }

@@ -475,7 +475,7 @@ impl Checker {
                 assert!(!self.books.has_open_round(), "finished gradients were thrown away");
             }
             EndReason::Stopped => assert!(self.drained, "nobody asked it to stop"),
-            EndReason::WorkerLost(worker) => {
+            EndReason::WorkerLost(worker, _) => {
                 assert!(!self.ranks.finished(worker), "{worker} had done its share");
                 let since = self.missed.get(&worker);
                 let since = since.unwrap_or_else(|| panic!("{worker} did not count"));

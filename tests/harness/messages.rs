@@ -28,7 +28,7 @@ use pstrain_wire::replica::{
     Kept, Shape, Stage, Standby, State, StateHeader, Vote, VoteRequest,
 };
 use pstrain_wire::worker::{
-    Bye, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
+    Bye, Departure, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
     ParametersHeader, Pull, PullExamples, Push, PushHeader, Ready, Resume, Welcome,
 };
 use pstrain_wire::{
@@ -109,7 +109,7 @@ impl Messages {
                 key: self.text(),
                 value: self.text(),
             }),
-            18..=25 | 34..=39 | 43 | 51..=52 => self.of_group(kind),
+            18..=25 | 34..=39 | 43 | 51..=52 | 56 => self.of_group(kind),
             26..=33 | 46 => self.of_replicas(kind),
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
@@ -461,12 +461,21 @@ impl Messages {
         Decided::after(decided, Sequence(self.number()), self.coin().then_some(reason))
     }
 
+    fn departure(&mut self) -> Departure {
+        match self.rng.below(4) {
+            0 => Departure::Left,
+            1 => Departure::Lost,
+            2 => Departure::Refused,
+            _ => Departure::Replaced,
+        }
+    }
+
     fn reason(&mut self) -> EndReason {
         match self.rng.below(6) {
             5 => EndReason::ServerLost(ServerId(self.small())),
             0 => EndReason::BudgetReached,
             1 => EndReason::Stopped,
-            2 => EndReason::WorkerLost(WorkerId(self.small())),
+            2 => EndReason::WorkerLost(WorkerId(self.small()), self.departure()),
             3 => EndReason::TooFewWorkers { present: self.small(), needed: self.small() },
             _ => EndReason::Diverged(Version(self.number())),
         }

@@ -12,6 +12,7 @@ use pstrain_roles::node::{
     Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Prepare, Prepared, Trained,
 };
 use pstrain_transports::simulation::{Failover, Host, Laboratory, Origin, Outcome};
+use pstrain_wire::group::Exchanged;
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 use crate::toy::{Toy, partition_of, parts_of};
@@ -68,7 +69,8 @@ pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> Stood
     let Outcome { reason, trained, failover, trace, .. } = job.run(&mut witness);
     let events = witness.events;
     check_history(&events, &trained);
-    let Trained { point, ledger, parameters } = trained;
+    let Trained { point, ledger, parameters, elsewhere } = trained;
+    assert!(elsewhere.iter().all(|bytes| *bytes == Exchanged::default()), "there is one server");
     let parameters = parameters.expect("one server holds all parameters");
     if let Some(last) = witness.seen.get(&point.version) {
         assert_eq!(*last, parameters, "the last version");

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::books::{check_books, events};
+use crate::books::{called, check_books, events};
 use crate::cluster::{Server, number, path, shard_of, undisturbed};
 use crate::process::{PSTRAIN, Process, eventually, finish, has_python};
 
@@ -19,7 +19,7 @@ const JOB: [&str; 8] =
 const PACED: [&str; 2] = ["--compute", "30ms"];
 
 /// The built-in model as a compute process.
-fn served() -> String {
+pub(crate) fn served() -> String {
     format!("exec {PSTRAIN} compute serve {}", DATA.join(" "))
 }
 
@@ -211,6 +211,8 @@ fn the_first_worker_describes_the_model_to_a_server_without_one() {
     server = server.replace(&[&["--resume", path(&kept)]]);
     let left = server.finish(workers);
     assert_eq!(left.summary["params_sha256"], wanted);
+    // The second worker was late with its description, which is no trouble.
+    assert_eq!(called(&events(&left.out), "refused").count(), 0);
     // The workers' processes evaluate.
     assert!(left.summary["accuracy"].as_f64().unwrap() > 0.7, "{}", left.summary);
     check_books(&left.out, &left.summary);

@@ -41,21 +41,56 @@ fn any_number_of_servers_ends_at_the_same_parameters() {
             );
             assert_eq!(several["accuracy"], one["accuracy"]);
             assert_eq!(several["batches"], one["batches"]);
-            // Nothing was filtered. A server measures only its own key range, so the ratio must
-            // still be 1.
-            assert_eq!((&several["bytes_ratio"], &one["bytes_ratio"]), (&json!(1.0), &json!(1.0)));
+            has_the_traffic_of(&several, &one);
         }
     }
+}
+
+/// Checks that the workers of both runs exchanged the same bytes with all of their servers
+/// together. Nothing is filtered.
+fn has_the_traffic_of(several: &Value, one: &Value) {
+    let of = |summary: &Value| {
+        let workers = summary["workers"].as_array().unwrap().iter();
+        let bytes = workers.map(|worker| {
+            ["pushed_bytes", "unfiltered_bytes", "pulled_bytes"].map(|name| number(&worker[name]))
+        });
+        bytes.collect::<Vec<_>>()
+    };
+    assert_eq!(of(several), of(one));
+    assert!(of(one).iter().flatten().all(|bytes| *bytes > 0), "{one}");
+    assert_eq!((&several["bytes_ratio"], &one["bytes_ratio"]), (&json!(1.0), &json!(1.0)));
+}
+
+#[test]
+fn traffic_is_that_of_all_servers_in_virtual_time_and_of_processes() {
+    let job = ["--epochs", "2", "--workers", "1", "--data", "synthetic:400"];
+    let simulated = |servers: &str| {
+        let args = [&["simulate", "--json", "--servers", servers], &job[..]].concat();
+        finish(&[&args[..], &["--link", "all.delay=0ms", "--compute", "1ms"]].concat())
+            .with_code(0)
+            .json()
+    };
+    let one = simulated("1");
+    has_the_traffic_of(&simulated("3"), &one);
+    let server = Server::tcp(&[&job, &["--servers", "2"]]);
+    let other = others(&server, 2);
+    let worker = server.worker(&[]);
+    has_the_traffic_of(&server.finish(vec![worker]).summary, &one);
+    other.into_iter().for_each(|other| drop(other.wait().with_code(0)));
 }
 
 #[test]
 fn servers_in_one_process_start_without_a_refused_connection() {
     let job = ["run", "--data", "synthetic:400", "--epochs", "1", "--servers", "4"];
-    for transport in ["memory", "unix", "tcp"] {
+    for (transport, durability) in
+        [("memory", "none"), ("unix", "none"), ("tcp", "none"), ("unix", "log"), ("tcp", "log")]
+    {
         let folder = TempDir::new().unwrap();
-        let out = folder.path().join("out");
+        let (out, state) = (folder.path().join("out"), folder.path().join("state"));
+        let kept = ["--durability", durability, "--state", path(&state)];
+        let kept = if durability == "none" { &[][..] } else { &kept[..] };
         let more = ["--transport", transport, "--out", path(&out)];
-        let ended = finish(&[&job[..], &more].concat()).with_code(0);
+        let ended = finish(&[&job[..], &more, kept].concat()).with_code(0);
         assert!(!ended.stderr.contains("refused"), "{transport}: {}", ended.stderr);
         let events = std::fs::read_to_string(out.join("events.jsonl")).unwrap();
         assert!(!events.contains("refused"), "{transport}: {events}");

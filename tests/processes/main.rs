@@ -17,6 +17,7 @@ mod cuts;
 mod damage;
 mod data_files;
 mod deaths;
+mod departures;
 #[cfg(all(feature = "cert", feature = "pictures"))]
 mod documented;
 mod durable;

@@ -47,6 +47,11 @@ fn servers_that_join_and_leave_do_not_change_the_parameters() {
     let left = server.finish(workers);
     assert_eq!(left.summary["params_sha256"], one["params_sha256"]);
     assert_eq!(left.summary["batches"], one["batches"]);
+    // The bytes that went to servers that have left count, too.
+    for (worker, alone) in (0..3).map(|it| (&left.summary["workers"][it], &one["workers"][it])) {
+        assert_eq!(worker["pushed_bytes"], alone["pushed_bytes"]);
+        assert_eq!(worker["unfiltered_bytes"], alone["unfiltered_bytes"]);
+    }
     check_books(&left.out, &left.summary);
     third.wait().with_code(0);
     let events = std::fs::read_to_string(left.out.join("events.jsonl")).unwrap();

@@ -4,7 +4,9 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use crate::cluster::Server;
+use crate::books::{called, events};
+use crate::cluster::{Server, path};
+use crate::compute::served;
 use crate::process::{finish, json};
 
 /// A run in virtual time, where evaluations take no time.
@@ -69,6 +71,26 @@ fn a_run_ends_once_evaluations_improve_no_more() {
     assert_eq!(found["ended"], "evaluations improve no more", "{found}");
     assert!(found["epochs"].as_f64().unwrap() < 12.0, "{found}");
     assert!(found.get("target").is_none(), "{found}");
+}
+
+#[test]
+fn a_target_that_no_evaluation_has_is_told_and_lets_patience_rest() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    let job = ["run", "--json", "--process", &served(), "--workers", "2", "--epochs", "3"];
+    let stop = ["--target", "accurracy>=0.9", "--patience", "1", "--out", path(&out)];
+    let ended = finish(&[&job[..], &stop].concat()).with_code(0);
+    assert_eq!(ended.json()["ended"], "the budget is used up");
+    let said = ended.stderr.matches("evaluations have no accurracy, which target names").count();
+    assert_eq!(said, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("they have loss, accuracy, "), "{}", ended.stderr);
+    let events = events(&out);
+    let told: Vec<_> = called(&events, "target_unknown").collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(
+        (&told[0]["metric"], &told[0]["metrics"][0]),
+        (&"accurracy".into(), &"accuracy".into())
+    );
 }
 
 #[test]

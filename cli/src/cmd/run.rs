@@ -15,12 +15,12 @@ use pstrain_transports::{
     Address, Handle, Lateness, Mailbox, MemoryHub, Punctuality, Shaped, ShardServices,
     SocketTransport, WallClock, WorkerServices, drive,
 };
-use pstrain_wire::Refusal;
 use pstrain_wire::worker::EndReason;
 
 use crate::args::{GroupPosition, RunArgs, Transport};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
+use crate::messages;
 use crate::process::Arithmetic;
 use crate::record::Recorder;
 use crate::signals::Drain;
@@ -292,14 +292,19 @@ impl Cluster {
         let Ended { name, mut server, reason, workers, others } = ended;
         self.nodes.drain();
         self.kept.iter().flatten().for_each(|(_, drain)| drain.end());
-        let (punctuality, worked) = join(workers);
-        server.note_punctuality(&punctuality);
+        let mut workers = Joined::of(workers);
+        server.note_punctuality(&workers.punctuality);
         server.finish(name)?;
+        workers.warn();
         if reason.is_success() {
-            worked?;
+            workers.broken.take().map_or(Ok(()), Err)?;
             join_shards(others)?;
         }
-        exit::of_reason(reason)
+        match workers.without_data() {
+            Some(failed) if reason == EndReason::Stopped => Err(failed.into()),
+            // A job that comes to its end does so without the workers that failed.
+            _ => exit::of_reason(reason),
+        }
     }
 
     /// Starts the servers that do not coordinate.
@@ -464,29 +469,54 @@ fn work<N: Node, T: pstrain_transports::Transport>(
     Ok((ended, Punctuality { messages: lateness(&transport), ..services.punctuality() }))
 }
 
-/// Waits for the workers. Returns how well they kept the modelled times together, and the error of
-/// the first worker that failed.
-fn join(threads: Vec<Thread>) -> (Punctuality, anyhow::Result<()>) {
-    let mut punctuality = Punctuality::default();
-    let mut first = Ok(());
-    for (worker, thread) in (0..).map(WorkerId).zip(threads) {
-        let ended = match thread.join() {
-            Ok(Ok((ended, kept))) => {
-                punctuality.merge(&kept);
-                match ended {
-                    // A job with `min-workers` may end before the last worker comes.
-                    Ok(_) | Err(NodeError::Refused(Refusal::Over)) => continue,
-                    Err(error) => Failed(format!("worker {worker}: {error}")).into(),
+/// How the workers ended.
+#[derive(Default)]
+struct Joined {
+    /// How well they kept the modelled times together.
+    punctuality: Punctuality,
+    /// The workers that could not continue.
+    failed: Vec<(WorkerId, NodeError)>,
+    /// The first defect of this process.
+    broken: Option<anyhow::Error>,
+}
+
+impl Joined {
+    /// Waits for the workers.
+    fn of(threads: Vec<Thread>) -> Self {
+        let mut joined = Self::default();
+        for (worker, thread) in (0..).map(WorkerId).zip(threads) {
+            let broken = match thread.join() {
+                Ok(Ok((ended, kept))) => {
+                    joined.punctuality.merge(&kept);
+                    joined.failed.extend(ended.err().map(|error| (worker, error)));
+                    continue;
                 }
+                Ok(Err(error)) => error.context(format!("worker {worker}")),
+                Err(_) => Failed(format!("worker {worker} broke down")).into(),
+            };
+            joined.broken.get_or_insert(broken);
+        }
+        joined
+    }
+
+    /// Warns of workers whose failure the server does not know, and so has not reported.
+    fn warn(&self) {
+        for (worker, error) in &self.failed {
+            // The server refuses a worker that comes after the end, as with `min-workers`.
+            let is_told =
+                matches!(error, NodeError::Data(_) | NodeError::Compute(_) | NodeError::Refused(_));
+            if !is_told {
+                messages::warn(&format!("worker {worker}: {error}"));
             }
-            Ok(Err(error)) => error.context(format!("worker {worker}")),
-            Err(_) => Failed(format!("worker {worker} broke down")).into(),
-        };
-        if first.is_ok() {
-            first = Err(ended);
         }
     }
-    (punctuality, first)
+
+    /// The failure of a worker that had no data, which ends the run.
+    fn without_data(self) -> Option<Failed> {
+        let is_it = |(_, error): &(WorkerId, NodeError)| matches!(error, NodeError::Data(_));
+        let (worker, error) = self.failed.into_iter().find(is_it)?;
+        Some(Failed(format!("worker {worker}: {error}")))
+    }
 }
 
 /// Waits for the servers; returns the error of the first that failed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::args::SimulateArgs;
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
-use crate::record::LEADERLESS;
+use crate::record::Ended;
 use crate::simulate::{DataCache, Virtual};
 use crate::start::{Training, gather};
 
@@ -17,6 +17,6 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     let training = Training::in_process(&layers, resolved, args.output.clone())?;
     let (finished, reason) = training.simulate(&run)?;
     finished.finish("virtual")?;
-    let gone = || Failed(format!("the run ended early: {LEADERLESS}")).into();
+    let gone = || Failed(format!("the run ended early: {}", Ended::Leaderless)).into();
     reason.ok_or_else(gone).and_then(exit::of_reason)
 }

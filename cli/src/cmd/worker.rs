@@ -1,5 +1,6 @@
 //! `pstrain worker`: computes gradients for a server.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use pstrain_transports::{
     Address, Mailbox, Punctuality, Shaped, SocketTransport, WorkerServices, drive,
 };
 use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
-use pstrain_wire::worker::EndReason;
+use pstrain_wire::worker::{EndReason, Heartbeat};
 use pstrain_wire::{Message, Refusal};
 use serde::Serialize;
 
-use super::client::{NoAnswer, TurnedAway, ask};
+use super::client::{NoAnswer, Reply, TurnedAway, request};
 use crate::args::{Form, ProcessArgs, SecurityArgs, WorkerArgs};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
@@ -175,10 +176,18 @@ impl Plan {
     /// Describes the model of the worker's process to a server that has no job yet.
     fn describe(&self, process: &ComputeProcess) -> anyhow::Result<()> {
         let text = serde_json::to_string(&process.describe()?)?;
-        let received = |message| matches!(message, Message::Heartbeat(_)).then_some(());
-        let question = Message::Description(text);
+        let question = Message::Heartbeat(Heartbeat { incarnation: None });
         let patience = self.config.lease.into();
-        match ask((&self.server, &self.security), patience, &question, received) {
+        // Only a server without a job takes a long first message, so it is asked before.
+        let asked = Cell::new(false);
+        let hear = |message| {
+            Ok(match message {
+                Message::Heartbeat(_) if asked.replace(true) => Reply::Answer(()),
+                Message::Heartbeat(_) => Reply::Send(Message::Description(text.clone())),
+                _ => Reply::Nothing,
+            })
+        };
+        match request((&self.server, &self.security), patience, &question, hear, || None) {
             // Another worker was earlier: the server has closed all connections, or has its job.
             Err(error) if error.is::<NoAnswer>() => Ok(()),
             Err(error) => match error.downcast_ref() {

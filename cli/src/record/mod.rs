@@ -2,6 +2,7 @@
 
 mod age;
 mod curve;
+mod departures;
 mod filtering;
 mod folder;
 mod gaps;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "pictures")]
 pub(crate) use curve::{POINT, metric_values};
+pub(crate) use departures::Departed;
 pub(crate) use folder::{Folder, JOB, MODEL, ORDER, SUMMARY, file_of};
 pub(crate) use gaps::VersionRange;
 pub(crate) use model_file::{ModelFile, check_finite, read_model, write_model};
@@ -43,7 +45,7 @@ pub(crate) use quality::{ClassRecall, Quality};
 pub(crate) use replay::{Replay, Uses};
 #[cfg(feature = "pictures")]
 pub(crate) use report::BUILD;
-pub(crate) use report::{LEADERLESS, Report, TargetReport, WorkerReport, jain, peak_rss_mib};
+pub(crate) use report::{Ended, Report, TargetReport, WorkerReport, jain, peak_rss_mib};
 pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
 #[cfg(test)]

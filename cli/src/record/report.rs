@@ -1,14 +1,19 @@
 //! The report of a run: the contents of `--json`, summary.json and the tables.
 
+use std::fmt;
+
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_data::Outline;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{Ledger, Point, Trained};
+use pstrain_wire::group::Exchanged;
 use pstrain_wire::job_digest;
-use serde::Serialize;
+use pstrain_wire::worker::EndReason;
+use serde::{Serialize, Serializer};
 
 use super::age::AgeOfInformation;
+use super::departures::Departed;
 use super::gaps::VersionRange;
 use super::quality::Quality;
 use super::shaping::Shaping;
@@ -33,7 +38,7 @@ pub(crate) struct Report {
     /// What messages travel over: `memory`, `unix`, `tcp` or `virtual`.
     pub(crate) transport: String,
     /// Why the run ended.
-    pub(crate) ended: String,
+    pub(crate) ended: Ended,
     /// When the target of the job was reached, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<TargetReport>,
@@ -81,6 +86,8 @@ pub(crate) struct Report {
     /// little space on the disk was free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) full_files: Vec<&'static str>,
+    /// Workers that departed before the run had ended, in order: the latest 1000.
+    pub(crate) departures: Vec<Departed>,
     /// Peak resident memory of this process in MiB.
     pub(crate) peak_rss_mib: Option<f64>,
     /// The workers, by id.
@@ -91,6 +98,43 @@ pub(crate) struct Report {
     /// Accuracy of the modelled links and times in real time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shaping: Option<Shaping>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its server ended it.
+    For(EndReason),
+    /// Its servers were all gone before its end.
+    Leaderless,
+    /// The records have no end.
+    Unknown,
+}
+
+impl Ended {
+    /// Returns it in few words, without its cure.
+    pub(crate) fn in_short(self) -> String {
+        match self {
+            Self::For(reason) => reason.in_short(),
+            Self::Leaderless | Self::Unknown => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::For(reason) => reason.fmt(f),
+            Self::Leaderless => f.write_str("its server was gone, and no standby took over"),
+            Self::Unknown => Ok(()),
+        }
+    }
+}
+
+impl Serialize for Ended {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
 }
 
 /// The target of a job.
@@ -138,7 +182,8 @@ pub(crate) struct WorkerReport {
     pub(crate) data_share: Option<f64>,
     /// Mean staleness of its applied gradients, in updates.
     pub(crate) staleness_mean: f64,
-    /// Elapsed time from its first parameters to its last gradient, without its absences:
+    /// Elapsed time from its first parameters to its last gradient, without its absences and
+    /// without the time from the end of a server to its `--resume`:
     /// `compute_s + network_s + barrier_s`.
     pub(crate) elapsed_s: f64,
     /// Time in which it computed gradients.
@@ -158,13 +203,13 @@ pub(crate) struct WorkerReport {
     pub(crate) receive_s: Option<f64>,
     /// From its requests for parameters to their being sent, summed likewise.
     pub(crate) wait_s: f64,
-    /// Bytes of its gradients on the wire, without frames and headers.
+    /// Bytes of its gradients on the wire to all servers, without frames and headers.
     pub(crate) pushed_bytes: u64,
-    /// The same without filters: four bytes for each parameter of the server.
+    /// The same without filters: four bytes for each parameter of the model.
     pub(crate) unfiltered_bytes: u64,
-    /// Bytes of the keys of its working set, each time they were sent.
+    /// Bytes of the keys of its working set, each time they were sent to a server.
     pub(crate) key_bytes: u64,
-    /// Bytes of the parameters sent to it, without frames and headers.
+    /// Bytes of the parameters that all servers sent it, without frames and headers.
     pub(crate) pulled_bytes: u64,
     /// Age of information of this worker.
     pub(crate) age_of_information: AgeOfInformation,
@@ -179,11 +224,15 @@ struct All {
 }
 
 impl WorkerReport {
-    fn of(id: WorkerId, totals: &WorkerTotals, all: All) -> Self {
+    /// The report of a worker with these `totals` of the server of the records, which has exchanged
+    /// `elsewhere` with the other servers.
+    fn of(id: WorkerId, totals: &WorkerTotals, elsewhere: Exchanged, all: All) -> Self {
         let elapsed = totals.spent.total();
         let (elapsed_s, compute_s) = (elapsed.as_secs_f64(), totals.compute.as_secs_f64());
         let barrier_s = totals.spent.barrier.as_secs_f64();
         let idleness = Some(1.0 - compute_s / elapsed_s).filter(|share| share.is_finite());
+        let mut exchanged = totals.exchanged;
+        exchanged += elsewhere;
         let ways = Some(totals.ways).filter(|ways| ways.seen > 0 && ways.unseen == 0);
         Self {
             id,
@@ -205,24 +254,21 @@ impl WorkerReport {
             send_s: ways.map(|ways| ways.up.as_secs_f64()),
             receive_s: ways.map(|ways| ways.down.as_secs_f64()),
             wait_s: totals.wait.as_secs_f64(),
-            pushed_bytes: totals.pushed_bytes,
-            unfiltered_bytes: totals.unfiltered_bytes,
-            key_bytes: totals.key_bytes,
-            pulled_bytes: totals.pulled_bytes,
+            pushed_bytes: exchanged.pushed,
+            unfiltered_bytes: exchanged.unfiltered,
+            key_bytes: exchanged.keyed,
+            pulled_bytes: exchanged.given,
             age_of_information: totals.age.summary(),
         }
     }
 }
-
-/// The `ended` text of a run whose servers were all gone before its end.
-pub(crate) const LEADERLESS: &str = "its server was gone, and no standby took over";
 
 impl Report {
     /// Adds the results that only virtual time has.
     pub(crate) fn was_virtual(&mut self, virtual_time: VirtualReport) {
         self.job_sha256.clone_from(&virtual_time.job_sha256);
         if virtual_time.is_leaderless {
-            LEADERLESS.clone_into(&mut self.ended);
+            self.ended = Ended::Leaderless;
         }
         self.virtual_time = Some(virtual_time);
     }
@@ -254,9 +300,10 @@ impl Summary {
             updates: self.workers.iter().map(|totals| totals.updates).sum(),
             rows: self.workers.iter().map(|totals| totals.rows).sum(),
         };
-        let workers = (0..).map(WorkerId).zip(&self.workers);
-        let workers: Vec<_> =
-            workers.map(|(id, totals)| WorkerReport::of(id, totals, all)).collect();
+        let workers = (0..).map(WorkerId).zip(&self.workers).zip(&trained.elsewhere);
+        let workers: Vec<_> = workers
+            .map(|((id, totals), elsewhere)| WorkerReport::of(id, totals, *elsewhere, all))
+            .collect();
         let pushed: u64 = workers.iter().map(|worker| worker.pushed_bytes).sum();
         let unfiltered: u64 = workers.iter().map(|worker| worker.unfiltered_bytes).sum();
         let shares: Vec<f64> = workers.iter().map(|worker| worker.share).collect();
@@ -267,7 +314,7 @@ impl Summary {
             job_sha256: hexadecimal(&job_digest(job)),
             consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),
-            ended: self.reason.map_or_else(String::new, |reason| reason.to_string()),
+            ended: self.reason.map_or(Ended::Unknown, Ended::For),
             target: self.goal.as_ref().map(|goal| TargetReport {
                 goal: goal.to_string(),
                 update: self.reached.map(|point| point.version.0),
@@ -293,6 +340,7 @@ impl Summary {
             params_sha256: parameters.map(|parameters| sha256(parameters)),
             missing_updates,
             full_files: Vec::new(),
+            departures: self.departures.all(),
             peak_rss_mib: peak_rss_mib(),
             workers,
             virtual_time: None,

@@ -13,10 +13,12 @@ use pstrain_compute::time::Time;
 use pstrain_policy::job::{Goal, Job};
 use pstrain_roles::node::{Event, ExactPoint, Point};
 use pstrain_wire::TimeSpent;
+use pstrain_wire::group::Exchanged;
 use pstrain_wire::worker::EndReason;
 use serde::{Deserialize, Serialize};
 
 use super::age::Age;
+use super::departures::Departures;
 use super::gaps::Gaps;
 use super::report::{Staleness, ratio};
 use super::workers::{Seen, WorkerTimes};
@@ -34,6 +36,8 @@ pub(crate) struct Summary {
     pub(super) started: Option<Time>,
     pub(super) first_update: Option<Time>,
     pub(super) reason: Option<EndReason>,
+    /// Workers that departed before the end.
+    pub(super) departures: Departures,
     /// The target of the job.
     pub(super) goal: Option<Goal>,
     /// The first parameters whose evaluation reached it.
@@ -52,6 +56,7 @@ pub(super) struct KeptSummary {
     started: Option<Time>,
     first_update: Option<Time>,
     reason: Option<EndReason>,
+    departures: Departures,
     reached: Option<ExactPoint>,
     missing: Gaps,
 }
@@ -72,17 +77,12 @@ pub(super) struct WorkerTotals {
     /// The two directions of `communicate`, if every push was observed on both sides.
     pub(super) ways: Ways,
     pub(super) wait: Duration,
-    /// Elapsed time from its first parameters to its last gradient, without its absences. Its parts
-    /// do not overlap, however many mini-batches are under way at once.
+    /// Elapsed time from its first parameters to its last gradient while the server ran, without
+    /// its absences. Its parts do not overlap, however many mini-batches are under way at once.
     pub(super) spent: TimeSpent,
     pub(super) age: Age,
-    /// Bytes of received gradients, and their size without filters.
-    pub(super) pushed_bytes: u64,
-    pub(super) unfiltered_bytes: u64,
-    /// Bytes of the key lists that it sent: the keys of its working set.
-    pub(super) key_bytes: u64,
-    /// Bytes of parameters sent to it.
-    pub(super) pulled_bytes: u64,
+    /// Bytes that it exchanged with this server.
+    pub(super) exchanged: Exchanged,
 }
 
 /// Time on the way from worker to server and back.
@@ -101,11 +101,11 @@ impl WorkerTotals {
             Event::Joined { name, .. } => self.name.clone_from(name),
             Event::Ready { rows, .. } => self.rows = Some(*rows),
             Event::Granted { waited, .. } => self.wait += *waited,
-            Event::Keyed { bytes, .. } => self.key_bytes += *bytes,
-            Event::Given { bytes, .. } => self.pulled_bytes += *bytes,
+            Event::Keyed { bytes, .. } => self.exchanged.keyed += *bytes,
+            Event::Given { bytes, .. } => self.exchanged.given += *bytes,
             Event::Pushed { turnaround, ago, compute, bytes, unfiltered, spent, .. } => {
-                self.pushed_bytes += *bytes;
-                self.unfiltered_bytes += *unfiltered;
+                self.exchanged.pushed += *bytes;
+                self.exchanged.unfiltered += *unfiltered;
                 self.spent += *spent;
                 let came = Time::ZERO + now.since(Time::ZERO + *ago);
                 self.pushed(came, *turnaround, *compute, seen);
@@ -154,6 +154,7 @@ impl Summary {
             started: None,
             first_update: None,
             reason: None,
+            departures: Departures::default(),
             goal: job.stopping.target.clone(),
             reached: None,
             missing: Gaps::default(),
@@ -170,6 +171,7 @@ impl Summary {
             started: self.started,
             first_update: self.first_update,
             reason: self.reason,
+            departures: self.departures.clone(),
             reached: self.reached.map(ExactPoint::from),
             missing: self.missing.clone(),
         }
@@ -182,6 +184,7 @@ impl Summary {
         self.point = kept.point.map(Point::from);
         self.evaluated = kept.evaluated.map(|(point, evaluation)| (point.into(), evaluation));
         (self.staleness, self.reason) = (kept.staleness, kept.reason);
+        self.departures = kept.departures;
         self.reached = kept.reached.map(Point::from);
         (self.started, self.first_update) = (kept.started, kept.first_update);
     }
@@ -237,6 +240,8 @@ impl Summary {
                 }
                 self.evaluated = Some((*point, evaluation.clone()));
             }
+            // At its end every worker leaves.
+            Event::Departed { .. } if self.reason.is_none() => self.departures.note(now, event),
             Event::Ended { reason } => {
                 self.reason = Some(*reason);
                 for totals in &mut self.workers {

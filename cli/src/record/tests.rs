@@ -13,8 +13,9 @@ use crate::tests::{assert_page, row};
 use fields::Structs;
 
 /// The sources of all structs in reports.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     include_str!("age.rs"),
+    include_str!("departures.rs"),
     include_str!("gaps.rs"),
     include_str!("quality.rs"),
     include_str!("report.rs"),

@@ -56,13 +56,12 @@ fn first_description(transport: &mut SocketTransport, until: Time) -> anyhow::Re
                 TransportEvent::Message(peer, message) => match message {
                     Message::Description(text) => match check(&text) {
                         Ok(()) => {
-                            let received = Heartbeat { incarnation: None };
-                            transport.send(peer, Message::Heartbeat(received));
+                            transport.send(peer, heartbeat());
                             return Ok(text);
                         }
                         Err(what) => refuse(transport, peer, Refusal::Description { what }),
                     },
-                    Message::Heartbeat(_) => {}
+                    Message::Heartbeat(_) => transport.send(peer, heartbeat()),
                     _ => refuse(transport, peer, Refusal::DescriptionWanted),
                 },
                 _ => {}
@@ -73,6 +72,11 @@ fn first_description(transport: &mut SocketTransport, until: Time) -> anyhow::Re
         "no worker described its model in time: start one with --process, or give this server a \
          description (`pstrain compute describe`)"
     )
+}
+
+/// Asks for a description, and confirms it.
+const fn heartbeat() -> Message {
+    Message::Heartbeat(Heartbeat { incarnation: None })
 }
 
 fn refuse(transport: &mut SocketTransport, peer: PeerId, why: Refusal) {

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
@@ -195,6 +196,39 @@ pub struct SliceHeader {
     pub version: Version,
     /// The keys of the values.
     pub keys: KeyRange,
+}
+
+/// Server to coordinator: the bytes that it has exchanged with each worker so far, in order of the
+/// worker ids. It precedes each [`Slice`], and the keys that a server gives away: it is complete
+/// once the final parameters are, and before a server leaves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// One item for each worker of the job.
+    pub workers: Vec<Exchanged>,
+}
+
+/// Bytes that a server and a worker have exchanged, without frames and headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchanged {
+    /// Gradients, each counted once however often it came.
+    pub pushed: u64,
+    /// The same gradients without filters: four bytes for each parameter that the server held.
+    pub unfiltered: u64,
+    /// Keys of the worker's working set, each time they came.
+    pub keyed: u64,
+    /// Parameters that were sent to the worker.
+    pub given: u64,
+}
+
+/// Saturates: the numbers come from another process.
+impl AddAssign for Exchanged {
+    fn add_assign(&mut self, other: Self) {
+        let Self { pushed, unfiltered, keyed, given } = other;
+        self.pushed = self.pushed.saturating_add(pushed);
+        self.unfiltered = self.unfiltered.saturating_add(unfiltered);
+        self.keyed = self.keyed.saturating_add(keyed);
+        self.given = self.given.saturating_add(given);
+    }
 }
 
 /// Worker to coordinator: from now on it uses this key map.

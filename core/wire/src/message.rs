@@ -11,7 +11,7 @@ use crate::client::{Control, Controlled, PullStatus};
 use crate::evaluation::{EvaluationAnswer, EvaluationPart};
 use crate::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Leave,
-    MOST_PORTION_BYTES, Mapped, Measured, Portion, Slice, Taken,
+    MOST_PORTION_BYTES, Mapped, Measured, Portion, Slice, Taken, Traffic,
 };
 use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
@@ -83,7 +83,8 @@ messages! {
         /// The worker leaves.
         Bye(Bye) = 13, Worker -> Server;
         /// Describes the model of the worker's compute process, as JSON, to a server that has no
-        /// job yet; answered by a heartbeat.
+        /// job yet. It follows a heartbeat that the server has answered, and is answered by
+        /// another.
         Description(String) = 55, Worker -> Server;
     }
 
@@ -125,6 +126,8 @@ messages! {
         Measured(Measured) = 43, Server -> Coordinator;
         /// The server's part of the parameters.
         Slice(Slice { header; values: Content::Values }) = 23, Server -> Coordinator;
+        /// The bytes that the server has exchanged with the workers.
+        Traffic(Traffic) = 56, Server -> Coordinator;
         /// The decision from which on a new server follows.
         Begin(Begin) = 36, Coordinator -> Server;
         /// A piece of the state of keys that move.

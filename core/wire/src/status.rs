@@ -209,7 +209,7 @@ pub struct MemberStatus {
     pub link: Option<LinkFigures>,
     /// Mini-batches of its partition that were assigned to other workers.
     pub reassigned: u64,
-    /// Why it left, in its words, if it left because of an error.
+    /// Why, if it left because of an error or was refused.
     pub why_left: Option<String>,
     /// The other server that it cannot reach, and since when.
     pub unreached: Option<(Unreached, Duration)>,

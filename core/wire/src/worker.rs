@@ -1,7 +1,7 @@
 //! Messages between a worker and its server, field by field.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -371,8 +371,8 @@ pub enum EndReason {
     NoImprovement,
     /// A person asked the server to stop.
     Stopped,
-    /// A worker was lost, and the job demands to stop then.
-    WorkerLost(WorkerId),
+    /// A worker departed, and the job demands to stop then, or it did not come back in time.
+    WorkerLost(WorkerId, Departure),
     /// There were too few workers for longer than the patience of the job.
     TooFewWorkers {
         /// Workers that are present.
@@ -384,6 +384,20 @@ pub enum EndReason {
     Diverged(Version),
     /// A server did not connect, or come back, in time, or came back without its parameters.
     ServerLost(ServerId),
+}
+
+/// How a worker departed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Departure {
+    /// It sent a goodbye.
+    Left,
+    /// Its lease expired.
+    Lost,
+    /// The server refused it.
+    Refused,
+    /// Another process took over its worker id.
+    Replaced,
 }
 
 /// Worker to server: the worker leaves.
@@ -409,6 +423,33 @@ impl EndReason {
     }
 }
 
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Left => "has left",
+            Self::Lost => "was lost",
+            Self::Refused => "was refused",
+            Self::Replaced => "was replaced by another process",
+        })
+    }
+}
+
+impl EndReason {
+    /// Returns the reason in few words, without its cure.
+    #[must_use]
+    pub fn in_short(self) -> String {
+        match self {
+            Self::BudgetReached | Self::TargetReached | Self::NoImprovement | Self::Stopped => {
+                self.to_string()
+            }
+            Self::WorkerLost(worker, how) => alloc::format!("worker {worker} {how}"),
+            Self::TooFewWorkers { .. } => String::from("too few workers"),
+            Self::ServerLost(server) => alloc::format!("server {server} was lost"),
+            Self::Diverged(_) => String::from("training diverged"),
+        }
+    }
+}
+
 impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -416,11 +457,15 @@ impl fmt::Display for EndReason {
             Self::TargetReached => f.write_str("the target is reached"),
             Self::NoImprovement => f.write_str("evaluations improve no more"),
             Self::Stopped => f.write_str("stopped on request"),
-            Self::WorkerLost(worker) => {
+            Self::WorkerLost(worker, how) => {
+                let absence = match how {
+                    Departure::Lost => " and did not come back in time",
+                    Departure::Left | Departure::Refused | Departure::Replaced => "",
+                };
                 write!(
                     f,
-                    "worker {worker} was lost and did not come back in time, and on-worker-loss \
-                     does not let the run continue without it (continue would)"
+                    "worker {worker} {how}{absence}, and on-worker-loss does not let the run \
+                     continue without it (continue would)"
                 )
             }
             Self::TooFewWorkers { present, needed } => {

@@ -12,8 +12,8 @@ use pstrain_wire::Message;
 use pstrain_wire::checkpoint::{GoBack, OnDisk, Written};
 use pstrain_wire::decision::{Contribution, Decision};
 use pstrain_wire::group::{
-    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Mapped,
-    Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken,
+    Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Exchanged, Fault, Followed,
+    Leave, Mapped, Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken, Traffic,
 };
 use pstrain_wire::holders::Holders;
 use pstrain_wire::range::PushRule;
@@ -87,9 +87,21 @@ impl Messages {
                 decision: self.number(),
                 sums: (0..self.count()).map(|_| self.sum()).collect(),
             }),
+            56 => Message::Traffic(Traffic {
+                workers: (0..self.count()).map(|_| self.exchanged()).collect(),
+            }),
             51 => Message::Written(Written { number: self.number() }),
             52 => Message::GoBack(GoBack { checkpoint: self.checkpoint() }),
             _ => Message::Leave(Leave),
+        }
+    }
+
+    fn exchanged(&mut self) -> Exchanged {
+        Exchanged {
+            pushed: self.number(),
+            unfiltered: self.number(),
+            keyed: self.number(),
+            given: self.number(),
         }
     }
 

@@ -76,7 +76,7 @@ fn on_worker_loss_wait_ends_when_the_patience_is_over() {
         let mut toy = endless(3, 150);
         toy.job.membership.on_loss = OnLoss::Wait;
         let (server, workers) = lose_one(&toy);
-        let reason = EndReason::WorkerLost(WorkerId(1));
+        let reason = EndReason::WorkerLost(WorkerId(1), Departure::Lost);
         all_end_with(reason, workers);
         let end = server.join();
         assert_eq!(end.reason, reason);
@@ -91,7 +91,7 @@ fn on_worker_loss_stop_ends_the_run_after_a_lease() {
         let mut toy = endless(3, 300);
         toy.job.membership.on_loss = OnLoss::Stop;
         let (server, workers) = lose_one(&toy);
-        let reason = EndReason::WorkerLost(WorkerId(1));
+        let reason = EndReason::WorkerLost(WorkerId(1), Departure::Lost);
         all_end_with(reason, workers);
         let end = server.join();
         assert_eq!((end.reason, updates_since_loss(&end.events)), (reason, 0));

@@ -19,7 +19,9 @@ use pstrain_roles::node::{
 use pstrain_tests::Toy;
 use pstrain_wire::client::{Begun, Control};
 use pstrain_wire::decision::Decision;
-use pstrain_wire::group::{Attach, Decisions, Enlist, Enlisted, Place, Slice, SliceHeader};
+use pstrain_wire::group::{
+    Attach, Decisions, Enlist, Enlisted, Exchanged, Place, Slice, SliceHeader, Traffic,
+};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::range::PullRange;
 use pstrain_wire::worker::{
@@ -109,11 +111,30 @@ fn a_push_of_another_incarnation_is_refused() {
     let mut push = server.take_in(PeerId(1));
     push.header.incarnation = Incarnation(0);
     let out = server.tell(PeerId(1), Message::Push(push));
-    let why = Refusal::Fenced { incarnation: Incarnation(0) };
-    assert_eq!(sent(&out), [&Message::Refused(why)]);
-    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1, why: None };
+    let refusal = Refusal::Fenced { incarnation: Incarnation(0) };
+    let why = Some(refusal.to_string());
+    assert_eq!(sent(&out), [&Message::Refused(refusal)]);
+    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1, why };
     assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == lost)));
     assert_eq!((server.node.ledger().lost, server.node.version().0), (1, 0));
+}
+
+#[test]
+fn workers_that_are_early_or_late_at_the_start_are_turned_away_without_a_report() {
+    let mut toy = Toy::new(1, 8);
+    toy.job.servers = 2;
+    let mut server = Hand::new(Server::new(toy.job, RUN).unwrap());
+    let missing = Refusal::ServersMissing { server: ServerId(1), servers: 2 };
+    let early = server.greet(PeerId(1), None);
+    server.give(Input::Connected(PeerId(2), Identity::Anyone));
+    // It asks whether it may describe the model of its compute process.
+    let late = server.tell(PeerId(2), Message::Heartbeat(Heartbeat { incarnation: None }));
+    assert_eq!(sent(&early), [&Message::Refused(missing)]);
+    assert!(matches!(sent(&late)[..], [Message::Refused(Refusal::Unexpected { .. })]), "{late:?}");
+    for (peer, out) in [(1, early), (2, late)] {
+        assert!(!out.iter().any(|effect| matches!(effect, Effect::Report(_))), "{out:?}");
+        assert!(matches!(out.last(), Some(Effect::Close(PeerId(it))) if *it == peer), "{out:?}");
+    }
 }
 
 #[test]
@@ -208,23 +229,42 @@ fn a_worker_that_floods_a_non_coordinating_server_is_refused() {
     assert!(answers.any(|refused| refused), "it may flood as it likes");
 }
 
-#[test]
-fn resent_values_from_before_a_rebalance_do_not_answer_a_pull() {
+/// The coordinator of two servers, with the second one at `other`.
+fn coordinator(other: PeerId) -> Hand<Server> {
     let mut job = Toy::new(1, 8).job;
     job.servers = 2;
     let mut server = Hand::new(Server::new(job, RUN).unwrap());
-    let (other, client, id) = (PeerId(1), PeerId(2), ServerId(1));
     server.give(Input::Connected(other, Identity::Anyone));
     let enlist = Enlist {
         protocol: PROTOCOL_VERSION,
         build: BUILD.into(),
-        place: Place::First { server: id, servers: 2 },
+        place: Place::First { server: ServerId(1), servers: 2 },
         address: "there".into(),
         standby: None,
         followed: None,
         on_disk: None,
     };
     server.tell(other, Message::Enlist(enlist));
+    server
+}
+
+#[test]
+fn a_server_counts_the_traffic_of_the_workers_of_the_job() {
+    let mut server = coordinator(PeerId(1));
+    let exchanged = Exchanged { pushed: 5, unfiltered: u64::MAX, keyed: 0, given: 7 };
+    let mut tell = |workers| server.tell(PeerId(1), Message::Traffic(Traffic { workers }));
+    assert!(tell(vec![Exchanged::default()]).is_empty());
+    assert!(tell(vec![exchanged]).is_empty());
+    let out = tell(vec![exchanged; 2]);
+    let what = "the traffic of 2 workers came from server 2, but the job has 1".to_owned();
+    assert_eq!(sent(&out)[0], &Message::Refused(Refusal::Unexpected { what }));
+    assert_eq!(server.node.trained().elsewhere, [exchanged], "the latest of each server");
+}
+
+#[test]
+fn resent_values_from_before_a_rebalance_do_not_answer_a_pull() {
+    let (other, client, id) = (PeerId(1), PeerId(2), ServerId(1));
+    let mut server = coordinator(other);
     let its = server.node.key_map().keys_of(id).unwrap();
     let all = KeyRange::new(0, its.end()).unwrap();
     server.give(Input::Connected(client, Identity::Anyone));

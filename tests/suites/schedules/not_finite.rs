@@ -10,7 +10,7 @@ use pstrain_compute::params::KeyRange;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::OnLoss;
 use pstrain_policy::mode::Mode;
-use pstrain_roles::node::{Effect, Event, Input, Outbox, Server};
+use pstrain_roles::node::{Departure, Effect, Event, Input, Outbox, Server};
 use pstrain_tests::Toy;
 use pstrain_wire::worker::{EndReason, Parameters, Pull, Push, PushHeader, Ready};
 use pstrain_wire::{Message, Refusal};
@@ -216,7 +216,7 @@ fn a_worker_with_non_finite_gradients_of_its_own_is_refused_and_the_others_conti
                 let broken = WorkerId(workers as u32 - 1);
                 assert_eq!(crew.refused(), [broken], "{what}");
                 let stops = on_loss == OnLoss::Stop;
-                let end = stops.then_some(EndReason::WorkerLost(broken));
+                let end = stops.then_some(EndReason::WorkerLost(broken, Departure::Refused));
                 assert_eq!(crew.end(), end, "{what}");
             }
         }

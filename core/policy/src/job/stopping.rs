@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use pstrain_compute::evaluation::{Evaluation, METRICS, Metric};
+use pstrain_compute::evaluation::{Evaluation, Figures, METRICS, Metric};
 use serde::{Deserialize, Serialize};
 
 /// Evaluations of a run, and the ends that depend on them.
@@ -39,6 +39,18 @@ impl Stopping {
     #[must_use]
     pub fn watched(&self, evaluation: &Evaluation) -> Option<f64> {
         value_of(self.target.as_ref().map_or(LOSS, |goal| &goal.metric), evaluation)
+    }
+
+    /// The metric of the target, if the evaluation does not have it.
+    #[must_use]
+    pub fn unknown(&self, evaluation: &Evaluation) -> Option<&str> {
+        let goal = self.target.as_ref()?;
+        let is_known = match (goal.metric.as_str(), &evaluation.figures) {
+            (LOSS, _) => true,
+            (metric, Figures::Named(values)) => values.contains_key(metric),
+            (metric, Figures::Classes(_) | Figures::Value(_)) => Metric::find(metric).is_some(),
+        };
+        (!is_known).then_some(&goal.metric)
     }
 
     /// True if `value` is better than `best`, both of [`watched`](Self::watched).
@@ -177,7 +189,7 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
     use alloc::string::ToString;
-    use pstrain_compute::evaluation::Figures;
+    use pstrain_compute::evaluation::ClassFigures;
 
     fn named(loss: f64, name: &str, value: f64) -> Evaluation {
         let figures = Figures::Named(BTreeMap::from([(name.to_owned(), value)]));
@@ -215,6 +227,21 @@ mod tests {
             let error = text.parse::<Goal>().unwrap_err();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn a_metric_is_unknown_if_no_evaluation_names_it_and_known_if_it_is_not_finite() {
+        let of = |goal: &str| Stopping { target: goal.parse().ok(), ..Stopping::default() };
+        let named = named(1.0, "bleu", f64::NAN);
+        assert_eq!(of("blue>=30").unknown(&named), Some("blue"));
+        assert_eq!(of("accuracy=0.9").unknown(&named), Some("accuracy"));
+        for known in ["bleu>=30", "loss=0.1"] {
+            assert_eq!(of(known).unknown(&named), None, "{known}");
+        }
+        assert_eq!(Stopping::default().unknown(&named), None, "there is no target");
+        let figures = Figures::Classes(ClassFigures::default());
+        let one_class = Evaluation { figures, ..Evaluation::default() };
+        assert_eq!(of("auc=0.9").unknown(&one_class), None, "it is not defined there");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
@@ -20,7 +21,7 @@ use pstrain_policy::job::Job;
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Closing;
 use pstrain_wire::range::{PushRule, PushedRange};
-use pstrain_wire::worker::EndReason;
+use pstrain_wire::worker::{Departure, EndReason};
 use pstrain_wire::{Refusal, TimeSpent};
 
 /// An event, with enough detail to judge it.
@@ -151,14 +152,14 @@ pub enum Event {
     Keyed {
         /// The worker.
         worker: WorkerId,
-        /// Size of the keys on the wire, in bytes.
+        /// Size of the keys that came to this server, on the wire, in bytes.
         bytes: u64,
     },
     /// Parameters were sent to a worker.
     Given {
         /// The worker.
         worker: WorkerId,
-        /// Size of their values on the wire, in bytes.
+        /// Size of the values that this server sent, on the wire, in bytes.
         bytes: u64,
     },
     /// A gradient arrived for the first time.
@@ -175,7 +176,7 @@ pub enum Event {
         batch: BatchId,
         /// Mean loss of the mini-batch.
         loss: f32,
-        /// Size of the gradient on the wire, in bytes.
+        /// Size of the part of the gradient that came to this server, on the wire, in bytes.
         bytes: u64,
         /// Its size without filters: four bytes for each parameter that this server holds.
         unfiltered: u64,
@@ -333,7 +334,7 @@ pub enum Event {
         how: Departure,
         /// Its mini-batches that were lost.
         lost: u64,
-        /// Why it left, in its words, if it left because of an error.
+        /// Why, in words, if it left because of an error or was refused.
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
@@ -383,6 +384,13 @@ pub enum Event {
         /// The result.
         #[serde(flatten, serialize_with = "flat")]
         evaluation: Evaluation,
+    },
+    /// Evaluations do not have the metric that the target of the job names. Reported once in a run.
+    TargetUnknown {
+        /// The metric.
+        metric: String,
+        /// The metrics that they have, other than the loss.
+        metrics: Vec<String>,
     },
     /// A worker was requested to evaluate parameters, since the server cannot.
     EvaluationRequested {
@@ -473,20 +481,6 @@ impl fmt::Display for Cause {
             Self::Pushed => f.write_str("values were pushed"),
         }
     }
-}
-
-/// How a worker departed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Departure {
-    /// It sent a goodbye.
-    Left,
-    /// Its lease expired.
-    Lost,
-    /// The server refused it.
-    Refused,
-    /// Another process took over its worker id.
-    Replaced,
 }
 
 impl Event {

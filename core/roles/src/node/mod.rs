@@ -29,10 +29,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use event::{Cause, Departure, Event};
+pub use event::{Cause, Event};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use meeting::Meeting;
 pub use peer::{Peer, PeerConfig};
+pub use pstrain_wire::worker::Departure;
 pub use replica::{Replica, ReplicaConfig, Replicate};
 pub use server::{LEAVE_SERVER, Ledger, RestoreError, STOP, Server, ServerError};
 pub use shard::{Shard, ShardConfig};
@@ -47,6 +48,7 @@ use pstrain_compute::saved::Saved;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
+use pstrain_wire::group::Exchanged;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Limits, Message, Status};
@@ -388,6 +390,8 @@ pub struct Trained {
     pub point: Point,
     /// Where every mini-batch went.
     pub ledger: Ledger,
+    /// Bytes that each worker has exchanged with the other servers; events are of this one alone.
+    pub elsewhere: Vec<Exchanged>,
     /// The final parameters of all keys; none if part of them is lost.
     pub parameters: Option<Arc<Vec<f32>>>,
 }

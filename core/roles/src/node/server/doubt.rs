@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Server;
 use super::roster::{Presence, Roster};
-use crate::node::Outbox;
+use crate::node::{Departure, Outbox};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::Refusal;
@@ -97,7 +97,9 @@ impl Doubt {
             })
         });
         self.refused.retain(|worker| {
-            roster.slot(*worker).is_some_and(|slot| slot.presence == Presence::Left)
+            roster
+                .slot(*worker)
+                .is_some_and(|slot| slot.presence == Presence::Gone(Departure::Refused))
         });
     }
 

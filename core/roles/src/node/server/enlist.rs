@@ -227,6 +227,17 @@ impl Server {
             Message::Taken(taken) => self.on_taken(now, server, taken.cut, out),
             Message::Leave(_) => self.on_leave(now, server, out),
             Message::Written(written) => self.on_other_written(server, written.number, out),
+            Message::Traffic(traffic) => {
+                let (given, workers) = (traffic.workers.len(), self.job.membership.workers);
+                if given != workers as usize {
+                    let what = alloc::format!(
+                        "the traffic of {given} workers came from server {server}, but the job has \
+                         {workers}"
+                    );
+                    return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+                }
+                self.group.note_traffic(server, traffic);
+            }
             Message::Slice(slice) if !self.group.shown.contains_key(&slice.header.version) => {}
             Message::Slice(slice) => {
                 // The slice may be a repetition from before its keys moved: `take_slice` checks

@@ -12,7 +12,7 @@ use pstrain_policy::job::Stopping;
 use pstrain_wire::LatestEvaluation;
 use pstrain_wire::worker::EndReason;
 
-use crate::node::{Effect, Evaluate, Evaluated, ExactPoint, Outbox, Point};
+use crate::node::{Effect, Evaluate, Evaluated, Event, ExactPoint, Outbox, Point};
 
 /// The evaluations of a run.
 #[derive(Debug, Default)]
@@ -25,8 +25,10 @@ pub(in crate::node) struct Evaluations {
     pub(in crate::node) latest: Option<LatestEvaluation>,
     /// The best value that the job's patience watches.
     best: Option<f64>,
-    /// Evaluations since the best one.
+    /// Evaluations since the best one, without evaluations that lack the target's metric.
     since_best: u32,
+    /// True once the user has been told that evaluations do not have the target's metric.
+    unknown_is_told: bool,
     /// Evaluations that the driver cannot make.
     pub(super) by_workers: ByWorkers,
 }
@@ -64,6 +66,9 @@ impl Evaluations {
         if stopping.target.as_ref().is_some_and(|goal| goal.is_reached(evaluation)) {
             return Some(EndReason::TargetReached);
         }
+        if stopping.unknown(evaluation).is_some() {
+            return None; // it says nothing of the metric that patience watches
+        }
         let value = stopping.watched(evaluation);
         let is_best = |value: &f64| self.best.is_none_or(|best| stopping.is_better(*value, best));
         match value.filter(is_best) {
@@ -72,6 +77,20 @@ impl Evaluations {
         }
         let is_over = stopping.patience.is_some_and(|patience| self.since_best >= patience);
         is_over.then_some(EndReason::NoImprovement)
+    }
+
+    /// Returns the report that an evaluation does not have the target's metric, once.
+    pub(super) fn note_unknown(
+        &mut self,
+        evaluation: &Evaluation,
+        stopping: &Stopping,
+    ) -> Option<Event> {
+        let metric = stopping.unknown(evaluation).filter(|_| evaluation.examples > 0)?;
+        let is_told = core::mem::replace(&mut self.unknown_is_told, true);
+        (!is_told).then(|| Event::TargetUnknown {
+            metric: metric.into(),
+            metrics: evaluation.named().into_iter().map(|(name, _)| name).collect(),
+        })
     }
 
     /// Saves or restores the state, for parameters of `keys` keys.
@@ -84,6 +103,7 @@ impl Evaluations {
         archive.small(&mut self.latest)?;
         archive.small(&mut self.best)?;
         archive.small(&mut self.since_best)?;
+        archive.small(&mut self.unknown_is_told)?;
         archive.small(&mut self.by_workers)?;
         let mut points: Vec<ExactPoint> =
             self.requested.iter().map(|requested| requested.point.into()).collect();

@@ -23,7 +23,9 @@ use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::auto::Kept;
 use pstrain_wire::decision::Decision;
-use pstrain_wire::group::{Decisions, MOST_DECISION_BYTES, MOST_DECISIONS, Slice};
+use pstrain_wire::group::{
+    Decisions, Exchanged, MOST_DECISION_BYTES, MOST_DECISIONS, Slice, Traffic,
+};
 use pstrain_wire::holders::Holders;
 use pstrain_wire::{Message, ServerStatus, Successor};
 
@@ -47,6 +49,8 @@ pub(super) struct Group {
     pub(super) sent: u64,
     /// Parameters that are being collected from all servers, for an evaluation or for clients.
     pub(super) shown: BTreeMap<Version, Shown>,
+    /// The bytes that each server has exchanged with each worker, as it last said.
+    traffic: BTreeMap<ServerId, Vec<Exchanged>>,
     /// All parameters of the last version that was collected.
     whole: Option<Kept>,
 }
@@ -352,6 +356,21 @@ impl Group {
         while self.first < followed && self.decisions.pop_front().is_some() {
             self.first += 1;
         }
+    }
+
+    /// Records the bytes that a server has exchanged with the workers, all incarnations of it and
+    /// of the workers included.
+    pub(super) fn note_traffic(&mut self, server: ServerId, traffic: Traffic) {
+        self.traffic.insert(server, traffic.workers);
+    }
+
+    /// Returns the bytes that each worker has exchanged with the other servers.
+    pub(super) fn traffic(&self, workers: u32) -> Vec<Exchanged> {
+        let mut all = alloc::vec![Exchanged::default(); workers as usize];
+        for those in self.traffic.values() {
+            all.iter_mut().zip(those).for_each(|(sum, bytes)| *sum += *bytes);
+        }
+        all
     }
 
     /// Adds parameters that another server sent. Returns all that were wanted once every server

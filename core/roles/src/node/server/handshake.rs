@@ -71,7 +71,9 @@ impl Server {
         }
         check_hello(&hello, &self.job)?;
         if let Some(server) = self.group.missing() {
-            return Err(Refusal::ServersMissing { server, servers: self.job.servers });
+            let why = Refusal::ServersMissing { server, servers: self.job.servers };
+            self.refuse_silently(peer, why, out);
+            return Ok(());
         }
         let resumed = hello.resume.and_then(|resume| self.resumable(resume));
         let identity = self.members.identities.get(&peer).copied().unwrap_or_default();

@@ -78,8 +78,7 @@ impl Server {
 
     /// Removes `worker` from the run, without settling.
     pub(super) fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
-        let presence = if how == Departure::Lost { Presence::Lost } else { Presence::Left };
-        self.members.roster.set_presence(worker, presence, now);
+        self.members.roster.set_presence(worker, Presence::Gone(how), now);
         let slot = &mut self.members.roster[worker];
         slot.seat.arriving.clear();
         slot.seat.asked = None;
@@ -127,7 +126,7 @@ impl Server {
             }
             OnLoss::Stop if how != Departure::Replaced => {
                 self.retire(worker);
-                self.end(now, EndReason::WorkerLost(worker), out);
+                self.end(now, EndReason::WorkerLost(worker, how), out);
             }
             _ => self.retire(worker),
         }
@@ -270,7 +269,12 @@ impl Server {
                 if let Some(&(since, worker)) = self.members.awaited_back.first()
                     && overdue(Some(since))
                 {
-                    self.end(now, EndReason::WorkerLost(worker), out);
+                    // It may be back without its data.
+                    let how = match self.members.roster[worker].presence {
+                        Presence::Gone(how) => how,
+                        _ => Departure::Lost,
+                    };
+                    self.end(now, EndReason::WorkerLost(worker, how), out);
                 }
             }
             Phase::Draining if now >= self.lifecycle.since + membership.lease => {

@@ -33,7 +33,7 @@ mod saving;
 mod status;
 mod waiting;
 
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -63,6 +63,7 @@ use pstrain_compute::time::Time;
 use pstrain_policy::auto::Auto;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, InitialFrom, Job, JobError, WorkError};
+use pstrain_wire::reason::as_reason;
 use pstrain_wire::{Limits, Message, Refusal, Status, job_digest};
 
 /// The parameter server as a state machine.
@@ -200,6 +201,7 @@ impl Server {
         Trained {
             point: self.point(),
             ledger: self.ledger(),
+            elsewhere: self.group.traffic(self.job.membership.workers),
             parameters: is_whole.then(|| Arc::clone(parameters)),
         }
     }
@@ -243,6 +245,10 @@ impl Server {
             // A client that waits for its answer has nothing else to say on this connection.
             message if self.is_asker(peer) => {
                 self.refuse(now, peer, unexpected("nothing but patience", &message), out);
+            }
+            // It would describe the model of its compute process, but another worker was earlier.
+            Message::Heartbeat(_) if self.members.identities.contains_key(&peer) => {
+                self.refuse_silently(peer, unexpected("a hello", &message), out);
             }
             Message::Hello(hello) => self.on_hello(now, peer, hello, out),
             Message::Enlist(enlist) => self.on_enlist(now, peer, enlist, out),
@@ -324,6 +330,13 @@ impl Server {
         self.refuse_as(now, peer, None, why, out);
     }
 
+    /// Refuses a peer that has not said who it is, in the course of every start: it comes again.
+    /// Nothing is reported.
+    fn refuse_silently(&mut self, peer: PeerId, why: Refusal, out: &mut Outbox) {
+        self.forget_stranger(peer);
+        out.extend([Effect::Send(peer, Message::Refused(why)), Effect::Close(peer)]);
+    }
+
     /// Like [`Self::refuse`], with the name that the peer gave if it is not a member yet.
     fn refuse_as(
         &mut self,
@@ -334,6 +347,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         let worker = self.members.roster.worker_of(peer);
+        let said = why.to_string();
         let event = Event::Refused { peer, from: None, worker, who, why: why.clone() };
         out.push(Effect::Report(event));
         out.push(Effect::Send(peer, Message::Refused(why)));
@@ -344,6 +358,7 @@ impl Server {
         self.lose_server(now, peer, String::from("it was refused"), out);
         let worker = self.members.roster.detach(peer);
         if let Some(worker) = worker {
+            self.members.roster[worker].why_left = Some(as_reason(&said));
             self.depart(now, worker, super::Departure::Refused, out);
         }
         // A connection that was no member changes nothing that others wait for: no settling.

@@ -16,7 +16,7 @@ use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_wire::holders::Unreached;
-use pstrain_wire::worker::Resume;
+use pstrain_wire::worker::{Departure, Resume};
 
 /// A worker slot: a worker id of the job, and the worker that holds it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub(super) struct Slot {
     pub(super) updates: u64,
     /// Accounts for the worker's time.
     pub(super) account: Account,
-    /// Why the worker left, in its words, until its slot is taken again.
+    /// Why the worker left or was refused, until its slot is taken again.
     pub(super) why_left: Option<String>,
     /// The other server that the worker reports it cannot reach, and since when.
     pub(super) unreached: Option<(Unreached, Time)>,
@@ -162,8 +162,7 @@ pub(super) enum Presence {
     Awaited,
     Preparing,
     Ready,
-    Lost,
-    Left,
+    Gone(Departure),
 }
 
 impl Presence {

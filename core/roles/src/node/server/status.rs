@@ -8,7 +8,7 @@ use core::time::Duration;
 use super::Server;
 use super::account::Account;
 use super::roster::{Presence, Slot};
-use crate::node::Effect;
+use crate::node::{Departure, Effect};
 use pstrain_compute::id::PeerId;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
@@ -92,8 +92,8 @@ impl Server {
     fn state_of(&self, worker: WorkerId, slot: &Slot) -> MemberState {
         match slot.presence {
             Presence::Awaited => MemberState::Awaited,
-            Presence::Lost => MemberState::Lost,
-            Presence::Left => MemberState::Left,
+            Presence::Gone(Departure::Lost) => MemberState::Lost,
+            Presence::Gone(_) => MemberState::Left,
             _ if slot.peer.is_none() => MemberState::CutOff,
             Presence::Preparing => MemberState::Preparing,
             Presence::Ready if !slot.seat.grants.is_empty() => MemberState::Computing,

@@ -5,6 +5,7 @@ use alloc::string::String;
 use super::Shard;
 use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_wire::group::Exchanged;
 use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
 use pstrain_wire::{Message, Refusal};
 
@@ -42,6 +43,8 @@ impl Shard {
         if let Err(what) = store.learn(worker, keys) {
             return self.refuse(peer, Refusal::Unexpected { what }, out);
         }
+        let keyed = keys.bytes.len() as u64;
+        self.workers.count(worker, Exchanged { keyed, ..Exchanged::default() });
         let known = KeysKnown { digest: keys.header.digest, known: true };
         out.push(Effect::Send(peer, Message::KeysKnown(known)));
     }

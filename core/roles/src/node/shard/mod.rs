@@ -33,8 +33,8 @@ use pstrain_policy::job::Job;
 use pstrain_wire::checkpoint::{OnDisk, Written};
 use pstrain_wire::decision::Decision;
 use pstrain_wire::group::{
-    Arrived, Decisions, Enlist, Enlisted, Fault, Followed, Leave, Measured, Place, Slice,
-    SliceHeader,
+    Arrived, Decisions, Enlist, Enlisted, Exchanged, Fault, Followed, Leave, Measured, Place,
+    Slice, SliceHeader,
 };
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{EndReason, Heartbeat, ParametersHeader, Push};
@@ -179,6 +179,12 @@ impl Shard {
         }
     }
 
+    /// Tells the coordinator the bytes that were exchanged with the workers.
+    fn tell_traffic(&mut self, now: Time, out: &mut Outbox) {
+        let traffic = self.workers.traffic();
+        self.tell(now, Message::Traffic(traffic), out);
+    }
+
     fn finish(&mut self, result: Result<EndReason, NodeError>, out: &mut Outbox) {
         let peers = self.dialler.peer().into_iter().chain(self.workers.peers());
         out.extend(peers.map(Effect::Close));
@@ -266,6 +272,9 @@ impl Shard {
         self.welcome = true;
         self.dialler.welcomed();
         // Repeat what was lost with the previous connection, or arrived while there was none.
+        if !self.shown.is_empty() {
+            self.tell_traffic(now, out);
+        }
         for slice in self.shown.clone() {
             self.tell(now, Message::Slice(slice), out);
         }
@@ -394,6 +403,7 @@ impl Shard {
                 };
                 let slice = Slice { header: SliceHeader { version, keys }, values };
                 self.shown.push(slice.clone());
+                self.tell_traffic(now, out);
                 self.tell(now, Message::Slice(slice), out);
             }
             Decision::Seen { version } => {
@@ -439,14 +449,18 @@ impl Shard {
             let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
             if let Some(peer) = self.workers.allow(worker, last) {
                 let Some(answer) = store.answer(worker) else { continue };
-                out.push(Effect::Send(peer, Message::Parameters(answer.message(header))));
+                let parameters = answer.message(header);
+                let given = Exchanged { given: parameters.bytes(), ..Exchanged::default() };
+                self.workers.count(worker, given);
+                out.push(Effect::Send(peer, Message::Parameters(parameters)));
             }
         }
     }
 
     fn on_push(&mut self, now: Time, peer: PeerId, worker: WorkerId, push: Push, out: &mut Outbox) {
         let Some(store) = self.store() else { return };
-        let keys = store.place_of(worker).unwrap_or_else(|| store.keys());
+        let all = store.keys();
+        let keys = (store.place_of(worker).unwrap_or(all), all);
         let incarnation = push.header.incarnation;
         match self.workers.hold(worker, push, keys) {
             Ok(None) => {} // already decided: the coordinator answers

@@ -74,6 +74,9 @@ impl Shard {
             let bytes = part.map(|part| part.to_bytes()).unwrap_or_default();
             sent.extend(Portion::cut(cut, keys, &bytes));
         }
+        if !sent.is_empty() {
+            self.tell_traffic(now, out);
+        }
         for portion in sent {
             self.tell(now, Message::Portion(portion), out);
         }

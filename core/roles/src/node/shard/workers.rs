@@ -17,7 +17,7 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::heartbeat;
-use pstrain_wire::group::{Attach, Attached};
+use pstrain_wire::group::{Attach, Attached, Exchanged, Traffic};
 use pstrain_wire::worker::{Heartbeat, Push, PushHeader};
 use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
 
@@ -46,6 +46,23 @@ struct Seat {
     told: Time,
     /// Flood control.
     idle: FloodControl,
+    /// The last push of the incarnation that came.
+    came: Sequence,
+    /// Bytes exchanged with all incarnations of the worker.
+    exchanged: Exchanged,
+}
+
+impl Seat {
+    /// Counts the bytes of a push that came for the first time; without filters it has as many as
+    /// `all` keys need.
+    fn count(&mut self, push: &Push, all: KeyRange) {
+        if push.header.sequence > self.came {
+            self.came = push.header.sequence;
+            let unfiltered = all.len() * size_of::<f32>() as u64;
+            self.exchanged +=
+                Exchanged { pushed: push.bytes(), unfiltered, ..Exchanged::default() };
+        }
+    }
 }
 
 impl Workers {
@@ -90,6 +107,7 @@ impl Workers {
             incarnation,
             allowed: decided,
             decided,
+            came: decided,
             ..Seat::default()
         };
         Self { seats: seats.into_iter().map(seat).collect(), peers: BTreeMap::new() }
@@ -135,12 +153,25 @@ impl Workers {
         seat.peer
     }
 
-    /// Holds a part of a push until it is decided; returns it, or none if it already is.
+    /// Records bytes exchanged with `worker`.
+    pub(super) fn count(&mut self, worker: WorkerId, bytes: Exchanged) {
+        if let Some(seat) = self.seat(worker) {
+            seat.exchanged += bytes;
+        }
+    }
+
+    /// The bytes exchanged with all workers so far.
+    pub(super) fn traffic(&self) -> Traffic {
+        Traffic { workers: self.seats.iter().map(|seat| seat.exchanged).collect() }
+    }
+
+    /// Holds a part of a push until it is decided; returns it, or none if it already is. The part
+    /// must have the values of `keys`; the shard holds the parameters of `all`.
     pub(super) fn hold(
         &mut self,
         worker: WorkerId,
         push: Push,
-        keys: KeyRange,
+        (keys, all): (KeyRange, KeyRange),
     ) -> Result<Option<Push>, Refusal> {
         let (header, values) = (push.header, push.gradient.len() as u64);
         let Some(seat) = self.seat(worker) else { return Ok(None) };
@@ -148,6 +179,7 @@ impl Workers {
             return Err(Refusal::Fenced { incarnation: header.incarnation });
         }
         if header.sequence <= seat.decided {
+            seat.count(&push, all); // it was called off before it came
             return Ok(None);
         }
         if header.sequence > seat.allowed {
@@ -158,6 +190,7 @@ impl Workers {
         if header.keys != keys || values != keys.len() {
             return Err(Refusal::Keys { given: header.keys, values, wanted: keys });
         }
+        seat.count(&push, all);
         // A repetition after a reconnect has the same gradient, so that the first one is kept.
         Ok(Some(seat.held.entry(header.sequence).or_insert(push).clone()))
     }
@@ -300,7 +333,7 @@ impl Shard {
     pub(super) fn admit(&mut self, worker: WorkerId, incarnation: Incarnation, out: &mut Outbox) {
         let Some(seat) = self.workers.seat(worker) else { return };
         seat.incarnation = incarnation;
-        (seat.allowed, seat.decided) = (Sequence(0), Sequence(0));
+        (seat.allowed, seat.decided, seat.came) = (Sequence(0), Sequence(0), Sequence(0));
         seat.held.clear();
         self.attach_waiting(worker, out);
     }
