@@ -55,26 +55,48 @@ impl<'a> Column<'a> {
 
 /// Formats a table that is at most `width` wide.
 pub(crate) fn fitting(columns: &[Column<'_>], mut rows: Vec<Vec<String>>, width: usize) -> String {
-    let mut columns = columns.to_vec();
-    let mut without: Vec<&str> = Vec::new();
-    if natural(&columns, &rows) > width {
+    if natural(columns, &rows) > width {
         let names = (0..columns.len()).filter(|number| columns[*number].kind == Kind::Name);
         for number in names.collect::<Vec<_>>() {
             let cells = rows.iter_mut().filter_map(|row| row.get_mut(number));
             cells.for_each(|cell| *cell = figures::shortened(cell, NAME));
         }
     }
-    while natural(&columns, &rows) > width {
-        let spare = (0..columns.len()).max_by_key(|number| columns[*number].spare);
-        let Some(number) = spare.filter(|number| columns[*number].spare > 0) else { break };
-        without.push(columns.remove(number).title);
-        rows.iter_mut().filter(|row| number < row.len()).for_each(|row| drop(row.remove(number)));
-    }
-    let mut text = drawn(&columns, &rows, width);
+    let spares: Vec<u8> = columns.iter().map(|column| column.spare).collect();
+    let part = |kept: &[usize]| {
+        let columns: Vec<Column<'_>> = kept.iter().map(|number| columns[*number]).collect();
+        let cells = |row: &Vec<String>| {
+            kept.iter().filter_map(|number| row.get(*number).cloned()).collect::<Vec<_>>()
+        };
+        (columns, rows.iter().map(cells).collect::<Vec<_>>())
+    };
+    let kept = kept(&spares, width, |kept| {
+        let (columns, rows) = part(kept);
+        natural(&columns, &rows)
+    });
+    let (shown, cells) = part(&kept);
+    let mut text = drawn(&shown, &cells, width);
+    let mut without: Vec<_> = (0..columns.len()).filter(|number| !kept.contains(number)).collect();
     if !without.is_empty() {
-        text += &format!("\nleft out at this width: {}", without.join(", "));
+        // As they went.
+        without.sort_by_key(|number| (u8::MAX - spares[*number], columns.len() - number));
+        let titles: Vec<&str> = without.into_iter().map(|number| columns[number].title).collect();
+        text += &format!("\nleft out at this width: {}", titles.join(", "));
     }
     text
+}
+
+/// Returns the positions of the columns that find space within `width`. Those with the highest
+/// numbers in `spares` are left out first, the last of equal ones before the others; 0 is never
+/// left out. `natural` returns the width of columns at these positions.
+pub(crate) fn kept(spares: &[u8], width: usize, natural: impl Fn(&[usize]) -> usize) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..spares.len()).collect();
+    while natural(&kept) > width {
+        let spare = kept.iter().copied().max_by_key(|number| spares[*number]);
+        let Some(number) = spare.filter(|number| spares[*number] > 0) else { break };
+        kept.retain(|other| *other != number);
+    }
+    kept
 }
 
 /// Formats a table with a header as [`fitting`] does; all columns but the first `text` ones are
