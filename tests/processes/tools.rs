@@ -61,9 +61,21 @@ fn manual_pages_are_written_for_every_command() {
 }
 
 #[test]
+fn short_help_in_a_pipe_has_the_width_of_results() {
+    for command in [&["run"][..], &["server"], &["worker"], &["why"], &["experiment", "run"]] {
+        let help = finish(&[command, &["-h"]].concat()).with_code(0).stdout;
+        // The synopsis is not folded.
+        let lines = help.lines().filter(|line| !line.contains("pstrain "));
+        for line in lines {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}
+
+#[test]
 fn data_info_describes_the_shipped_data() {
     let table = finish(&["data", "info", "nsl-kdd"]).with_code(0).stdout;
-    for word in ["125973", "Normal", "neptune", "protocol_type", "src_bytes"] {
+    for word in ["125,973 rows", "Normal", "neptune", "protocol_type", "src_bytes"] {
         assert!(table.contains(word), "nothing of {word:?}:\n{table}");
     }
     let info = finish(&["data", "info", "synthetic:3000", "--json"]).with_code(0).json();
