@@ -178,7 +178,7 @@ y = "points @ epoch = 1"
     // The runs are kept: only the picture is wrong.
     let text = fs::read_to_string(out.join("spec.toml")).unwrap();
     fs::write(out.join("spec.toml"), text.replace("y = \"points\"", "y = \"point\"")).unwrap();
-    let told = finish(&["experiment", "report", path(&out)]).with_code(1).stderr;
+    let told = finish(&["experiment", "report", path(&out)]).with_code(2).stderr;
     assert!(told.contains("the curves have no \"point\", but points"), "{told}");
 }
 

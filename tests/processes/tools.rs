@@ -93,7 +93,7 @@ fn data_split_shows_the_rows_of_each_worker() {
     let args = [&args[..], &["--data", "synthetic:4000"]].concat();
     let table = finish(&args).with_code(0).stdout;
     let rows = "drawn so that each worker has 64 rows or more";
-    for word in ["3000 training rows, 1000 for evaluation", "dirichlet:0.1", rows, "U2R"] {
+    for word in ["3,000 training rows, 1,000 for evaluation", "dirichlet:0.1", rows, "U2R"] {
         assert!(table.contains(word), "nothing of {word:?}:\n{table}");
     }
     let skew = finish(&[&args[..], &["--json"]].concat()).with_code(0).json();

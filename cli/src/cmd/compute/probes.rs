@@ -95,7 +95,8 @@ impl Probe {
         }
         let norm = norm(&initial);
         self.params = initial;
-        Finding::right(format!("{} values, L2 norm {norm:.4}", self.params.len()))
+        let values = counted(self.params.len() as u64, "value");
+        Finding::right(format!("{values}, L2 norm {norm:.4}"))
     }
 
     /// The gradient of a mini-batch is finite.
@@ -255,7 +256,8 @@ impl Probe {
                         answer with changes, or keep state of its own (combine local)?"
                 .into());
         }
-        Finding::right(format!("{} values follow those that were sent", changes.len()))
+        let values = counted(changes.len() as u64, "value");
+        Finding::right(format!("follows the state that was sent: {values}"))
     }
 
     /// The first and the last row have gradients.
