@@ -107,7 +107,7 @@ impl Sampled {
 
     pub(super) fn times(self, other: Self) -> Self {
         // The product of two means is no mean.
-        let is_multiple = self.constant().or(other.constant()).is_some();
+        let is_multiple = self.constant().is_some() || other.constant().is_some();
         let of_reps = self.rep_by_rep(&other, |one, other| one * other);
         let of_reps = if is_multiple { of_reps } else { Vec::new() };
         Self { of_reps, ..self.with(other, Bounds::times) }
