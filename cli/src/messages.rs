@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use pstrain_transports::calendar_time;
 use serde::Serialize;
 
-use crate::table;
+use crate::fold::prose;
 
 /// The form of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -97,7 +97,7 @@ fn print(level: Level, message: &str, text: &str, fields: Option<impl Serialize>
 /// Folds long lines between words for a person at a terminal.
 fn folded(text: &str, width: usize) -> String {
     let fold = |line: &str| match line.chars().count() > width {
-        true => table::prose(line, 0, width),
+        true => prose(line, 0, width),
         false => line.to_owned(),
     };
     text.lines().map(fold).collect::<Vec<_>>().join("\n")

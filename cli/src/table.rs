@@ -3,12 +3,11 @@
 //! A table that is too wide first shortens its names, then leaves out its spare columns in the
 //! order that they state, and names them below. Only then do cells fold into several lines.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table};
 
+use crate::fold::{GAP, bare, finish, prose};
 use crate::{figures, messages};
 
-/// Space between two columns.
-const GAP: usize = 2;
 /// Fewest characters of the names of facts.
 const NAMES: usize = 8;
 /// Most characters of a name in a table that is too wide.
@@ -182,26 +181,12 @@ pub(crate) fn sentence(text: &str, indent: usize) -> String {
     format!("{:indent$}{told}", "")
 }
 
-/// Folds sentences between their words; each further line begins with `indent` spaces.
-pub(crate) fn prose(text: &str, indent: usize, width: usize) -> String {
-    let mut table = bare();
-    table.add_row([text]);
-    let folded = finish(table, width.saturating_sub(indent).max(1));
-    folded.replace('\n', &format!("\n{:indent$}", ""))
-}
-
 fn columns<'a>(header: &[&'a str], text: usize) -> Vec<Column<'a>> {
     let column = |(number, title): (usize, &&'a str)| match number {
         number if number < text => Column::text(title),
         _ => Column::number(title),
     };
     header.iter().enumerate().map(column).collect()
-}
-
-fn bare() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
 }
 
 fn filled(columns: &[Column<'_>], rows: &[Vec<String>]) -> Table {
@@ -225,16 +210,6 @@ fn natural(columns: &[Column<'_>], rows: &[Vec<String>]) -> usize {
 
 fn drawn(columns: &[Column<'_>], rows: &[Vec<String>], width: usize) -> String {
     finish(filled(columns, rows), width)
-}
-
-fn finish(mut table: Table, width: usize) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, GAP as u16));
-    }
-    // The gap after the last column is trimmed, and takes no width.
-    let width = u16::try_from(width.saturating_add(GAP)).unwrap_or(u16::MAX);
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table.trim_fmt()
 }
 
 #[cfg(test)]
@@ -304,13 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn values_and_sentences_fold_at_words() {
+    fn values_fold_at_words() {
         let value = "10,000,000 assigned = 9,999,990 applied + 10 discarded".to_owned();
         let text = facts(&[("mini-batches", value)], 40);
         assert!(widest(&text) <= 40 && text.lines().count() == 3, "{text}");
         assert!(text.lines().skip(1).all(|line| line.starts_with("              ")), "{text}");
-        let told = prose("worker 3 holds the others back, who wait for it", 2, 30);
-        assert_eq!(told, "worker 3 holds the others\n  back, who wait for it");
-        assert_eq!(prose("as it is", 2, 30), "as it is");
     }
 }

@@ -249,7 +249,7 @@ mod tests {
             assert!((found.low - low).abs() < 1e-12 * low.abs(), "{found}: {low}");
             assert!((found.high - high).abs() < 1e-12 * high.abs(), "{found}: {high}");
         }
-        // Others have that of their draws.
+        // Other numbers have the interval of their draws.
         let drawn = |number: &Sampled| Sampled::new(number.observed, number.drawn.clone());
         for number in [
             mean(one).times(mean(other)),
