@@ -71,7 +71,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "data",
         &[
-            &["decompress", "experiments", "info", "memory", "partition"],
+            &["decompress", "experiments", "grouped", "info", "memory", "partition"],
             &["profile", "split", "standardise"],
             &["error", "nsl_kdd", "sparse"],
             &["synthetic"],
@@ -85,6 +85,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "cli",
         &[
+            &["fold"],
             &[
                 "digest", "figures", "keys", "links", "messages", "metrics", "picture", "rank",
                 "served", "tensors",

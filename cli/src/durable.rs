@@ -128,7 +128,7 @@ impl DurableFolder {
             path.display()
         );
         let (state, identity): (_, Identity) =
-            label::open(path, IDENTITY, "--durability log|checkpoint --state")?;
+            label::open(path, IDENTITY, "`pstrain run` or `pstrain server`")?;
         let job = path.join("job.toml");
         ordinary(&job).with_context(|| format!("cannot read {}", job.display()))?;
         let layers = Layers::of_file(&job)?;
@@ -240,8 +240,7 @@ impl ShardFolder {
             "{} is of a server that coordinates, or of a standby: leave --shard out",
             path.display()
         );
-        let (state, was): (_, Self) =
-            label::open(path, SHARD, "--shard --durability log|checkpoint --state")?;
+        let (state, was): (_, Self) = label::open(path, SHARD, "`pstrain server --shard`")?;
         ensure!(was.place == place, "{} is of {}; this is {}", path.display(), was.place, place);
         Ok((state.of_run(was.number), was))
     }

@@ -13,6 +13,12 @@ pub(crate) fn count(count: u64) -> String {
     HumanCount(count).to_string()
 }
 
+/// Formats a number of things: `1 tensor`, `4 tensors`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", self::count(count))
+}
+
 /// Formats a rate or another count that need not be whole, rounded.
 pub(crate) fn rounded(count: f64) -> String {
     // The cast saturates; no count of this program reaches the end.
@@ -116,6 +122,8 @@ mod tests {
     fn counts_and_bytes_are_grouped_and_have_a_unit_of_their_size() {
         let counts = [0, 999, 1000, 1_234_567].map(count);
         assert_eq!(counts, ["0", "999", "1,000", "1,234,567"]);
+        let counts = [0, 1, 2_000].map(|count| counted(count, "row"));
+        assert_eq!(counts, ["0 rows", "1 row", "2,000 rows"]);
         assert_eq!(rounded(593_631.6), "593,632");
         assert_eq!(rounded(f64::NAN), "0");
         let sizes = [12, 400_128, 12_345_678_901].map(bytes);

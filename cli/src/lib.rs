@@ -15,6 +15,7 @@ mod exit;
 #[cfg(feature = "pictures")]
 mod experiment;
 mod figures;
+mod fold;
 mod job;
 mod keys;
 mod links;

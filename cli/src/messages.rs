@@ -9,6 +9,8 @@ use clap::ValueEnum;
 use pstrain_transports::calendar_time;
 use serde::Serialize;
 
+use crate::fold::prose;
+
 /// The form of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogForm {
@@ -82,11 +84,23 @@ fn print(level: Level, message: &str, text: &str, fields: Option<impl Serialize>
     let text = || format!("pstrain: {text}");
     // One write for the whole line, so that output of other processes does not land inside it.
     let line = match FORM.get() {
+        None | Some(LogForm::Text) if std::io::stderr().is_terminal() => {
+            folded(&text(), log_width())
+        }
         None | Some(LogForm::Text) => text(),
         Some(LogForm::Json) => json(level, message, fields).unwrap_or_else(|_| text()),
     };
     // The reader of a pipe may be gone; that is no reason to end the process.
     let _unread = std::io::stderr().write_all((line + "\n").as_bytes());
+}
+
+/// Folds long lines between words for a person at a terminal.
+fn folded(text: &str, width: usize) -> String {
+    let fold = |line: &str| match line.chars().count() > width {
+        true => prose(line, 0, width),
+        false => line.to_owned(),
+    };
+    text.lines().map(fold).collect::<Vec<_>>().join("\n")
 }
 
 fn json(level: Level, message: &str, fields: Option<impl Serialize>) -> serde_json::Result<String> {
@@ -134,6 +148,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn long_lines_fold_between_words_and_others_stay() {
+        let text = "pstrain: the compute process is wrong\n  |\n2 |   here\n  |   ^^^^";
+        assert_eq!(folded(text, 40), text);
+        let folded = folded(text, 30);
+        assert_eq!(folded, text.replace("process is", "process\nis"));
+    }
 
     #[test]
     fn a_message_as_json_has_time_level_text_and_fields() {

@@ -1,8 +1,10 @@
 //! Progress of a server for people: the progress bar and messages about events.
 
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::time::Time;
@@ -25,7 +27,10 @@ pub(crate) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
     } else {
         ProgressDrawTarget::stderr()
     };
-    let bar = ProgressBar::with_draw_target(Some(length), target);
+    styled(ProgressBar::with_draw_target(Some(length), target), template)
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
@@ -36,6 +41,8 @@ pub(crate) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
+    /// The fields next to the bar, which it reads when it is drawn.
+    fields: Arc<Mutex<Fields>>,
     quiet: bool,
     /// True if workers are started separately; their joining is then worth a message.
     guests: bool,
@@ -59,8 +66,8 @@ pub(crate) struct Standing<'a> {
 const BAR: usize = 8;
 
 impl Standing<'_> {
-    /// The text next to the bar, which leaves the bar some columns of `width`.
-    fn line(&self, point: &Point, left: Duration, width: usize) -> String {
+    /// The fields of the text next to the bar, but the time that is left.
+    fn fields(&self, point: &Point) -> Fields {
         let mut fields = vec![(0, format!("epoch {:.1}", point.epoch))];
         if let Some(evaluation) = self.evaluation {
             let main = evaluation.named().into_iter().next();
@@ -72,10 +79,21 @@ impl Standing<'_> {
             (3, format!("{} samples/s", figures::rounded(rate))),
             (4, format!("wait {:.0} %", 100.0 * self.wait_share)),
             (5, format!("staleness {:.1}", self.mean_staleness)),
-            (2, format!("{} left", figures::elapsed(Duration::from_secs(left.as_secs())))),
         ]);
-        table::line(&fields, "  ", width.saturating_sub(BAR + 1))
+        fields
     }
+}
+
+/// Fields of a line, as [`table::line`] takes them.
+type Fields = Vec<(u8, String)>;
+
+/// The text next to the bar, which leaves the bar some columns of `width`; none without fields.
+fn line(mut fields: Fields, left: Duration, width: usize) -> String {
+    if !fields.is_empty() {
+        let left = figures::elapsed(Duration::from_secs(left.as_secs()));
+        fields.push((2, format!("{left} left")));
+    }
+    table::line(&fields, "  ", width.saturating_sub(BAR + 1))
 }
 
 /// Steps of the bar in an epoch.
@@ -88,9 +106,23 @@ impl Progress {
     /// workers and the start of training are reported, too.
     pub(crate) fn new(epochs: u32, quiet: bool, guests: bool) -> Self {
         let length = u64::from(epochs) * EPOCH as u64;
-        let bar = bar(length, "{wide_bar} {msg}", quiet);
+        Self::drawn_by(bar(length, "{wide_bar} {line}", quiet), quiet, guests)
+    }
+
+    /// Progress that `bar` shows, in whose template `{line}` stands for the text.
+    fn drawn_by(bar: ProgressBar, quiet: bool, guests: bool) -> Self {
+        let fields = Arc::<Mutex<Fields>>::default();
+        let shown = Arc::clone(&fields);
+        bar.set_style(bar.style().with_key(
+            "line",
+            move |state: &ProgressState, out: &mut dyn Write| {
+                let fields = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                // A text is no place that fails.
+                let _written = out.write_str(&line(fields, state.eta(), messages::log_width()));
+            },
+        ));
         let (clock, shown, troubles) = (WallClock::start(), None, EventLimiter::new());
-        Self { bar, quiet, guests, clock, shown, troubles }
+        Self { bar, fields, quiet, guests, clock, shown, troubles }
     }
 
     pub(crate) fn note<'a>(&mut self, event: &Event, standing: impl FnOnce() -> Standing<'a>) {
@@ -110,10 +142,10 @@ impl Progress {
             && self.shown.is_none_or(|at| now - at >= BETWEEN)
         {
             self.shown = Some(now);
+            *self.fields.lock().unwrap_or_else(PoisonError::into_inner) = standing().fields(point);
+            // Draws the bar with its text.
             let position = (point.epoch * EPOCH) as u64;
             self.bar.set_position(position.min(self.bar.length().unwrap_or(u64::MAX)));
-            let line = standing().line(point, self.bar.eta(), messages::log_width());
-            self.bar.set_message(line);
         }
     }
 
@@ -266,9 +298,80 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use indicatif::TermLike;
     use pstrain_compute::evaluation::Figures;
+    use pstrain_policy::rules::Closing;
 
     use super::*;
+
+    /// A terminal that counts how often it is written to.
+    #[derive(Clone, Debug, Default)]
+    struct Counting {
+        lines: Arc<Mutex<Vec<String>>>,
+        flushed: Arc<AtomicUsize>,
+    }
+
+    impl TermLike for Counting {
+        fn width(&self) -> u16 {
+            80
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.lines.lock().unwrap().push(text.to_owned());
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.flushed.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_refresh_of_the_bar_writes_it_once() {
+        let terminal = Counting::default();
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        let bar = ProgressBar::with_draw_target(Some(2 * EPOCH as u64), target);
+        let mut progress = Progress::drawn_by(styled(bar, "{wide_bar} {line}"), false, false);
+        let point = Point { version: Version(1), samples: 64, epoch: 0.5, time: Duration::ZERO };
+        let update = Event::Updated { point, closing: Closing::Everything };
+        let standing = || Standing { evaluation: None, wait_share: 0.5, mean_staleness: 0.0 };
+        progress.note(&update, standing);
+        assert_eq!(terminal.flushed.load(Ordering::Relaxed), 1);
+        // Later ones are throttled.
+        progress.note(&update, standing);
+        assert_eq!(terminal.flushed.load(Ordering::Relaxed), 1);
+        let lines = terminal.lines.lock().unwrap();
+        let with_text = lines.iter().filter(|line| line.contains("epoch 0.5"));
+        assert_eq!(with_text.count(), 1, "{lines:?}");
+    }
 
     #[test]
     fn the_bar_of_a_large_run_fits_a_narrow_terminal() {
@@ -282,7 +385,7 @@ mod tests {
             epoch: 1234.5,
             time: Duration::from_secs(100),
         };
-        let line = |width| standing.line(&point, Duration::from_secs(4_000), width);
+        let line = |width| line(standing.fields(&point), Duration::from_secs(4_000), width);
         let narrow = "epoch 1234.5  accuracy 91.20 %  loss 0.3000  wait 50 %  1h 06m left";
         assert_eq!(line(80), narrow);
         assert_eq!(line(40), "epoch 1234.5  accuracy 91.20 %");

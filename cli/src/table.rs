@@ -3,12 +3,11 @@
 //! A table that is too wide first shortens its names, then leaves out its spare columns in the
 //! order that they state, and names them below. Only then do cells fold into several lines.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table};
 
+use crate::fold::{GAP, bare, finish, prose};
 use crate::{figures, messages};
 
-/// Space between two columns.
-const GAP: usize = 2;
 /// Fewest characters of the names of facts.
 const NAMES: usize = 8;
 /// Most characters of a name in a table that is too wide.
@@ -55,26 +54,48 @@ impl<'a> Column<'a> {
 
 /// Formats a table that is at most `width` wide.
 pub(crate) fn fitting(columns: &[Column<'_>], mut rows: Vec<Vec<String>>, width: usize) -> String {
-    let mut columns = columns.to_vec();
-    let mut without: Vec<&str> = Vec::new();
-    if natural(&columns, &rows) > width {
+    if natural(columns, &rows) > width {
         let names = (0..columns.len()).filter(|number| columns[*number].kind == Kind::Name);
         for number in names.collect::<Vec<_>>() {
             let cells = rows.iter_mut().filter_map(|row| row.get_mut(number));
             cells.for_each(|cell| *cell = figures::shortened(cell, NAME));
         }
     }
-    while natural(&columns, &rows) > width {
-        let spare = (0..columns.len()).max_by_key(|number| columns[*number].spare);
-        let Some(number) = spare.filter(|number| columns[*number].spare > 0) else { break };
-        without.push(columns.remove(number).title);
-        rows.iter_mut().filter(|row| number < row.len()).for_each(|row| drop(row.remove(number)));
-    }
-    let mut text = drawn(&columns, &rows, width);
+    let spares: Vec<u8> = columns.iter().map(|column| column.spare).collect();
+    let part = |kept: &[usize]| {
+        let columns: Vec<Column<'_>> = kept.iter().map(|number| columns[*number]).collect();
+        let cells = |row: &Vec<String>| {
+            kept.iter().filter_map(|number| row.get(*number).cloned()).collect::<Vec<_>>()
+        };
+        (columns, rows.iter().map(cells).collect::<Vec<_>>())
+    };
+    let kept = kept(&spares, width, |kept| {
+        let (columns, rows) = part(kept);
+        natural(&columns, &rows)
+    });
+    let (shown, cells) = part(&kept);
+    let mut text = drawn(&shown, &cells, width);
+    let mut without: Vec<_> = (0..columns.len()).filter(|number| !kept.contains(number)).collect();
     if !without.is_empty() {
-        text += &format!("\nleft out at this width: {}", without.join(", "));
+        // As they went.
+        without.sort_by_key(|number| (u8::MAX - spares[*number], columns.len() - number));
+        let titles: Vec<&str> = without.into_iter().map(|number| columns[number].title).collect();
+        text += &format!("\nleft out at this width: {}", titles.join(", "));
     }
     text
+}
+
+/// Returns the positions of the columns that find space within `width`. Those with the highest
+/// numbers in `spares` are left out first, the last of equal ones before the others; 0 is never
+/// left out. `natural` returns the width of columns at these positions.
+pub(crate) fn kept(spares: &[u8], width: usize, natural: impl Fn(&[usize]) -> usize) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..spares.len()).collect();
+    while natural(&kept) > width {
+        let spare = kept.iter().copied().max_by_key(|number| spares[*number]);
+        let Some(number) = spare.filter(|number| spares[*number] > 0) else { break };
+        kept.retain(|other| *other != number);
+    }
+    kept
 }
 
 /// Formats a table with a header as [`fitting`] does; all columns but the first `text` ones are
@@ -160,26 +181,12 @@ pub(crate) fn sentence(text: &str, indent: usize) -> String {
     format!("{:indent$}{told}", "")
 }
 
-/// Folds sentences between their words; each further line begins with `indent` spaces.
-pub(crate) fn prose(text: &str, indent: usize, width: usize) -> String {
-    let mut table = bare();
-    table.add_row([text]);
-    let folded = finish(table, width.saturating_sub(indent).max(1));
-    folded.replace('\n', &format!("\n{:indent$}", ""))
-}
-
 fn columns<'a>(header: &[&'a str], text: usize) -> Vec<Column<'a>> {
     let column = |(number, title): (usize, &&'a str)| match number {
         number if number < text => Column::text(title),
         _ => Column::number(title),
     };
     header.iter().enumerate().map(column).collect()
-}
-
-fn bare() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
 }
 
 fn filled(columns: &[Column<'_>], rows: &[Vec<String>]) -> Table {
@@ -203,16 +210,6 @@ fn natural(columns: &[Column<'_>], rows: &[Vec<String>]) -> usize {
 
 fn drawn(columns: &[Column<'_>], rows: &[Vec<String>], width: usize) -> String {
     finish(filled(columns, rows), width)
-}
-
-fn finish(mut table: Table, width: usize) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, GAP as u16));
-    }
-    // The gap after the last column is trimmed, and takes no width.
-    let width = u16::try_from(width.saturating_add(GAP)).unwrap_or(u16::MAX);
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table.trim_fmt()
 }
 
 #[cfg(test)]
@@ -282,13 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn values_and_sentences_fold_at_words() {
+    fn values_fold_at_words() {
         let value = "10,000,000 assigned = 9,999,990 applied + 10 discarded".to_owned();
         let text = facts(&[("mini-batches", value)], 40);
         assert!(widest(&text) <= 40 && text.lines().count() == 3, "{text}");
         assert!(text.lines().skip(1).all(|line| line.starts_with("              ")), "{text}");
-        let told = prose("worker 3 holds the others back, who wait for it", 2, 30);
-        assert_eq!(told, "worker 3 holds the others\n  back, who wait for it");
-        assert_eq!(prose("as it is", 2, 30), "as it is");
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::dataset::{Dataset, Origin, Schema};
 use crate::error::DataError;
+use crate::grouped::grouped;
 
 /// Number and origin of the evaluation rows, without a path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -77,19 +78,6 @@ impl fmt::Display for EvaluationRows {
             None => write!(f, "{rows} evaluation rows, all of {source}"),
         }
     }
-}
-
-/// Formats a number with a comma between each three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod error;
 mod evaluation;
 mod experiments;
 pub mod formats;
+mod grouped;
 pub mod info;
 mod local;
 mod memory;

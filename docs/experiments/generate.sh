@@ -4,7 +4,8 @@
 # repeated.
 # Usage: docs/experiments/generate.sh [NAME...]
 #        PSTRAIN=path/to/pstrain docs/experiments/generate.sh [NAME...]
-# Without names, all pages that exist. Without PSTRAIN it builds one that knows its commit.
+# Without names, all pages that exist; osdi-delay-a9a wants a9a.xz in the folder of the repository.
+# Without PSTRAIN it builds one that knows its commit.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -23,7 +24,8 @@ for name; do
     rm -rf "docs/experiments/$name"
     mkdir "docs/experiments/$name"
     # Times are modelled: the kernel of the machine has no part in the results.
-    sed -e "s#](pictures/#]($name/#" -e '/^- system: /d' "results/$name/report.md" >"docs/experiments/$name.md"
+    # Data in this folder are named without it.
+    sed -e "s#](pictures/#]($name/#" -e '/^- system: /d' -e "s#$PWD/##" "results/$name/report.md" >"docs/experiments/$name.md"
     for picture in "results/$name/pictures/"*.svg; do
         file=$(basename "$picture" .svg)
         # Curves of very many points are smaller as pixels.

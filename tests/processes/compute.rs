@@ -494,6 +494,22 @@ fn a_check_finds_what_is_planted_in_a_process() {
     let run = ["run", "--json", "--process", &right, "--epochs", "40", "--batch-size", "20"];
     let found = finish(&run).with_code(0).json();
     assert!(found["loss"].as_f64().unwrap() < 1e-2, "{found}");
+    // A process need not say its loss: then there is nothing to compare the derivative with.
+    let silent = folder.path().join("silent.py");
+    let loss = r#""loss": sum(e * e for e in errors) / n + noise"#;
+    let without = LINEAR.replace(loss, r#""loss": None"#);
+    assert!(without != LINEAR);
+    fs::write(&silent, without.replace("FAULT", "pass").replace("HITCH", "pass")).unwrap();
+    let silent = format!("exec python3 {}", path(&silent));
+    let report = finish(&["compute", "check", &silent, "--json"]).with_code(0).json();
+    let right = |name: &str| {
+        let checks = report["checks"].as_array().unwrap();
+        checks.iter().find(|it| it["name"] == name).unwrap()["right"].clone()
+    };
+    for name in ["gradient", "determinism", "mean over rows", "repeated rows"] {
+        assert_eq!(right(name), true, "{name}: {report}");
+    }
+    assert!(right("derivative").is_null(), "{report}");
     for (name, fault, check, words) in [
         ("sum", "factor = n = len(rows)", "derivative", "the loss changes by"),
         ("sign", "factor = -1", "derivative", "the loss changes by"),

@@ -143,6 +143,25 @@ file = "times"
 title = "Time to 19 points"
 rows = ["learning-rate"]
 column = [{{ title = "time", unit = "s", value = "{{target.time_s}}" }}]
+[[picture]]
+file = "course"
+title = "Points as training continues"
+kind = "curve"
+x = "epoch"
+y = "points"
+lines = ["learning-rate"]
+[[picture]]
+file = "end"
+title = "Points"
+kind = "line"
+x = "learning-rate"
+y = "points"
+[[picture]]
+file = "early"
+title = "Points after an epoch"
+kind = "bar"
+x = "learning-rate"
+y = "points @ epoch = 1"
 "#,
         path(&script)
     );
@@ -153,6 +172,14 @@ column = [{{ title = "time", unit = "s", value = "{{target.time_s}}" }}]
     let [fast, slow] = times[..] else { panic!("two rows: {table}") };
     assert!(fast.parse::<f64>().unwrap() > 0.0, "{table}");
     assert!(slow.starts_with('>'), "the slow run takes longer than it lasted: {table}");
+    for picture in ["course", "end", "early"] {
+        assert!(out.join(format!("pictures/{picture}.svg")).is_file(), "{picture}");
+    }
+    // The runs are kept: only the picture is wrong.
+    let text = fs::read_to_string(out.join("spec.toml")).unwrap();
+    fs::write(out.join("spec.toml"), text.replace("y = \"points\"", "y = \"point\"")).unwrap();
+    let told = finish(&["experiment", "report", path(&out)]).with_code(2).stderr;
+    assert!(told.contains("the curves have no \"point\", but points"), "{told}");
 }
 
 #[test]

@@ -115,6 +115,8 @@ fn an_error_is_an_object_on_stderr_with_the_exit_code() {
         (&["run", "--num-workers", "3"], 2, "--workers"),
         (&["data", "info", "none.csv"], 2, "No such file"),
         (&["experiment", "show", "none"], 2, "none"),
+        (&["replay", "none"], 2, "none"),
+        (&["eval", "--model", "none", "--data", "synthetic:9"], 2, "none"),
     ] {
         let ended = finish(&[args, &["--json"]].concat()).with_code(code);
         assert!(ended.stdout.is_empty(), "{}", ended.stdout);

@@ -94,7 +94,7 @@ fn the_state_of_a_run_is_refused_where_it_does_not_fit() {
     finish(&["run", "--state", path(&state)]).refused(2, &["nothing is kept there"]);
     let both = [&log[..], &["--state", path(&state), "--resume", path(&state)]].concat();
     finish(&both).refused(2, &["cannot be used with"]);
-    finish(&["run", "--resume", path(&state)]).refused(2, &["holds no run"]);
+    finish(&["run", "--resume", path(&state)]).refused(2, &["holds no run", "`pstrain run`"]);
     finish(&["run", "--resume", path(&state), "--epochs", "3"]).refused(2, &["the job it had"]);
     let memory = ["--state", path(&state), "--servers", "2", "--transport", "memory"];
     finish(&[&log[..], &memory].concat()).refused(2, &["use unix"]);

@@ -43,7 +43,7 @@ fn accuracy_is_reported_with_its_rows_and_the_worst_class() {
     let table = finish(&job).with_code(0).stdout.replace(&format!("\n{:15}", ""), " ");
     let summary: Value =
         serde_json::from_str(&fs::read_to_string(out.join("summary.json")).unwrap()).unwrap();
-    let source = "synthetic NSL-KDD, 2000 rows, seed 1";
+    let source = "synthetic NSL-KDD, 2,000 rows, seed 1";
     let held_out = json!({ "rows": 500, "source": source, "share": 0.25 });
     assert_eq!(summary["evaluation"], held_out);
     let percent = |value: &Value| format!("{:.2} %", 100.0 * real(value));

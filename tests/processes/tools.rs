@@ -61,9 +61,21 @@ fn manual_pages_are_written_for_every_command() {
 }
 
 #[test]
+fn short_help_in_a_pipe_has_the_width_of_results() {
+    for command in [&["run"][..], &["server"], &["worker"], &["why"], &["experiment", "run"]] {
+        let help = finish(&[command, &["-h"]].concat()).with_code(0).stdout;
+        // The synopsis is not folded.
+        let lines = help.lines().filter(|line| !line.contains("pstrain "));
+        for line in lines {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}
+
+#[test]
 fn data_info_describes_the_shipped_data() {
     let table = finish(&["data", "info", "nsl-kdd"]).with_code(0).stdout;
-    for word in ["125973", "Normal", "neptune", "protocol_type", "src_bytes"] {
+    for word in ["125,973 rows", "Normal", "neptune", "protocol_type", "src_bytes"] {
         assert!(table.contains(word), "nothing of {word:?}:\n{table}");
     }
     let info = finish(&["data", "info", "synthetic:3000", "--json"]).with_code(0).json();
@@ -81,7 +93,7 @@ fn data_split_shows_the_rows_of_each_worker() {
     let args = [&args[..], &["--data", "synthetic:4000"]].concat();
     let table = finish(&args).with_code(0).stdout;
     let rows = "drawn so that each worker has 64 rows or more";
-    for word in ["3000 training rows, 1000 for evaluation", "dirichlet:0.1", rows, "U2R"] {
+    for word in ["3,000 training rows, 1,000 for evaluation", "dirichlet:0.1", rows, "U2R"] {
         assert!(table.contains(word), "nothing of {word:?}:\n{table}");
     }
     let skew = finish(&[&args[..], &["--json"]].concat()).with_code(0).json();

@@ -11,11 +11,15 @@ use crate::exit;
 use crate::job::nearest;
 use crate::messages::{self, LogForm};
 
+/// Most columns of a help text.
+const HELP_WIDTH: usize = 100;
+
 /// Parses the arguments of this process. If there is nothing to run, prints the help, the version
 /// or the error, and returns the exit code.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let mut command = Cli::command();
+    // In a pipe as wide as results are there.
+    let mut command = Cli::command().term_width(messages::width().min(HELP_WIDTH));
     let parsed = command
         .try_get_matches_from_mut(&words)
         .inspect(follow_json)
@@ -44,7 +48,8 @@ fn follow_json(matches: &ArgMatches) {
         matches = inner;
     }
     let has_json = matches.try_get_one::<bool>("json").ok().flatten() == Some(&true);
-    let has_log = matches.try_get_raw("log").ok().flatten().is_some();
+    // `replay` has an argument of this name, too, which is a path.
+    let has_log = matches.try_get_one::<LogForm>("log").ok().flatten().is_some();
     if has_json && !has_log {
         messages::log_as(LogForm::Json);
     }

@@ -3,6 +3,7 @@
 use crate::args::CalibrateArgs;
 use crate::calibration::{self, Calibration, Times};
 use crate::exit::Ending;
+use crate::figures::rounded;
 use crate::{messages, table};
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
@@ -26,12 +27,15 @@ fn show(found: &Calibration) -> String {
         ),
     ];
     let step_us = 1e6 * found.reference_step_s;
-    format!(
-        "{}\n\nreference step  {step_us:.2} µs (best time / steps, one thread)\n\n\
-         To compare training times of different machines, divide each by its machine's reference \
-         step:\n1 s of computation here is {:.0} reference steps. Modelled delays are the same \
+    let told = format!(
+        "To compare training times of different machines, divide each by its machine's reference \
+         step: 1 s of computation here is {} reference steps. Modelled delays are the same \
          everywhere: leave them as they are.",
+        rounded(found.in_steps(1.0))
+    );
+    format!(
+        "{}\n\nreference step  {step_us:.2} µs (best time / steps, one thread)\n\n{}",
         table::table(&["work", "best", "median", "repetitions"], 1, rows, messages::width()),
-        found.in_steps(1.0),
+        table::sentence(&told, 0),
     )
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::args::{DataArgs, DataCommand, Form};
 use crate::exit::Ending;
-use crate::figures::{count, percent};
+use crate::figures::{count, counted, percent};
 use crate::job::source_of;
 use crate::start::gather;
 use crate::{messages, table};
@@ -33,7 +33,9 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
         DataCommand::Synth { rows, seed, out, overwrite } => {
             synth(*rows, *seed, out, *overwrite)?;
             let written = Written { rows: *rows, seed: *seed, out };
-            form.report(&written, || format!("wrote {rows} rows to {}", out.display()))?;
+            form.report(&written, || {
+                format!("wrote {} to {}", counted(*rows, "row"), out.display())
+            })?;
         }
         DataCommand::Split { job } => {
             if let Some(layers) = gather(job, form)? {
@@ -102,7 +104,7 @@ fn show_info(info: &Info) -> String {
         let most = category.values.iter().max_by_key(|value| value.count);
         vec![
             category.name.clone(),
-            most.map_or_else(String::new, |most| format!("{} ({})", most.name, most.count)),
+            most.map_or_else(String::new, |most| format!("{} ({})", most.name, count(most.count))),
             category.values.len().to_string(),
         ]
     });
@@ -113,14 +115,14 @@ fn show_info(info: &Info) -> String {
         count(info.rows)
     );
     if info.left_out > 0 {
-        head += &format!("\nleft out     {} rows with a missing value", info.left_out);
+        head += &format!("\nleft out     {} with a missing value", counted(info.left_out, "row"));
     }
     if let Some(features) = &info.features {
         head += &format!(
             "\ncolumns      {}, of which rows have {}\nentries      {} ({:.1} a row)",
-            features.columns,
-            features.touched,
-            features.entries,
+            count(features.columns.into()),
+            count(features.touched),
+            count(features.entries),
             features.entries as f64 / info.rows.max(1) as f64,
         );
     }
@@ -170,17 +172,21 @@ fn show_skew(prepared: &Prepared, skew: &Skew) -> String {
     let (spec, all) = (&prepared.spec, prepared.train.len());
     let least = match spec.partition.least_rows(spec.minimum_rows, all, spec.workers) {
         1 => String::new(),
-        least => format!(", drawn so that each worker has {least} rows or more"),
+        least => format!(", drawn so that each worker has {} rows or more", count(least.into())),
     };
     let mut header = vec!["worker", "rows", "share"];
     let groups = prepared.groups();
     header.extend(groups.iter().map(String::as_str));
     header.extend(["L1", "Hellinger", "JS (bits)"]);
-    format!(
-        "{all} training rows, {} for evaluation, partition {}{least}\n\n{}\n\nmean L1 {:.4}, max \
-         L1 {:.4}, Gini of the sizes {:.4}",
-        prepared.evaluation.len(),
+    let told = format!(
+        "{}, {} for evaluation, partition {}{least}",
+        counted(all as u64, "training row"),
+        count(prepared.evaluation.len() as u64),
         spec.partition,
+    );
+    format!(
+        "{}\n\n{}\n\nmean L1 {:.4}, max L1 {:.4}, Gini of the sizes {:.4}",
+        table::sentence(&told, 0),
         table::folded(&header, &rows.collect::<Vec<_>>(), messages::width()),
         skew.mean_l1,
         skew.max_l1,

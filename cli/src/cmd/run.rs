@@ -25,7 +25,7 @@ use crate::process::Arithmetic;
 use crate::record::Recorder;
 use crate::signals::Drain;
 use crate::start::{
-    Begins, InProcess, JobServer, Keeps, KeptShard, Training, begins_with, shard_config,
+    Begins, InProcess, JobServer, Keeps, KeptShard, Lives, Training, begins_with, shard_config,
 };
 
 /// Threads that an ordinary system gives one process by default.
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     });
     let transport = transport(args.transport, kept.is_some())?;
     let server = training.in_one_process(begins)?;
-    let clock = clock.going_on(server.starts_at());
+    let clock = clock.going_on(server.begins());
     let recorder = server.recorder();
     // Servers with a state are not waited for: workers dial again until all are there.
     let gate = Gate::new(if kept.is_some() { 0 } else { others });

@@ -52,16 +52,17 @@ pub(super) fn put<T: Serialize>(path: &Path, name: &str, what: &T) -> anyhow::Re
     write(&path.join(name), &serde_json::to_string(&label)?)
 }
 
-/// Locks a folder that `pstrain server` made with `flags`, and reads its label `name`.
+/// Locks a folder that the commands `makers` make, and reads its label `name`.
 pub(super) fn open<T: DeserializeOwned>(
     path: &Path,
     name: &str,
-    flags: &str,
+    makers: &str,
 ) -> anyhow::Result<(StateFolder, T)> {
     let place = path.join(name);
     ensure!(
         place.exists(),
-        "{} holds no run: it must be a folder that `pstrain server {flags}` has made",
+        "{} holds no run: it must be a folder that {makers} has made with --durability \
+         log|checkpoint --state",
         path.display()
     );
     let folder = StateFolder::lock(path)?;

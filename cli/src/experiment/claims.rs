@@ -210,8 +210,8 @@ fn undecided(
     } else if is_exact(measured) && expected.is_none_or(is_exact) {
         "a part of the condition"
     } else {
-        return "runs ended before they reached what is asked for: the bounds that follow do not \
-                decide it"
+        return "runs ended before they reached what is asked for, or several values of an axis are \
+                equally good: the bounds that follow do not decide it"
             .into();
     };
     format!("{what} is no number, as 1 / 0, sqrt(-1) and what is too large for one are not")

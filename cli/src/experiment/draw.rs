@@ -64,7 +64,12 @@ pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
 pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
     let unknown = |wanted: &PictureSpec| {
         let asked = match wanted.kind {
-            Kind::Curve | Kind::Usage => vec![],
+            Kind::Curve => {
+                let field: Field = wanted.y.parse().ok()?;
+                let why = runs.curves_lack(field.metric()?)?;
+                return Some(format!("picture {:?}: y = {:?}: {why}", wanted.file, wanted.y));
+            }
+            Kind::Usage => vec![],
             Kind::Line => vec![("x", &wanted.x), ("y", &wanted.y)],
             Kind::Bar if is_expression(&wanted.y) => vec![],
             Kind::Bar => vec![("y", &wanted.y)],
@@ -229,11 +234,11 @@ impl Panel<'_> {
                 cells.iter().flat_map(|cell| self.runs.of(cell)).map(|run| &run.curve).collect();
             let length = curves.iter().map(|curve| curve.len()).min().unwrap_or(0);
             let mark = |index: usize| {
-                let at = |field: Field| -> Vec<f64> {
+                let at = |field: &Field| -> Vec<f64> {
                     let points = curves.iter().filter_map(|curve| curve.get(index));
                     points.filter_map(|point| field.of(point)).collect()
                 };
-                mark(&at(x), &at(y), y.is_share())
+                mark(&at(&x), &at(&y), y.is_share())
             };
             Series { name, marks: (0..length).map(mark).collect() }
         });

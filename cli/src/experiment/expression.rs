@@ -22,7 +22,6 @@ impl MakeOperators<Sampled> for Operators {
             prio,
             is_commutative: false,
         };
-        let negated = |a: Sampled| a.map(Bounds::negated);
         vec![
             Operator::make_bin("||", binary(|a, b| a.with(b, Bounds::or), 0)),
             Operator::make_bin("&&", binary(|a, b| a.with(b, Bounds::and), 1)),
@@ -30,10 +29,10 @@ impl MakeOperators<Sampled> for Operators {
             Operator::make_bin("<=", binary(|a, b| a.with(b, Bounds::at_most), 2)),
             Operator::make_bin(">", binary(|a, b| a.with(b, |a, b| b.below(a)), 2)),
             Operator::make_bin(">=", binary(|a, b| a.with(b, |a, b| b.at_most(a)), 2)),
-            Operator::make_bin("+", binary(|a, b| a.with(b, Bounds::plus), 3)),
-            Operator::make_bin_unary("-", binary(|a, b| a.with(b, Bounds::minus), 3), negated),
-            Operator::make_bin("*", binary(|a, b| a.with(b, Bounds::times), 4)),
-            Operator::make_bin("/", binary(|a, b| a.with(b, Bounds::over), 4)),
+            Operator::make_bin("+", binary(Sampled::plus, 3)),
+            Operator::make_bin_unary("-", binary(Sampled::minus, 3), Sampled::negated),
+            Operator::make_bin("*", binary(Sampled::times, 4)),
+            Operator::make_bin("/", binary(Sampled::over, 4)),
             Operator::make_bin("^", binary(|a, b| a.with(b, Bounds::to_the), 5)),
             Operator::make_bin("min", binary(|a, b| a.with(b, Bounds::lesser), 6)),
             Operator::make_bin("max", binary(|a, b| a.with(b, Bounds::greater), 6)),

@@ -40,7 +40,7 @@ const SHARES: [&str; 5] = ["recall", "share", "data_share", "idleness", "jain"];
 const WINDOW: usize = 3;
 
 /// A column of the curve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     Updates,
     Samples,
@@ -48,8 +48,8 @@ pub(crate) enum Field {
     Time,
     Loss,
     Objective,
-    /// A metric of models, by its name.
-    Metric(&'static str),
+    /// A metric of models, by its name: one of pstrain's, or one that a compute process names.
+    Metric(String),
 }
 
 /// The value of a metric for one run.
@@ -73,21 +73,14 @@ impl FromStr for Field {
             "time_s" => Self::Time,
             "loss" => Self::Loss,
             "objective" => Self::Objective,
-            _ => match Quality::find(text) {
-                Some(metric) => Self::Metric(metric.name),
-                None => {
-                    return Err(format!(
-                        "the curve has no {text:?}, but updates, samples, epoch, time_s, {}",
-                        qualities()
-                    ));
-                }
-            },
+            "" => return Err("it names no column of the curve, such as accuracy".into()),
+            name => Self::Metric(name.to_owned()),
         })
     }
 }
 
 impl Field {
-    pub(crate) fn of(self, point: &CurvePoint) -> Option<f64> {
+    pub(crate) fn of(&self, point: &CurvePoint) -> Option<f64> {
         match self {
             Self::Updates => Some(point.version as f64),
             Self::Samples => Some(point.samples as f64),
@@ -100,11 +93,19 @@ impl Field {
     }
 
     /// True if the field measures the progress of a run rather than its quality.
-    pub(crate) const fn is_progress(self) -> bool {
+    pub(crate) const fn is_progress(&self) -> bool {
         !matches!(self, Self::Metric(_) | Self::Loss | Self::Objective)
     }
 
-    fn reached(self, value: f64, target: f64) -> bool {
+    /// The metric of models that it is, if it is one.
+    pub(crate) fn metric(&self) -> Option<&str> {
+        match self {
+            Self::Metric(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    fn reached(&self, value: f64, target: f64) -> bool {
         let is_higher_better = match self {
             Self::Metric(name) => Quality::find(name).is_some_and(|it| it.is_higher_better),
             Self::Loss | Self::Objective => false,
@@ -114,7 +115,7 @@ impl Field {
     }
 
     /// True if the field lies between 0 and 1 by definition.
-    pub(crate) fn is_share(self) -> bool {
+    pub(crate) fn is_share(&self) -> bool {
         matches!(self, Self::Metric(name) if Quality::find(name).is_some_and(|it| it.is_share))
     }
 }
@@ -148,8 +149,13 @@ impl FromStr for Metric {
             }
             [along, "to", field, target] => {
                 let field: Field = field.parse()?;
-                if field.is_progress() {
-                    return Err(format!("a target is one of {}, not of {field:?}", qualities()));
+                let name = field.metric();
+                if field.is_progress() || name.is_some_and(|name| Quality::find(name).is_none()) {
+                    return Err(format!(
+                        "a target is one of {}; for a metric that a compute process names, ask \
+                         for target.time_s, and set the job's target",
+                        qualities()
+                    ));
                 }
                 Self::To { along: progress(along)?, field, target: number(target)? }
             }
@@ -195,6 +201,14 @@ impl Metric {
         }
     }
 
+    /// The metric of models that the metric reads from the curve.
+    pub(crate) fn of_curve(&self) -> Option<&str> {
+        match self {
+            Self::At { field, .. } | Self::To { field, .. } => field.metric(),
+            Self::Final(_) | Self::Apart(..) | Self::Per(..) | Self::Setting { .. } => None,
+        }
+    }
+
     /// The setting that the metric reads.
     pub(crate) fn setting(&self) -> Option<&str> {
         match self {
@@ -222,8 +236,8 @@ impl Metric {
                     Err(why) => Answer::Missing(why),
                 }
             }
-            Self::At { field, along, at } => look_up(&record.curve, *field, *along, *at),
-            Self::To { along, field, target } => reach(&record.curve, *along, *field, *target),
+            Self::At { field, along, at } => look_up(&record.curve, field, along, *at),
+            Self::To { along, field, target } => reach(&record.curve, along, field, *target),
             Self::Setting { key, item } => match setting(cell, key, item) {
                 Ok(value) => Answer::Is(value),
                 Err(why) => Answer::Missing(why),
@@ -286,7 +300,7 @@ pub(super) fn no_metric<'a>(path: &str, names: impl Iterator<Item = &'a str>) ->
     }
 }
 
-fn look_up(curve: &[CurvePoint], field: Field, along: Field, at: f64) -> Answer {
+fn look_up(curve: &[CurvePoint], field: &Field, along: &Field, at: f64) -> Answer {
     let far = |point: &CurvePoint| (along.of(point).unwrap_or(f64::INFINITY) - at).abs();
     let Some(nearest) = curve.iter().min_by(|a, b| far(a).total_cmp(&far(b))) else {
         return Answer::Missing("the curve is empty".into());
@@ -301,7 +315,7 @@ fn look_up(curve: &[CurvePoint], field: Field, along: Field, at: f64) -> Answer 
     value.map_or_else(|| Answer::Missing(format!("{field:?} was no number there")), Answer::Is)
 }
 
-fn reach(curve: &[CurvePoint], along: Field, field: Field, target: f64) -> Answer {
+fn reach(curve: &[CurvePoint], along: &Field, field: &Field, target: f64) -> Answer {
     for window in curve.windows(WINDOW) {
         let sum: Option<f64> = window.iter().map(|point| field.of(point)).sum();
         let at = window.last().and_then(|point| along.of(point));
@@ -464,5 +478,8 @@ mod tests {
         {
             assert!(text.parse::<Metric>().is_err(), "{text}");
         }
+        // Whether more of it is better is not known.
+        let why = "time_s to bleu 20".parse::<Metric>().unwrap_err();
+        assert!(why.contains("ask for target.time_s"), "{why}");
     }
 }

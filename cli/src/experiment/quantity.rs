@@ -191,8 +191,8 @@ impl Quantity {
         over.aggregate.of(&self.along(runs, over)?)
     }
 
-    /// The label of the axis value that argmin or argmax finds, followed by other values that the
-    /// repetitions do not distinguish from it.
+    /// The labels of the axis values that argmin or argmax finds, followed by other values that the
+    /// repetitions do not distinguish from them.
     pub(crate) fn which(&self, runs: &Runs<'_>) -> Result<String, String> {
         let over = self.over.as_ref().ok_or("it finds no value of an axis")?;
         let values = self.along(runs, over)?;
@@ -302,18 +302,17 @@ impl Statistic {
         if !of_place && estimate.n < 2 {
             return Err("one repetition has no spread; it takes two (--reps)".into());
         }
-        let drawn = match self {
-            // Without spread all draws would be equal.
-            _ if estimate.sd == 0.0 => Vec::new(),
-            Self::Mean | Self::Reached => draws.means(&sample.values),
-            _ => Vec::new(),
+        let varies = matches!(self, Self::Mean | Self::Reached);
+        let sampled = if varies {
+            Sampled::mean(&sample.values, draws)
+        } else {
+            Sampled::exactly(Bounds::exactly(value))
         };
-        let bounds = |value: f64| match sample.cut_short {
-            0 => Bounds::exactly(value),
-            _ if of_place => Bounds::at_least(value),
-            _ => Bounds::at_least(0.0),
-        };
-        Ok(Sampled::new(bounds(value), drawn.into_iter().map(bounds).collect()))
+        Ok(match sample.cut_short {
+            0 => sampled,
+            _ if of_place => sampled.map(|bounds| Bounds::at_least(bounds.low)),
+            _ => Sampled::exactly(Bounds::at_least(0.0)),
+        })
     }
 }
 
@@ -342,10 +341,10 @@ impl Aggregate {
     }
 }
 
-/// The value of the axis at the position that `find` returns.
+/// The value of the axis at the position that `find` returns; bounds of it if there are several.
 fn place(
     values: &[(&str, Sampled)],
-    find: fn(&[Bounds]) -> Result<usize, Undecided>,
+    find: fn(&[Bounds]) -> Result<Vec<usize>, Undecided>,
 ) -> Result<Sampled, String> {
     let numbers = values.iter().map(|(text, _)| {
         let number: Result<Bounds, _> = text.parse();
@@ -357,15 +356,17 @@ fn place(
     let drawn = (0..draws(values)).map(|draw| {
         let drawn: Vec<Bounds> = values.iter().map(|(_, value)| value.drawn(draw)).collect();
         // A draw that does not decide may have any of them.
-        find(&drawn).map_or_else(|_| any(&numbers), |place| numbers[place])
+        let places = find(&drawn).unwrap_or_else(|_| (0..numbers.len()).collect());
+        any(&numbers, &places)
     });
-    Ok(Sampled::new(numbers[found], drawn.collect()))
+    Ok(Sampled::new(any(&numbers, &found), drawn.collect()))
 }
 
-/// Bounds that contain all of the numbers.
-fn any(numbers: &[Bounds]) -> Bounds {
-    let low = numbers.iter().map(|number| number.low).fold(f64::INFINITY, f64::min);
-    let high = numbers.iter().map(|number| number.high).fold(f64::NEG_INFINITY, f64::max);
+/// Bounds that contain the numbers at these positions.
+fn any(numbers: &[Bounds], places: &[usize]) -> Bounds {
+    let numbers = || places.iter().map(|place| numbers[*place]);
+    let low = numbers().map(|number| number.low).fold(f64::INFINITY, f64::min);
+    let high = numbers().map(|number| number.high).fold(f64::NEG_INFINITY, f64::max);
     Bounds { low, high }
 }
 
@@ -394,15 +395,15 @@ impl Undecided {
     }
 }
 
-/// Position of the smallest value. No other value may be smaller, wherever both lie within their
+/// Positions of the smallest value. No other value may be smaller, wherever both lie within their
 /// bounds.
-fn least(values: &[Bounds]) -> Result<usize, Undecided> {
+fn least(values: &[Bounds]) -> Result<Vec<usize>, Undecided> {
     let least = (0..values.len()).min_by(|&a, &b| values[a].high.total_cmp(&values[b].high));
     certain(least, values, |least, other| least.high <= other.low)
 }
 
-/// Position of the largest value.
-fn most(values: &[Bounds]) -> Result<usize, Undecided> {
+/// Positions of the largest value.
+fn most(values: &[Bounds]) -> Result<Vec<usize>, Undecided> {
     let most = (0..values.len()).max_by(|&a, &b| values[a].low.total_cmp(&values[b].low));
     certain(most, values, |most, other| most.low >= other.high)
 }
@@ -411,11 +412,14 @@ fn certain(
     found: Option<usize>,
     values: &[Bounds],
     is_beyond: impl Fn(Bounds, Bounds) -> bool,
-) -> Result<usize, Undecided> {
+) -> Result<Vec<usize>, Undecided> {
     let found = found.ok_or(Undecided::None)?;
+    let is_equal = |place: usize| {
+        place == found || values[found].exact().is_some() && values[place] == values[found]
+    };
     let mut others = (0..values.len()).filter(|&place| place != found);
     match others.find(|&place| !is_beyond(values[found], values[place])) {
-        None => Ok(found),
+        None => Ok((0..values.len()).filter(|place| is_equal(*place)).collect()),
         Some(place) => Err(Undecided::Bounds(place)),
     }
 }

@@ -1,7 +1,8 @@
 //! The runs of an experiment, by cell and repetition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use pstrain_compute::evaluation::{METRICS, Metric as Quality};
 use serde::Serialize;
 
 use super::draws::Draws;
@@ -148,6 +149,9 @@ impl<'a> Runs<'a> {
 
     /// The reason if no run can have the metric: none has such a number.
     pub(crate) fn lacks(&self, metric: &Metric) -> Option<String> {
+        if let Some(name) = metric.of_curve() {
+            return self.curves_lack(name);
+        }
         let names = self.metrics();
         let there = |path: &str| {
             let suggestion = || path.contains('*') && names.iter().any(|name| is_meant(path, name));
@@ -155,6 +159,26 @@ impl<'a> Runs<'a> {
         };
         let path = metric.paths().into_iter().find(|path| !there(path))?;
         (!self.records.is_empty()).then(|| no_metric(path, names.into_iter()))
+    }
+
+    /// The reason if no curve has the metric of models.
+    pub(crate) fn curves_lack(&self, name: &str) -> Option<String> {
+        let names = self.curve_metrics();
+        // Runs that ended before their first evaluation have none.
+        if names.is_empty() || names.contains(&name) {
+            return None;
+        }
+        Some(format!("the curves have no {name:?}, but {}", names.join(", ")))
+    }
+
+    /// The metrics of models that the curves have, the main one first.
+    pub(crate) fn curve_metrics(&self) -> Vec<&str> {
+        let points = self.records.values().flat_map(|record| &record.curve);
+        let names: BTreeSet<&str> =
+            points.flat_map(|point| point.metrics.keys().map(String::as_str)).collect();
+        let known = METRICS.iter().map(|metric| metric.name).filter(|name| names.contains(name));
+        let own = names.iter().copied().filter(|name| Quality::find(name).is_none());
+        known.chain(own).collect()
     }
 
     /// The names of all numbers of all runs, sorted.

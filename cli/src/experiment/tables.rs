@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use serde::Serialize;
 
-use pstrain_compute::evaluation::{METRICS, Metric};
-
 use super::answers::Answers;
 use super::claims::Finding;
 use super::grid::Cell;
@@ -119,16 +117,6 @@ fn at<'a>(runs: &Runs<'a>, cell: &Cell) -> BTreeMap<&'a str, &'a str> {
     axes.map(|(number, axis)| (axis.name.as_str(), cell.value(runs.spec, number))).collect()
 }
 
-/// The metrics that the curves have, the main one first.
-fn curve_metrics<'a>(runs: &'a Runs<'_>) -> Vec<&'a str> {
-    let points = runs.records.values().flat_map(|record| &record.curve);
-    let names: BTreeSet<&str> =
-        points.flat_map(|point| point.metrics.keys().map(String::as_str)).collect();
-    let known = METRICS.iter().map(|metric| metric.name).filter(|name| names.contains(name));
-    let own = names.iter().copied().filter(|name| Metric::find(name).is_none());
-    known.chain(own).collect()
-}
-
 /// Writes `runs.csv`, `curve.csv`, `staleness.csv` and `timeline.csv`.
 pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
     // Axes have columns of their own.
@@ -145,7 +133,7 @@ pub(crate) fn write(runs: &Runs<'_>, store: &Store) -> anyhow::Result<()> {
         let seeds = seed.iter().map(|_| record.seed.to_string());
         row(seeds.chain(metrics.iter().map(number)).chain(texts.iter().map(text)).collect())
     })?;
-    let metrics = curve_metrics(runs);
+    let metrics = runs.curve_metrics();
     let (main, others) = metrics.split_at(metrics.len().min(1));
     let columns = [&POINT.map(|(name, _)| name), main, &["loss"], others].concat();
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());

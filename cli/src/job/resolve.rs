@@ -80,12 +80,15 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
     if is_word(key, text) { Ok(text.to_owned()) } else { formats::with_paths(text, absolute) }
 }
 
-/// Checks that evaluations have the metric of `target`.
+/// Checks that evaluations have the metric of `target`, and may reach it.
 fn check_target(stopping: &Stopping, target: Target) -> anyhow::Result<()> {
     match &stopping.target {
         Some(goal) if !goal.is_among(metrics(target)) => {
             let names: Vec<_> = metrics(target).map(|metric| metric.name).collect();
             bail!("target: this task has no {}; use loss, {}", goal.metric, names.join(", "));
+        }
+        Some(goal) if goal.is_negative_loss() => {
+            bail!("target: {goal}: the loss of this job is never below 0");
         }
         _ => Ok(()),
     }

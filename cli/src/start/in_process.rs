@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use pstrain_compute::id::ServerId;
-use pstrain_compute::time::Time;
 use pstrain_roles::node::Input;
 use pstrain_transports::{Address, SocketTransport, WallClock};
 use pstrain_wire::group::Place;
@@ -88,11 +87,6 @@ impl Training {
 }
 
 impl JobServer {
-    /// Time of the run at which it begins.
-    pub(crate) const fn starts_at(&self) -> Time {
-        self.life.now
-    }
-
     /// Serves a run in one process over sockets to its end. Returns the last server, which may be
     /// one of a checkpoint.
     pub(crate) fn serve_sockets(

@@ -18,8 +18,7 @@ use pstrain_wire::checkpoint::OnDisk;
 
 use super::fresh_run;
 use super::host::{
-    Follower, JobServer, Life, Machine, ShardServer, Training, companions, new_replica,
-    replica_config,
+    Follower, JobServer, Life, Machine, Training, companions, new_replica, replica_config,
 };
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, State, find, nothing_but};
@@ -131,47 +130,6 @@ impl Training {
     }
 }
 
-impl JobServer {
-    /// The server that continues from the last checkpoint in place of this one, as after a restart
-    /// of the process. The address and the metrics stay.
-    pub(super) fn again(self) -> anyhow::Result<Self> {
-        let Self { training, life, recorder, .. } = self;
-        let Machine::Checkpointed(server, journal) = life.machine else {
-            bail!("nothing is kept of the run");
-        };
-        // Frees the memory before the next server is read.
-        drop(server);
-        // The path alone, without the lock of the folder, which `open` takes again.
-        let path = journal.into_folder().0.path().to_owned();
-        #[cfg(feature = "metrics")]
-        let metrics = recorder.metrics().cloned();
-        drop(recorder);
-        let (folder, _) = DurableFolder::open(&path)?;
-        let server = training.kept(folder)?;
-        #[cfg(feature = "metrics")]
-        let server = match metrics {
-            Some(metrics) => server.with_metrics(metrics),
-            None => server,
-        };
-        Ok(server)
-    }
-}
-
-impl ShardServer {
-    /// The server that continues from checkpoint `to` in place of this one.
-    pub(super) fn again(self, to: CheckpointId) -> anyhow::Result<Self> {
-        let Self { follower, life } = self;
-        let Machine::Checkpointed(shard, journal) = life.machine else {
-            bail!("nothing is kept of the server");
-        };
-        let mut on_disk = shard.on_disk().cloned().unwrap_or_default();
-        on_disk.at = Some(to).filter(|it| it.number > 0);
-        let (folder, every) = journal.into_folder();
-        let life = follower.at_checkpoint(folder, every, on_disk)?;
-        Ok(Self { follower, life })
-    }
-}
-
 impl Follower {
     /// The server of a folder with a log, restored to its last state.
     pub(super) fn at_log_end(
@@ -219,7 +177,7 @@ impl Follower {
     }
 
     /// The server at the checkpoint `on_disk.at`; without one, at the beginning of the run.
-    fn at_checkpoint(
+    pub(super) fn at_checkpoint(
         &self,
         folder: StateFolder,
         checkpoint_every: Duration,

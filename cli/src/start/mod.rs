@@ -21,7 +21,7 @@ pub(crate) use in_process::{InProcess, KeptShard};
 pub(crate) use open::open;
 pub(crate) use plan::{Begins, Keeps, Plan, begins_with, gather};
 pub(crate) use report::report;
-pub(crate) use serve::serve;
+pub(crate) use serve::{Lives, serve};
 
 /// Returns a random number that tells a run from an earlier one at the same address: the one number
 /// that no seed may decide.

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use pstrain_compute::id::{CheckpointId, PartId};
 
 use pstrain_compute::time::Time;
@@ -20,6 +20,7 @@ use pstrain_wire::{Message, Status};
 
 use super::host::{Host, JobServer, Life, Machine, ShardServer, Training};
 use super::open::Opened;
+use crate::durable::DurableFolder;
 #[cfg(feature = "metrics")]
 use crate::metrics::{Metrics, TimedJournal};
 use crate::record::Recorder;
@@ -69,15 +70,16 @@ pub(crate) fn serve(
 
 /// A server with lives that follow each other: one that goes back to a checkpoint is replaced by
 /// one of the disk.
-pub(super) trait Lives: Sized {
+pub(crate) trait Lives: Sized {
     /// Time of the run at which its life begins.
     fn begins(&self) -> Time;
 
     /// Drives its node to the end of its life.
-    fn drive_on(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended>;
+    fn drive(&mut self, transport: impl Transport) -> anyhow::Result<Ended>;
 
-    /// The server of checkpoint `to` that takes its place.
-    fn again_from(self, to: CheckpointId) -> anyhow::Result<Self>;
+    /// The server that continues from checkpoint `to` in place of this one, as after a restart of
+    /// the process.
+    fn again(self, to: CheckpointId) -> anyhow::Result<Self>;
 
     /// Serves until the run has ended. A later life is at the same address, as if the process had
     /// been restarted.
@@ -89,11 +91,11 @@ pub(super) trait Lives: Sized {
         loop {
             // The time of the run continues from the state that the node begins with.
             transport = transport.with_clock(clock.going_on(self.begins()));
-            let ended = self.drive_on(&mut transport)?;
+            let ended = self.drive(&mut transport)?;
             let Err(NodeError::GoesBack(to)) = ended else { return Ok((self, ended, transport)) };
             messages::say(&NodeError::GoesBack(to).to_string());
             transport = transport.without_connections()?;
-            self = self.again_from(to)?;
+            self = self.again(to)?;
             clock = WallClock::start();
         }
     }
@@ -104,12 +106,40 @@ impl Lives for JobServer {
         self.life.now
     }
 
-    fn drive_on(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
-        self.drive(transport)
+    /// Drives the node over `transport`, or over the link that the job models for it.
+    fn drive(&mut self, mut transport: impl Transport) -> anyhow::Result<Ended> {
+        let link = Scenario::from_text(&self.training.job.scenario)?.links.server();
+        if link == ServerLink::default() {
+            return self.drive_over(&mut transport);
+        }
+        let lease = self.training.job.membership.lease;
+        let mut shaped = Shaped::server(transport, link, lease);
+        let ended = self.drive_over(&mut shaped);
+        self.punctuality.messages.merge(&shaped.lateness());
+        ended
     }
 
-    fn again_from(self, _: CheckpointId) -> anyhow::Result<Self> {
-        self.again()
+    /// The address and the metrics stay.
+    fn again(self, _: CheckpointId) -> anyhow::Result<Self> {
+        let Self { training, life, recorder, .. } = self;
+        let Machine::Checkpointed(server, journal) = life.machine else {
+            bail!("nothing is kept of the run");
+        };
+        // Frees the memory before the next server is read.
+        drop(server);
+        // The path alone, without the lock of the folder, which `open` takes again.
+        let path = journal.into_folder().0.path().to_owned();
+        #[cfg(feature = "metrics")]
+        let metrics = recorder.metrics().cloned();
+        drop(recorder);
+        let (folder, _) = DurableFolder::open(&path)?;
+        let server = training.kept(folder)?;
+        #[cfg(feature = "metrics")]
+        let server = match metrics {
+            Some(metrics) => server.with_metrics(metrics),
+            None => server,
+        };
+        Ok(server)
     }
 }
 
@@ -118,12 +148,22 @@ impl Lives for ShardServer {
         self.life.now
     }
 
-    fn drive_on(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
-        self.drive(transport)
+    fn drive(&mut self, mut transport: impl Transport) -> anyhow::Result<Ended> {
+        let report = progress::teller(self.follower.says.quiet, user_message);
+        let mut services = ShardServices::new(report);
+        self.life.drive(&mut transport, &mut services, &self.follower.drain, [])
     }
 
-    fn again_from(self, to: CheckpointId) -> anyhow::Result<Self> {
-        self.again(to)
+    fn again(self, to: CheckpointId) -> anyhow::Result<Self> {
+        let Self { follower, life } = self;
+        let Machine::Checkpointed(shard, journal) = life.machine else {
+            bail!("nothing is kept of the server");
+        };
+        let mut on_disk = shard.on_disk().cloned().unwrap_or_default();
+        on_disk.at = Some(to).filter(|it| it.number > 0);
+        let (folder, every) = journal.into_folder();
+        let life = follower.at_checkpoint(folder, every, on_disk)?;
+        Ok(Self { follower, life })
     }
 }
 
@@ -151,19 +191,6 @@ impl JobServer {
         self.drive(transport)?.context("the server ended")
     }
 
-    /// Drives the node over `transport`, or over the link that the job models for it.
-    fn drive(&mut self, mut transport: impl Transport) -> anyhow::Result<Ended> {
-        let link = Scenario::from_text(&self.training.job.scenario)?.links.server();
-        if link == ServerLink::default() {
-            return self.drive_over(&mut transport);
-        }
-        let lease = self.training.job.membership.lease;
-        let mut shaped = Shaped::server(transport, link, lease);
-        let ended = self.drive_over(&mut shaped);
-        self.punctuality.messages.merge(&shaped.lateness());
-        ended
-    }
-
     fn drive_over(&mut self, transport: &mut impl Transport) -> anyhow::Result<Ended> {
         let Training { job, arithmetic, .. } = &self.training;
         let data = Arc::clone(&self.training.data);
@@ -182,14 +209,6 @@ impl JobServer {
         let parts = initial.iter().flat_map(|values| RangePart::all(values));
         let given = parts.map(|part| Input::Initial(Message::RangePart(part)));
         self.life.drive(transport, &mut services, &self.training.drain, given)
-    }
-}
-
-impl ShardServer {
-    fn drive(&mut self, transport: &mut SocketTransport) -> anyhow::Result<Ended> {
-        let report = progress::teller(self.follower.says.quiet, user_message);
-        let mut services = ShardServices::new(report);
-        self.life.drive(transport, &mut services, &self.follower.drain, [])
     }
 }
 

@@ -12,6 +12,7 @@ use ratatui::widgets::Paragraph;
 use super::curve::{self, Curve};
 use super::{Top, rows};
 use crate::figures::{count, elapsed};
+use crate::fold::prose;
 use crate::why::verdict;
 use crate::{figures, metric_text, table};
 
@@ -141,7 +142,7 @@ fn draw_workers(top: &mut Top, frame: &mut Frame<'_>, place: Rect, below: Rect) 
 fn findings(top: &Top, area: Rect) -> Vec<Line<'static>> {
     let width = usize::from(area.width);
     let lines = |text: &str, style: Style| {
-        let folded = table::prose(text, 0, width);
+        let folded = prose(text, 0, width);
         folded.lines().map(|line| Line::styled(line.to_owned(), style)).collect::<Vec<_>>()
     };
     let mut all = Vec::new();

@@ -12,6 +12,7 @@ use ratatui::widgets::{Row, Table};
 use super::Top;
 use super::draw::PARTS;
 use crate::figures::{count, shortened, span};
+use crate::table;
 use crate::why::{Usual, WaitsFor};
 
 /// Characters of a bar.
@@ -85,7 +86,7 @@ impl Sort {
         let tcp = |member: &MemberStatus| member.link.and_then(|link| link.tcp);
         let by = match self {
             Self::Worker => Ordering::Equal,
-            Self::Name => a.name.cmp(&b.name),
+            Self::Name => by_name(&a.name, &b.name),
             Self::State => urgency(a.state).cmp(&urgency(b.state)),
             Self::Since => a.since.cmp(&b.since),
             Self::Step => usual(Usual::step),
@@ -103,6 +104,24 @@ impl Sort {
         let by = if is_quantity { by.reverse() } else { by };
         by.then(a.worker.cmp(&b.worker))
     }
+}
+
+/// The order of names: the numbers in them count as numbers, so that `edge-2` is before `edge-10`.
+fn by_name(a: &str, b: &str) -> Ordering {
+    let parts = |name: &str| -> Vec<(String, Option<u128>)> {
+        let digits = |a: &char, b: &char| a.is_ascii_digit() == b.is_ascii_digit();
+        let letters: Vec<char> = name.chars().collect();
+        let parts = letters.chunk_by(digits).map(|part| part.iter().collect::<String>());
+        // A longer number is no number: its digits are compared as text.
+        parts.map(|part| (part.clone(), part.parse().ok())).collect()
+    };
+    let (one, other) = (parts(a), parts(b));
+    let apart = one.iter().zip(&other).map(|((a, x), (b, y))| match (x, y) {
+        (Some(x), Some(y)) => x.cmp(y),
+        _ => a.cmp(b),
+    });
+    let apart = apart.fold(Ordering::Equal, Ordering::then);
+    apart.then(one.len().cmp(&other.len())).then(a.cmp(b))
 }
 
 /// The order of states: workers that a person should look at come first.
@@ -186,18 +205,18 @@ fn usual(member: &MemberStatus, show: impl FnOnce(&Usual) -> Line<'static>) -> L
 
 /// Returns the columns that fit, with their widths; names take the space that is left.
 fn fitting(width: u16, names: u16) -> Vec<(&'static Column, u16)> {
-    let taken = |most: u8| {
-        let kept = COLUMNS.iter().filter(|(spare, _)| *spare <= most);
-        kept.map(|(_, column)| column.width + 1).sum::<u16>().saturating_sub(1)
+    let taken = |kept: &[usize]| {
+        kept.iter().map(|number| COLUMNS[*number].1.width + 1).sum::<u16>().saturating_sub(1)
     };
-    let most = (0..=10).rev().find(|most| taken(*most) <= width).unwrap_or(0);
-    let left = width.saturating_sub(taken(most));
-    let kept = COLUMNS.iter().filter(|(spare, _)| *spare <= most);
-    kept.map(|(_, column)| match column.title {
+    let spares = COLUMNS.map(|(spare, _)| spare);
+    let kept = table::kept(&spares, usize::from(width), |kept| usize::from(taken(kept)));
+    let left = width.saturating_sub(taken(&kept));
+    let columns = kept.into_iter().map(|number| &COLUMNS[number].1);
+    let widths = columns.map(|column| match column.title {
         "name" => (column, NAME + left.min(names.saturating_sub(NAME))),
         _ => (column, column.width),
-    })
-    .collect()
+    });
+    widths.collect()
 }
 
 /// The table of these workers.

@@ -228,6 +228,23 @@ fn a_key_sorts_by_each_column_and_the_order_is_shown() {
 }
 
 #[test]
+fn numbers_in_names_are_sorted_as_numbers() {
+    let names = ["edge-10", "edge-2", "edge-9b", "edge", "10", "9"];
+    let members = (0..).zip(names).map(|(worker, name)| MemberStatus {
+        name: name.into(),
+        ..member(worker, [1, 1, 1], None)
+    });
+    let mut top = Top::new(way("edge-gw:7070"), status(members.collect()));
+    top.press(KeyCode::Char('s'));
+    assert_eq!(top.sort.name(), "name");
+    let screen = drawn(&mut top, 130, 24);
+    let at = screen.lines().position(|line| line.starts_with("worker")).unwrap();
+    let shown = screen.lines().skip(at + 1).take(names.len());
+    let shown: Vec<_> = shown.map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+    assert_eq!(shown, ["9", "10", "edge", "edge-2", "edge-9b", "edge-10"], "{screen}");
+}
+
+#[test]
 fn the_result_stays_when_the_run_has_ended() {
     let mut top = Top::new(way("edge-gw:7070"), run_of_three());
     let quality = "accuracy 90.00 %, loss 0.4000 at update 10; loss 0.5000 now";

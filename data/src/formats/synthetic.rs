@@ -9,6 +9,7 @@ use super::nsl_kdd::{self as records, Records};
 use super::{Format, Paths, numbers};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
+use crate::grouped::grouped;
 use crate::info::Info;
 use crate::nsl_kdd::{self, Columns, Record};
 use crate::synthetic::{DEFAULT_ROWS, Generator, Profile, ProfileError};
@@ -53,7 +54,7 @@ impl Records for SyntheticNslKdd {
 impl Dataset for SyntheticNslKdd {
     fn describe(&self) -> String {
         let Self { rows, seed } = self;
-        format!("synthetic NSL-KDD, {rows} rows, seed {seed}")
+        format!("synthetic NSL-KDD, {} rows, seed {seed}", grouped(*rows))
     }
 
     fn kind(&self) -> &'static str {

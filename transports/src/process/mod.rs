@@ -19,6 +19,7 @@ use pstrain_compute::examples::{Shape, Target};
 use pstrain_compute::model::{Answers, ExternalTensor, Model, ModelSpec};
 use pstrain_compute::params::{Combine, Layout, Role};
 use pstrain_compute::source::{GradientSource, Rows, SourceError};
+use pstrain_wire::reason::as_reason;
 
 use self::link::Link;
 pub use self::link::ProcessAddress;
@@ -199,8 +200,10 @@ impl ProcessSource {
         }
     }
 
+    /// The error of a request. `why` may have words of the process.
     fn error(&self, why: &str) -> SourceError {
-        SourceError(format!("the compute process ({}) failed: {why}", self.config.address))
+        let (address, why) = (&self.config.address, as_reason(why));
+        SourceError(format!("the compute process ({address}) failed: {why}"))
     }
 
     /// Sends a request with parameters, and returns the number of the request.

@@ -311,6 +311,24 @@ fn metrics_keep_their_names_unless_they_are_of_classes() {
     assert_eq!(classes.recall, [Some(0.5), None]);
 }
 
+/// What a process says goes to a terminal as one short line.
+#[test]
+fn the_words_of_a_process_are_short_and_have_no_control_characters() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    if m["do"] == "gradient":
+        say({"id": m["id"], "error": "\x1b[31mred\x1b]0;title\x07\n" + "no " * 100000})
+        return True
+"#;
+    let (source, _folder) = source("hostile", fault, None);
+    let error = gradient(&mut source.unwrap(), &[1]).unwrap_err();
+    assert!(error.contains("failed:  [31mred ]0;title  no no"), "{error}");
+    assert!(!error.chars().any(char::is_control) && error.chars().count() < 1_000, "{error}");
+}
+
 /// No line of a process does harm: it is a message, or an error that quotes it.
 #[test]
 fn a_million_hostile_lines_are_messages_or_errors() {

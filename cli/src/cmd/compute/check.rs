@@ -15,9 +15,10 @@ use pstrain_transports::process::protocol::{CombineOf, Description, Hello, Tenso
 use pstrain_transports::process::{ProcessAddress, ProcessConfig, ProcessSource, Served};
 use serde::Serialize;
 
-use super::probes::{Outcome, Probe};
+use super::probes::{Finding, Outcome, Probe};
 use crate::args::CheckArgs;
 use crate::exit::{Ending, Failed};
+use crate::figures::{count, counted, rounded};
 use crate::messages;
 use crate::table;
 
@@ -77,11 +78,16 @@ fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Resul
     let trained = source.layout().trained();
     let state = match source.layout().tensors().len() - tensors {
         0 => String::new(),
-        state => format!("{state} of state with {} values, ", parameters - trained),
+        state => {
+            let values = counted((parameters - trained) as u64, "value");
+            format!("{} of state with {values}, ", count(state as u64))
+        }
     };
     let says = format!(
-        "{tensors} tensors, {trained} parameters, {state}{} examples, in {started:.2} s",
-        description.examples
+        "{}, {}, {state}{}, in {started:.2} s",
+        counted(tensors as u64, "tensor"),
+        counted(trained as u64, "parameter"),
+        counted(description.examples.into(), "example"),
     );
     let mut checks = vec![Check { name: "description", right: Some(true), says }];
     if description.examples == 0 {
@@ -109,7 +115,8 @@ fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Resul
             continue;
         }
         let (right, says) = match ask(&mut probe) {
-            Ok(says) => (Some(true), says),
+            Ok(Finding::Right(says)) => (Some(true), says),
+            Ok(Finding::Nothing(why)) => (None, why.into()),
             // A process need not evaluate.
             Err(says) if name == "evaluation" => (None, says),
             Err(says) => (Some(false), says),
@@ -121,9 +128,10 @@ fn check(args: &CheckArgs, source: ProcessSource, started: f64) -> anyhow::Resul
     if let Ok(step) = &step {
         let rate = f64::from(args.batch_size) / step;
         let says = format!(
-            "{:.3} ms for {} rows ({rate:.0} rows/s), of which messages {:.3} ms",
+            "{:.3} ms for {} ({} rows/s), of which messages {:.3} ms",
             step * 1e3,
-            args.batch_size,
+            counted(args.batch_size.into(), "row"),
+            rounded(rate),
             messages * 1e3
         );
         checks.push(Check { name: "speed", right: None, says });

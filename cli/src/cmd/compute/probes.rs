@@ -5,6 +5,7 @@ use pstrain_compute::source::{GradientSource, Rows};
 use pstrain_transports::process::ProcessSource;
 use pstrain_transports::process::protocol::{CombineOf, StateType};
 
+use crate::figures::counted;
 use crate::metric_text;
 
 /// Coordinates of which the gradient is compared with finite differences.
@@ -22,8 +23,24 @@ const SHIFT: f32 = 8.0;
 /// Largest relative error of a sum in another order.
 const ROUNDING: f64 = 1e-3;
 
-/// The outcome of a probe, in words; an error if the process is wrong.
-pub(super) type Outcome = Result<String, String>;
+/// The outcome of a probe; an error, in words, if the process is wrong.
+pub(super) type Outcome = Result<Finding, String>;
+
+/// What a probe finds if the process is not wrong, in words.
+pub(super) enum Finding {
+    Right(String),
+    /// The probe says nothing about such a process.
+    Nothing(&'static str),
+}
+
+impl Finding {
+    fn right(says: impl Into<String>) -> Outcome {
+        Ok(Self::Right(says.into()))
+    }
+}
+
+/// A process need not say its loss.
+const NO_LOSS: Finding = Finding::Nothing("it says no loss to compare");
 
 /// A process, and the rows and parameters of its probes.
 #[derive(Debug)]
@@ -37,7 +54,8 @@ pub(super) struct Probe {
 /// A gradient with its loss.
 #[derive(Clone, Debug, PartialEq)]
 struct Found {
-    loss: f64,
+    /// The loss, if the process says one; one that is not finite counts as none.
+    loss: Option<f64>,
     gradient: Vec<f32>,
 }
 
@@ -57,7 +75,8 @@ impl Probe {
         let asked = Rows { part: 0, numbers: rows, keys: None };
         let loss = self.source.gradient(asked, params, &mut gradient);
         let loss = loss.map_err(|error| error.to_string())?;
-        Ok(Found { loss: loss.into(), gradient })
+        let loss = Some(f64::from(loss)).filter(|loss| loss.is_finite());
+        Ok(Found { loss, gradient })
     }
 
     fn of(&mut self, rows: &[u32]) -> Result<Found, String> {
@@ -76,10 +95,11 @@ impl Probe {
         }
         let norm = norm(&initial);
         self.params = initial;
-        Ok(format!("{} values, L2 norm {norm:.4}", self.params.len()))
+        let values = counted(self.params.len() as u64, "value");
+        Finding::right(format!("{values}, L2 norm {norm:.4}"))
     }
 
-    /// The gradient and the loss of a mini-batch are finite.
+    /// The gradient of a mini-batch is finite.
     pub(super) fn gradient(&mut self) -> Outcome {
         let found = self.of(&self.rows.clone())?;
         if let Some(key) = found.gradient.iter().position(|value| !value.is_finite()) {
@@ -89,14 +109,11 @@ impl Probe {
             };
             return Err(format!("value {key} of the {of} is {}", found.gradient[key]));
         }
-        if !found.loss.is_finite() {
-            return Err("the loss is not finite".into());
-        }
         let norm = norm(&found.gradient);
         if norm == 0.0 {
             return Err("the gradient is zero at the initial parameters: nothing can train".into());
         }
-        Ok(format!("loss {:.6}, L2 norm {norm:.6}", found.loss))
+        Finding::right(format!("{}, L2 norm {norm:.6}", named(found.loss)))
     }
 
     /// The same request has the same answer: replay and standbys rely on it.
@@ -104,13 +121,14 @@ impl Probe {
         let rows = self.rows.clone();
         let (one, other) = (self.of(&rows)?, self.of(&rows)?);
         if one == other {
-            return Ok("the same request twice has the same bits".into());
+            return Finding::right("the same request twice has the same bits");
         }
         let differing = one.gradient.iter().zip(&other.gradient).filter(|(a, b)| a != b).count();
         Err(format!(
-            "the same request twice differs: losses {} and {}, {differing} values of the gradient; \
-             turn dropout and other randomness off, or draw it from the rows",
-            one.loss, other.loss
+            "the same request twice differs: {} and {}, {differing} values of the gradient; turn \
+             dropout and other randomness off, or draw it from the rows",
+            named(one.loss),
+            named(other.loss)
         ))
     }
 
@@ -128,6 +146,7 @@ impl Probe {
             let (above, up) = (self.at(&params, &rows)?.loss, params[key]);
             params[key] = self.params[key] - step;
             let (below, down) = (self.at(&params, &rows)?.loss, params[key]);
+            let Some((above, below)) = above.zip(below) else { return Ok(NO_LOSS) };
             let slope = (above - below) / f64::from(up - down);
             let claimed = f64::from(gradient[key]);
             let most = TOLERANCE.0 * slope.abs().max(claimed.abs()) + TOLERANCE.1 * largest;
@@ -142,7 +161,7 @@ impl Probe {
                  the loss changes by {slope:.6}; is it the gradient of the mean loss of the rows?",
                 wrong.len()
             )),
-            _ => Ok(format!("{count} derivatives agree with differences of the loss")),
+            _ => Finding::right(format!("{count} derivatives agree with differences of the loss")),
         }
     }
 
@@ -164,16 +183,17 @@ impl Probe {
         let rows = self.rows.clone();
         let whole = self.of(&rows)?;
         let mut sum = vec![0.0_f64; whole.gradient.len()];
-        let mut loss = 0.0;
+        let mut loss = Some(0.0);
         for row in &rows {
             let own = self.of(std::slice::from_ref(row))?;
             sum.iter_mut().zip(&own.gradient).for_each(|(sum, it)| *sum += f64::from(*it));
-            loss += own.loss;
+            loss = loss.zip(own.loss).map(|(sum, own)| sum + own);
         }
         let count = rows.len() as f64;
         let mean: Vec<f32> = sum.iter().map(|sum| (sum / count) as f32).collect();
-        same(&whole, &Found { loss: loss / count, gradient: mean }, "the mean of its rows")?;
-        Ok(format!("the gradient of {count} rows is the mean of theirs"))
+        let loss = loss.map(|sum| sum / count);
+        same(&whole, &Found { loss, gradient: mean }, "the mean of its rows")?;
+        Finding::right(format!("the gradient of {count} rows is the mean of theirs"))
     }
 
     /// A row that occurs twice counts twice.
@@ -184,9 +204,10 @@ impl Probe {
         let mix = |a: f64, b: f64| (2.0 * a + b) / 3.0;
         let pairs = first.gradient.iter().zip(&second.gradient);
         let gradient = pairs.map(|(a, b)| mix((*a).into(), (*b).into()) as f32).collect();
-        let wanted = Found { loss: mix(first.loss, second.loss), gradient };
+        let loss = first.loss.zip(second.loss).map(|(one, two)| mix(one, two));
+        let wanted = Found { loss, gradient };
         same(&found, &wanted, "two thirds of the first row")?;
-        Ok("a row that occurs twice counts twice".into())
+        Finding::right("a row that occurs twice counts twice")
     }
 
     /// A difference leads to a smaller loss of its rows.
@@ -198,13 +219,11 @@ impl Probe {
         // The source makes a gradient of the difference: its negative.
         let changes = params.iter_mut().zip(&found.gradient).take(trained);
         changes.for_each(|(param, negative)| *param -= negative);
-        let (before, after) = (found.loss, self.at(&params, &rows)?.loss);
-        if before.is_nan() || after.is_nan() {
-            return Ok("it says no loss to compare".into());
-        }
+        let losses = found.loss.zip(self.at(&params, &rows)?.loss);
+        let Some((before, after)) = losses else { return Ok(NO_LOSS) };
         let falls = format!("the loss of its rows is {before:.6}, and {after:.6} with it added");
         if after < before {
-            return Ok(falls);
+            return Finding::right(falls);
         }
         Err(format!("{falls}: is it the parameters after training minus those it was sent?"))
     }
@@ -237,7 +256,8 @@ impl Probe {
                         answer with changes, or keep state of its own (combine local)?"
                 .into());
         }
-        Ok(format!("{} values follow those that were sent", changes.len()))
+        let values = counted(changes.len() as u64, "value");
+        Finding::right(format!("follows the state that was sent: {values}"))
     }
 
     /// The first and the last row have gradients.
@@ -253,7 +273,7 @@ impl Probe {
                 )
             })?;
         }
-        Ok(format!("rows 0 and {last} have gradients"))
+        Finding::right(format!("rows 0 and {last} have gradients"))
     }
 
     /// An evaluation, if there is one.
@@ -267,7 +287,8 @@ impl Probe {
             .iter()
             .map(|(name, value)| format!(", {}", metric_text::named(name, *value)))
             .collect();
-        Ok(format!("{} examples, loss {:.6}{metrics}", found.examples, found.loss))
+        let loss = named(Some(found.loss).filter(|loss| loss.is_finite()));
+        Finding::right(format!("{}, {loss}{metrics}", counted(found.examples, "example")))
     }
 
     /// Computes the gradient of the mini-batch once.
@@ -281,18 +302,26 @@ fn same(one: &Found, other: &Found, of: &str) -> Result<(), String> {
     let scale = norm(&one.gradient).max(norm(&other.gradient));
     let pairs = one.gradient.iter().zip(&other.gradient);
     let distance: f64 = pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum();
-    let of_losses = (one.loss - other.loss).abs() / one.loss.abs().max(1.0);
-    if distance.sqrt() <= ROUNDING * scale && of_losses <= ROUNDING {
+    let are_losses_same = match (one.loss, other.loss) {
+        (Some(one), Some(other)) => (one - other).abs() <= ROUNDING * one.abs().max(1.0),
+        (one, other) => one == other,
+    };
+    if distance.sqrt() <= ROUNDING * scale && are_losses_same {
         return Ok(());
     }
     Err(format!(
-        "the gradient of rows (L2 norm {:.6}, loss {:.6}) is not {of} ({:.6}, {:.6}): does every \
-         row count once, and do rows of a batch depend on each other (batch normalisation)?",
+        "the gradient of rows (L2 norm {:.6}, {}) is not {of} ({:.6}, {}): does every row count \
+         once, and do rows of a batch depend on each other (batch normalisation)?",
         norm(&one.gradient),
-        one.loss,
+        named(one.loss),
         norm(&other.gradient),
-        other.loss
+        named(other.loss)
     ))
+}
+
+/// A loss in words.
+fn named(loss: Option<f64>) -> String {
+    loss.map_or_else(|| "no loss".into(), |loss| format!("loss {loss:.6}"))
 }
 
 fn norm(values: &[f32]) -> f64 {

@@ -179,15 +179,84 @@ fn a_difference_within_the_noise_cannot_be_told() {
     let (yes, no, unknown) = (Verdict::Holds, Verdict::DoesNotHold, Verdict::CannotBeTold);
     assert_eq!(verdicts, [unknown, unknown, yes, yes, no, unknown, unknown, yes], "{found:#?}");
     assert!(found[0].why.contains("repetitions differ too much"), "{:?}", found[0]);
-    // 0.01 +- t(0.975, 2) 0.02 / sqrt(3), and 0.44 +- t 0.02 / sqrt(3).
-    for (number, mean, half) in [(0, 0.01, 0.0497), (3, 0.44, 0.0248)] {
+    // mean +- t(0.975, 2) sd / sqrt(3).
+    for (number, mean, sd) in [(0, 0.01, 0.02), (3, 0.44, 0.01)] {
         let interval = found[number].interval.unwrap();
         let value = found[number].value.unwrap();
         assert!((value - mean).abs() < 1e-9, "{:?}", found[number]);
+        let half = 4.302_653 * sd / 3_f64.sqrt();
         let ends = [interval.low - (mean - half), interval.high - (mean + half)];
-        assert!(ends.iter().all(|end| end.abs() < 0.1 * half), "{number}: {ends:?}");
+        assert!(ends.iter().all(|end| end.abs() < 1e-6 * half), "{number}: {ends:?}");
     }
     assert_eq!(found[2].interval, None, "it is the same in every draw");
+}
+
+#[test]
+fn a_picture_has_the_intervals_of_the_tables() {
+    let spec = spec(
+        "[[picture]]\nfile = 'bars'\ntitle = 'Bars'\nkind = 'bar'\nx = 'delay'\n\
+         y = '2 * {time_s}'\nlines = ['consistency']\n",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(make(folder.path(), &spec, 1, &MadeUp::default()), 0);
+    let cells = cells(&spec);
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let runs = Runs::new(&spec, &cells, store.records(cells.len(), spec.reps).unwrap());
+    let drawn = draw::draw(&runs).unwrap();
+    let found = |file: &str| &drawn.iter().find(|drawn| drawn.file == file).unwrap().picture;
+    let (Picture::Chart(line), Picture::Bars(bars)) = (found("line"), found("bars")) else {
+        panic!("a line and bars")
+    };
+    for (consistency, (line, bars)) in
+        ["bsp", "asp"].iter().zip(line.series.iter().zip(&bars.series))
+    {
+        for (delay, (mark, bar)) in ["1", "10", "100"].iter().zip(line.marks.iter().zip(&bars.bars))
+        {
+            let value = format!("{{time_s; consistency={consistency}, delay={delay}}}");
+            let value = claims::evaluate(&runs, &value, &[], &runs::Place::new()).unwrap();
+            let (interval, bar) = (value.interval().unwrap(), bar.unwrap());
+            let near = |one: f64, other: f64| (one - other).abs() < 1e-12 * other.abs();
+            assert!(near(mark.low, interval.low) && near(mark.high, interval.high), "{mark:?}");
+            assert!(near(bar.low, 2.0 * interval.low) && near(bar.high, 2.0 * interval.high));
+        }
+    }
+}
+
+/// Runs of which those with delays of 1 and 100 are the same.
+#[derive(Debug)]
+struct Alike;
+
+impl Execute for Alike {
+    fn execute(&self, run: &Run<'_>, stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
+        let mut record = MadeUp::default().execute(run, stop)?.unwrap();
+        let is_between = [53, 110].contains(&(record.metrics["time_s"] as u32));
+        let own = if is_between { 0.5 } else { 0.7 };
+        record.metrics.insert("accuracy".into(), own);
+        record.metrics.insert("loss".into(), own + run.seed as f64 * 1e-3);
+        Ok(Some(record))
+    }
+}
+
+#[test]
+fn the_best_values_are_all_named_if_they_are_the_same() {
+    let which = |what: &str| {
+        format!("{{ title = '{what}', which = '{what} over delay; consistency=asp' }}")
+    };
+    let columns = ["argmax accuracy", "argmin accuracy", "argmax loss"].map(which).join(", ");
+    let table = format!(
+        "[[table]]\nfile = 'best'\ntitle = 'Best'\nrows = ['consistency']\ncolumn = [{columns}]\n"
+    );
+    let most = "{argmax accuracy over delay; consistency=asp}";
+    let claims = [claim(most, "measured > 0.5"), claim(most, "measured > 1")].concat();
+    let spec = spec(&format!("{claims}{table}"));
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(make(folder.path(), &spec, 1, &Alike), 0);
+    let csv = std::fs::read_to_string(folder.path().join("tables/best.csv")).unwrap();
+    assert_eq!(csv.lines().nth(1), Some("bsp,1 or 100,10,1 or 100"));
+    let found = findings_of(&claims, &Alike);
+    assert_eq!((&found[0].measured[..], found[0].verdict), ("1 to 100", Verdict::Holds));
+    assert_eq!(found[1].verdict, Verdict::CannotBeTold);
+    assert!(found[1].why.contains("equally good"), "{:?}", found[1]);
 }
 
 #[test]

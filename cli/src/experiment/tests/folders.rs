@@ -76,4 +76,9 @@ fn runs_that_ended_early_and_unknown_metrics_are_told() {
     let words =
         "picture \"line\": y = \"tim_s\": there is no metric \"tim_s\"; did you mean \"time_s\"";
     assert!(said.contains(words), "{said}");
+    other.picture[0].y = "time_s".into();
+    other.picture[1].y = "bleu".into();
+    let said = report(&store, &other).unwrap_err().to_string();
+    let words = "picture \"curve\": y = \"bleu\": the curves have no \"bleu\", but accuracy";
+    assert!(said.contains(words), "{said}");
 }

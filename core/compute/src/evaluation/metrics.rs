@@ -14,6 +14,8 @@ pub struct Metric {
     pub is_higher_better: bool,
     /// True if the value is a share, from 0 to 1.
     pub is_share: bool,
+    /// The least and the greatest value that are possible.
+    pub range: (f64, f64),
     of: Of,
 }
 
@@ -36,15 +38,20 @@ pub static METRICS: &[Metric] = &[
     share("auc", "AUC", Of::TwoClasses(|it| it.auc)),
     error("rmse", "RMSE", Of::Value(|it| Some(it.rmse))),
     error("mae", "MAE", Of::Value(|it| Some(it.mae))),
-    Metric { is_share: false, ..share("r2", "R2", Of::Value(|it| it.r2)) },
+    Metric {
+        is_share: false,
+        range: (f64::NEG_INFINITY, 1.0),
+        ..share("r2", "R2", Of::Value(|it| it.r2))
+    },
 ];
 
 const fn share(name: &'static str, title: &'static str, of: Of) -> Metric {
-    Metric { name, title, is_higher_better: true, is_share: true, of }
+    Metric { name, title, is_higher_better: true, is_share: true, range: (0.0, 1.0), of }
 }
 
 const fn error(name: &'static str, title: &'static str, of: Of) -> Metric {
-    Metric { name, title, is_higher_better: false, is_share: false, of }
+    let range = (0.0, f64::INFINITY);
+    Metric { name, title, is_higher_better: false, is_share: false, range, of }
 }
 
 /// The metrics of a target, the main one first.

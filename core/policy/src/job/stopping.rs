@@ -100,6 +100,12 @@ impl Goal {
     pub fn is_among(&self, mut metrics: impl Iterator<Item = &'static Metric>) -> bool {
         self.metric == LOSS || metrics.any(|metric| metric.name == self.metric)
     }
+
+    /// True if it is a loss below 0, which no loss of pstrain reaches.
+    #[must_use]
+    pub fn is_negative_loss(&self) -> bool {
+        self.metric == LOSS && self.value < 0.0
+    }
 }
 
 /// The value of an evaluation; `None` if it has none, or one that is not finite.
@@ -135,12 +141,23 @@ impl FromStr for Goal {
         } else {
             return Err(format!("{text:?} names no value: write METRIC=VALUE, as accuracy=0.95"));
         };
-        let number = value.parse().ok().filter(|value: &f64| value.is_finite());
-        let value = number.ok_or_else(|| format!("{value:?} is no number"))?;
-        if Metric::find(metric).is_some_and(|metric| metric.is_share)
-            && !(0.0..=1.0).contains(&value)
+        if metric.is_empty() {
+            return Err(format!("{text:?} names no metric: write METRIC=VALUE, as accuracy=0.95"));
+        }
+        let number = |text: &str| text.parse().ok().filter(|value: &f64| value.is_finite());
+        let value =
+            number(value).ok_or_else(|| match value.strip_suffix('%').and_then(number) {
+                Some(percent) => format!("{value:?} is no number: write {}", percent / 100.0),
+                None => format!("{value:?} is no number"),
+            })?;
+        if let Some(Metric { is_share, range: (least, most), .. }) = Metric::find(metric)
+            && !(*least..=*most).contains(&value)
         {
-            return Err(format!("{metric} is a share, from 0 to 1: 0.95 is 95 %"));
+            return Err(match is_share {
+                true => format!("{metric} is a share, from 0 to 1: 0.95 is 95 %"),
+                false if value < *least => format!("{metric} is never below {least}"),
+                false => format!("{metric} is never above {most}"),
+            });
         }
         let known = is_higher_better(metric);
         let is_higher_better = match (known, compared) {
@@ -202,6 +219,9 @@ mod tests {
             ("accuracy=0.95", "accuracy>=0.95", 0.949, 0.95),
             ("rmse=0.5", "rmse<=0.5", 0.51, 0.5),
             ("loss=0.1", "loss<=0.1", 0.2, 0.01),
+            // A compute process may have such a loss.
+            ("loss=-3", "loss<=-3", -2.5, -3.5),
+            ("r2=-1", "r2>=-1", -1.5, 0.5),
             ("bleu>=30", "bleu>=30", 29.0, 31.0),
             ("perplexity<=20", "perplexity<=20", 21.0, 20.0),
         ] {
@@ -221,6 +241,12 @@ mod tests {
             ("accuracy=high", "\"high\" is no number"),
             ("accuracy=nan", "is no number"),
             ("accuracy=95", "accuracy is a share, from 0 to 1"),
+            ("accuracy=-1", "accuracy is a share, from 0 to 1"),
+            ("accuracy=90%", "\"90%\" is no number: write 0.9"),
+            ("loss=much%", "\"much%\" is no number"),
+            ("=0.5", "names no metric"),
+            ("rmse=-1", "rmse is never below 0"),
+            ("r2=1.5", "r2 is never above 1"),
             ("accuracy<=0.9", "a better model has accuracy>=0.9"),
             ("acuracy=0.9", "use loss, accuracy, macro_f1"),
         ] {
