@@ -15,6 +15,7 @@ use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, SyntheticNslKdd};
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, InitialFrom, Job, JobData, Membership, Redundancy, Stopping, WorkSpec,
@@ -226,6 +227,7 @@ impl Draw {
                 on_loss: self.word(&["continue", "continue", "wait", "stop"]),
                 lease,
             },
+            architecture: Architecture::Server,
             servers: 1,
             data: JobData {
                 shape: RecipeName::default().shape(),

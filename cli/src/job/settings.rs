@@ -365,7 +365,7 @@ mod tests {
         text.parse::<T>().map(|it| it.to_string()).map_err(|error| error.to_string())
     }
 
-    const READ: [(&str, Read); 21] = [
+    const READ: [(&str, Read); 22] = [
         ("budget", read::<BudgetKind>),
         ("activation", read::<Activation>),
         ("loss", read::<Loss>),

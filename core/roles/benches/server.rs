@@ -23,6 +23,7 @@ use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
     Redundancy, Stopping, WorkSpec,
@@ -42,6 +43,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
     Job {
         name: "bench".into(),
         seed: 1,
+        architecture: Architecture::Server,
         servers: 1,
         model: ModelSpec::Timing { layers: vec![parameters] },
         loss: Loss::Nll,

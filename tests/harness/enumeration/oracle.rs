@@ -12,6 +12,7 @@ use pstrain_compute::optim::{UpdateSpec, Updater};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
@@ -64,6 +65,7 @@ pub fn small_job(bounds: Bounds) -> Job {
             on_loss: OnLoss::Wait,
             lease: Duration::from_secs(1),
         },
+        architecture: Architecture::Server,
         servers: 2,
         data: JobData {
             shape,

@@ -12,6 +12,7 @@ use pstrain_compute::model::{Answers, ExternalTensor, Loss, ModelSpec};
 use pstrain_compute::optim::{GroupSpec, OptimizerSpec, Proximal, UpdateSpec};
 use pstrain_compute::params::{BlockOrder, Blocks, Combine, Role};
 use pstrain_compute::rng::{Random, Stream};
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     ALL_EXAMPLES, Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership,
@@ -549,6 +550,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
                 [rng.below(4) as usize],
             lease: Duration::from_millis([100, 1000, 10_000][rng.below(3) as usize]),
         },
+        architecture: Architecture::Server,
         servers: 1,
         data: JobData {
             shape,

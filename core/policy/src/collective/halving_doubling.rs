@@ -26,7 +26,7 @@ const fn rank_of(participant: u32, ranks: u32) -> Rank {
 
 /// A chunk for each participant: its interval after all halvings.
 pub(super) fn chunks(ranks: u32, len: usize) -> Vec<Range<usize>> {
-    let mut intervals = Vec::from([0..len]);
+    let mut intervals: Vec<Range<usize>> = core::iter::once(0..len).collect();
     while intervals.len() < participants(ranks) as usize {
         let halves = |whole: Range<usize>| {
             let middle = whole.start + whole.len() / 2;

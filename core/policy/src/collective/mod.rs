@@ -63,7 +63,7 @@ impl Collective {
         match self {
             Self::Ring | Self::AllToAll => even(ranks, len),
             Self::HalvingDoubling => halving_doubling::chunks(ranks, len),
-            Self::Tree => Vec::from([0..len]),
+            Self::Tree => core::iter::once(0..len).collect(),
         }
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::Meeting;
 use super::members::Presence;
-use crate::node::{Effect, Event, Outbox};
+use crate::node::{Departure, Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::lockstep;
@@ -114,7 +114,7 @@ impl Meeting {
             && let Some(first) = self.group.ranks.first()
         {
             // They reach the meeting point, but not each other.
-            return self.end(now, EndReason::WorkerLost(first.worker), out);
+            return self.end(now, EndReason::WorkerLost(first.worker, Departure::Lost), out);
         }
         let generation = self.group.generation;
         let alive = self.group.ranks.iter().map(|member| member.worker);

@@ -98,7 +98,8 @@ impl Meeting {
     #[must_use]
     pub fn trained(&self) -> Trained {
         let (point, parameters) = &self.snapshot;
-        Trained { point: *point, ledger: self.ledger, parameters: Some(Arc::clone(parameters)) }
+        let (elsewhere, parameters) = (Vec::new(), Some(Arc::clone(parameters)));
+        Trained { point: *point, ledger: self.ledger, elsewhere, parameters }
     }
 
     /// The keys of the model.
@@ -270,7 +271,7 @@ impl Meeting {
         }
         let (present, needed) = (self.slots.ready(), self.job.membership.needed_to_run());
         match self.job.membership.on_loss {
-            OnLoss::Stop => self.end(now, EndReason::WorkerLost(worker), out),
+            OnLoss::Stop => self.end(now, EndReason::WorkerLost(worker, how), out),
             _ if present < needed => {
                 self.end(now, EndReason::TooFewWorkers { present, needed }, out);
             }

@@ -14,7 +14,7 @@ use pstrain_wire::{MemberState, MemberStatus, Phase, Recent, Refusal, Status, Wa
 
 impl Meeting {
     pub(super) fn on_pull_status(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
-        let identity = self.strangers.get(&peer).map_or(Identity::default(), |(_, it)| *it);
+        let identity = self.strangers.get(&peer).map_or_else(Identity::default, |(_, it)| *it);
         if let Err(other) = identity.may_control() {
             return self.refuse(now, peer, Refusal::from(other), out);
         }
