@@ -16,7 +16,7 @@ use crate::group::{
 use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
-use crate::peers::{Halt, Halted, Meet, Missed, Piece, Ranks, Reachable, Reduced, Snapshot};
+use crate::peers::{Halt, Halted, Meet, Met, Missed, Piece, Ranks, Reachable, Reduced, Snapshot};
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
 use crate::refusal::Refusal;
@@ -150,6 +150,8 @@ messages! {
         Ranks(Ranks) = 58, Server -> Worker;
         /// Introduces a worker to another: the first message of a connection.
         Meet(Meet) = 59, Worker -> Worker;
+        /// Accepts the other worker: values may follow.
+        Met(Met) = 66, Worker -> Worker;
         /// Values of a reduction.
         Piece(Piece { header; values: Content::Values }) = 60, Worker -> Worker;
         /// The combined gradient of an update that the receiver has missed.

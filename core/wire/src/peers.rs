@@ -56,6 +56,13 @@ pub struct Meet {
     pub worker: WorkerId,
 }
 
+/// Answer to [`Meet`]: the receiver is in the group, and takes values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Met {
+    /// The group.
+    pub generation: u64,
+}
+
 /// Worker to worker: values of a reduction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {

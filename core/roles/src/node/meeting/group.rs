@@ -3,6 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::Meeting;
 use super::members::Presence;
@@ -21,6 +22,8 @@ pub(super) struct Group {
     ranks: Vec<RankOf>,
     version: Version,
     state: State,
+    /// When it was formed.
+    formed: Time,
     /// The version of the last two groups, if it is the same, and since when: no update was made
     /// between them.
     stuck: Option<(Version, Time)>,
@@ -76,6 +79,7 @@ impl Meeting {
         let members = members.map(|it| lockstep::Member { worker: it.worker, rows: it.rows });
         self.lockstep.set_members(members.collect());
         self.group.generation += 1;
+        self.group.formed = now;
         let stuck = self.group.stuck.filter(|(stuck, _)| *stuck == version);
         self.group.stuck = why.is_some().then(|| stuck.unwrap_or((version, now)));
         (self.group.ranks, self.group.version) = (ranks, version);
@@ -168,9 +172,18 @@ impl Meeting {
         self.form_if_halted(now, out);
     }
 
-    fn form_if_halted(&mut self, now: Time, out: &mut Outbox) {
-        if let State::Halting(waiting, why) = &mut self.group.state
-            && waiting.is_empty()
+    /// When a group that has halted is followed by the next, if it has: groups that make no update
+    /// follow each other after a pause.
+    pub(super) fn forms_at(&self) -> Option<Time> {
+        let State::Halting(waiting, _) = &self.group.state else { return None };
+        let is_stuck = self.group.stuck.is_some() && self.lockstep.version() == self.group.version;
+        let pause = if is_stuck { self.job.membership.heartbeat() } else { Duration::ZERO };
+        waiting.is_empty().then(|| self.group.formed + pause)
+    }
+
+    pub(super) fn form_if_halted(&mut self, now: Time, out: &mut Outbox) {
+        if self.forms_at().is_some_and(|at| now >= at)
+            && let State::Halting(_, why) = &mut self.group.state
         {
             let why = core::mem::take(why);
             self.form(now, Some(why), out);

@@ -332,6 +332,7 @@ impl Meeting {
         for worker in lost.map(|(worker, _)| worker).collect::<Vec<_>>() {
             self.depart(now, worker, Departure::Lost, out);
         }
+        self.form_if_halted(now, out);
         let (present, needed) = (self.slots.ready(), self.job.membership.needed_to_start());
         if self.lifecycle.phase() == Phase::Gathering
             && now >= self.lifecycle.since + self.job.membership.start_patience()
@@ -409,7 +410,7 @@ impl Node for Meeting {
             Phase::Ending => Some(self.lifecycle.since + lease),
             Phase::Training | Phase::Draining => None,
         };
-        slots.chain(strangers).chain(phase).min()
+        slots.chain(strangers).chain(phase).chain(self.forms_at()).min()
     }
 
     fn outlook(&self, now: Time) -> Option<pstrain_wire::Status> {

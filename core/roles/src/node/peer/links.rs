@@ -1,8 +1,9 @@
 //! Connections of a peer to the other members of its group.
 //!
-//! Of two neighbors the one with the higher rank dials. Each group has connections of its own: a
-//! connection of an earlier group is closed, and one of a later group waits until the meeting
-//! point has told this peer of that group.
+//! Of two neighbors the one with the higher rank dials and introduces itself; it sends values once
+//! the other has answered. Each group has connections of its own: a connection of an earlier group
+//! is closed, and one of a later group is answered once the meeting point has told this peer of
+//! that group.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -29,7 +30,7 @@ pub(super) struct Links {
     /// The number of the last group, halted or not.
     generation: u64,
     /// Connections of peers that have not introduced themselves, or have as members of a later
-    /// group. Their messages wait.
+    /// group.
     early: BTreeMap<PeerId, Early>,
 }
 
@@ -38,7 +39,6 @@ pub(super) struct Links {
 struct Early {
     identity: Identity,
     meet: Option<Meet>,
-    messages: Vec<Message>,
 }
 
 /// A group, as one of its members sees it.
@@ -58,6 +58,8 @@ pub(super) struct Group {
 enum Link {
     /// There is none since then.
     Awaited(Time),
+    /// The neighbor has been dialled, and has not answered since then.
+    Met(PeerId, Time),
     Up {
         peer: PeerId,
         heard: Time,
@@ -88,7 +90,7 @@ impl Links {
             return out.push(Effect::Close(peer));
         }
         out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
-        self.early.insert(peer, Early { identity, meet: None, messages: Vec::new() });
+        self.early.insert(peer, Early { identity, meet: None });
     }
 
     /// The group; none while it is halted.
@@ -140,8 +142,26 @@ impl Links {
         }
     }
 
+    /// A dialled member has been sent an introduction.
+    pub(super) fn introduced(&mut self, now: Time, rank: Rank, peer: PeerId, out: &mut Outbox) {
+        let Some(group) = &mut self.group else { return out.push(Effect::Close(peer)) };
+        let older = group.links.insert(rank, Link::Met(peer, now)).and_then(Link::peer);
+        out.extend(older.map(Effect::Close));
+    }
+
+    /// A dialled member has answered; returns its rank.
+    pub(super) fn answered(&mut self, now: Time, from: PeerId) -> Option<Rank> {
+        let links = &mut self.group.as_mut()?.links;
+        let (rank, link) = links.iter_mut().find(|(_, link)| match link {
+            Link::Met(peer, _) => *peer == from,
+            Link::Awaited(_) | Link::Up { .. } => false,
+        })?;
+        *link = Link::Up { peer: from, heard: now, sent: now };
+        Some(*rank)
+    }
+
     /// A connection to a member is there.
-    pub(super) fn attach(&mut self, now: Time, rank: Rank, peer: PeerId, out: &mut Outbox) {
+    fn attach(&mut self, now: Time, rank: Rank, peer: PeerId, out: &mut Outbox) {
         let Some(group) = &mut self.group else { return out.push(Effect::Close(peer)) };
         let link = Link::Up { peer, heard: now, sent: now };
         let older = group.links.insert(rank, link).and_then(Link::peer);
@@ -161,43 +181,27 @@ impl Links {
         }
     }
 
-    /// Keeps a message of a member of a later group; returns it if its sender is no such member.
-    pub(super) fn keep(&mut self, peer: PeerId, message: Message) -> Option<Message> {
-        match self.early.get_mut(&peer) {
-            Some(early) if early.meet.is_some() => {
-                early.messages.push(message);
-                None
-            }
-            _ => Some(message),
-        }
-    }
-
     /// Makes connections that were early those of the group, and closes those of earlier groups.
-    /// Returns the new ranks, and the messages that have come over their connections.
-    pub(super) fn admit(
-        &mut self,
-        now: Time,
-        out: &mut Outbox,
-    ) -> (Vec<Rank>, Vec<(PeerId, Message)>) {
-        let (mut ranks, mut messages) = (Vec::new(), Vec::new());
+    /// Returns the new ranks.
+    pub(super) fn admit(&mut self, now: Time, out: &mut Outbox) -> Vec<(Rank, PeerId)> {
         let met = self.early.iter().filter_map(|(peer, early)| Some((*peer, early.meet?)));
         let due: Vec<(PeerId, Meet)> =
             met.filter(|(_, meet)| meet.generation <= self.generation).collect();
+        let mut admitted = Vec::new();
         for (peer, Meet { generation, worker, .. }) in due {
-            let Some(early) = self.early.remove(&peer) else { continue };
+            self.early.remove(&peer);
             let group = self.group.as_ref().filter(|_| generation == self.generation);
             let rank =
                 group.and_then(|group| group.rank_of(worker).filter(|rank| *rank > group.rank));
             match rank {
                 Some(rank) => {
                     self.attach(now, rank, peer, out);
-                    ranks.push(rank);
-                    messages.extend(early.messages.into_iter().map(|message| (peer, message)));
+                    admitted.push((rank, peer));
                 }
                 None => out.push(Effect::Close(peer)),
             }
         }
-        (ranks, messages)
+        admitted
     }
 
     /// A message has come; returns the rank of its sender, if it is a member of the group.
@@ -208,6 +212,7 @@ impl Links {
                 *heard = now;
                 Some(*rank)
             }
+            Link::Met(peer, _) if *peer == from => Some(*rank),
             _ => None,
         })
     }
@@ -219,7 +224,7 @@ impl Links {
                 *sent = now;
                 Some(*peer)
             }
-            Link::Awaited(_) => None,
+            Link::Awaited(_) | Link::Met(..) => None,
         }
     }
 
@@ -238,7 +243,7 @@ impl Links {
         let links = self.group.iter_mut().flat_map(|group| group.links.values_mut());
         for link in links {
             match link {
-                Link::Awaited(since) => *since = now,
+                Link::Awaited(since) | Link::Met(_, since) => *since = now,
                 Link::Up { heard, .. } => *heard = now,
             }
         }
@@ -256,7 +261,10 @@ impl Links {
                 Link::Awaited(_) if rank < own => {
                     next.get_or_insert(rank);
                 }
-                Link::Awaited(_) => {}
+                Link::Met(_, since) if now >= *since + lease => {
+                    return Due::Lost(rank, "it does not answer");
+                }
+                Link::Awaited(_) | Link::Met(..) => {}
                 Link::Up { heard, .. } if now >= *heard + lease => {
                     return Due::Lost(rank, "it has been silent for a lease");
                 }
@@ -283,7 +291,7 @@ impl Links {
             |(rank, link): (&Rank, &Link)| *rank < group.rank && matches!(link, Link::Awaited(_));
         let dials = group.dialling.is_none() && group.links.iter().any(awaits);
         let due = group.links.values().map(|link| match link {
-            Link::Awaited(since) => *since + lease,
+            Link::Awaited(since) | Link::Met(_, since) => *since + lease,
             Link::Up { heard, sent, .. } => (*heard + lease).min(*sent + heartbeat(lease)),
         });
         due.chain(dials.then_some(group.dial_at)).min()
@@ -294,7 +302,7 @@ impl Link {
     const fn peer(self) -> Option<PeerId> {
         match self {
             Self::Awaited(_) => None,
-            Self::Up { peer, .. } => Some(peer),
+            Self::Met(peer, _) | Self::Up { peer, .. } => Some(peer),
         }
     }
 }

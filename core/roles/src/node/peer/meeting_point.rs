@@ -15,7 +15,7 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::lockstep;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::peers::{Halt, Halted, Meet, RankOf, Ranks, Reachable};
+use pstrain_wire::peers::{Halt, Halted, Meet, Met, RankOf, Ranks, Reachable};
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, Heartbeat, Hello, Ready, Resume, Welcome};
 use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
@@ -280,19 +280,16 @@ impl Peer {
         out.push(Effect::Limit(peer, Limits::of_peer(training.parameters())));
         let meet = Meet { protocol: PROTOCOL_VERSION, run, generation, worker };
         out.push(Effect::Send(peer, Message::Meet(meet)));
-        self.links.attach(now, rank, peer, out);
-        self.attached(now, rank, out);
+        self.links.introduced(now, rank, peer, out);
         self.see_to_links(now, out);
     }
 
     /// Takes connections of members that were early into the group.
     fn admit(&mut self, now: Time, out: &mut Outbox) {
-        let (ranks, messages) = self.links.admit(now, out);
-        for rank in ranks {
+        let generation = self.links.generation();
+        for (rank, peer) in self.links.admit(now, out) {
+            out.push(Effect::Send(peer, Message::Met(Met { generation })));
             self.attached(now, rank, out);
-        }
-        for (peer, message) in messages {
-            self.on_peer(now, peer, message, out);
         }
     }
 
@@ -317,7 +314,12 @@ impl Peer {
         if let Some(identity) = self.links.stranger(from) {
             return self.on_stranger(now, from, identity, &message, out);
         }
-        let Some(message) = self.links.keep(from, message) else { return };
+        if let Message::Met(_) = message {
+            if let Some(rank) = self.links.answered(now, from) {
+                self.attached(now, rank, out);
+            }
+            return;
+        }
         let Some(rank) = self.links.heard(now, from) else { return };
         match message {
             Message::Heartbeat(_) => {}
