@@ -439,7 +439,7 @@ impl<'a> World<'a> {
         self.plan_server_wake();
     }
 
-    /// Carries out the server's effects and returns those that the checkers need.
+    /// Carries out the server's effects and returns the ones for the checkers.
     fn obey(&mut self, out: Outbox) -> Obeyed {
         let mut obeyed = Obeyed::default();
         for effect in out {

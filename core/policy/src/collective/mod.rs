@@ -8,11 +8,11 @@
 //! In every program each value is summed once, in one order, and then copied: all ranks end with
 //! the same bits. The sum of `all-to-all` is in the order of the ranks.
 //!
-//! With N ranks and a vector of m bytes, latency `a` for a message and `b` for a byte: a ring takes
-//! `2 (N-1) a + 2 (N-1)/N m b`, halving-doubling `2 log2(N) a + 2 (N-1)/N m b` where N is a power of
-//! two, and a rank sends `2 (N-1)/N m` bytes in each (Thakur, Rabenseifner and Gropp, "Optimization
-//! of collective communication operations in MPICH", IJHPCA 2005; Patarasuk and Yuan, "Bandwidth
-//! optimal all-reduce algorithms", JPDC 2009).
+//! With N ranks, a vector of m bytes, a latency `a` for a message and `b` for a byte, a ring takes
+//! `2 (N-1) a + 2 (N-1)/N m b`, and halving-doubling `2 log2(N) a + 2 (N-1)/N m b` where N is a
+//! power of two. A rank sends `2 (N-1)/N m` bytes in each (Thakur, Rabenseifner and Gropp,
+//! "Optimization of collective communication operations in MPICH", IJHPCA 2005; Patarasuk and Yuan,
+//! "Bandwidth optimal all-reduce algorithms", JPDC 2009).
 
 mod all_to_all;
 mod halving_doubling;

@@ -5,10 +5,10 @@
 //! without the meeting point.
 //!
 //! A group ends when a member is lost or a connection between members breaks: the meeting point
-//! halts its members and forms the next group. Members differ by one update at most, since nobody
-//! makes an update without a gradient of all others. A member that has missed the last update gets
-//! its combined gradient from one that has made it; the update that was under way begins again. So
-//! each update is made exactly once by every member.
+//! halts its members and forms the next group. Members differ by one update at most, since no
+//! member makes an update without a gradient of all others. A member that has missed the last
+//! update gets its combined gradient from one that has made it; the update that was under way
+//! begins again. So each update is made exactly once by every member.
 
 mod links;
 mod meeting_point;
