@@ -7,13 +7,11 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use pstrain_compute::id::{Incarnation, Version, WorkerId};
+use pstrain_compute::id::{Version, WorkerId};
 
 /// Worker to meeting point: the address at which other workers reach it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reachable {
-    /// The worker's incarnation.
-    pub incarnation: Incarnation,
     /// The address.
     pub address: String,
 }
@@ -93,11 +91,16 @@ pub struct Missed {
 /// Worker to meeting point: it has made an update.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduced {
-    /// The worker's incarnation.
-    pub incarnation: Incarnation,
     /// The version that the update made.
     pub version: Version,
-    /// Mean loss of its mini-batch; 0 if it had none.
+    /// The worker's part in it; none if it had no mini-batch, or was sent the update.
+    pub part: Option<Contributed>,
+}
+
+/// A worker's part in an update.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Contributed {
+    /// Mean loss of its mini-batch.
     pub loss: f32,
     /// How long its gradient took.
     pub compute: Duration,
@@ -117,8 +120,6 @@ pub struct Halt {
 /// Worker to meeting point: it reduces no more in a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halted {
-    /// The worker's incarnation.
-    pub incarnation: Incarnation,
     /// The group.
     pub generation: u64,
     /// The version that the worker has.

@@ -42,7 +42,7 @@ impl FloodControl {
         }
         match message {
             // Each push may be useful; examples are sent only as fast as the worker takes them.
-            Message::Push(_) => self.left = self.left.max(PER_LEASE),
+            Message::Push(_) | Message::Reduced(_) => self.left = self.left.max(PER_LEASE),
             Message::PullExamples(_) => {}
             _ => match self.left.checked_sub(1) {
                 Some(left) => self.left = left,

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::node::flood::FloodControl;
 use pstrain_compute::id::{Incarnation, PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::peers::Reduced;
@@ -34,6 +35,7 @@ pub(super) struct Slot {
     pub(super) loss: Option<f32>,
     /// Why it left, in its words.
     pub(super) why_left: Option<String>,
+    pub(super) idle: FloodControl,
 }
 
 /// State of a worker slot.

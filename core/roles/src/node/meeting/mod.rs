@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use self::group::Group;
 use self::members::{Presence, Slots};
 use super::admission::{check_fingerprint, check_hello, check_parts};
+use super::flood::FloodControl;
 use super::server::{Evaluations, Ledger, Lifecycle, ServerError};
 use super::{Departure, Effect, Event, Input, Node, Outbox, Point, Trained};
 use pstrain_compute::id::{PeerId, Term, Version, WorkerId};
@@ -54,6 +55,8 @@ pub struct Meeting {
     /// The latest parameters.
     snapshot: (Point, Arc<Vec<f32>>),
     evaluations: Evaluations,
+    /// The user knows why evaluations are absent.
+    is_told: bool,
 }
 
 /// Most connections that have not said who they are.
@@ -84,6 +87,7 @@ impl Meeting {
             coming: None,
             snapshot: (point, Arc::new(job.initial(&model))),
             evaluations: Evaluations::default(),
+            is_told: false,
             job,
         })
     }
@@ -107,7 +111,7 @@ impl Meeting {
         KeyRange::new(0, self.parameters).unwrap_or_else(|_| unreachable!("a model has parameters"))
     }
 
-    fn refuse(&mut self, _now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
+    fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
         let worker = self.slots.of_peer(peer).map(|(worker, slot)| {
             slot.peer = None;
             worker
@@ -117,6 +121,9 @@ impl Meeting {
         out.push(Effect::Close(peer));
         let (from, who) = (None, None);
         out.push(Effect::Report(Event::Refused { peer, from, worker, who, why }));
+        if let Some(worker) = worker {
+            self.depart(now, worker, Departure::Refused, out);
+        }
     }
 
     fn on_hello(&mut self, now: Time, peer: PeerId, hello: Hello, out: &mut Outbox) {
@@ -162,6 +169,7 @@ impl Meeting {
         if resumed.is_none() {
             (slot.presence, slot.since) = (Presence::Preparing, now);
             slot.incarnation = slot.incarnation.next();
+            slot.idle = FloodControl::default();
             slot.name.clone_from(&hello.name);
         }
         let (incarnation, resumed) = (slot.incarnation, resumed.is_some());
@@ -207,12 +215,15 @@ impl Meeting {
             };
         };
         slot.heard = now;
+        if slot.idle.is_flood(now, self.job.membership.lease, &message) {
+            return self.refuse(now, peer, Refusal::Flooding, out);
+        }
         match message {
             Message::Heartbeat(_) => {
                 let incarnation = Some(slot.incarnation);
                 out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation })));
             }
-            Message::Reachable(Reachable { address, .. }) if is_address(&address) => {
+            Message::Reachable(Reachable { address }) if is_address(&address) => {
                 slot.address = address;
             }
             Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
@@ -372,7 +383,7 @@ impl Node for Meeting {
                 self.refuse(now, peer, Refusal::Frame { what }, out);
             }
             Input::Evaluated(evaluated) => self.on_evaluated(now, evaluated, out),
-            Input::Unevaluated { version, .. } => self.on_unevaluated(now, version, out),
+            Input::Unevaluated { version, why } => self.on_unevaluated(now, version, why, out),
             Input::Drain => {
                 self.end(now, EndReason::Stopped, out);
                 self.settle(now, out);

@@ -1,5 +1,6 @@
 //! The progress of a run as a meeting point sees it, from its members' reports.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -13,7 +14,7 @@ use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::time::Time;
 use pstrain_policy::lockstep::Share;
 use pstrain_policy::rules::Closing;
-use pstrain_wire::peers::{Reduced, Snapshot};
+use pstrain_wire::peers::{Contributed, Reduced, Snapshot};
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Refusal, TimeSpent};
 
@@ -68,19 +69,19 @@ impl Meeting {
                 slot.reports.pop_front();
             }
             let is_its = |report: &&Reduced| report.version == base.next();
-            let report = slot.reports.front().filter(is_its).copied();
+            let part = slot.reports.front().filter(is_its).and_then(|report| report.part);
             slot.updates += 1;
             let (incarnation, sequence) = (slot.incarnation, Sequence(base.0 + 1));
-            let (part, batch) = (task.part, task.batch);
-            let age = match report {
-                Some(Reduced { loss, compute, reduce, bytes, .. }) => {
+            let batch = task.batch;
+            let age = match part {
+                Some(Contributed { loss, compute, reduce, bytes }) => {
                     slot.loss = Some(loss);
                     let (network, barrier) = (reduce, Duration::ZERO);
                     pushed.push(Event::Pushed {
                         worker,
                         sequence,
                         base,
-                        part,
+                        part: task.part,
                         batch,
                         loss,
                         bytes,
@@ -98,7 +99,7 @@ impl Meeting {
                 worker,
                 incarnation,
                 sequence,
-                part,
+                part: task.part,
                 batch,
                 examples: task.examples,
                 clock,
@@ -166,11 +167,20 @@ impl Meeting {
         self.settle(now, out);
     }
 
-    /// The driver cannot evaluate.
-    pub(super) fn on_unevaluated(&mut self, now: Time, version: Version, out: &mut Outbox) {
-        let requested = self.evaluations.requested.iter();
-        let requested = requested.clone().find(|it| it.point.version == version).cloned();
+    /// The driver cannot evaluate. The user is told why once.
+    pub(super) fn on_unevaluated(
+        &mut self,
+        now: Time,
+        version: Version,
+        why: String,
+        out: &mut Outbox,
+    ) {
+        let mut requested = self.evaluations.requested.iter();
+        let requested = requested.find(|it| it.point.version == version).cloned();
         let Some(Evaluate { point, parameters }) = requested else { return };
+        if !core::mem::replace(&mut self.is_told, true) {
+            out.push(Effect::Report(Event::Unevaluated { version, why }));
+        }
         let evaluation = Evaluation::absent(&parameters);
         self.on_evaluated(now, Evaluated { point, evaluation }, out);
     }

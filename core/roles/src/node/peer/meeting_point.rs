@@ -200,9 +200,8 @@ impl Peer {
         member.data = Data::Ready { training: Box::new(training) };
         let parts: Vec<PartId> = job.parts_of(worker);
         let rows = parts.into_iter().zip(rows).collect();
-        let incarnation = member.incarnation;
         let address = self.config.address.clone();
-        self.tell(now, Message::Reachable(Reachable { incarnation, address }), out);
+        self.tell(now, Message::Reachable(Reachable { address }), out);
         self.tell(now, Message::Ready(Ready { rows, train }), out);
     }
 
@@ -211,11 +210,10 @@ impl Peer {
         self.links.halt(out);
         let generation = self.links.generation();
         let Some(member) = &mut self.member else { return };
-        let incarnation = member.incarnation;
         let Some(training) = member.training() else { return };
         training.halt();
         let (version, why) = (training.version(), why.map(|why| as_reason(&why)));
-        let halted = Halted { incarnation, generation, version, why };
+        let halted = Halted { generation, version, why };
         self.tell(now, Message::Halted(halted), out);
     }
 

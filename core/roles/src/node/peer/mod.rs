@@ -123,6 +123,10 @@ impl Peer {
     /// Sends a message to the meeting point, now or once there is a connection.
     fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
         let Some(member) = &mut self.member else { return };
+        if matches!(message, Message::Snapshot(_)) {
+            // The latest one replaces those before it.
+            member.unsent.retain(|unsent| !matches!(unsent, Message::Snapshot(_)));
+        }
         member.unsent.push(message);
         self.send_unsent(now, out);
     }

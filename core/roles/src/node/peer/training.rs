@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use super::{Data, Member as Owner, Peer};
 use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
-use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimError;
 use pstrain_compute::params::KeyRange;
@@ -19,7 +19,7 @@ use pstrain_policy::collective::{Collective, Outgoing, Rank, Reduction};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member};
 use pstrain_wire::Message;
-use pstrain_wire::peers::{Missed, Piece, PieceHeader, Reduced, Snapshot};
+use pstrain_wire::peers::{Contributed, Missed, Piece, PieceHeader, Reduced, Snapshot};
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub(super) struct Training {
     stage: Stage,
     /// The version whose gradient is being computed.
     computing: Option<Version>,
-    /// Pieces of the next update from members that have made the current one.
-    early: Vec<(Rank, Piece)>,
+    /// An update that other members have begun, and this one has not.
+    ahead: Option<(Version, Reduction)>,
     /// A buffer for a gradient.
     spare: Vec<f32>,
 }
@@ -57,10 +57,9 @@ struct Step {
     reduction: Reduction,
     /// Values for ranks to which there is no connection yet.
     unsent: VecDeque<Outgoing>,
-    loss: f32,
-    compute: Duration,
-    /// When the own gradient was there.
-    since: Time,
+    /// The loss of the own mini-batch, how long its gradient took, and when it was there.
+    own: Option<(f32, Duration, Time)>,
+    /// Bytes of values that were sent.
     bytes: u64,
 }
 
@@ -90,7 +89,7 @@ impl Training {
             aggregator,
             stage: Stage::Idle,
             computing: None,
-            early: Vec::new(),
+            ahead: None,
             spare: Vec::new(),
         })
     }
@@ -122,7 +121,7 @@ impl Training {
 
     /// Gives the update in progress up.
     pub(super) fn halt(&mut self) {
-        self.early.clear();
+        self.ahead = None;
         if !matches!(self.stage, Stage::Over) {
             self.stage = Stage::Idle;
         }
@@ -171,14 +170,11 @@ impl Peer {
         }
         let len = training.parameters.len();
         let (version, share) = (training.version(), training.lockstep.share(training.worker));
-        training.stage = Stage::Stepping(Step {
-            reduction: Reduction::new(training.collective, rank, ranks, len),
-            unsent: VecDeque::new(),
-            loss: 0.0,
-            compute: Duration::ZERO,
-            since: now,
-            bytes: 0,
-        });
+        let begun = training.ahead.take().filter(|(ahead, _)| *ahead == version);
+        let new = || Reduction::new(training.collective, rank, ranks, len);
+        let reduction = begun.map_or_else(new, |(_, reduction)| reduction);
+        let (unsent, own) = (VecDeque::new(), None);
+        training.stage = Stage::Stepping(Step { reduction, unsent, own, bytes: 0 });
         match share {
             Some(_) if training.computing == Some(version) => {}
             Some(share) => {
@@ -195,11 +191,6 @@ impl Peer {
                 }));
             }
             None => self.reduce(now, vec![0.0; len], out),
-        }
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let early = core::mem::take(&mut training.early);
-        for (rank, piece) in early {
-            self.on_piece(now, rank, piece, out);
         }
     }
 
@@ -219,7 +210,7 @@ impl Peer {
         if ticket.base != version {
             return;
         }
-        (step.loss, step.compute, step.since) = (loss, took, now);
+        step.own = Some((loss, took, now));
         let (sequence, base) = (ticket.sequence, ticket.base);
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
         gradient.iter_mut().for_each(|value| *value *= share.factor);
@@ -238,27 +229,34 @@ impl Peer {
 
     /// Values of a reduction have come from a member.
     pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
+        let Some(group) = self.links.group() else { return };
+        let (rank, ranks) = (group.rank, group.members.len() as u32);
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let version = training.version();
-        if piece.header.version == version.next() {
-            return training.early.push((from, piece));
-        }
-        let Stage::Stepping(step) = &mut training.stage else {
-            if piece.header.version == version {
-                training.early.push((from, piece));
-            }
-            return;
-        };
-        if piece.header.version != version {
+        let current = training.version();
+        let Piece { header: PieceHeader { version, piece }, values } = piece;
+        // A member is one update ahead at most.
+        if version != current && version != current.next() {
             return;
         }
-        let Piece { header: PieceHeader { piece, .. }, values } = piece;
         let mut outgoing = Vec::new();
-        match step.reduction.receive(from, piece, values, &mut outgoing) {
-            Ok(()) => {
-                step.unsent.extend(outgoing);
-                self.go_on(now, out);
+        let received = match &mut training.stage {
+            Stage::Stepping(step) if version == current => {
+                step.reduction.receive(from, piece, values, &mut outgoing).map(|()| {
+                    step.unsent.extend(outgoing);
+                })
             }
+            _ => {
+                let (collective, len) = (training.collective, training.parameters.len());
+                let new = || (version, Reduction::new(collective, rank, ranks, len));
+                let (_, ahead) = match &mut training.ahead {
+                    Some(ahead) if ahead.0 == version => ahead,
+                    ahead => ahead.insert(new()),
+                };
+                ahead.receive(from, piece, values, &mut outgoing)
+            }
+        };
+        match received {
+            Ok(()) => self.go_on(now, out),
             Err(error) => self.give_up_on(now, from, &error.to_string(), out),
         }
     }
@@ -277,8 +275,8 @@ impl Peer {
         training.computing = None;
         training.update(&missed.values, &member.job);
         training.lockstep.set_members(members);
-        let message = Self::reduced(member.incarnation, training, None);
-        self.tell(now, message, out);
+        let (version, part) = (training.version(), None);
+        self.tell(now, Message::Reduced(Reduced { version, part }), out);
         self.begin(now, out);
     }
 
@@ -304,26 +302,23 @@ impl Peer {
         let Stage::Stepping(step) = core::mem::replace(&mut training.stage, Stage::Idle) else {
             return;
         };
-        let Step { reduction, loss, compute, since, bytes, .. } = step;
+        let Step { reduction, own, bytes, .. } = step;
         let sum = reduction.into_values();
         let evaluates = training.update(&sum, &member.job);
         training.spare = sum;
-        let timed = Timed { loss, compute, reduce: now.since(since), bytes };
-        let message = Self::reduced(member.incarnation, training, Some(timed));
+        let part = own.map(|(loss, compute, since)| {
+            let reduce = now.since(since);
+            Contributed { loss, compute, reduce, bytes }
+        });
+        let reduced = Message::Reduced(Reduced { version: training.version(), part });
         let is_first = links.group().is_some_and(|group| group.rank == 0);
         let snapshot = (evaluates && is_first).then(|| training.snapshot());
         self.damage.progressed();
-        self.tell(now, message, out);
+        self.tell(now, reduced, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);
         }
         self.begin(now, out);
-    }
-
-    fn reduced(incarnation: Incarnation, training: &Training, timed: Option<Timed>) -> Message {
-        let Timed { loss, compute, reduce, bytes } = timed.unwrap_or_default();
-        let version = training.version();
-        Message::Reduced(Reduced { incarnation, version, loss, compute, reduce, bytes })
     }
 
     /// A connection of the group is gone.
@@ -343,13 +338,4 @@ impl Peer {
         };
         self.halt(now, Some(why), out);
     }
-}
-
-/// Where the time of an update went.
-#[derive(Clone, Copy, Debug, Default)]
-struct Timed {
-    loss: f32,
-    compute: Duration,
-    reduce: Duration,
-    bytes: u64,
 }
