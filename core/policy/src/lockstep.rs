@@ -115,16 +115,24 @@ impl Lockstep {
     /// A worker's part of the next update; none if it has used up its own budget.
     #[must_use]
     pub fn share(&self, worker: WorkerId) -> Option<Share> {
-        let samples = self.samples_of(self.members.iter().find(|it| it.worker == worker)?)?;
+        let member = self.members.iter().find(|member| member.worker == worker)?;
+        self.share_of(member, self.next_samples())
+    }
+
+    /// The part of a member in an update of so many examples.
+    fn share_of(&self, member: &Member, all: u64) -> Option<Share> {
+        let samples = self.samples_of(member)?;
         let factor = match self.aggregation {
             Aggregation::Sum => 1.0,
-            _ => {
-                let all: u64 = self.members.iter().filter_map(|it| self.samples_of(it)).sum();
-                (samples as f64 / all as f64) as f32
-            }
+            _ => (samples as f64 / all as f64) as f32,
         };
-        let task = Task::own(worker, self.batch(worker));
+        let task = Task::own(member.worker, self.batch(member.worker));
         Some(Share { task, samples: u32::try_from(samples).unwrap_or(u32::MAX), factor })
+    }
+
+    /// Examples of the next update.
+    fn next_samples(&self) -> u64 {
+        self.members.iter().filter_map(|member| self.samples_of(member)).sum()
     }
 
     /// Examples of a worker's next mini-batch; none if it has used up its own budget.
@@ -141,7 +149,8 @@ impl Lockstep {
 
     /// The parts of the next update, in the order of the ranks.
     pub fn shares(&self) -> impl Iterator<Item = (WorkerId, Share)> + '_ {
-        self.members.iter().filter_map(|it| Some((it.worker, self.share(it.worker)?)))
+        let all = self.next_samples();
+        self.members.iter().filter_map(move |it| Some((it.worker, self.share_of(it, all)?)))
     }
 
     /// Makes the next update. Returns true if an evaluation is due after it.

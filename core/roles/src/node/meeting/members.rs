@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::node::flood::FloodControl;
+use crate::node::server::Account;
 use pstrain_compute::id::{Incarnation, PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::peers::Reduced;
@@ -31,8 +32,8 @@ pub(super) struct Slot {
     pub(super) reports: VecDeque<Reduced>,
     /// Updates that it contributed to.
     pub(super) updates: u64,
-    /// The loss of its last mini-batch.
-    pub(super) loss: Option<f32>,
+    /// Where its time went.
+    pub(super) account: Account,
     /// Why it left, in its words.
     pub(super) why_left: Option<String>,
     pub(super) idle: FloodControl,

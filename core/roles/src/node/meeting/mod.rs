@@ -26,7 +26,7 @@ use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::{Job, OnLoss};
 use pstrain_policy::lockstep::Lockstep;
-use pstrain_wire::group::is_address;
+use pstrain_wire::group::{Exchanged, is_address};
 use pstrain_wire::holders::Holders;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::Reachable;
@@ -102,7 +102,9 @@ impl Meeting {
     #[must_use]
     pub fn trained(&self) -> Trained {
         let (point, parameters) = &self.snapshot;
-        let (elsewhere, parameters) = (Vec::new(), Some(Arc::clone(parameters)));
+        // No other node has anything of the workers' gradients.
+        let elsewhere = self.slots.iter().map(|_| Exchanged::default()).collect();
+        let parameters = Some(Arc::clone(parameters));
         Trained { point: *point, ledger: self.ledger, elsewhere, parameters }
     }
 

@@ -1,5 +1,6 @@
 //! The progress of a run as a meeting point sees it, from its members' reports.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -61,45 +62,50 @@ impl Meeting {
     pub(super) fn step(&mut self, now: Time, out: &mut Outbox) {
         let base = self.lockstep.version();
         let shares: Vec<(WorkerId, Share)> = self.lockstep.shares().collect();
+        let slots = self.slots.iter_mut();
+        slots.for_each(|slot| slot.reports.retain(|report| report.version > base));
+        let part_of = |worker| {
+            let report = self.slots.get(worker)?.reports.front();
+            report.filter(|report| report.version == base.next())?.part
+        };
+        let parts: BTreeMap<WorkerId, Contributed> =
+            shares.iter().filter_map(|(worker, _)| Some((*worker, part_of(*worker)?))).collect();
+        // The others cannot have the sum before the slowest has its gradient.
+        let slowest = parts.iter().max_by_key(|(_, part)| part.compute);
         let (mut pushed, mut applied) = (Vec::new(), Vec::new());
         for (worker, Share { task, samples, .. }) in shares {
             let clock = Clock(self.lockstep.batch(worker).0);
             let Some(slot) = self.slots.get_mut(worker) else { continue };
-            while slot.reports.front().is_some_and(|report| report.version <= base) {
-                slot.reports.pop_front();
-            }
-            let is_its = |report: &&Reduced| report.version == base.next();
-            let part = slot.reports.front().filter(is_its).and_then(|report| report.part);
             slot.updates += 1;
             let (incarnation, sequence) = (slot.incarnation, Sequence(base.0 + 1));
-            let batch = task.batch;
-            let age = match part {
-                Some(Contributed { loss, compute, reduce, bytes }) => {
-                    slot.loss = Some(loss);
-                    let (network, barrier) = (reduce, Duration::ZERO);
-                    pushed.push(Event::Pushed {
-                        worker,
-                        sequence,
-                        base,
-                        part: task.part,
-                        batch,
-                        loss,
-                        bytes,
-                        unfiltered: bytes,
-                        turnaround: compute + reduce,
-                        ago: Duration::ZERO,
-                        compute,
-                        spent: TimeSpent { compute, network, barrier },
-                    });
-                    compute + reduce
-                }
-                None => Duration::ZERO,
-            };
+            let (part, batch) = (task.part, task.batch);
+            let mut age = Duration::ZERO;
+            if let (Some(own), Some((by, slowest))) = (parts.get(&worker), slowest) {
+                let Contributed { loss, compute, reduce, bytes } = *own;
+                let barrier = reduce.min(slowest.compute.saturating_sub(compute));
+                let spent = TimeSpent { compute, network: reduce - barrier, barrier };
+                slot.account.stepped(spent, (!barrier.is_zero()).then_some(*by), loss);
+                age = compute + reduce;
+                pushed.push(Event::Pushed {
+                    worker,
+                    sequence,
+                    base,
+                    part,
+                    batch,
+                    loss,
+                    bytes,
+                    unfiltered: bytes,
+                    turnaround: age,
+                    ago: Duration::ZERO,
+                    compute,
+                    spent,
+                });
+            }
             applied.push(Event::Applied {
                 worker,
                 incarnation,
                 sequence,
-                part: task.part,
+                part,
                 batch,
                 examples: task.examples,
                 clock,

@@ -6,11 +6,12 @@ use alloc::vec::Vec;
 
 use super::Meeting;
 use super::members::{Presence, Slot};
+use crate::node::server::Account;
 use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{Clock, PeerId, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::{MemberState, MemberStatus, Phase, Recent, Refusal, Status, Wait, WaitReason};
+use pstrain_wire::{MemberState, MemberStatus, Phase, Refusal, Status, Wait, WaitReason};
 
 impl Meeting {
     pub(super) fn on_pull_status(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
@@ -25,8 +26,6 @@ impl Meeting {
 
     pub(super) fn status(&self, now: Time) -> Status {
         let point = self.point();
-        let losses: Vec<f64> =
-            self.slots.iter().filter_map(|(_, slot)| Some(slot.loss?.into())).collect();
         Status {
             job: self.job.name.clone(),
             consistency: self.job.architecture.to_string(),
@@ -41,7 +40,7 @@ impl Meeting {
             samples: point.samples,
             samples_wanted: self.lockstep.samples_wanted(),
             epoch: point.epoch,
-            loss: (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64),
+            loss: Account::loss_of(self.slots.iter().map(|(_, slot)| &slot.account)),
             evaluated: self.evaluations.latest.clone(),
             wait: self.wait(now),
             standby: None,
@@ -74,7 +73,7 @@ impl Meeting {
             pushes: slot.updates,
             dropped: 0,
             staleness: 0,
-            recent: Recent::default(),
+            recent: slot.account.recent(),
             link: None,
             reassigned: 0,
             why_left: slot.why_left.clone(),

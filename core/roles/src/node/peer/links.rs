@@ -249,8 +249,15 @@ impl Links {
         }
     }
 
-    /// Sends heartbeats that are due; returns what else is.
-    pub(super) fn wake(&mut self, now: Time, lease: Duration, out: &mut Outbox) -> Due {
+    /// Sends heartbeats that are due; returns what else is. No member is dialled unless `may_dial`:
+    /// another dial is under way.
+    pub(super) fn wake(
+        &mut self,
+        now: Time,
+        lease: Duration,
+        may_dial: bool,
+        out: &mut Outbox,
+    ) -> Due {
         let Some(group) = &mut self.group else { return Due::Nothing };
         let (own, mut next) = (group.rank, None);
         for (&rank, link) in &mut group.links {
@@ -276,7 +283,8 @@ impl Links {
                 Link::Up { .. } => {}
             }
         }
-        match next.filter(|_| group.dialling.is_none() && now >= group.dial_at) {
+        let may_dial = may_dial && group.dialling.is_none() && now >= group.dial_at;
+        match next.filter(|_| may_dial) {
             Some(rank) => {
                 group.dialling = Some(rank);
                 Due::Dial(group.members[rank as usize].address.clone())
@@ -285,11 +293,11 @@ impl Links {
         }
     }
 
-    pub(super) fn deadline(&self, lease: Duration) -> Option<Time> {
+    pub(super) fn deadline(&self, lease: Duration, may_dial: bool) -> Option<Time> {
         let group = self.group.as_ref()?;
         let awaits =
             |(rank, link): (&Rank, &Link)| *rank < group.rank && matches!(link, Link::Awaited(_));
-        let dials = group.dialling.is_none() && group.links.iter().any(awaits);
+        let dials = may_dial && group.dialling.is_none() && group.links.iter().any(awaits);
         let due = group.links.values().map(|link| match link {
             Link::Awaited(since) | Link::Met(_, since) => *since + lease,
             Link::Up { heard, sent, .. } => (*heard + lease).min(*sent + heartbeat(lease)),

@@ -102,10 +102,8 @@ impl Peer {
 
     /// Dials members, sends heartbeats to them, and gives the group up if one is silent.
     fn see_to_links(&mut self, now: Time, out: &mut Outbox) {
-        if self.dialler.is_dialling() {
-            return; // one dial at a time
-        }
-        match self.links.wake(now, self.lease(), out) {
+        let may_dial = !self.dialler.is_dialling();
+        match self.links.wake(now, self.lease(), may_dial, out) {
             Due::Nothing => {}
             Due::Dial(address) => self.dialler.dial_other(address, out),
             Due::Lost(rank, why) => self.give_up_on(now, rank, why, out),

@@ -221,6 +221,7 @@ impl Node for Peer {
             return None;
         }
         let lease = self.lease();
-        [self.dialler.deadline(lease), self.links.deadline(lease)].into_iter().flatten().min()
+        let links = self.links.deadline(lease, !self.dialler.is_dialling());
+        [self.dialler.deadline(lease), links].into_iter().flatten().min()
     }
 }

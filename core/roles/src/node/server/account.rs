@@ -22,13 +22,13 @@ const STEPS: usize = 32;
 
 /// The account of one worker's time.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Account {
+pub(in crate::node) struct Account {
     /// Gradients that arrived, including dropped ones.
-    pub(super) pushes: u64,
+    pub(in crate::node) pushes: u64,
     /// Gradients that were dropped.
-    pub(super) dropped: u64,
+    pub(in crate::node) dropped: u64,
     /// The staleness, in updates, of its last applied gradient.
-    pub(super) staleness: u64,
+    pub(in crate::node) staleness: u64,
     /// When the current step began.
     since: Option<Time>,
     /// Time spent at the barrier in the current step.
@@ -48,7 +48,7 @@ struct Step {
 impl Account {
     /// Records that the worker, which asked at `asked` and had nothing under way, was given
     /// parameters. The event of `by` made that possible.
-    pub(super) fn granted(&mut self, now: Time, asked: Time, by: Option<WorkerId>) {
+    pub(in crate::node) fn granted(&mut self, now: Time, asked: Time, by: Option<WorkerId>) {
         let Some(since) = self.since else {
             self.since = Some(now);
             return;
@@ -61,31 +61,41 @@ impl Account {
     }
 
     /// Records a gradient, and returns where the time of the step went that it ends.
-    pub(super) fn pushed(&mut self, now: Time, compute: Duration, loss: f32) -> TimeSpent {
+    pub(in crate::node) fn pushed(&mut self, now: Time, compute: Duration, loss: f32) -> TimeSpent {
         let elapsed = self.since.map_or_else(Default::default, |since| now.since(since));
         let barrier = self.barrier.min(elapsed);
         let compute = compute.min(elapsed - barrier);
         let spent = TimeSpent { compute, network: elapsed - barrier - compute, barrier };
-        self.pushes += 1;
-        if self.steps.len() == STEPS {
-            self.steps.pop_front();
-        }
-        self.steps.push_back(Step { spent, held_by: self.held_by, loss });
+        self.stepped(spent, self.held_by, loss);
         self.since = Some(now);
         self.barrier = Duration::ZERO;
         self.held_by = None;
         spent
     }
 
+    /// Records a gradient, where the time of its step went, and the worker that it waited for.
+    pub(in crate::node) fn stepped(
+        &mut self,
+        spent: TimeSpent,
+        held_by: Option<WorkerId>,
+        loss: f32,
+    ) {
+        self.pushes += 1;
+        if self.steps.len() == STEPS {
+            self.steps.pop_front();
+        }
+        self.steps.push_back(Step { spent, held_by, loss });
+    }
+
     /// Records that the worker has departed: the current step has no end.
-    pub(super) fn left(&mut self) {
+    pub(in crate::node) fn left(&mut self) {
         self.since = None;
         self.barrier = Duration::ZERO;
         self.held_by = None;
     }
 
     /// Summarises the last steps.
-    pub(super) fn recent(&self) -> Recent {
+    pub(in crate::node) fn recent(&self) -> Recent {
         let mut recent = Recent { steps: self.steps.len() as u32, ..Recent::default() };
         let mut holders = Vec::<Held>::new();
         for step in &self.steps {
@@ -107,7 +117,7 @@ impl Account {
     }
 
     /// Returns the mean loss over the last steps of all workers.
-    pub(super) fn loss_of<'a>(accounts: impl Iterator<Item = &'a Self>) -> Option<f64> {
+    pub(in crate::node) fn loss_of<'a>(accounts: impl Iterator<Item = &'a Self>) -> Option<f64> {
         let losses: Vec<f64> =
             accounts.flat_map(|account| &account.steps).map(|step| f64::from(step.loss)).collect();
         (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64)

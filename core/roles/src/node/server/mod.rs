@@ -37,6 +37,7 @@ use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+pub(super) use account::Account;
 use checkpoints::Checkpoints;
 use clients::Clients;
 use doubt::Doubt;
