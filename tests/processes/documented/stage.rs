@@ -359,8 +359,9 @@ fn write_tables_and_images(folder: &Path) {
     fs::create_dir_all(folder.join("path/to/cifar10")).unwrap();
     let images: Vec<u8> =
         (0..20_u8).flat_map(|image| [vec![image % 10], vec![image; 3072]].concat()).collect();
-    for batch in 1..=5 {
-        let name = format!("path/to/cifar10/data_batch_{batch}.bin");
+    let training = (1..=5).map(|batch| format!("data_batch_{batch}"));
+    for name in training.chain([String::from("test_batch")]) {
+        let name = format!("path/to/cifar10/{name}.bin");
         fs::write(folder.join(name), &images).unwrap();
     }
     let header = |sizes: &[u32]| {
