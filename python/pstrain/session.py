@@ -119,7 +119,7 @@ class Session:
     def _evaluate(self, number: int, rows: Any) -> None:
         task = self.task
         if task.evaluate is None:
-            why = "the script has no function that evaluates"
+            why = "the script has no function that evaluates: give one to Worker.evaluate"
             self._connection.write({"id": number, "error": why})
             return
         try:

@@ -58,7 +58,14 @@ impl fmt::Display for Address {
 impl Address {
     /// Resolves the host of a TCP address to its IP addresses.
     pub(crate) fn resolve(host: &str) -> io::Result<Vec<SocketAddr>> {
-        let found: Vec<SocketAddr> = host.to_socket_addrs()?.collect();
+        let unknown = |error: io::Error| {
+            let what = format!(
+                "no address of {host} is to be found here ({error}); give its IP address, or add \
+                 the name to /etc/hosts"
+            );
+            io::Error::new(error.kind(), what)
+        };
+        let found: Vec<SocketAddr> = host.to_socket_addrs().map_err(unknown)?.collect();
         if found.is_empty() {
             let what = format!("{host} has no address");
             return Err(io::Error::new(io::ErrorKind::NotFound, what));
@@ -134,6 +141,13 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_this_machine_does_not_know_is_named_with_a_cure() {
+        let told = Address::resolve("no..name:7070").unwrap_err().to_string();
+        assert!(told.starts_with("no address of no..name:7070 is to be found here ("), "{told}");
+        assert!(told.ends_with("give its IP address, or add the name to /etc/hosts"), "{told}");
+    }
 
     #[test]
     fn addresses_are_read_as_people_write_them() {

@@ -128,8 +128,9 @@ impl fmt::Display for Problem {
                 match before {
                     Some(before) => write!(f, "the lines before have {before}; repair this line"),
                     None => f.write_str(
-                        "a record has 43 (41 features, label, difficulty) or 42 (without \
-                         difficulty), separated by commas",
+                        "a record of NSL-KDD has 43 (41 features, label, difficulty) or 42 \
+                         (without difficulty), separated by commas; other data have their format \
+                         before the path: csv:FILE is a table whose first line names its columns",
                     ),
                 }
             }

@@ -115,7 +115,7 @@ fn numbers_outside_the_requested_columns_are_validated() {
 #[test]
 fn files_of_another_format_are_refused() {
     assert!(refused("").starts_with("some.txt: empty file; expected NSL-KDD records"));
-    assert!(refused("label\n").starts_with("some.txt:1: 1 column, but a record has 43"));
+    assert!(refused("label\n").starts_with("some.txt:1: 1 column, but a record of NSL-KDD has 43"));
     assert_eq!(
         refused(&format!("{}\n{LINE}\n", with(1, "duration"))),
         "some.txt:1: the first line names the columns, but NSL-KDD files have no header; remove \

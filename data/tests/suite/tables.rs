@@ -86,8 +86,10 @@ fn a_workers_copy_is_encoded_by_the_schema_of_the_job() {
         ("x,city,y\n1,Rome,\n", ":2: column y: \"\" is a missing class"),
         ("x,city,y\n1,Rome\n", "table.csv:2: the line has 2 values, and the first line 3 names"),
     ] {
-        let told = refused(text);
-        assert!(told.contains(words), "{told}");
+        for text in [text.to_owned(), text.replace('\n', "\r\n")] {
+            let told = refused(&text);
+            assert!(told.contains(words), "{told}");
+        }
     }
 }
 
@@ -138,6 +140,7 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
         ("a,b,a\n1,2,3\n", "two columns are called \"a\""),
         ("a,b\n1,x\n2,x\n", "column b: all its values are \"x\""),
         (&format!("a,b\n{many}"), "column b: it has more than 1000 different values"),
+        (&format!("b,a\n{many}high,1\n"), "texts (line 1004 has \"high\"): repair a text"),
     ] {
         let data = table(folder.path(), text);
         let told = Prepared::load(&data, &Settings::default()).unwrap_err().to_string();

@@ -115,6 +115,7 @@ impl Stage {
             stage.run(&words(&node));
         }
         stage.run(&words("pstrain cert node ca client --client"));
+        stage.run(&words("pstrain cert psk key"));
         stage
     }
 
@@ -122,7 +123,8 @@ impl Stage {
     pub(super) fn play(&mut self, commands: &[String]) {
         let mut all: Vec<Vec<String>> = commands.iter().map(|it| self.adapted(it)).collect();
         // The block creates what the folder already holds, so it runs in another folder.
-        if commands.iter().any(|command| command.starts_with("pstrain cert ca ")) {
+        let made = ["pstrain cert ca ", "pstrain cert psk "];
+        if commands.iter().any(|it| made.iter().any(|begin| it.starts_with(begin))) {
             let elsewhere = TempDir::new().unwrap();
             all.iter().for_each(|words| Self::run_in(elsewhere.path(), words));
             return;
@@ -273,6 +275,9 @@ impl Stage {
         if value(&leader.words, "--tls").is_some() {
             access.extend(["--tls".to_owned(), "client".to_owned()]);
         }
+        if let Some(key) = value(&leader.words, "--psk") {
+            access.extend(["--psk".to_owned(), key.to_owned()]);
+        }
         Some((leader, access))
     }
 
@@ -282,7 +287,7 @@ impl Stage {
         let Some((_, access)) = self.leader() else { return };
         for worker in 1..=2 {
             let node = format!("worker-{worker}");
-            let secured = access.len() > 1;
+            let secured = access.iter().any(|word| word == "--tls");
             let workers = self.running.iter().filter(|it| it.is("worker"));
             let is_there = if secured {
                 workers.clone().any(|it| value(&it.words, "--tls") == Some(node.as_str()))
@@ -354,8 +359,9 @@ fn write_tables_and_images(folder: &Path) {
     fs::create_dir_all(folder.join("path/to/cifar10")).unwrap();
     let images: Vec<u8> =
         (0..20_u8).flat_map(|image| [vec![image % 10], vec![image; 3072]].concat()).collect();
-    for batch in 1..=5 {
-        let name = format!("path/to/cifar10/data_batch_{batch}.bin");
+    let training = (1..=5).map(|batch| format!("data_batch_{batch}"));
+    for name in training.chain([String::from("test_batch")]) {
+        let name = format!("path/to/cifar10/{name}.bin");
         fs::write(folder.join(name), &images).unwrap();
     }
     let header = |sizes: &[u32]| {

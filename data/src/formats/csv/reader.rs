@@ -21,6 +21,9 @@ pub(super) struct Reader {
     path: PathBuf,
     records: csv::Reader<Box<dyn Read>>,
     record: ByteRecord,
+    /// Lines that the CSV reader has not counted yet where a record begins: after a CR it takes
+    /// the LF for a part of the next record.
+    uncounted: u64,
     /// The names of the columns.
     header: Vec<String>,
 }
@@ -32,6 +35,7 @@ impl Reader {
         let mut bytes = open(path).map_err(unread)?.bytes;
         let begin = bytes.fill_buf().map_err(unread)?;
         let first = begin.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let uncounted = u64::from(first.ends_with(b"\r"));
         let count = |separator: &u8| first.iter().filter(|byte| *byte == separator).count();
         // Of separators that are equally frequent, the last one is taken: the comma.
         let frequent = || SEPARATORS.into_iter().rev().max_by_key(count).unwrap_or(b',');
@@ -43,7 +47,8 @@ impl Reader {
         let names = header.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned());
         let header: Vec<String> = names.collect();
         check_header(&header, separator).map_err(|problem| broken(path, None, &problem))?;
-        Ok(Self { path: path.to_owned(), records, record: ByteRecord::new(), header })
+        let (path, record) = (path.to_owned(), ByteRecord::new());
+        Ok(Self { path, records, record, uncounted, header })
     }
 
     /// The names of the columns.
@@ -61,9 +66,9 @@ impl Reader {
 
     /// Reads the next record; false at the end of the file.
     pub(super) fn advance(&mut self) -> Result<bool, DataError> {
-        let Self { records, record, path, .. } = self;
+        let Self { records, record, path, uncounted, .. } = self;
         records.read_byte_record(record).map_err(|error| {
-            let line = error.position().map(csv::Position::line);
+            let line = error.position().map(|begin| begin.line() + *uncounted);
             broken(path, line, &problem(&error))
         })
     }
@@ -89,16 +94,15 @@ impl Reader {
 
     /// The line of the record.
     pub(super) fn line(&self) -> u64 {
-        self.record.position().map_or(0, csv::Position::line)
+        self.record.position().map_or(0, csv::Position::line) + self.uncounted
     }
 
     /// The error of a value of the record.
     pub(super) fn refused(&self, column: usize, problem: &str) -> DataError {
         let value = String::from_utf8_lossy(self.record.get(column).unwrap_or_default());
         let quoted: String = value.chars().take(QUOTED).collect();
-        let line = self.record.position().map(csv::Position::line);
         let name = &self.header[column];
-        broken(&self.path, line, &format!("column {name}: {quoted:?} {problem}"))
+        broken(&self.path, Some(self.line()), &format!("column {name}: {quoted:?} {problem}"))
     }
 
     /// The error of a whole column.

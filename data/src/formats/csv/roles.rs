@@ -180,6 +180,24 @@ impl Column {
     }
 }
 
+impl Column {
+    /// The problem of a column with more different values than there are columns or classes.
+    fn has_too_many_texts(&self) -> String {
+        let Self { name, role, why, .. } = self;
+        let many = format!("it has more than {MOST_TEXTS} different values");
+        match role {
+            Role::Classes => format!(
+                "{many}, and is for the classes ({why}): if it has numbers to predict, say \
+                 target={name}; if another column has the classes, name it with label=COLUMN"
+            ),
+            _ => format!(
+                "{many}, which are texts ({why}): repair a text that should be a number or \
+                 missing, or leave the column out with drop={name}"
+            ),
+        }
+    }
+}
+
 /// The index of the column with the classes or the numbers to predict.
 fn label_of(columns: &[Column]) -> usize {
     columns
@@ -325,13 +343,7 @@ fn different_texts(
                 texts.insert(text.to_owned());
             }
             if texts.len() > MOST_TEXTS {
-                let name = &column.name;
-                let problem = format!(
-                    "it has more than {MOST_TEXTS} different values: leave it out with \
-                     drop={name}; if it has numbers to predict, say target={name}; if it has the \
-                     classes, name another column with label=COLUMN"
-                );
-                return Err(reader.refused_column(at, &problem));
+                return Err(reader.refused_column(at, &column.has_too_many_texts()));
             }
         }
     }
