@@ -22,6 +22,8 @@ pub(super) struct Group {
     ranks: Vec<RankOf>,
     version: Version,
     state: State,
+    /// Its members, while some have not made the last update of the group before.
+    entering: Option<Vec<lockstep::Member>>,
     /// When it was formed.
     formed: Time,
     /// The version of the last two groups, if it is the same, and since when: no update was made
@@ -72,18 +74,16 @@ impl Meeting {
             })
             .collect();
         let version = ranks.iter().map(|member| member.version).max().unwrap_or_default();
-        while self.lockstep.version() < version {
-            self.step(now, out);
-        }
         let members = ranks.iter();
         let members = members.map(|it| lockstep::Member { worker: it.worker, rows: it.rows });
-        self.lockstep.set_members(members.collect());
+        self.group.entering = Some(members.collect());
         self.group.generation += 1;
         self.group.formed = now;
         let stuck = self.group.stuck.filter(|(stuck, _)| *stuck == version);
         self.group.stuck = why.is_some().then(|| stuck.unwrap_or((version, now)));
         (self.group.ranks, self.group.version) = (ranks, version);
         self.group.state = State::Training;
+        self.enter_group();
         if let Some(why) = why {
             let (generation, members) = (self.group.generation, self.group.ranks.len() as u32);
             out.push(Effect::Report(Event::Regrouped { generation, members, version, why }));
@@ -91,6 +91,16 @@ impl Meeting {
         let message = self.group.ranks();
         let peers = self.group.ranks.iter().filter_map(|it| self.slots.get(it.worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
+    }
+
+    /// Lets the members of the group make the next update, once all have made the updates of the
+    /// group before.
+    pub(super) fn enter_group(&mut self) {
+        if self.lockstep.version() == self.group.version
+            && let Some(members) = self.group.entering.take()
+        {
+            self.lockstep.set_members(members);
+        }
     }
 
     /// Tells a worker that has resumed its membership what it may have missed.
