@@ -18,6 +18,7 @@ use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss, Stopping,
@@ -97,6 +98,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         budget: Budget { epochs: 3, kind },
         stopping: Stopping::default(),
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },
+        architecture: Architecture::Server,
         data: JobData {
             shape: Shape { inputs: 1, dense: 1, hot: 0, target: Target::Classes(2) },
             train: Fingerprint { rows: 20, class_counts: vec![12, 8], digest: [3; 32] },
