@@ -16,7 +16,10 @@ use crate::group::{
 use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
-use crate::peers::{Halt, Halted, Meet, Met, Missed, Piece, Ranks, Reachable, Reduced, Snapshot};
+use crate::peers::{
+    Halt, Halted, Inherit, MOST_INHERIT_BYTES, Meet, Met, Missed, Piece, Ranks, Reachable, Reduced,
+    Snapshot,
+};
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
 use crate::refusal::Refusal;
@@ -156,6 +159,9 @@ messages! {
         Piece(Piece { header; values: Content::Values }) = 60, Worker -> Worker;
         /// The combined gradient of an update that the receiver has missed.
         Missed(Missed { version; values: Content::Values }) = 61, Worker -> Worker;
+        /// A part of the state of training, for a worker that joins.
+        Inherit(Inherit { header; bytes: Content::Bytes(MOST_INHERIT_BYTES) }) = 67,
+            Worker -> Worker;
         /// The worker has made an update.
         Reduced(Reduced) = 62, Worker -> Server;
         /// Reduce no more.

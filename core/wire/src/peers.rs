@@ -88,6 +88,29 @@ pub struct Missed {
     pub values: Arc<Vec<f32>>,
 }
 
+/// Maximum bytes of an [`Inherit`].
+pub const MOST_INHERIT_BYTES: u32 = 1024 * 1024;
+
+/// Worker to worker: a part of the state of training, for a worker that joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inherit {
+    /// Position of the part.
+    pub header: InheritHeader,
+    /// Its bytes: the payload, at most [`MOST_INHERIT_BYTES`].
+    pub bytes: Vec<u8>,
+}
+
+/// The fields of an [`Inherit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InheritHeader {
+    /// The version of the state.
+    pub version: Version,
+    /// The first byte of the part.
+    pub from: u64,
+    /// Bytes of the whole state.
+    pub total: u64,
+}
+
 /// Worker to meeting point: it has made an update.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduced {

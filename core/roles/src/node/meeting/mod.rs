@@ -150,14 +150,15 @@ impl Meeting {
             resume.run == self.run && is_its
         });
         let (_, identity) = self.strangers.get(&peer).copied().unwrap_or_default();
-        let wanted = resumed.map(|resume| resume.worker).or(hello.worker);
+        // A worker that was away for too long gets its own part back, if the slot is free.
+        let back = hello
+            .resume
+            .map(|resume| resume.worker)
+            .filter(|worker| self.slots.get(*worker).is_some_and(|slot| !slot.presence.is_alive()));
+        let wanted = resumed.map(|resume| resume.worker).or(hello.worker).or(back);
         let claimed = identity.claim(wanted)?;
         if resumed.is_none() && self.lifecycle.phase() == Phase::Ending {
             return Err(Refusal::Over);
-        }
-        if resumed.is_none() && self.lifecycle.phase() != Phase::Gathering {
-            let what = "the workers of this run train already, and none can join them";
-            return Err(Refusal::Unexpected { what: what.into() });
         }
         let workers = self.job.membership.workers;
         let worker = claimed.or_else(|| self.slots.vacancy()).ok_or(Refusal::Full { workers })?;
@@ -165,13 +166,18 @@ impl Meeting {
         if resumed.is_none() && slot.presence.is_alive() && slot.peer.is_some() {
             return Err(Refusal::WorkerTaken { worker, owner: slot.name.clone() });
         }
+        if resumed.is_none() && slot.presence.is_alive() {
+            self.depart(now, worker, Departure::Replaced, out);
+        }
+        let slot = self.slots.get_mut(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
         self.strangers.remove(&peer);
         out.extend(slot.peer.replace(peer).map(Effect::Close));
         slot.heard = now;
         if resumed.is_none() {
             (slot.presence, slot.since) = (Presence::Preparing, now);
             slot.incarnation = slot.incarnation.next();
-            slot.idle = FloodControl::default();
+            (slot.version, slot.idle) = (Version(0), FloodControl::default());
+            slot.reports.clear();
             slot.name.clone_from(&hello.name);
         }
         let (incarnation, resumed) = (slot.incarnation, resumed.is_some());
@@ -266,6 +272,9 @@ impl Meeting {
         }
         (slot.presence, slot.since, slot.rows) = (Presence::Ready, now, rows);
         out.push(Effect::Report(Event::Ready { worker, rows }));
+        if self.lifecycle.phase() == Phase::Training {
+            self.halt(now, alloc::format!("worker {worker} joins"), out);
+        }
     }
 
     /// Records that a worker is gone, and goes on as the job says.
@@ -284,7 +293,9 @@ impl Meeting {
         }
         let (present, needed) = (self.slots.ready(), self.job.membership.needed_to_run());
         match self.job.membership.on_loss {
-            OnLoss::Stop => self.end(now, EndReason::WorkerLost(worker, how), out),
+            OnLoss::Stop if how != Departure::Replaced => {
+                self.end(now, EndReason::WorkerLost(worker, how), out)
+            }
             _ if present < needed => {
                 self.end(now, EndReason::TooFewWorkers { present, needed }, out);
             }

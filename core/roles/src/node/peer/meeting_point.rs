@@ -9,7 +9,7 @@ use super::training::Training;
 use super::{Data, Member, Peer};
 use crate::node::dialler::{self, Unreachable};
 use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
-use pstrain_compute::id::{PartId, PeerId, Sequence};
+use pstrain_compute::id::{PartId, PeerId, Sequence, Version};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
@@ -228,8 +228,9 @@ impl Peer {
             return self.finish(Err(NodeError::Refused(Refusal::Fenced { incarnation })), out);
         };
         let is_behind = training.version() < version;
-        let is_next = training.version().next() == version;
-        if training.version() > version || is_behind && !is_next {
+        // A member that joins has made no update.
+        let own = training.version();
+        if own > version || is_behind && own.next() != version && own != Version(0) {
             let what = alloc::format!(
                 "its group goes on from version {version}, and this worker has {}",
                 training.version()
@@ -289,18 +290,23 @@ impl Peer {
         }
     }
 
-    /// The connection to a member is there: sends it what it has missed, and what waits for it.
+    /// The connection to a member is there: sends it the updates that it has missed, and the values
+    /// that wait for it.
     fn attached(&mut self, now: Time, rank: Rank, out: &mut Outbox) {
         let Some(group) = self.links.group() else { return };
-        let source = source(&group.members) == Some(group.rank);
-        let is_behind =
-            group.members.get(rank as usize).is_some_and(|it| is_behind(&group.members, it));
-        if source
-            && is_behind
+        let is_source = source(&group.members) == Some(group.rank);
+        let other = group.members.get(rank as usize);
+        let other = other.filter(|other| is_source && is_behind(&group.members, other));
+        let version = other.map(|other| other.version);
+        if let Some(version) = version
             && let Some(training) = self.member.as_mut().and_then(Member::training)
             && let Some(peer) = self.links.sends(now, rank)
         {
-            out.push(Effect::Send(peer, training.last()));
+            let missed = match version {
+                Version(0) => training.state(),
+                _ => Vec::from([training.last()]),
+            };
+            out.extend(missed.into_iter().map(|message| Effect::Send(peer, message)));
         }
         self.go_on(now, out);
     }
@@ -321,6 +327,7 @@ impl Peer {
             Message::Heartbeat(_) => {}
             Message::Piece(piece) => self.on_piece(now, rank, piece, out),
             Message::Missed(missed) => self.on_missed(now, &missed, out),
+            Message::Inherit(part) => self.on_inherit(now, rank, &part, out),
             Message::Refused(why) => self.give_up_on(now, rank, &why.to_string(), out),
             other => {
                 let why = alloc::format!("it sent a {:?} message to a worker", other.kind());

@@ -13,13 +13,17 @@ use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimError;
 use pstrain_compute::params::KeyRange;
+use pstrain_compute::saved::{Archive, Saved, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Collective, Outgoing, Rank, Reduction};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member};
 use pstrain_wire::Message;
-use pstrain_wire::peers::{Contributed, Missed, Piece, PieceHeader, Reduced, Snapshot};
+use pstrain_wire::peers::{
+    Contributed, Inherit, InheritHeader, MOST_INHERIT_BYTES, Missed, Piece, PieceHeader, Reduced,
+    Snapshot,
+};
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
 #[derive(Debug)]
@@ -42,9 +46,14 @@ pub(super) struct Training {
 enum Stage {
     /// There is no group.
     Idle,
-    /// The last update was made without this member: it waits for its combined gradient. The
-    /// members of the group follow.
-    Behind(Vec<Member>),
+    /// Updates were made without this member: it waits for the combined gradient of the last, or
+    /// for the state of training.
+    Behind {
+        /// The members of the group.
+        members: Vec<Member>,
+        /// The state, as far as it has come.
+        state: Vec<u8>,
+    },
     /// An update is in progress.
     Stepping(Step),
     /// The budget is used up.
@@ -119,6 +128,36 @@ impl Training {
         Message::Missed(Missed { version, values })
     }
 
+    /// The state of training, in parts.
+    pub(super) fn state(&mut self) -> Vec<Message> {
+        let (version, mut saved) = (self.version(), Saved::default());
+        let keys = self.parameters.len();
+        let done = self.archive(&mut Archive::save(&mut saved, keys));
+        debug_assert!(done.is_ok(), "saving does not fail: {done:?}");
+        let bytes = saved.to_bytes();
+        let total = bytes.len() as u64;
+        let part = |(place, bytes): (usize, &[u8])| {
+            let from = place as u64 * u64::from(MOST_INHERIT_BYTES);
+            let header = InheritHeader { version, from, total };
+            Message::Inherit(Inherit { header, bytes: bytes.to_vec() })
+        };
+        bytes.chunks(MOST_INHERIT_BYTES as usize).enumerate().map(part).collect()
+    }
+
+    /// Continues from the state of another member.
+    fn inherit(&mut self, bytes: &[u8]) -> Result<(), SavedError> {
+        let saved = Saved::of_bytes(bytes)?;
+        let mut archive = Archive::restore(&saved, self.parameters.len());
+        self.archive(&mut archive)?;
+        archive.finish()
+    }
+
+    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+        archive.small(&mut self.lockstep)?;
+        archive.shared("parameters", &mut self.parameters)?;
+        self.aggregator.archive(archive)
+    }
+
     /// Gives the update in progress up.
     pub(super) fn halt(&mut self) {
         self.ahead = None;
@@ -131,7 +170,7 @@ impl Training {
     pub(super) fn regroup(&mut self, members: Vec<Member>, is_behind: bool) {
         self.halt();
         if is_behind {
-            self.stage = Stage::Behind(members);
+            self.stage = Stage::Behind { members, state: Vec::new() };
         } else {
             self.lockstep.set_members(members);
         }
@@ -269,11 +308,36 @@ impl Peer {
         if !is_next || missed.values.len() != training.parameters.len() {
             return;
         }
-        let Stage::Behind(members) = &mut training.stage else { return };
+        let Stage::Behind { members, .. } = &mut training.stage else { return };
         let members = core::mem::take(members);
+        training.update(&missed.values, &member.job);
+        self.catches_up(now, members, out);
+    }
+
+    /// A part of the state of training, for this member, which joins.
+    pub(super) fn on_inherit(&mut self, now: Time, from: Rank, part: &Inherit, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Stage::Behind { members, state } = &mut training.stage else { return };
+        let Inherit { header: InheritHeader { from: place, total, .. }, bytes } = part;
+        if *place != state.len() as u64 {
+            return;
+        }
+        state.extend(bytes);
+        if (state.len() as u64) < *total {
+            return;
+        }
+        let (members, state) = (core::mem::take(members), core::mem::take(state));
+        match training.inherit(&state) {
+            Ok(()) => self.catches_up(now, members, out),
+            Err(error) => self.give_up_on(now, from, &error.to_string(), out),
+        }
+    }
+
+    /// This member has the version of its group now.
+    fn catches_up(&mut self, now: Time, members: Vec<Member>, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         training.stage = Stage::Idle;
         training.computing = None;
-        training.update(&missed.values, &member.job);
         training.lockstep.set_members(members);
         let (version, part) = (training.version(), None);
         self.tell(now, Message::Reduced(Reduced { version, part }), out);
