@@ -102,10 +102,8 @@ impl Peer {
 
     /// Dials members, sends heartbeats to them, and gives the group up if one is silent.
     fn see_to_links(&mut self, now: Time, out: &mut Outbox) {
-        if self.dialler.is_dialling() {
-            return; // one dial at a time
-        }
-        match self.links.wake(now, self.lease(), out) {
+        let may_dial = !self.dialler.is_dialling(); // one dial at a time
+        match self.links.wake(now, self.lease(), may_dial, out) {
             Due::Nothing => {}
             Due::Dial(address) => self.dialler.dial_other(address, out),
             Due::Lost(rank, why) => self.give_up_on(now, rank, why, out),
@@ -173,6 +171,28 @@ impl Peer {
             out.push(Effect::Prepare(Box::new(prepare)));
         }
         self.send_unsent(now, out);
+        if resumed {
+            self.repeat(now, out);
+        }
+    }
+
+    /// Tells the meeting point what it may not have got: a connection that breaks takes along the
+    /// messages on their way.
+    fn repeat(&mut self, now: Time, out: &mut Outbox) {
+        let generation = self.links.generation();
+        if generation == 0 {
+            return self.tell_ready(now, out);
+        }
+        let Some(member) = &mut self.member else { return };
+        let incarnation = member.incarnation;
+        let Some(training) = member.training() else { return };
+        let version = training.version();
+        let reports = training.reports();
+        reports.into_iter().for_each(|message| self.tell(now, message, out));
+        if self.links.group().is_none() {
+            let halted = Halted { incarnation, generation, version, why: None };
+            self.tell(now, Message::Halted(halted), out);
+        }
     }
 
     pub(super) fn on_prepared(
@@ -197,13 +217,21 @@ impl Peer {
             Ok(Err(why)) => return self.finish(Err(NodeError::Protocol(why)), out),
             Err(why) => return self.finish(Err(NodeError::Protocol(why.into())), out),
         };
-        member.data = Data::Ready { training: Box::new(training) };
         let parts: Vec<PartId> = job.parts_of(worker);
-        let rows = parts.into_iter().zip(rows).collect();
-        let incarnation = member.incarnation;
+        let ready = Ready { rows: parts.into_iter().zip(rows).collect(), train };
+        member.data = Data::Ready { training: Box::new(training), ready };
+        self.tell_ready(now, out);
+    }
+
+    /// Tells the meeting point that the data are here, and where other workers reach this one.
+    fn tell_ready(&mut self, now: Time, out: &mut Outbox) {
+        let Some(Member { incarnation, data: Data::Ready { ready, .. }, .. }) = &self.member else {
+            return;
+        };
+        let (incarnation, ready) = (*incarnation, ready.clone());
         let address = self.config.address.clone();
         self.tell(now, Message::Reachable(Reachable { incarnation, address }), out);
-        self.tell(now, Message::Ready(Ready { rows, train }), out);
+        self.tell(now, Message::Ready(ready), out);
     }
 
     /// Stops reducing in the group, and tells the meeting point.

@@ -32,8 +32,13 @@ pub(super) struct Training {
     stage: Stage,
     /// The version whose gradient is being computed.
     computing: Option<Version>,
-    /// Pieces of the next update from members that have made the current one.
-    early: Vec<(Rank, Piece)>,
+    /// The reduction of the next update, if a member that has made the current one has sent values
+    /// of it.
+    next: Option<Reduction>,
+    /// The report of the last update.
+    reduced: Option<Reduced>,
+    /// The parameters that the meeting point was sent last.
+    shown: Option<Snapshot>,
     /// A buffer for a gradient.
     spare: Vec<f32>,
 }
@@ -90,7 +95,9 @@ impl Training {
             aggregator,
             stage: Stage::Idle,
             computing: None,
-            early: Vec::new(),
+            next: None,
+            reduced: None,
+            shown: None,
             spare: Vec::new(),
         })
     }
@@ -108,9 +115,18 @@ impl Training {
     }
 
     /// The parameters, for the meeting point.
-    pub(super) fn snapshot(&self) -> Message {
+    pub(super) fn snapshot(&mut self) -> Message {
         let (version, values) = (self.version(), Arc::clone(&self.parameters));
-        Message::Snapshot(Snapshot { version, values })
+        let snapshot = Snapshot { version, values };
+        self.shown = Some(snapshot.clone());
+        Message::Snapshot(snapshot)
+    }
+
+    /// What the meeting point was told last.
+    pub(super) fn reports(&self) -> Vec<Message> {
+        // The snapshot is not of a later version than the report.
+        let shown = self.shown.clone().map(Message::Snapshot);
+        shown.into_iter().chain(self.reduced.map(Message::Reduced)).collect()
     }
 
     /// The combined gradient of the last update.
@@ -122,7 +138,7 @@ impl Training {
 
     /// Gives the update in progress up.
     pub(super) fn halt(&mut self) {
-        self.early.clear();
+        self.next = None;
         if !matches!(self.stage, Stage::Over) {
             self.stage = Stage::Idle;
         }
@@ -161,7 +177,7 @@ impl Peer {
         let (rank, ranks) = (group.rank, group.members.len() as u32);
         let Some(member) = &mut self.member else { return };
         let (run, incarnation, job) = (member.run, member.incarnation, &*member.job);
-        let Data::Ready { training } = &mut member.data else { return };
+        let Data::Ready { training, .. } = &mut member.data else { return };
         if !training.is_idle() {
             return;
         }
@@ -171,8 +187,9 @@ impl Peer {
         }
         let len = training.parameters.len();
         let (version, share) = (training.version(), training.lockstep.share(training.worker));
+        let new = || Reduction::new(training.collective, rank, ranks, len);
         training.stage = Stage::Stepping(Step {
-            reduction: Reduction::new(training.collective, rank, ranks, len),
+            reduction: training.next.take().unwrap_or_else(new),
             unsent: VecDeque::new(),
             loss: 0.0,
             compute: Duration::ZERO,
@@ -195,11 +212,6 @@ impl Peer {
                 }));
             }
             None => self.reduce(now, vec![0.0; len], out),
-        }
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let early = core::mem::take(&mut training.early);
-        for (rank, piece) in early {
-            self.on_piece(now, rank, piece, out);
         }
     }
 
@@ -238,27 +250,27 @@ impl Peer {
 
     /// Values of a reduction have come from a member.
     pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
+        let Some(group) = self.links.group() else { return };
+        let (rank, ranks) = (group.rank, group.members.len() as u32);
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let version = training.version();
-        if piece.header.version == version.next() {
-            return training.early.push((from, piece));
-        }
-        let Stage::Stepping(step) = &mut training.stage else {
-            if piece.header.version == version {
-                training.early.push((from, piece));
-            }
-            return;
-        };
-        if piece.header.version != version {
-            return;
-        }
-        let Piece { header: PieceHeader { piece, .. }, values } = piece;
+        let (version, len) = (training.version(), training.parameters.len());
+        let Piece { header, values } = piece;
         let mut outgoing = Vec::new();
-        match step.reduction.receive(from, piece, values, &mut outgoing) {
-            Ok(()) => {
+        let received = match &mut training.stage {
+            Stage::Stepping(step) if header.version == version => {
+                let received = step.reduction.receive(from, header.piece, values, &mut outgoing);
                 step.unsent.extend(outgoing);
-                self.go_on(now, out);
+                received
             }
+            Stage::Stepping(_) | Stage::Behind(_) if header.version == version.next() => {
+                let new = || Reduction::new(training.collective, rank, ranks, len);
+                let next = training.next.get_or_insert_with(new);
+                next.receive(from, header.piece, values, &mut outgoing)
+            }
+            _ => return,
+        };
+        match received {
+            Ok(()) => self.go_on(now, out),
             Err(error) => self.give_up_on(now, from, &error.to_string(), out),
         }
     }
@@ -266,7 +278,7 @@ impl Peer {
     /// The last update, which this member has missed.
     pub(super) fn on_missed(&mut self, now: Time, missed: &Missed, out: &mut Outbox) {
         let Some(member) = &mut self.member else { return };
-        let Data::Ready { training } = &mut member.data else { return };
+        let Data::Ready { training, .. } = &mut member.data else { return };
         let is_next = missed.version == training.version();
         if !is_next || missed.values.len() != training.parameters.len() {
             return;
@@ -278,14 +290,19 @@ impl Peer {
         training.update(&missed.values, &member.job);
         training.lockstep.set_members(members);
         let message = Self::reduced(member.incarnation, training, None);
+        let is_first = self.links.group().is_some_and(|group| group.rank == 0);
+        let snapshot = is_first.then(|| training.snapshot());
         self.tell(now, message, out);
+        if let Some(snapshot) = snapshot {
+            self.tell(now, snapshot, out);
+        }
         self.begin(now, out);
     }
 
     /// Sends what can be sent, and makes the update once the sum is there.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
         let Some(member) = &mut self.member else { return };
-        let Data::Ready { training } = &mut member.data else { return };
+        let Data::Ready { training, .. } = &mut member.data else { return };
         let version = training.version();
         let Stage::Stepping(step) = &mut training.stage else { return };
         let links = &mut self.links;
@@ -320,10 +337,12 @@ impl Peer {
         self.begin(now, out);
     }
 
-    fn reduced(incarnation: Incarnation, training: &Training, timed: Option<Timed>) -> Message {
+    fn reduced(incarnation: Incarnation, training: &mut Training, timed: Option<Timed>) -> Message {
         let Timed { loss, compute, reduce, bytes } = timed.unwrap_or_default();
         let version = training.version();
-        Message::Reduced(Reduced { incarnation, version, loss, compute, reduce, bytes })
+        let reduced = Reduced { incarnation, version, loss, compute, reduce, bytes };
+        training.reduced = Some(reduced);
+        Message::Reduced(reduced)
     }
 
     /// A connection of the group is gone.
