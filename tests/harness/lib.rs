@@ -10,6 +10,7 @@ mod flood;
 mod ledger;
 mod messages;
 mod nodes;
+mod peers;
 mod policies;
 mod probe;
 mod proxy;
@@ -35,6 +36,10 @@ pub use flood::{Flood, FloodSpec, connect_from, tls_hello};
 pub use ledger::check_exactly_once;
 pub use messages::{KINDS, Messages, frame};
 pub use nodes::{ServerEnd, ServerThread, WorkerThread};
+pub use peers::{
+    PeerFault, PeerFaults, PeersEnded, PeersRun, intervals, run_peer_cluster, run_peers,
+    simulate_toy_peers,
+};
 pub use policies::{POLICIES, kind_of_policy};
 pub use probe::{Net, OPEN, Probe};
 pub use proxy::{Disturbance, Proxy};

@@ -36,6 +36,7 @@ mod metrics;
 mod moving;
 mod network;
 mod own_data;
+mod peers;
 mod process;
 mod pushing;
 mod quality;

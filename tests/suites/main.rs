@@ -7,6 +7,7 @@ mod enumeration;
 mod equivalence;
 mod faults;
 mod filters;
+mod peers;
 mod real_data;
 mod redundancy;
 mod reference_task;

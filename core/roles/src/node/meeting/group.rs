@@ -11,9 +11,9 @@ use crate::node::{Departure, Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::lockstep;
-use pstrain_wire::Message;
 use pstrain_wire::peers::{Halt, Halted, RankOf, Ranks};
 use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Message, Phase};
 
 /// The group.
 #[derive(Debug, Default)]
@@ -21,9 +21,9 @@ pub(super) struct Group {
     generation: u64,
     ranks: Vec<RankOf>,
     version: Version,
+    /// Its members, until all have made the update to its version with the members before.
+    next: Option<Vec<lockstep::Member>>,
     state: State,
-    /// Its members, while some have not made the last update of the group before.
-    entering: Option<Vec<lockstep::Member>>,
     /// When it was formed.
     formed: Time,
     /// The version of the last two groups, if it is the same, and since when: no update was made
@@ -74,16 +74,28 @@ impl Meeting {
             })
             .collect();
         let version = ranks.iter().map(|member| member.version).max().unwrap_or_default();
+        // Those that are gone are not waited for any more.
+        self.catch_up(now, out);
+        if self.lifecycle.phase() != Phase::Training {
+            return;
+        }
+        // A member that is gone may have made an update that no other has.
+        self.coming.take_if(|(coming, _)| *coming > version);
         let members = ranks.iter();
         let members = members.map(|it| lockstep::Member { worker: it.worker, rows: it.rows });
-        self.group.entering = Some(members.collect());
+        let members = members.collect();
+        self.group.next = None;
+        if self.lockstep.version() < version {
+            self.group.next = Some(members);
+        } else {
+            self.lockstep.set_members(members);
+        }
         self.group.generation += 1;
         self.group.formed = now;
         let stuck = self.group.stuck.filter(|(stuck, _)| *stuck == version);
         self.group.stuck = why.is_some().then(|| stuck.unwrap_or((version, now)));
         (self.group.ranks, self.group.version) = (ranks, version);
         self.group.state = State::Training;
-        self.enter_group();
         if let Some(why) = why {
             let (generation, members) = (self.group.generation, self.group.ranks.len() as u32);
             out.push(Effect::Report(Event::Regrouped { generation, members, version, why }));
@@ -93,12 +105,9 @@ impl Meeting {
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
     }
 
-    /// Lets the members of the group make the next update, once all have made the updates of the
-    /// group before.
-    pub(super) fn enter_group(&mut self) {
-        if self.lockstep.version() == self.group.version
-            && let Some(members) = self.group.entering.take()
-        {
+    /// All members have made an update.
+    pub(super) fn all_made(&mut self) {
+        if let Some(members) = self.group.next.take() {
             self.lockstep.set_members(members);
         }
     }
@@ -123,7 +132,7 @@ impl Meeting {
             return;
         }
         if let Some((version, since)) = self.group.stuck
-            && version == self.lockstep.version()
+            && version >= self.lockstep.version()
             && now >= since + self.job.membership.patience()
             && let Some(first) = self.group.ranks.first()
         {
@@ -153,8 +162,9 @@ impl Meeting {
         if generation != self.group.generation {
             return;
         }
+        let most = self.most_updates();
         if let Some(slot) = self.slots.get_mut(worker) {
-            slot.version = slot.version.max(version);
+            slot.version = slot.version.max(version.min(most));
         }
         let why = why.unwrap_or_else(|| String::from("a member has halted"));
         self.halt(now, alloc::format!("worker {worker} halted: {why}"), out);
@@ -186,7 +196,7 @@ impl Meeting {
     /// follow each other after a pause.
     pub(super) fn forms_at(&self) -> Option<Time> {
         let State::Halting(waiting, _) = &self.group.state else { return None };
-        let is_stuck = self.group.stuck.is_some() && self.lockstep.version() == self.group.version;
+        let is_stuck = self.group.stuck.is_some() && self.lockstep.version() <= self.group.version;
         let pause = if is_stuck { self.job.membership.heartbeat() } else { Duration::ZERO };
         waiting.is_empty().then(|| self.group.formed + pause)
     }

@@ -306,7 +306,10 @@ impl Meeting {
     /// Takes every step that is possible now.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         let needed = self.job.membership.needed_to_start();
-        if self.lifecycle.phase() == Phase::Gathering && self.slots.ready() >= needed {
+        // None can join later: the group waits for workers that load their data.
+        let is_complete =
+            self.slots.ready() >= needed && self.slots.with(Presence::Preparing).next().is_none();
+        if self.lifecycle.phase() == Phase::Gathering && is_complete {
             self.lifecycle.train(now);
             self.training_since = Some(now);
             self.last_update = now;

@@ -17,7 +17,7 @@ use pstrain_policy::lockstep::Share;
 use pstrain_policy::rules::Closing;
 use pstrain_wire::peers::{Contributed, Reduced, Snapshot};
 use pstrain_wire::worker::EndReason;
-use pstrain_wire::{Refusal, TimeSpent};
+use pstrain_wire::{Phase, Refusal, TimeSpent};
 
 impl Meeting {
     /// The position of the current version on the training curve.
@@ -39,8 +39,9 @@ impl Meeting {
         reduced: Reduced,
         out: &mut Outbox,
     ) {
+        let most = self.most_updates();
         let Some(slot) = self.slots.get_mut(worker) else { return };
-        if reduced.version <= slot.version {
+        if reduced.version <= slot.version || reduced.version > most {
             return;
         }
         slot.version = reduced.version;
@@ -49,17 +50,21 @@ impl Meeting {
     }
 
     /// Makes the updates that all members have made.
-    fn catch_up(&mut self, now: Time, out: &mut Outbox) {
+    pub(super) fn catch_up(&mut self, now: Time, out: &mut Outbox) {
         let ready = self.slots.with(Presence::Ready).filter(|(worker, _)| self.group.has(*worker));
         let Some(version) = ready.map(|(_, slot)| slot.version).min() else { return };
         while self.lockstep.version() < version {
             self.step(now, out);
         }
-        self.evaluate_snapshot(now, out);
+    }
+
+    /// The latest version that a worker can have: each update has an example at least.
+    pub(super) fn most_updates(&self) -> Version {
+        Version(self.lockstep.samples_wanted()).max(self.lockstep.version().next())
     }
 
     /// Makes the next update.
-    pub(super) fn step(&mut self, now: Time, out: &mut Outbox) {
+    fn step(&mut self, now: Time, out: &mut Outbox) {
         let base = self.lockstep.version();
         let shares: Vec<(WorkerId, Share)> = self.lockstep.shares().collect();
         let slots = self.slots.iter_mut();
@@ -119,10 +124,11 @@ impl Meeting {
         self.ledger.applied += applied.len() as u64;
         out.extend(pushed.into_iter().chain(applied).map(Effect::Report));
         self.lockstep.advance(&self.job.stopping);
-        self.enter_group();
+        self.all_made();
         self.last_update = now;
         let (point, closing) = (self.point(), Closing::Everything);
         out.push(Effect::Report(Event::Updated { point, closing }));
+        self.evaluate_snapshot(now, out);
     }
 
     /// A member has sent its parameters.
@@ -139,7 +145,8 @@ impl Meeting {
             let values = values.len() as u64;
             return self.refuse(now, peer, Refusal::Keys { given, values, wanted }, out);
         }
-        if self.coming.as_ref().is_none_or(|(latest, _)| *latest < version) {
+        let is_known = version <= self.snapshot.0.version; // repeated after a reconnect
+        if !is_known && self.coming.as_ref().is_none_or(|(latest, _)| *latest < version) {
             self.coming = Some((version, values));
             self.evaluate_snapshot(now, out);
         }
@@ -147,6 +154,9 @@ impl Meeting {
 
     /// Evaluates the parameters that have come, once all members have made their version.
     fn evaluate_snapshot(&mut self, now: Time, out: &mut Outbox) {
+        if self.lifecycle.phase() != Phase::Training {
+            return;
+        }
         let is_due = |(version, _): &mut (Version, _)| *version <= self.lockstep.version();
         let Some((version, values)) = self.coming.take_if(is_due) else { return };
         let point = self.point();

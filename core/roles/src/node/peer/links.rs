@@ -37,6 +37,7 @@ pub(super) struct Links {
 /// A connection that is not of the group.
 #[derive(Debug)]
 struct Early {
+    since: Time,
     identity: Identity,
     meet: Option<Meet>,
 }
@@ -81,16 +82,29 @@ impl Group {
         let place = self.members.iter().position(|member| member.worker == worker)?;
         Some(place as Rank)
     }
+
+    /// The rank of a worker, if it is a neighbor that dials this one and has not done so yet. One
+    /// that introduces itself again is not itself, or has a network that repeats its messages.
+    fn awaits(&self, worker: WorkerId) -> Option<Rank> {
+        let rank = self.rank_of(worker).filter(|rank| *rank > self.rank)?;
+        matches!(self.links.get(&rank), Some(Link::Awaited(_))).then_some(rank)
+    }
 }
 
 impl Links {
     /// A peer has connected.
-    pub(super) fn connected(&mut self, peer: PeerId, identity: Identity, out: &mut Outbox) {
+    pub(super) fn connected(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        identity: Identity,
+        out: &mut Outbox,
+    ) {
         if self.early.len() >= MOST_EARLY {
             return out.push(Effect::Close(peer));
         }
         out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
-        self.early.insert(peer, Early { identity, meet: None });
+        self.early.insert(peer, Early { since: now, identity, meet: None });
     }
 
     /// The group; none while it is halted.
@@ -160,14 +174,6 @@ impl Links {
         Some(*rank)
     }
 
-    /// A connection to a member is there.
-    fn attach(&mut self, now: Time, rank: Rank, peer: PeerId, out: &mut Outbox) {
-        let Some(group) = &mut self.group else { return out.push(Effect::Close(peer)) };
-        let link = Link::Up { peer, heard: now, sent: now };
-        let older = group.links.insert(rank, link).and_then(Link::peer);
-        out.extend(older.map(Effect::Close));
-    }
-
     /// The identity that a connection has proved which has not introduced itself.
     pub(super) fn stranger(&self, peer: PeerId) -> Option<Identity> {
         let early = self.early.get(&peer).filter(|early| early.meet.is_none())?;
@@ -190,12 +196,10 @@ impl Links {
         let mut admitted = Vec::new();
         for (peer, Meet { generation, worker, .. }) in due {
             self.early.remove(&peer);
-            let group = self.group.as_ref().filter(|_| generation == self.generation);
-            let rank =
-                group.and_then(|group| group.rank_of(worker).filter(|rank| *rank > group.rank));
-            match rank {
-                Some(rank) => {
-                    self.attach(now, rank, peer, out);
+            let group = self.group.as_mut().filter(|_| generation == self.generation);
+            match group.and_then(|group| Some((group.awaits(worker)?, group))) {
+                Some((rank, group)) => {
+                    group.links.insert(rank, Link::Up { peer, heard: now, sent: now });
                     admitted.push((rank, peer));
                 }
                 None => out.push(Effect::Close(peer)),
@@ -247,10 +251,11 @@ impl Links {
                 Link::Up { heard, .. } => *heard = now,
             }
         }
+        self.early.values_mut().for_each(|early| early.since = now);
     }
 
-    /// Sends heartbeats that are due; returns what else is. No member is dialled unless `may_dial`:
-    /// another dial is under way.
+    /// Sends heartbeats that are due, and closes connections that have been early for a lease;
+    /// returns what else is due. A member is dialled only if `may_dial`.
     pub(super) fn wake(
         &mut self,
         now: Time,
@@ -258,6 +263,11 @@ impl Links {
         may_dial: bool,
         out: &mut Outbox,
     ) -> Due {
+        self.early.retain(|peer, early| {
+            let is_late = now >= early.since + lease;
+            out.extend(is_late.then_some(Effect::Close(*peer)));
+            !is_late
+        });
         let Some(group) = &mut self.group else { return Due::Nothing };
         let (own, mut next) = (group.rank, None);
         for (&rank, link) in &mut group.links {
@@ -283,8 +293,7 @@ impl Links {
                 Link::Up { .. } => {}
             }
         }
-        let may_dial = may_dial && group.dialling.is_none() && now >= group.dial_at;
-        match next.filter(|_| may_dial) {
+        match next.filter(|_| may_dial && group.dialling.is_none() && now >= group.dial_at) {
             Some(rank) => {
                 group.dialling = Some(rank);
                 Due::Dial(group.members[rank as usize].address.clone())
@@ -293,16 +302,24 @@ impl Links {
         }
     }
 
+    /// When something is due; `may_dial` as in [`Self::wake`].
     pub(super) fn deadline(&self, lease: Duration, may_dial: bool) -> Option<Time> {
-        let group = self.group.as_ref()?;
+        let late = self.early.values().map(|early| early.since + lease).min();
+        let group = self.group.as_ref().and_then(|group| group.deadline(lease, may_dial));
+        late.into_iter().chain(group).min()
+    }
+}
+
+impl Group {
+    fn deadline(&self, lease: Duration, may_dial: bool) -> Option<Time> {
         let awaits =
-            |(rank, link): (&Rank, &Link)| *rank < group.rank && matches!(link, Link::Awaited(_));
-        let dials = may_dial && group.dialling.is_none() && group.links.iter().any(awaits);
-        let due = group.links.values().map(|link| match link {
+            |(rank, link): (&Rank, &Link)| *rank < self.rank && matches!(link, Link::Awaited(_));
+        let dials = may_dial && self.dialling.is_none() && self.links.iter().any(awaits);
+        let due = self.links.values().map(|link| match link {
             Link::Awaited(since) | Link::Met(_, since) => *since + lease,
             Link::Up { heard, sent, .. } => (*heard + lease).min(*sent + heartbeat(lease)),
         });
-        due.chain(dials.then_some(group.dial_at)).min()
+        due.chain(dials.then_some(self.dial_at)).min()
     }
 }
 

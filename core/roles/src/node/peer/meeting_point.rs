@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::links::Due;
+use super::links::{Due, Links};
 use super::training::Training;
 use super::{Data, Member, Peer};
 use crate::node::dialler::{self, Unreachable};
@@ -102,7 +102,7 @@ impl Peer {
 
     /// Dials members, sends heartbeats to them, and gives the group up if one is silent.
     fn see_to_links(&mut self, now: Time, out: &mut Outbox) {
-        let may_dial = !self.dialler.is_dialling();
+        let may_dial = !self.dialler.is_dialling(); // one dial at a time
         match self.links.wake(now, self.lease(), may_dial, out) {
             Due::Nothing => {}
             Due::Dial(address) => self.dialler.dial_other(address, out),
@@ -165,12 +165,34 @@ impl Peer {
         out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
         if !resumed {
             self.links.close(out);
+            self.links = Links::default();
             let prepare = Prepare { job: (*job).clone(), worker, examples: None };
             let (unsent, data) = (Vec::new(), Data::Preparing);
             self.member = Some(Member { worker, incarnation, run, job, unsent, data });
             out.push(Effect::Prepare(Box::new(prepare)));
         }
         self.send_unsent(now, out);
+        if resumed {
+            self.repeat(now, out);
+        }
+    }
+
+    /// Tells the meeting point what it may not have got: a connection that breaks takes along the
+    /// messages on their way.
+    fn repeat(&mut self, now: Time, out: &mut Outbox) {
+        let generation = self.links.generation();
+        if generation == 0 {
+            return self.tell_ready(now, out);
+        }
+        let Some(member) = &mut self.member else { return };
+        let Some(training) = member.training() else { return };
+        let version = training.version();
+        let reports = training.reports();
+        reports.into_iter().for_each(|message| self.tell(now, message, out));
+        if self.links.group().is_none() {
+            let halted = Halted { generation, version, why: None };
+            self.tell(now, Message::Halted(halted), out);
+        }
     }
 
     pub(super) fn on_prepared(
@@ -195,12 +217,19 @@ impl Peer {
             Ok(Err(why)) => return self.finish(Err(NodeError::Protocol(why)), out),
             Err(why) => return self.finish(Err(NodeError::Protocol(why.into())), out),
         };
-        member.data = Data::Ready { training: Box::new(training) };
         let parts: Vec<PartId> = job.parts_of(worker);
-        let rows = parts.into_iter().zip(rows).collect();
+        let ready = Ready { rows: parts.into_iter().zip(rows).collect(), train };
+        member.data = Data::Ready { training: Box::new(training), ready };
+        self.tell_ready(now, out);
+    }
+
+    /// Tells the meeting point that the data are here, and where other workers reach this one.
+    fn tell_ready(&mut self, now: Time, out: &mut Outbox) {
+        let Some(Member { data: Data::Ready { ready, .. }, .. }) = &self.member else { return };
+        let ready = ready.clone();
         let address = self.config.address.clone();
         self.tell(now, Message::Reachable(Reachable { address }), out);
-        self.tell(now, Message::Ready(Ready { rows, train }), out);
+        self.tell(now, Message::Ready(ready), out);
     }
 
     /// Stops reducing in the group, and tells the meeting point.
@@ -243,7 +272,7 @@ impl Peer {
         let neighbors: Vec<Rank> = neighbors.collect();
         let of_step =
             |member: &RankOf| lockstep::Member { worker: member.worker, rows: member.rows };
-        training.regroup(members.iter().map(of_step).collect(), is_behind);
+        training.regroup(members.iter().map(of_step).collect(), version);
         let snapshot = (rank == 0 && generation > 1 && version.0 > 0 && !is_behind)
             .then(|| training.snapshot());
         self.links.join(now, (generation, rank), members, neighbors, out);

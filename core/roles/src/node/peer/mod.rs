@@ -30,7 +30,7 @@ use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_wire::Message;
 use pstrain_wire::reason::as_reason;
-use pstrain_wire::worker::{Bye, EndReason};
+use pstrain_wire::worker::{Bye, EndReason, Ready};
 
 /// Configuration of a peer.
 #[derive(Clone, Debug)]
@@ -77,7 +77,11 @@ struct Member {
 #[derive(Debug)]
 enum Data {
     Preparing,
-    Ready { training: Box<Training> },
+    Ready {
+        training: Box<Training>,
+        /// What the meeting point was told of the data.
+        ready: Ready,
+    },
 }
 
 impl Member {
@@ -175,7 +179,7 @@ impl Node for Peer {
         }
         match input {
             Input::Start => self.dialler.start(now, out),
-            Input::Connected(peer, identity) => self.links.connected(peer, identity, out),
+            Input::Connected(peer, identity) => self.links.connected(now, peer, identity, out),
             Input::Dialled(peer, identity) if self.dialler.release() => {
                 self.on_peer_dialled(now, peer, identity, out);
             }
@@ -220,8 +224,8 @@ impl Node for Peer {
         if self.done {
             return None;
         }
-        let lease = self.lease();
-        let links = self.links.deadline(lease, !self.dialler.is_dialling());
-        [self.dialler.deadline(lease), links].into_iter().flatten().min()
+        let (lease, may_dial) = (self.lease(), !self.dialler.is_dialling());
+        let due = [self.dialler.deadline(lease), self.links.deadline(lease, may_dial)];
+        due.into_iter().flatten().min()
     }
 }

@@ -38,6 +38,10 @@ pub(super) struct Training {
     computing: Option<Version>,
     /// An update that other members have begun, and this one has not.
     ahead: Option<(Version, Reduction)>,
+    /// The report of the last update.
+    reduced: Option<Reduced>,
+    /// The parameters that the meeting point was sent last.
+    shown: Option<Snapshot>,
     /// A buffer for a gradient.
     spare: Vec<f32>,
 }
@@ -49,6 +53,8 @@ enum Stage {
     /// Updates were made without this member: it waits for the combined gradient of the last, or
     /// for the state of training.
     Behind {
+        /// The version of the group.
+        version: Version,
         /// The members of the group.
         members: Vec<Member>,
         /// The state, as far as it has come.
@@ -99,6 +105,8 @@ impl Training {
             stage: Stage::Idle,
             computing: None,
             ahead: None,
+            reduced: None,
+            shown: None,
             spare: Vec::new(),
         })
     }
@@ -116,9 +124,18 @@ impl Training {
     }
 
     /// The parameters, for the meeting point.
-    pub(super) fn snapshot(&self) -> Message {
+    pub(super) fn snapshot(&mut self) -> Message {
         let (version, values) = (self.version(), Arc::clone(&self.parameters));
-        Message::Snapshot(Snapshot { version, values })
+        let snapshot = Snapshot { version, values };
+        self.shown = Some(snapshot.clone());
+        Message::Snapshot(snapshot)
+    }
+
+    /// What the meeting point was told last.
+    pub(super) fn reports(&self) -> Vec<Message> {
+        // The snapshot is not of a later version than the report.
+        let shown = self.shown.clone().map(Message::Snapshot);
+        shown.into_iter().chain(self.reduced.map(Message::Reduced)).collect()
     }
 
     /// The combined gradient of the last update.
@@ -126,6 +143,13 @@ impl Training {
         let version = Version(self.version().0.saturating_sub(1));
         let values = Arc::new(self.aggregator.combined().to_vec());
         Message::Missed(Missed { version, values })
+    }
+
+    /// The report of the last update.
+    fn report(&mut self, part: Option<Contributed>) -> Message {
+        let reduced = Reduced { version: self.version(), part };
+        self.reduced = Some(reduced);
+        Message::Reduced(reduced)
     }
 
     /// The state of training, in parts.
@@ -167,10 +191,10 @@ impl Training {
     }
 
     /// The members of the next group, once this one has the version of the group.
-    pub(super) fn regroup(&mut self, members: Vec<Member>, is_behind: bool) {
+    pub(super) fn regroup(&mut self, members: Vec<Member>, version: Version) {
         self.halt();
-        if is_behind {
-            self.stage = Stage::Behind { members, state: Vec::new() };
+        if self.version() < version {
+            self.stage = Stage::Behind { version, members, state: Vec::new() };
         } else {
             self.lockstep.set_members(members);
         }
@@ -199,7 +223,7 @@ impl Peer {
         let (rank, ranks) = (group.rank, group.members.len() as u32);
         let Some(member) = &mut self.member else { return };
         let (run, incarnation, job) = (member.run, member.incarnation, &*member.job);
-        let Data::Ready { training } = &mut member.data else { return };
+        let Data::Ready { training, .. } = &mut member.data else { return };
         if !training.is_idle() {
             return;
         }
@@ -273,8 +297,12 @@ impl Peer {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         let current = training.version();
         let Piece { header: PieceHeader { version, piece }, values } = piece;
-        // A member is one update ahead at most.
-        if version != current && version != current.next() {
+        // A member is one update ahead of the group at most.
+        let is_due = match training.stage {
+            Stage::Behind { version: of_group, .. } => version == of_group,
+            _ => version == current || version == current.next(),
+        };
+        if !is_due {
             return;
         }
         let mut outgoing = Vec::new();
@@ -303,7 +331,7 @@ impl Peer {
     /// The last update, which this member has missed.
     pub(super) fn on_missed(&mut self, now: Time, missed: &Missed, out: &mut Outbox) {
         let Some(member) = &mut self.member else { return };
-        let Data::Ready { training } = &mut member.data else { return };
+        let Data::Ready { training, .. } = &mut member.data else { return };
         let is_next = missed.version == training.version();
         if !is_next || missed.values.len() != training.parameters.len() {
             return;
@@ -317,7 +345,7 @@ impl Peer {
     /// A part of the state of training, for this member, which joins.
     pub(super) fn on_inherit(&mut self, now: Time, from: Rank, part: &Inherit, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let Stage::Behind { members, state } = &mut training.stage else { return };
+        let Stage::Behind { members, state, .. } = &mut training.stage else { return };
         let Inherit { header: InheritHeader { from: place, total, .. }, bytes } = part;
         if *place != state.len() as u64 {
             return;
@@ -339,15 +367,20 @@ impl Peer {
         training.stage = Stage::Idle;
         training.computing = None;
         training.lockstep.set_members(members);
-        let (version, part) = (training.version(), None);
-        self.tell(now, Message::Reduced(Reduced { version, part }), out);
+        let reduced = training.report(None);
+        let is_first = self.links.group().is_some_and(|group| group.rank == 0);
+        let snapshot = is_first.then(|| training.snapshot());
+        self.tell(now, reduced, out);
+        if let Some(snapshot) = snapshot {
+            self.tell(now, snapshot, out);
+        }
         self.begin(now, out);
     }
 
     /// Sends what can be sent, and makes the update once the sum is there.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
         let Some(member) = &mut self.member else { return };
-        let Data::Ready { training } = &mut member.data else { return };
+        let Data::Ready { training, .. } = &mut member.data else { return };
         let version = training.version();
         let Stage::Stepping(step) = &mut training.stage else { return };
         let links = &mut self.links;
@@ -374,7 +407,7 @@ impl Peer {
             let reduce = now.since(since);
             Contributed { loss, compute, reduce, bytes }
         });
-        let reduced = Message::Reduced(Reduced { version: training.version(), part });
+        let reduced = training.report(part);
         let is_first = links.group().is_some_and(|group| group.rank == 0);
         let snapshot = (evaluates && is_first).then(|| training.snapshot());
         self.damage.progressed();

@@ -1,0 +1,203 @@
+//! The checker of the lab: the parameters of each version, and the gradients of each update.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::optim::OptimizerSpec;
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
+use pstrain_policy::job::Job;
+use pstrain_policy::rules::Aggregation;
+use pstrain_roles::node::Compute;
+use pstrain_wire::peers::Ranks;
+
+/// The line of versions that the group is on.
+#[derive(Debug)]
+pub(super) struct Line {
+    rate: f64,
+    momentum: f64,
+    sums: bool,
+    /// What is known of each version.
+    known: BTreeMap<u64, Known>,
+    /// Gradients and their numbers of examples, by version and worker.
+    gradients: BTreeMap<(u64, u32), (Vec<f32>, u32)>,
+    /// The groups: generation, version, members.
+    groups: Vec<(u64, u64, Vec<u32>)>,
+    /// The latest version that each worker has had.
+    latest: BTreeMap<u32, u64>,
+    missed: u64,
+    dropped: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    at: Time,
+    parameters: Arc<Vec<f32>>,
+    /// The optimizer's state, by the checker's own formula.
+    velocity: Vec<f64>,
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+impl Line {
+    pub(super) fn new(job: &Job, initial: Vec<f32>) -> Self {
+        let momentum = match job.update.optimizer {
+            OptimizerSpec::Sgd => 0.0,
+            OptimizerSpec::Momentum { momentum } => f64::from(momentum),
+            other => panic!("the checker has no formula for {other:?}"),
+        };
+        assert_eq!((job.update.weight_decay, job.update.clip_norm), (0.0, None), "no formula");
+        let velocity = vec![0.0; initial.len()];
+        let first = Known { at: Time::ZERO, parameters: Arc::new(initial), velocity };
+        Self {
+            rate: job.update.learning_rate.into(),
+            momentum,
+            sums: job.aggregation == Aggregation::Sum,
+            known: BTreeMap::from([(0, first)]),
+            gradients: BTreeMap::new(),
+            groups: Vec::new(),
+            latest: BTreeMap::new(),
+            missed: 0,
+            dropped: 0,
+        }
+    }
+
+    /// A group is formed: members that are not in it are on the line no more.
+    pub(super) fn forms(&mut self, ranks: &Ranks) {
+        let Ranks { generation, version, members } = ranks;
+        let members: Vec<u32> = members.iter().map(|member| member.worker.0).collect();
+        if let Some((last, at, of)) = self.groups.last() {
+            assert!(generation >= last, "generation {generation} after {last}");
+            if generation == last {
+                assert_eq!((at, of), (&version.0, &members), "two groups of generation {last}");
+                return;
+            }
+            // A member that alone had made an update may be lost before it sends it to the others.
+            assert!(*at <= version.0 + 1, "a group goes back to version {version} from {at}");
+        }
+        for worker in &members {
+            let latest = self.latest.get(worker).copied().unwrap_or_default();
+            assert!(latest <= version.0, "worker {worker} goes back from {latest} to {version}");
+        }
+        let before = self.known.len();
+        self.known.retain(|known, _| *known <= version.0);
+        self.gradients.retain(|(known, _), _| *known <= version.0);
+        self.dropped += (before - self.known.len()) as u64;
+        self.groups.push((*generation, version.0, members));
+    }
+
+    fn is_member(&self, worker: usize) -> bool {
+        self.groups.last().is_some_and(|(.., members)| members.contains(&(worker as u32)))
+    }
+
+    /// A member is sent an update that it has missed.
+    pub(super) const fn missed(&mut self) {
+        self.missed += 1;
+    }
+
+    /// A worker computes a gradient.
+    pub(super) fn computes(
+        &mut self,
+        worker: usize,
+        order: &Compute,
+        gradient: &[f32],
+        samples: u32,
+    ) {
+        if !self.is_member(worker) {
+            return;
+        }
+        let version = order.ticket.base.0;
+        let id = WorkerId(worker as u32);
+        assert_eq!(order.task, Task::own(id, BatchId(version)), "each mini-batch counts once");
+        self.gradients.insert((version, id.0), (gradient.to_vec(), samples));
+    }
+
+    /// A worker has parameters of a version. Returns true if it is the first that has.
+    pub(super) fn sees(
+        &mut self,
+        now: Time,
+        worker: usize,
+        version: Version,
+        parameters: &Arc<Vec<f32>>,
+    ) -> bool {
+        if !self.is_member(worker) {
+            return false;
+        }
+        self.latest.insert(worker as u32, version.0);
+        if let Some(known) = self.known.get(&version.0) {
+            let is_same = bits(&known.parameters) == bits(parameters);
+            assert!(is_same, "version {version} of worker {worker} differs");
+            return false;
+        }
+        let before = version.0.checked_sub(1).and_then(|before| self.known.get(&before));
+        let before = before.unwrap_or_else(|| panic!("{version} follows no known version")).clone();
+        let groups = self.groups.iter().rev().filter(|(_, from, _)| *from < version.0);
+        let made = groups.take(2).find_map(|(.., members)| {
+            let velocity = self.updated(&before, version.0 - 1, members)?;
+            let is_it = velocity.iter().zip(before.parameters.iter().zip(&**parameters));
+            let close = is_it.into_iter().all(|(step, (before, after))| {
+                let wanted = f64::from(*before) - self.rate * step;
+                (wanted - f64::from(*after)).abs() <= 1e-5 * (1.0 + wanted.abs())
+            });
+            close.then_some(velocity)
+        });
+        let velocity = made.unwrap_or_else(|| {
+            let groups = &self.groups;
+            panic!("version {version} is no update with the gradients of a group: {groups:?}")
+        });
+        let parameters = Arc::clone(parameters);
+        self.known.insert(version.0, Known { at: now, parameters, velocity });
+        true
+    }
+
+    /// The optimizer's state after an update with one gradient of each member.
+    fn updated(&self, before: &Known, version: u64, members: &[u32]) -> Option<Vec<f64>> {
+        let gradients = members.iter().map(|worker| self.gradients.get(&(version, *worker)));
+        let gradients: Vec<_> = gradients.collect::<Option<_>>()?;
+        let all: u32 = gradients.iter().map(|(_, samples)| samples).sum();
+        let mut velocity: Vec<f64> = before.velocity.iter().map(|it| it * self.momentum).collect();
+        for (gradient, samples) in gradients {
+            let factor = if self.sums { 1.0 } else { f64::from(*samples) / f64::from(all) };
+            for (sum, value) in velocity.iter_mut().zip(gradient) {
+                *sum += factor * f64::from(*value);
+            }
+        }
+        Some(velocity)
+    }
+
+    /// The meeting point evaluates parameters.
+    pub(super) fn evaluates(&self, version: Version, parameters: &[f32]) {
+        let known = self.known.get(&version.0);
+        let known = known.unwrap_or_else(|| panic!("nobody has version {version}"));
+        let is_same = bits(&known.parameters) == bits(parameters);
+        assert!(is_same, "the meeting point has other parameters of version {version}");
+    }
+
+    /// The run has ended with parameters of a version.
+    pub(super) fn ends(&self, version: Version, parameters: &[f32]) {
+        // A worker may be ahead of the end; none that stays is.
+        self.evaluates(version, parameters);
+    }
+
+    pub(super) fn groups(&self) -> u64 {
+        self.groups.len() as u64
+    }
+
+    pub(super) const fn missed_updates(&self) -> u64 {
+        self.missed
+    }
+
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The longest time between two updates.
+    pub(super) fn longest(&self) -> Duration {
+        let times: Vec<Time> = self.known.values().skip(1).map(|known| known.at).collect();
+        times.windows(2).map(|two| two[1].since(two[0])).max().unwrap_or_default()
+    }
+}

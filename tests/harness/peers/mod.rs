@@ -1,0 +1,376 @@
+//! Lab for workers without a server: peers and their meeting point in one random schedule. Processes
+//! are killed or stopped, machines are cut off from one another in one direction or both, and
+//! connections break. Use it to test how groups end and form.
+//!
+//! Two invariants hold in every schedule: a version of the parameters is the same for every member
+//! of the group, and each update has the gradient of every member once. The checker derives updates
+//! from the gradients by a formula of its own.
+
+#![expect(clippy::expect_used, reason = "a failure here fails the test")]
+
+mod faults;
+mod line;
+mod network;
+mod runs;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::rng::{Random, Stream};
+use pstrain_compute::time::Time;
+use pstrain_policy::job::heartbeat;
+use pstrain_policy::trainer::Trainer;
+use pstrain_roles::node::{
+    Compute, Computed, Effect, Input, Meeting, Node, NodeError, Outbox, Peer, PeerConfig, Prepared,
+    Target,
+};
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Message, Status};
+
+use crate::toy::{Toy, partition_of};
+use faults::Fault;
+use line::Line;
+use network::Link;
+
+pub use faults::{PeerFault, PeerFaults};
+pub use runs::{PeersEnded, intervals, run_peer_cluster, simulate_toy_peers};
+
+/// The meeting point; the process of worker `k` is `k + 1`.
+const MEETING: usize = 0;
+/// The prefix of the workers' addresses.
+const ADDRESS: &str = "lab worker ";
+/// Events at one time that only nodes that wait for nothing cause.
+const MOST_AT_ONCE: u32 = 20_000;
+
+/// Result of a schedule.
+#[derive(Debug)]
+pub struct PeersRun {
+    /// How the run ended, as the meeting point says.
+    pub reason: EndReason,
+    /// The final version.
+    pub version: u64,
+    /// The final parameters.
+    pub parameters: Vec<f32>,
+    /// Groups that were formed.
+    pub groups: u64,
+    /// Members that were sent an update which they had missed.
+    pub missed: u64,
+    /// Updates of a lost member which no other member had made.
+    pub dropped: u64,
+    /// The longest time between two updates.
+    pub longest: Duration,
+    /// How each worker ended; none if it was killed.
+    pub workers: Vec<Option<Result<EndReason, NodeError>>>,
+    /// The faults that struck.
+    pub faults: Vec<PeerFault>,
+    /// The longest latency, and the longest time of a gradient.
+    pub pace: (Duration, Duration),
+}
+
+/// A node.
+#[derive(Debug)]
+enum Role {
+    Meeting(Box<Meeting>),
+    Peer(Box<Peer>),
+}
+
+impl Role {
+    fn node(&mut self) -> &mut dyn Node {
+        match self {
+            Self::Meeting(node) => &mut **node,
+            Self::Peer(node) => &mut **node,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Process {
+    role: Role,
+    state: State,
+    wake: Option<Time>,
+    ended: Option<Result<EndReason, NodeError>>,
+}
+
+impl Process {
+    fn outlook(&mut self, now: Time) -> Option<Status> {
+        self.role.node().outlook(now)
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Runs,
+    /// Stopped since then, with the inputs that wait for it.
+    Stopped(Time, Vec<Input>),
+    Gone,
+}
+
+/// A future event.
+#[derive(Debug)]
+enum Happening {
+    Wake(usize),
+    Input(usize, Input),
+    /// The next item of a connection arrives at one end.
+    Arrives(usize, usize),
+    Strikes(Fault),
+    GoesOn(usize),
+}
+
+struct Lab<'a> {
+    toy: &'a Toy,
+    now: Time,
+    agenda: BTreeMap<(Time, u64), Happening>,
+    next: u64,
+    random: Random,
+    delay: Duration,
+    compute: Duration,
+    processes: Vec<Process>,
+    trainers: Vec<Trainer>,
+    links: Vec<Link>,
+    /// Directions in which nothing arrives, and until when.
+    cuts: BTreeMap<(usize, usize), Time>,
+    line: Line,
+    struck: Vec<PeerFault>,
+    duplicates: bool,
+    /// What strikes the first worker that has a version.
+    ambush: Option<(u64, Fault)>,
+}
+
+/// Runs `toy`, whose architecture has no server, in a schedule drawn from `seed`.
+///
+/// # Panics
+/// If an invariant does not hold, or the run does not end.
+#[must_use]
+pub fn run_peers(toy: &Toy, faults: PeerFaults, seed: u64) -> PeersRun {
+    let mut lab = Lab::new(toy, faults, seed);
+    for process in 0..lab.processes.len() {
+        let at = lab.span(lab.delay);
+        lab.after(at, Happening::Input(process, Input::Start));
+    }
+    lab.run();
+    lab.result()
+}
+
+impl<'a> Lab<'a> {
+    fn new(toy: &'a Toy, faults: PeerFaults, seed: u64) -> Self {
+        let mut random = Stream::new(seed).fork("peers", 0).rng();
+        let job = &toy.job;
+        let (workers, lease) = (job.membership.workers, job.membership.lease);
+        let delay = lease / [2000, 200, 60][random.below(3) as usize];
+        let compute = lease / [500, 50, 10][random.below(3) as usize];
+        let meeting = Meeting::new(job.clone(), seed).expect("a valid job");
+        let model = job.build_model().expect("a valid model");
+        let peer = |worker: u32| {
+            Role::Peer(Box::new(Peer::new(PeerConfig {
+                name: format!("lab-{worker}"),
+                worker: Some(WorkerId(worker)),
+                address: format!("{ADDRESS}{worker}"),
+                lease,
+                stream: Stream::new(seed).fork("worker", worker.into()),
+            })))
+        };
+        let roles = [Role::Meeting(Box::new(meeting))].into_iter().chain((0..workers).map(peer));
+        let process = |role| Process { role, state: State::Runs, wake: None, ended: None };
+        let trainer = |worker: u32| {
+            let examples = partition_of(&toy.train, workers, WorkerId(worker));
+            let seed = Stream::new(job.seed);
+            Trainer::new(model.clone(), examples, seed, WorkerId(worker), job.batch_size)
+                .expect("a valid part")
+        };
+        let mut lab = Self {
+            toy,
+            now: Time::ZERO,
+            agenda: BTreeMap::new(),
+            next: 0,
+            random,
+            delay,
+            compute,
+            processes: roles.map(process).collect(),
+            trainers: (0..workers).map(trainer).collect(),
+            links: Vec::new(),
+            cuts: BTreeMap::new(),
+            line: Line::new(job, job.initial(&model)),
+            struck: Vec::new(),
+            duplicates: faults == PeerFaults::Many,
+            ambush: None,
+        };
+        lab.plan(faults);
+        lab
+    }
+
+    fn span(&mut self, most: Duration) -> Duration {
+        Duration::from_nanos(self.random.below(most.as_nanos() as u64 + 1))
+    }
+
+    fn after(&mut self, span: Duration, happening: Happening) {
+        self.agenda.insert((self.now + span, self.next), happening);
+        self.next += 1;
+    }
+
+    fn run(&mut self) {
+        let limit = Time::ZERO + self.toy.job.membership.lease * 400;
+        let mut at_once = 0;
+        while self.processes.iter().any(|it| !matches!(it.state, State::Gone)) {
+            let Some(((at, _), happening)) = self.agenda.pop_first() else {
+                panic!("all wait for nothing: {:?}", self.processes[MEETING].outlook(self.now));
+            };
+            at_once = if at > self.now { 0 } else { at_once + 1 };
+            assert!(at_once < MOST_AT_ONCE, "no time passes at {at:?}: {happening:?}");
+            assert!(at < limit, "the run does not end: {:?}", self.processes[MEETING].outlook(at));
+            self.now = at;
+            match happening {
+                Happening::Wake(process) => self.wake(process),
+                Happening::Input(process, input) => self.input(process, input),
+                Happening::Arrives(link, end) => self.arrives(link, end),
+                Happening::Strikes(fault) => self.strikes(fault),
+                Happening::GoesOn(process) => self.goes_on(process),
+            }
+        }
+    }
+
+    fn wake(&mut self, process: usize) {
+        let it = &mut self.processes[process];
+        if it.wake != Some(self.now) {
+            return;
+        }
+        it.wake = None;
+        let is_due = it.role.node().deadline().is_some_and(|at| at <= self.now);
+        match (&it.state, is_due) {
+            (State::Runs, true) => self.input(process, Input::Wake),
+            _ => self.plan_wake(process),
+        }
+    }
+
+    fn plan_wake(&mut self, process: usize) {
+        let it = &mut self.processes[process];
+        if let Some(at) = it.role.node().deadline()
+            && matches!(it.state, State::Runs)
+            && it.wake.is_none_or(|wake| at < wake)
+        {
+            let at = at.max(self.now);
+            it.wake = Some(at);
+            self.after(at.since(self.now), Happening::Wake(process));
+        }
+    }
+
+    fn input(&mut self, process: usize, input: Input) {
+        let it = &mut self.processes[process];
+        match &mut it.state {
+            State::Gone => return,
+            State::Stopped(_, waiting) => return waiting.push(input),
+            State::Runs => {}
+        }
+        let mut out = Outbox::new();
+        it.role.node().handle(self.now, input, &mut out);
+        for effect in out {
+            self.obey(process, effect);
+        }
+        self.plan_wake(process);
+    }
+
+    fn obey(&mut self, process: usize, effect: Effect) {
+        match effect {
+            Effect::Dial(target) => {
+                let target = match target {
+                    Target::Server => MEETING,
+                    Target::Address(address) => {
+                        let worker = address.strip_prefix(ADDRESS).expect("an address of the lab");
+                        worker.parse::<usize>().expect("a worker") + 1
+                    }
+                };
+                self.dial(process, target);
+            }
+            Effect::Send(peer, message) => {
+                self.observe(process, &message);
+                self.send(process, peer, message);
+            }
+            Effect::Close(peer) => self.close(process, peer),
+            Effect::Done(result) => {
+                self.processes[process].ended = Some(result);
+                self.end(process);
+            }
+            Effect::Prepare(order) => {
+                let rows = order.parts().into_iter().map(|part| {
+                    partition_of(&self.toy.train, self.toy.job.parts(), part).len() as u64
+                });
+                let (rows, train) = (rows.collect(), Some(self.toy.job.data.train.clone()));
+                let prepared = Prepared { rows, train, keys: None, initial: None };
+                let span = self.span(self.compute);
+                self.after(span, Happening::Input(process, Input::Prepared(Ok(prepared))));
+            }
+            Effect::Compute(order) => self.computes(process, &order),
+            Effect::Evaluate(order) => {
+                let version = order.point.version;
+                self.line.evaluates(version, &order.parameters);
+                let why = String::from("the lab evaluates nothing");
+                self.after(
+                    self.delay,
+                    Happening::Input(process, Input::Unevaluated { version, why }),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Shows the checker what a node sends.
+    fn observe(&mut self, process: usize, message: &Message) {
+        match message {
+            Message::Ranks(ranks) => self.line.forms(ranks),
+            Message::Snapshot(it) => {
+                self.line.sees(self.now, process - 1, it.version, &it.values);
+            }
+            Message::Missed(_) => self.line.missed(),
+            _ => {}
+        }
+    }
+
+    fn computes(&mut self, process: usize, order: &Compute) {
+        let worker = process - 1;
+        let version = order.ticket.base;
+        let is_first = self.line.sees(self.now, worker, version, &order.parameters);
+        if is_first && let Some(fault) = self.ambush.take_if(|(at, _)| *at == version.0) {
+            self.strikes(Fault { process, ..fault.1 });
+        }
+        let mut gradient = Vec::new();
+        let computed = self.trainers[worker].compute(order.task, &order.parameters, &mut gradient);
+        let computed = computed.expect("a task of this worker");
+        self.line.computes(worker, order, &gradient, computed.samples);
+        let took = self.span(self.compute);
+        let computed = Computed {
+            ticket: order.ticket,
+            gradient,
+            loss: computed.loss,
+            samples: computed.samples,
+            took,
+        };
+        self.after(took, Happening::Input(process, Input::Computed(computed)));
+    }
+
+    fn result(self) -> PeersRun {
+        let mut processes = self.processes.into_iter();
+        let meeting = processes.next().expect("a meeting point");
+        let Role::Meeting(node) = meeting.role else { panic!("it is the first process") };
+        let reason = meeting.ended.expect("it has ended").expect("it ends with a reason");
+        let trained = node.trained();
+        let parameters = trained.parameters.expect("it has parameters");
+        let version = trained.point.version;
+        self.line.ends(version, &parameters);
+        PeersRun {
+            reason,
+            version: version.0,
+            parameters: parameters.to_vec(),
+            groups: self.line.groups(),
+            missed: self.line.missed_updates(),
+            dropped: self.line.dropped(),
+            longest: self.line.longest(),
+            workers: processes.map(|process| process.ended).collect(),
+            faults: self.struck,
+            pace: (self.delay * 2, self.compute),
+        }
+    }
+
+    fn beat(&self) -> Duration {
+        heartbeat(self.toy.job.membership.lease)
+    }
+}

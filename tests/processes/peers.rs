@@ -1,0 +1,192 @@
+//! Workers without a server as real processes: over every transport, killed, stopped, and with
+//! strangers at their listeners.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::books::{called, events};
+use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, undisturbed};
+use crate::lab::Lab;
+use crate::process::{Process, finish};
+
+const RING: [&str; 2] = ["--architecture", "all-reduce:ring"];
+const THREE: [&str; 4] = ["--workers", "3", "--lease", "1s"];
+
+/// Starts a worker that others reach at a free port.
+fn peer(server: &Server, id: u32, more: &[&str]) -> Process {
+    let id = id.to_string();
+    server.worker(&[&["--id", &id, "--listen", "127.0.0.1:0"], more].concat())
+}
+
+fn peers(server: &Server, count: u32) -> Vec<Process> {
+    (1..=count).map(|id| peer(server, id, &[])).collect()
+}
+
+/// The socket of a worker of a server at a Unix socket.
+fn socket(server: &Server, id: u32) -> String {
+    let folder = server.out.parent().unwrap();
+    format!("{}/worker-{id}", folder.display())
+}
+
+fn departures(summary: &Value) -> &Vec<Value> {
+    summary["departures"].as_array().unwrap_or_else(|| panic!("{summary}"))
+}
+
+#[test]
+fn processes_end_at_the_parameters_of_a_single_process() {
+    let short = ["--epochs", "1", "--data", "synthetic:2000", "--workers", "3"];
+    for architecture in ["ring", "halving-doubling", "all-to-all", "tree"] {
+        let architecture = format!("all-reduce:{architecture}");
+        let job = [&["--architecture", &architecture], &short[..]].concat();
+        let one = undisturbed(&[&job]);
+        let server = Server::tcp(&[&job]);
+        let workers = peers(&server, 3);
+        let Left { summary, .. } = server.finish(workers);
+        assert_eq!(summary["params_sha256"], one["params_sha256"], "{architecture} over tcp");
+        let server = Server::unix(&[&job]);
+        let worker = |id: u32| {
+            let listen = format!("unix:{}", socket(&server, id));
+            server.worker(&["--id", &id.to_string(), "--listen", &listen])
+        };
+        let workers = (1..=3).map(worker).collect();
+        let Left { summary, .. } = server.finish(workers);
+        assert_eq!(summary["params_sha256"], one["params_sha256"], "{architecture} over unix");
+        if architecture == "all-reduce:all-to-all" {
+            assert_eq!(summary["params_sha256"], undisturbed(&[&short])["params_sha256"]);
+        }
+    }
+}
+
+#[test]
+fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
+    for architecture in ["ring", "halving-doubling", "all-to-all", "tree"] {
+        let architecture = ["--architecture", &format!("all-reduce:{architecture}")];
+        let server = Server::tcp(&[&PACED, &architecture, &THREE, &["--epochs", "6"]]);
+        let mut workers = peers(&server, 3);
+        server.wait_for_updates(10);
+        drop(workers.remove(1)); // kills it with SIGKILL
+        let Left { out, summary, _folder } = server.finish(workers);
+        let departed = departures(&summary);
+        assert_eq!(departed.len(), 1, "{summary}");
+        let worker = (number(&departed[0]["worker"]), &departed[0]["how"]);
+        assert_eq!(worker, (2, &"lost".into()), "{summary}");
+        assert_eq!(summary["ended"], "the budget is used up", "{summary}");
+        let events = events(&out);
+        assert!(called(&events, "regrouped").count() >= 1, "{architecture:?}");
+    }
+}
+
+#[test]
+fn a_killed_worker_ends_a_run_that_stops_then() {
+    let stop = ["--on-worker-loss", "stop"];
+    let server = Server::tcp(&[&PACED, &RING, &THREE, &ENDLESS, &stop]);
+    let mut workers = peers(&server, 3);
+    server.wait_for_updates(5);
+    drop(workers.pop());
+    let summary = server.process.wait().with_code(1).json();
+    assert!(summary["ended"].as_str().unwrap().starts_with("worker 3 "), "{summary}");
+    assert_eq!(number(&departures(&summary)[0]["worker"]), 3, "{summary}");
+    for worker in workers {
+        worker.wait().with_code(1);
+    }
+}
+
+#[test]
+fn a_worker_that_is_stopped_for_long_is_lost_and_says_so() {
+    let server = Server::tcp(&[&PACED, &RING, &THREE, &ENDLESS]);
+    let mut workers = peers(&server, 3);
+    server.wait_for_updates(5);
+    let stopped = workers.remove(0);
+    stopped.signal(Signal::STOP);
+    server.wait_for("it to be lost", |status| status["workers"][0]["state"] == "lost");
+    let before = number(&server.status()["updates"]);
+    server.wait_for_updates(before + 5);
+    stopped.signal(Signal::CONT);
+    let said = stopped.wait().with_code(1).stderr;
+    assert!(said.contains("train already"), "{said}");
+    server.interrupt(workers);
+}
+
+#[test]
+fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
+    let server = Server::tcp(&[&PACED, &RING, &THREE]);
+    server.worker(&[]).wait().refused(1, &["all-reduce:ring", "--listen"]);
+    let other = Server::tcp(&[&PACED, &["--workers", "1"]]);
+    peer(&other, 1, &[]).wait().refused(1, &["leave --listen out"]);
+    let folder = tempfile::TempDir::new().unwrap();
+    let base = ["server", "--listen", "127.0.0.1:0", RING[0], RING[1]];
+    let log = ["--durability", "log", "--state", path(folder.path())];
+    finish(&[&base[..], &log].concat()).refused(2, &["--durability", "all-reduce:ring"]);
+    let beside = ["server", "--listen", "127.0.0.1:0", "--standby-of", &server.address];
+    finish(&beside).refused(1, &["the workers have the parameters"]);
+    let several = ["--servers", "2"];
+    finish(&[&base[..], &several].concat()).refused(2, &["servers = 1"]);
+    let wait = ["--on-worker-loss", "wait"];
+    finish(&[&base[..], &wait].concat()).refused(2, &["on-worker-loss = continue or stop"]);
+}
+
+#[test]
+fn shared_keys_do_not_change_the_parameters() {
+    let lab = Lab::with_nodes();
+    let psk = ["--psk", &lab.at("key")];
+    let job = [&RING[..], &["--epochs", "1", "--data", "synthetic:2000"]].concat();
+    let one = undisturbed(&[&job, &["--workers", "2"]]);
+    let server = Server::tcp(&[&job, &psk, &["--workers", "2"]]).for_clients(&psk);
+    let workers = vec![peer(&server, 1, &psk), peer(&server, 2, &psk)];
+    let Left { summary, .. } = server.finish(workers);
+    assert_eq!(summary["params_sha256"], one["params_sha256"]);
+}
+
+#[test]
+fn status_and_why_answer_while_workers_gather_and_train() {
+    let server = Server::tcp(&[&PACED, &RING, &THREE, &ENDLESS]);
+    let mut workers = vec![peer(&server, 1, &[]), peer(&server, 2, &[])];
+    let both = |status: &Value| {
+        let is_there = |place: usize| status["workers"][place]["state"] == "waiting";
+        is_there(0) && is_there(1)
+    };
+    server.wait_for("two workers", both);
+    let said = finish(&["why", &server.address]).with_code(0).stdout;
+    assert!(said.contains("worker 3"), "{said}");
+    workers.push(peer(&server, 3, &[]));
+    let status = server.wait_for_updates(5);
+    assert_eq!(status["consistency"], "all-reduce:ring", "{status}");
+    for worker in status["workers"].as_array().unwrap() {
+        assert!(number(&worker["updates"]) >= 5, "{status}");
+    }
+    finish(&["why", &server.address]).with_code(0);
+    assert!(server.table().contains("all-reduce:ring"));
+    server.interrupt(workers);
+}
+
+/// Bytes that no worker sends, on connections that stay open.
+#[test]
+fn strangers_at_a_workers_listener_change_nothing() {
+    let job = [&PACED[..], &RING, &["--workers", "3", "--epochs", "2"]].concat();
+    let one = undisturbed(&[&job]);
+    let server = Server::unix(&[&job]);
+    let worker = |id: u32| {
+        let listen = format!("unix:{}", socket(&server, id));
+        server.worker(&["--id", &id.to_string(), "--listen", &listen])
+    };
+    let workers: Vec<Process> = (1..=3).map(worker).collect();
+    server.wait_for_updates(3);
+    let mut strangers = Vec::new();
+    for place in 0..60_u8 {
+        let to = socket(&server, u32::from(place) % 3 + 1);
+        let mut stream = UnixStream::connect(Path::new(&to)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+        let bytes = vec![place.wrapping_mul(37); usize::from(place) * 50];
+        // A worker may have hung up meanwhile.
+        let _refused = stream.write_all(&bytes);
+        strangers.push(stream);
+    }
+    let Left { summary, .. } = server.finish(workers);
+    assert_eq!(summary["params_sha256"], one["params_sha256"]);
+    assert!(departures(&summary).is_empty(), "{summary}");
+}

@@ -1,0 +1,135 @@
+//! The time of an update equals closed forms to the nanosecond: a hop from worker a to worker b
+//! takes the way up of a and the way down of b.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pstrain_compute::id::Version;
+use pstrain_compute::rng::Stream;
+use pstrain_policy::architecture::Architecture;
+use pstrain_tests::{VirtualRun, intervals, simulate_toy_peers};
+use pstrain_wire::peers::{Piece, PieceHeader};
+use pstrain_wire::{Message, frame_len};
+
+use super::{ALL_REDUCE, peers};
+
+/// The times between updates, without the first ones: connections open meanwhile.
+fn steady(architecture: Architecture, workers: u32, link: &str, compute: &str) -> Vec<Duration> {
+    let mut toy = peers(architecture, workers, 40 * workers as usize);
+    toy.job.membership.lease = Duration::from_secs(3600);
+    (toy.job.batch_size, toy.job.budget.epochs) = (2, 1);
+    let run = simulate_toy_peers(&VirtualRun::new(&toy, link, compute));
+    assert_eq!(run.version, 20);
+    let times = intervals(&run.updates);
+    times[times.len() - 8..].to_vec()
+}
+
+/// Hops of an all-reduce of N workers, one after another.
+fn hops(architecture: Architecture, workers: u32) -> u32 {
+    let log2_up = workers.next_power_of_two().trailing_zeros();
+    match architecture {
+        Architecture::Ring => 2 * (workers - 1),
+        // A rank that is folded into its neighbor costs a hop at the begin and one at the end.
+        Architecture::HalvingDoubling => 2 * log2_up,
+        Architecture::AllToAll => 2 * u32::from(workers > 1),
+        Architecture::Tree => 2 * workers.ilog2(),
+        Architecture::Server => unreachable!("it has no all-reduce"),
+    }
+}
+
+#[test]
+fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
+    let mut random = Stream::new(3).fork("closed forms of peers", 0).rng();
+    for workers in 1..=12 {
+        for architecture in ALL_REDUCE {
+            let mut draw = || 1 + random.below(20_000_000);
+            let (up, down, compute) = (draw(), draw(), draw());
+            let link = format!("delay={up}ns down.delay={down}ns");
+            let times = steady(architecture, workers, &link, &format!("{compute}ns"));
+            let hops = u64::from(hops(architecture, workers));
+            let wanted = Duration::from_nanos(compute + hops * (up + down));
+            assert!(
+                times.iter().all(|time| *time == wanted),
+                "{architecture} {workers}: {times:?}"
+            );
+        }
+    }
+}
+
+/// The setting `all.delay` is of the way up alone.
+#[test]
+fn without_a_delay_down_a_hop_is_the_way_up() {
+    for architecture in ALL_REDUCE {
+        let times = steady(architecture, 4, "all.delay=5ms", "2ms");
+        let wanted = Duration::from_millis(2 + 5 * u64::from(hops(architecture, 4)));
+        assert!(times.iter().all(|time| *time == wanted), "{architecture}: {times:?}");
+    }
+}
+
+#[test]
+fn in_a_tree_the_slowest_way_to_the_root_and_back_counts() {
+    let mut random = Stream::new(4).fork("closed forms of peers", 0).rng();
+    for workers in 2..=11 {
+        let mut draw = |_| [random.below(20_000), random.below(20_000), random.below(20_000)];
+        let machines: Vec<[u64; 3]> = (0..workers).map(&mut draw).collect();
+        let (link, compute) = texts(&machines);
+        let round_trip = |worker: u32| {
+            let mut time = machines[worker as usize][2];
+            let mut below = worker;
+            while below > 0 {
+                let above = (below - 1) / 2;
+                let [[up, down, _], [their_up, their_down, _]] =
+                    [below, above].map(|it| machines[it as usize]);
+                time += up + their_down + their_up + down;
+                below = above;
+            }
+            time
+        };
+        let wanted = Duration::from_micros((0..workers).map(round_trip).max().unwrap_or_default());
+        let times = steady(Architecture::Tree, workers, &link, &compute);
+        assert!(times.iter().all(|time| *time == wanted), "{link} {compute}: {times:?} {wanted:?}");
+    }
+}
+
+/// Each of the two workers with the longest links waits for values from the other.
+#[test]
+fn in_an_all_to_all_the_two_longest_links_count() {
+    let mut random = Stream::new(5).fork("closed forms of peers", 0).rng();
+    for workers in 2..=9 {
+        let mut draw = |_| [random.below(20_000), random.below(20_000), 3000];
+        let machines: Vec<[u64; 3]> = (0..workers).map(&mut draw).collect();
+        let (link, compute) = texts(&machines);
+        let mut links: Vec<u64> = machines.iter().map(|[up, down, _]| up + down).collect();
+        links.sort_unstable();
+        let wanted = Duration::from_micros(3000 + links.iter().rev().take(2).sum::<u64>());
+        let times = steady(Architecture::AllToAll, workers, &link, &compute);
+        assert!(times.iter().all(|time| *time == wanted), "{link}: {times:?}, not {wanted:?}");
+    }
+}
+
+/// Settings of machines with a delay up, one down, and a time of a gradient, in microseconds.
+fn texts(machines: &[[u64; 3]]) -> (String, String) {
+    let (mut link, mut compute) = (String::new(), String::new());
+    for (worker, [up, down, time]) in (1..).zip(machines) {
+        link += &format!("{worker}.delay={up}us {worker}.down.delay={down}us ");
+        compute += &format!("{worker}.time={time}us ");
+    }
+    (link, compute)
+}
+
+/// At 8 Mbit/s a byte takes a microsecond. The toy has 99 parameters: chunks of equal size.
+#[test]
+fn in_a_ring_each_hop_sends_a_share_of_the_values() {
+    for (architecture, workers, share) in
+        [(Architecture::Ring, 3, 33), (Architecture::Ring, 9, 11), (Architecture::Tree, 2, 99)]
+    {
+        let header = PieceHeader { version: Version(1), piece: 0 };
+        let values = Arc::new(vec![1.0; share]);
+        let piece = Message::Piece(Piece { header, values });
+        let bytes = frame_len(&piece, &mut Vec::new());
+        let times = steady(architecture, workers, "delay=4ms down.delay=1ms rate=8mbit", "7ms");
+        let hop = Duration::from_millis(5) + Duration::from_micros(bytes);
+        let wanted = Duration::from_millis(7) + hop * hops(architecture, workers);
+        assert!(times.iter().all(|time| *time == wanted), "{workers}: {times:?} {wanted:?}");
+    }
+}
