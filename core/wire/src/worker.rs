@@ -384,6 +384,8 @@ pub enum EndReason {
     Diverged(Version),
     /// A server did not connect, or come back, in time, or came back without its parameters.
     ServerLost(ServerId),
+    /// Of workers without a server, none is left that has the parameters of this version.
+    ParametersLost(Version),
 }
 
 /// How a worker departed.
@@ -445,6 +447,7 @@ impl EndReason {
             Self::WorkerLost(worker, how) => alloc::format!("worker {worker} {how}"),
             Self::TooFewWorkers { .. } => String::from("too few workers"),
             Self::ServerLost(server) => alloc::format!("server {server} was lost"),
+            Self::ParametersLost(_) => "all workers with the parameters were lost".into(),
             Self::Diverged(_) => String::from("training diverged"),
         }
     }
@@ -475,6 +478,11 @@ impl fmt::Display for EndReason {
                      them, or let the run do with fewer (workers, min-workers)"
                 )
             }
+            Self::ParametersLost(version) => write!(
+                f,
+                "all workers that had made update {version} were lost, and the parameters since \
+                 the last evaluation with them; start the run again, with more workers"
+            ),
             Self::ServerLost(server) => write!(
                 f,
                 "server {server} was not there in time, and it alone has its part of the \

@@ -79,6 +79,11 @@ impl Meeting {
         if self.lifecycle.phase() != Phase::Training {
             return;
         }
+        let latest = self.lockstep.version();
+        if version < latest {
+            // Workers that have joined since do not have the parameters.
+            return self.end(now, EndReason::ParametersLost(latest), out);
+        }
         // A member that is gone may have made an update that no other has.
         self.coming.take_if(|(coming, _)| *coming > version);
         let members = ranks.iter();
