@@ -466,6 +466,7 @@ impl Checker {
         }
         match reason {
             EndReason::TargetReached => panic!("there is no target"),
+            EndReason::ParametersLost(_) => panic!("the server has the parameters"),
             EndReason::NoImprovement => {}
             EndReason::BudgetReached if self.job.budget.kind == BudgetKind::Global => {
                 assert!(self.books.samples >= wanted, "it ended too early");
