@@ -27,7 +27,8 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
             &["mode"],
             &["aggregate", "auto"],
             &["job"],
-            &["lockstep", "trainer", "work"],
+            &["trainer", "work"],
+            &["lockstep"],
         ],
     ),
     (

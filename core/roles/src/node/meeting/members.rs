@@ -39,7 +39,7 @@ pub(super) struct Slot {
 /// State of a worker slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// Nobody has had it.
+    /// No worker has had it.
     #[default]
     Awaited,
     /// The worker loads its data.

@@ -5,7 +5,7 @@
 //! without the meeting point.
 //!
 //! A group ends when a member is lost or a connection between members breaks: the meeting point
-//! halts its members and forms the next group. Members differ by one update at most, since nobody
+//! halts its members and forms the next group. Members differ by one update at most, since none
 //! makes an update without a gradient of all others. A member that has missed the last update gets
 //! its combined gradient from one that has made it; the update that was under way begins again. So
 //! each update is made exactly once by every member.
@@ -79,7 +79,7 @@ enum Data {
     Preparing,
     Ready {
         training: Box<Training>,
-        /// What the meeting point was told of the data.
+        /// The report of the data to the meeting point.
         ready: Ready,
     },
 }
