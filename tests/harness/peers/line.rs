@@ -19,7 +19,7 @@ pub(super) struct Line {
     rate: f64,
     momentum: f64,
     sums: bool,
-    /// What is known of each version.
+    /// The parameters of each version, and how they came about.
     known: BTreeMap<u64, Known>,
     /// Gradients and their numbers of examples, by version and worker.
     gradients: BTreeMap<(u64, u32), (Vec<f32>, u32)>,

@@ -1,5 +1,5 @@
-//! Lab for workers without a server: peers and their meeting point in one random schedule. Processes
-//! are killed or stopped, machines are cut off from one another in one direction or both, and
+//! Lab for workers without a server: peers and their meeting point in one random schedule.
+//! Processes are killed or stopped, machines are cut off from one another in one direction or both, and
 //! connections break. Use it to test how groups end and form.
 //!
 //! Two invariants hold in every schedule: a version of the parameters is the same for every member
@@ -22,8 +22,8 @@ use pstrain_compute::time::Time;
 use pstrain_policy::job::heartbeat;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Input, Meeting, Node, NodeError, Outbox, Peer, PeerConfig, Prepared,
-    Target,
+    Compute, Computed, Effect, Event, Input, Meeting, Node, NodeError, Outbox, Peer, PeerConfig,
+    Prepared, Target,
 };
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Status};
@@ -54,6 +54,8 @@ pub struct PeersRun {
     pub parameters: Vec<f32>,
     /// Groups that were formed.
     pub groups: u64,
+    /// When and why groups were formed again.
+    pub reasons: Vec<(Time, String)>,
     /// Members that were sent an update which they had missed.
     pub missed: u64,
     /// Updates of a lost member which no other member had made.
@@ -115,6 +117,7 @@ enum Happening {
     Arrives(usize, usize),
     Strikes(Fault),
     GoesOn(usize),
+    DialOver(usize),
 }
 
 struct Lab<'a> {
@@ -132,8 +135,9 @@ struct Lab<'a> {
     cuts: BTreeMap<(usize, usize), Time>,
     line: Line,
     struck: Vec<PeerFault>,
+    reasons: Vec<(Time, String)>,
     duplicates: bool,
-    /// What strikes the first worker that has a version.
+    /// A fault of the first worker that has a version.
     ambush: Option<(u64, Fault)>,
 }
 
@@ -192,6 +196,7 @@ impl<'a> Lab<'a> {
             cuts: BTreeMap::new(),
             line: Line::new(job, job.initial(&model)),
             struck: Vec::new(),
+            reasons: Vec::new(),
             duplicates: faults == PeerFaults::Many,
             ambush: None,
         };
@@ -225,6 +230,7 @@ impl<'a> Lab<'a> {
                 Happening::Arrives(link, end) => self.arrives(link, end),
                 Happening::Strikes(fault) => self.strikes(fault),
                 Happening::GoesOn(process) => self.goes_on(process),
+                Happening::DialOver(link) => self.dial_over(link),
             }
         }
     }
@@ -300,6 +306,7 @@ impl<'a> Lab<'a> {
                 self.after(span, Happening::Input(process, Input::Prepared(Ok(prepared))));
             }
             Effect::Compute(order) => self.computes(process, &order),
+            Effect::Report(Event::Regrouped { why, .. }) => self.reasons.push((self.now, why)),
             Effect::Evaluate(order) => {
                 let version = order.point.version;
                 self.line.evaluates(version, &order.parameters);
@@ -361,6 +368,7 @@ impl<'a> Lab<'a> {
             version: version.0,
             parameters: parameters.to_vec(),
             groups: self.line.groups(),
+            reasons: self.reasons,
             missed: self.line.missed_updates(),
             dropped: self.line.dropped(),
             longest: self.line.longest(),

@@ -24,11 +24,13 @@ enum Item {
 /// A connection: the processes at its ends, and the items on their way to each.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Nobody is at the dialler's end of a connection that was given up at once.
+    /// None is at the dialler's end of a connection that was given up at once.
     ends: [Option<usize>; 2],
     open: [bool; 2],
     items: [VecDeque<Item>; 2],
     last: [Time; 2],
+    /// The dialler has an answer.
+    answered: bool,
 }
 
 impl Lab<'_> {
@@ -42,7 +44,7 @@ impl Lab<'_> {
             return self.after(self.delay * 2, Happening::Input(by, failed));
         }
         if self.is_cut(by, target) || self.is_cut(target, by) {
-            let takes = self.span(self.toy.job.membership.lease * 3);
+            let takes = self.span(self.toy.job.membership.lease);
             let failed = Input::DialFailed { why: "no answer in time".into(), permanent: false };
             return self.after(takes, Happening::Input(by, failed));
         }
@@ -52,11 +54,26 @@ impl Lab<'_> {
         let link = self.link([Some(by), Some(target)]);
         self.put(link, LISTENER, Item::Open);
         self.put(link, DIALLER, Item::Open);
+        // As long as a dial over a socket, with a lease of five seconds.
+        self.after(self.toy.job.membership.lease, Happening::DialOver(link));
+    }
+
+    /// A dial has taken as long as one may.
+    pub(super) fn dial_over(&mut self, link: usize) {
+        let [Some(dialler), _] = self.links[link].ends else { return };
+        if self.links[link].answered || matches!(self.processes[dialler].state, State::Gone) {
+            return;
+        }
+        self.links[link].answered = true;
+        self.close(dialler, PeerId(link as u64));
+        let failed = Input::DialFailed { why: "no answer in time".into(), permanent: false };
+        self.input(dialler, failed);
     }
 
     fn link(&mut self, ends: [Option<usize>; 2]) -> usize {
         let items = [VecDeque::new(), VecDeque::new()];
-        self.links.push(Link { ends, open: [true; 2], items, last: [self.now; 2] });
+        let last = [self.now; 2];
+        self.links.push(Link { ends, open: [true; 2], items, last, answered: false });
         self.links.len() - 1
     }
 
@@ -139,7 +156,10 @@ impl Lab<'_> {
         let Some(process) = ends[end].filter(|_| it.open[end]) else { return };
         let peer = PeerId(link as u64);
         let input = match item {
-            Item::Open if end == DIALLER => Input::Dialled(peer, Identity::Anyone),
+            Item::Open if end == DIALLER => {
+                it.answered = true;
+                Input::Dialled(peer, Identity::Anyone)
+            }
             Item::Open => Input::Connected(peer, Identity::Anyone),
             Item::Message(message) => Input::Message(peer, message),
             Item::Hangup => {

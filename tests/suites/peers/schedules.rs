@@ -1,5 +1,5 @@
 //! Groups of workers under random faults: they never diverge, make each update once, and go on
-//! without those that are lost.
+//! without lost members.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn after_a_death_the_others_go_on_within_a_lease() {
         |seed| {
             let toy = job_of(seed, 2);
             let run = run_peers(&toy, PeerFaults::One, seed);
-            assert_eq!(run.reason, EndReason::BudgetReached);
+            assert_eq!(run.reason, EndReason::BudgetReached, "{:?} {:?}", run.faults, run.reasons);
             let lease = toy.job.membership.lease;
             let workers = toy.job.membership.workers;
             let (delay, compute) = run.pace;

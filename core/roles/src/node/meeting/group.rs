@@ -74,7 +74,7 @@ impl Meeting {
             })
             .collect();
         let version = ranks.iter().map(|member| member.version).max().unwrap_or_default();
-        // Those that are gone are not waited for any more.
+        // Members that are gone are waited for no more.
         self.catch_up(now, out);
         if self.lifecycle.phase() != Phase::Training {
             return;

@@ -177,8 +177,8 @@ impl Peer {
         }
     }
 
-    /// Tells the meeting point what it may not have got: a connection that breaks takes along the
-    /// messages on their way.
+    /// Repeats the last reports to the meeting point: a connection that breaks loses the messages
+    /// on their way.
     fn repeat(&mut self, now: Time, out: &mut Outbox) {
         let generation = self.links.generation();
         if generation == 0 {

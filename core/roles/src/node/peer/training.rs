@@ -131,7 +131,7 @@ impl Training {
         Message::Snapshot(snapshot)
     }
 
-    /// What the meeting point was told last.
+    /// The last reports to the meeting point.
     pub(super) fn reports(&self) -> Vec<Message> {
         // The snapshot is not of a later version than the report.
         let shown = self.shown.clone().map(Message::Snapshot);
