@@ -37,6 +37,8 @@ struct Known {
     parameters: Arc<Vec<f32>>,
     /// The optimizer's state, by the checker's own formula.
     velocity: Vec<f64>,
+    /// The workers whose gradients are in the update to this version.
+    of: Vec<u32>,
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -52,7 +54,8 @@ impl Line {
         };
         assert_eq!((job.update.weight_decay, job.update.clip_norm), (0.0, None), "no formula");
         let velocity = vec![0.0; initial.len()];
-        let first = Known { at: Time::ZERO, parameters: Arc::new(initial), velocity };
+        let (parameters, of) = (Arc::new(initial), Vec::new());
+        let first = Known { at: Time::ZERO, parameters, velocity, of };
         Self {
             rate: job.update.learning_rate.into(),
             momentum,
@@ -112,7 +115,10 @@ impl Line {
         }
         let version = order.ticket.base.0;
         let id = WorkerId(worker as u32);
-        assert_eq!(order.task, Task::own(id, BatchId(version)), "each mini-batch counts once");
+        // A worker that was away goes on after its last mini-batch.
+        let done = self.known.range(..=version).filter(|(_, known)| known.of.contains(&id.0));
+        let batch = BatchId(done.count() as u64);
+        assert_eq!(order.task, Task::own(id, batch), "each mini-batch counts once");
         self.gradients.insert((version, id.0), (gradient.to_vec(), samples));
     }
 
@@ -143,14 +149,14 @@ impl Line {
                 let wanted = f64::from(*before) - self.rate * step;
                 (wanted - f64::from(*after)).abs() <= 1e-5 * (1.0 + wanted.abs())
             });
-            close.then_some(velocity)
+            close.then(|| (velocity, members.clone()))
         });
-        let velocity = made.unwrap_or_else(|| {
+        let (velocity, of) = made.unwrap_or_else(|| {
             let groups = &self.groups;
             panic!("version {version} is no update with the gradients of a group: {groups:?}")
         });
         let parameters = Arc::clone(parameters);
-        self.known.insert(version.0, Known { at: now, parameters, velocity });
+        self.known.insert(version.0, Known { at: now, parameters, velocity, of });
         true
     }
 
