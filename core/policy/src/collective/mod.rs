@@ -10,9 +10,9 @@
 //!
 //! With N ranks and a vector of m bytes, latency `a` for a message and `b` for a byte: a ring takes
 //! `2 (N-1) a + 2 (N-1)/N m b`, halving-doubling `2 log2(N) a + 2 (N-1)/N m b` where N is a power
-//! of two, and a rank sends `2 (N-1)/N m` bytes in each (Thakur, Rabenseifner and Gropp, "Optimization
-//! of collective communication operations in MPICH", IJHPCA 2005; Patarasuk and Yuan, "Bandwidth
-//! optimal all-reduce algorithms", JPDC 2009).
+//! of two, and a rank sends `2 (N-1)/N m` bytes in each (Thakur, Rabenseifner and Gropp,
+//! "Optimization of collective communication operations in MPICH", IJHPCA 2005; Patarasuk and Yuan,
+//! "Bandwidth optimal all-reduce algorithms", JPDC 2009).
 
 mod all_to_all;
 mod halving_doubling;
