@@ -1,6 +1,6 @@
 //! Lab for workers without a server: peers and their meeting point in one random schedule.
-//! Processes are killed or stopped, machines are cut off from one another in one direction or both, and
-//! connections break. Use it to test how groups end and form.
+//! Processes are killed or stopped, machines are cut off from one another in one direction or both,
+//! and connections break. Use it to test how groups end and form.
 //!
 //! Two invariants hold in every schedule: a version of the parameters is the same for every member
 //! of the group, and each update has the gradient of every member once. The checker derives updates

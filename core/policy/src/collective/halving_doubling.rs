@@ -4,9 +4,9 @@
 //! give their values to a neighbor first, which adds them to its own, and receive the sum from it
 //! at the end: ranks `2 i` and `2 i + 1` are such a pair for `i < N - p`.
 //!
-//! The ranks that take part are numbered from 0 to p - 1. At distance p/2, p/4, ..., 1 each sends one
-//! half of its interval to the partner whose number differs in that bit, and adds the half that it
-//! receives. Then the intervals, one for each, go the same way back.
+//! The ranks that take part are numbered from 0 to p - 1. At distance p/2, p/4, ..., 1 each sends
+//! one half of its interval to the partner whose number differs in that bit, and adds the half that
+//! it receives. Then the intervals, one for each, go the same way back.
 
 use alloc::vec::Vec;
 use core::ops::Range;

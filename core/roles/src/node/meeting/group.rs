@@ -37,8 +37,8 @@ enum State {
     #[default]
     None,
     Training,
-    /// Members that have not halted yet, and why they must.
-    Halting(BTreeSet<WorkerId>, String),
+    /// Members that have not halted yet, why they must, and since when.
+    Halting(BTreeSet<WorkerId>, String, Time),
 }
 
 impl Group {
@@ -47,10 +47,10 @@ impl Group {
         self.ranks.iter().any(|member| member.worker == worker)
     }
 
-    /// The members that are awaited to halt.
-    pub(super) fn halting(&self) -> Option<&BTreeSet<WorkerId>> {
+    /// The members that are awaited to halt, and since when.
+    pub(super) fn halting(&self) -> Option<(&BTreeSet<WorkerId>, Time)> {
         match &self.state {
-            State::Halting(waiting, _) => Some(waiting),
+            State::Halting(waiting, _, since) => Some((waiting, *since)),
             State::None | State::Training => None,
         }
     }
@@ -123,7 +123,7 @@ impl Meeting {
             return;
         }
         out.push(Effect::Send(peer, self.group.ranks()));
-        if let State::Halting(waiting, _) = &self.group.state
+        if let State::Halting(waiting, ..) = &self.group.state
             && waiting.contains(&worker)
         {
             let generation = self.group.generation;
@@ -152,7 +152,7 @@ impl Meeting {
         let waiting: BTreeSet<WorkerId> = alive.filter(is_ready).collect();
         let peers = waiting.iter().filter_map(|worker| self.slots.get(*worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::Halt(Halt { generation }))));
-        self.group.state = State::Halting(waiting, why);
+        self.group.state = State::Halting(waiting, why, now);
         self.form_if_halted(now, out);
     }
 
@@ -173,7 +173,7 @@ impl Meeting {
         }
         let why = why.unwrap_or_else(|| String::from("a member has halted"));
         self.halt(now, alloc::format!("worker {worker} halted: {why}"), out);
-        if let State::Halting(waiting, _) = &mut self.group.state {
+        if let State::Halting(waiting, ..) = &mut self.group.state {
             waiting.remove(&worker);
         }
         self.form_if_halted(now, out);
@@ -191,7 +191,7 @@ impl Meeting {
             return;
         }
         self.halt(now, why, out);
-        if let State::Halting(waiting, _) = &mut self.group.state {
+        if let State::Halting(waiting, ..) = &mut self.group.state {
             waiting.remove(&worker);
         }
         self.form_if_halted(now, out);
@@ -200,7 +200,7 @@ impl Meeting {
     /// When a group that has halted is followed by the next, if it has: groups that make no update
     /// follow each other after a pause.
     pub(super) fn forms_at(&self) -> Option<Time> {
-        let State::Halting(waiting, _) = &self.group.state else { return None };
+        let State::Halting(waiting, ..) = &self.group.state else { return None };
         let is_stuck = self.group.stuck.is_some() && self.lockstep.version() <= self.group.version;
         let pause = if is_stuck { self.job.membership.heartbeat() } else { Duration::ZERO };
         waiting.is_empty().then(|| self.group.formed + pause)
@@ -208,7 +208,7 @@ impl Meeting {
 
     pub(super) fn form_if_halted(&mut self, now: Time, out: &mut Outbox) {
         if self.forms_at().is_some_and(|at| now >= at)
-            && let State::Halting(_, why) = &mut self.group.state
+            && let State::Halting(_, why, _) = &mut self.group.state
         {
             let why = core::mem::take(why);
             self.form(now, Some(why), out);

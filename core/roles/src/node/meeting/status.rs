@@ -82,6 +82,7 @@ impl Meeting {
     }
 
     fn wait(&self, now: Time) -> Option<Wait> {
+        let mut since = self.lifecycle.since;
         let (reason, workers): (_, Vec<WorkerId>) = match self.lifecycle.phase() {
             Phase::Gathering => {
                 let absent = self.slots.iter().filter(|(_, it)| it.presence != Presence::Ready);
@@ -92,9 +93,11 @@ impl Meeting {
                 (WaitReason::Goodbyes, alive.map(|(worker, _)| worker).collect())
             }
             Phase::Training | Phase::Draining => {
-                (WaitReason::Gradients, self.group.halting()?.iter().copied().collect())
+                let (members, halting) = self.group.halting()?;
+                since = halting;
+                (WaitReason::Gradients, members.iter().copied().collect())
             }
         };
-        Some(Wait { reason, workers, waited: now.since(self.lifecycle.since), left: None })
+        Some(Wait { reason, workers, waited: now.since(since), left: None })
     }
 }
