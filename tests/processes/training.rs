@@ -100,7 +100,7 @@ fn server_and_workers_read_plain_and_compressed_files() {
     let plain = folder.path().join("synth.csv");
     let synth = ["data", "synth", "--rows", "4000", "--out", path(&plain)];
     let ended = finish(&synth).with_code(0);
-    assert!(ended.stderr.contains("wrote 4000 rows"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("wrote 4,000 rows"), "{}", ended.stderr);
     finish(&synth).refused(2, &["synth.csv", "is there already", "--overwrite"]);
     let (gz, xz) = pack(&plain);
     let plain = path(&plain);

@@ -1,0 +1,62 @@
+//! Random messages of workers without a server.
+
+use std::time::Duration;
+
+use pstrain_compute::id::{Version, WorkerId};
+use pstrain_wire::Message;
+use pstrain_wire::peers::{
+    Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met, Missed, Piece, PieceHeader,
+    RankOf, Ranks, Reachable, Reduced, Snapshot,
+};
+
+use super::Messages;
+
+impl Messages {
+    pub(super) fn of_peers(&mut self, kind: u64) -> Message {
+        let (version, generation) = (Version(self.number()), self.number());
+        match kind {
+            57 => Message::Reachable(Reachable { address: self.text() }),
+            58 => {
+                let members = (0..self.count()).map(|_| RankOf {
+                    worker: WorkerId(self.small()),
+                    address: self.text(),
+                    rows: self.number(),
+                    version: Version(self.number()),
+                });
+                let members = members.collect();
+                Message::Ranks(Ranks { generation, version, members })
+            }
+            59 => Message::Meet(Meet {
+                protocol: self.rng.bits() as u8,
+                run: self.number(),
+                generation,
+                worker: WorkerId(self.small()),
+            }),
+            60 => {
+                let header = PieceHeader { version, piece: self.small() };
+                Message::Piece(Piece { header, values: self.values() })
+            }
+            61 => Message::Missed(Missed { version, values: self.values() }),
+            62 => {
+                let part = self.coin().then(|| Contributed {
+                    loss: self.rng.unit() as f32,
+                    compute: Duration::from_nanos(self.number()),
+                    reduce: Duration::from_nanos(self.number()),
+                    bytes: self.number(),
+                });
+                Message::Reduced(Reduced { version, part })
+            }
+            63 => Message::Halt(Halt { generation }),
+            64 => {
+                let why = self.coin().then(|| self.text());
+                Message::Halted(Halted { generation, version, why })
+            }
+            65 => Message::Snapshot(Snapshot { version, values: self.values() }),
+            66 => Message::Met(Met { generation }),
+            _ => {
+                let header = InheritHeader { version, from: self.number(), total: self.number() };
+                Message::Inherit(Inherit { header, bytes: self.bytes() })
+            }
+        }
+    }
+}
