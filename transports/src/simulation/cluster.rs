@@ -395,32 +395,49 @@ impl<H: Host> Cluster<'_, H> {
         worker: WorkerId,
         effect: Effect,
     ) -> Option<(Time, Input)> {
-        match effect {
-            Effect::Compute(order) => {
-                let amount = order.amount;
-                let mut computed = match self.host.compute(worker, order) {
-                    Ok(computed) => computed,
-                    Err(why) => return Some((now, Input::ComputeFailed(why))),
-                };
-                // The worker that asks for another gradient does not want the one before.
-                computed.took = self.machine(worker).pace.take(now, amount);
-                Some((now + computed.took, Input::Computed(computed)))
-            }
-            // Off the training path: it costs no computing time.
-            Effect::EvaluateHere(order) => {
-                let result = self.host.evaluate_here(worker, &order);
-                Some((now, Input::EvaluatedHere(order.ticket, result)))
-            }
-            Effect::Prepare(order) => {
-                Some((now, Input::Prepared(self.host.prepare(worker, order))))
-            }
-            Effect::Report(event) => {
-                self.host.report(now, Origin::Worker(worker), event);
-                None
-            }
-            _ => None,
-        }
+        let pace = &mut self.machines[worker.0 as usize].pace;
+        work(self.host, pace, now, worker, effect)
     }
+}
+
+/// Carries out an effect of a worker's node.
+pub(super) fn work<H: Host>(
+    host: &mut H,
+    pace: &mut Pace,
+    now: Time,
+    worker: WorkerId,
+    effect: Effect,
+) -> Option<(Time, Input)> {
+    match effect {
+        Effect::Compute(order) => {
+            let amount = order.amount;
+            let mut computed = match host.compute(worker, order) {
+                Ok(computed) => computed,
+                Err(why) => return Some((now, Input::ComputeFailed(why))),
+            };
+            // The worker that asks for another gradient does not want the one before.
+            computed.took = pace.take(now, amount);
+            Some((now + computed.took, Input::Computed(computed)))
+        }
+        // Off the training path: it costs no computing time.
+        Effect::EvaluateHere(order) => {
+            let result = host.evaluate_here(worker, &order);
+            Some((now, Input::EvaluatedHere(order.ticket, result)))
+        }
+        Effect::Prepare(order) => Some((now, Input::Prepared(host.prepare(worker, order)))),
+        Effect::Report(event) => {
+            host.report(now, Origin::Worker(worker), event);
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Evaluates parameters for a server or a meeting point.
+pub(super) fn evaluate<H: Host>(host: &mut H, order: Evaluate) -> Input {
+    let version = order.point.version;
+    let unable = |why| Input::Unevaluated { version, why };
+    host.evaluate(order).map_or_else(unable, Input::Evaluated)
 }
 
 impl<H: Host> Environment<Role> for Cluster<'_, H> {
@@ -449,16 +466,7 @@ impl<H: Host> Environment<Role> for Cluster<'_, H> {
         }
         match effect {
             // Off the training path: it costs no training time.
-            Effect::Evaluate(order) => {
-                let version = order.point.version;
-                Some((
-                    now,
-                    match self.host.evaluate(order) {
-                        Ok(evaluated) => Input::Evaluated(evaluated),
-                        Err(why) => Input::Unevaluated { version, why },
-                    },
-                ))
-            }
+            Effect::Evaluate(order) => Some((now, evaluate(self.host, order))),
             // The coordinator reports for all servers.
             Effect::Report(event) if self.is_replica(process) => {
                 self.reported(now, process, event);

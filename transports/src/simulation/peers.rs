@@ -3,21 +3,20 @@
 //! Process 0 is the meeting point; the workers follow. A message of one worker to another goes up
 //! the link of the one and down the link of the other: their links meet at a switch.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
     Effect, Input, Meeting, Node, NodeError, Outbox, Peer, PeerConfig, Target, Trained,
 };
 use pstrain_wire::worker::EndReason;
 
-use super::cluster::{Host, Origin, Outcome, pace};
+use super::cluster::{Host, Origin, Outcome, evaluate, pace, work};
 use super::{Ending, Environment, Network, ProcessId, Simulation, SimulationError};
-use crate::scenario::{Fault, Pace, Scenario, Victim};
-use pstrain_compute::rng::Stream;
-use std::sync::atomic::AtomicBool;
+use crate::scenario::{Pace, Scenario, Victim};
 
 /// The prefix of the workers' addresses; the worker follows.
 const ADDRESS: &str = "virtual worker ";
@@ -204,12 +203,7 @@ impl<H: Host> Environment<Role> for Peers<'_, H> {
         let Some(worker) = worker_of(process) else {
             return match effect {
                 // Off the training path: it costs no training time.
-                Effect::Evaluate(order) => {
-                    let version = order.point.version;
-                    let result = self.host.evaluate(order);
-                    let unable = |why| Input::Unevaluated { version, why };
-                    Some((now, result.map_or_else(unable, Input::Evaluated)))
-                }
+                Effect::Evaluate(order) => Some((now, evaluate(self.host, order))),
                 Effect::Report(event) => {
                     self.host.report(now, Origin::Server, event);
                     None
@@ -217,25 +211,7 @@ impl<H: Host> Environment<Role> for Peers<'_, H> {
                 _ => None,
             };
         };
-        match effect {
-            Effect::Compute(order) => {
-                let amount = order.amount;
-                let mut computed = match self.host.compute(worker, order) {
-                    Ok(computed) => computed,
-                    Err(why) => return Some((now, Input::ComputeFailed(why))),
-                };
-                computed.took = self.machines[worker.0 as usize].pace.take(now, amount);
-                Some((now + computed.took, Input::Computed(computed)))
-            }
-            Effect::Prepare(order) => {
-                Some((now, Input::Prepared(self.host.prepare(worker, order))))
-            }
-            Effect::Report(event) => {
-                self.host.report(now, Origin::Worker(worker), event);
-                None
-            }
-            _ => None,
-        }
+        work(self.host, &mut self.machines[worker.0 as usize].pace, now, worker, effect)
     }
 
     fn finished(&mut self, process: ProcessId, result: Result<EndReason, NodeError>) -> Ending {
@@ -259,8 +235,6 @@ impl<H: Host> Environment<Role> for Peers<'_, H> {
         machine.ended = None;
         Some(Role::Peer(Box::new(Peer::new(machine.config.clone()))))
     }
-
-    fn struck(&mut self, _now: Time, _process: ProcessId, _node: &Role, _fault: Fault) {}
 
     fn closed(&mut self, process: ProcessId, peer: PeerId) {
         if process == MEETING {

@@ -1,13 +1,14 @@
-//! Checks of a worker that wants to join, by a server or a meeting point.
+//! Checks between a worker that wants to join and the server or meeting point.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::NodeError;
 use pstrain_compute::id::WorkerId;
 use pstrain_policy::job::{DataFrom, Job};
 use pstrain_wire::name::{MOST_NAME_BYTES, is_presentable};
-use pstrain_wire::worker::{Hello, Ready};
-use pstrain_wire::{BUILD, PROTOCOL_VERSION, Refusal};
+use pstrain_wire::worker::{Hello, Ready, Welcome};
+use pstrain_wire::{BUILD, PROTOCOL_VERSION, Refusal, job_digest};
 
 /// Checks that a worker speaks this protocol, is of this release, and can be shown to people.
 pub(super) fn check_hello(hello: &Hello, job: &Job) -> Result<(), Refusal> {
@@ -37,6 +38,16 @@ pub(super) fn check_hello(hello: &Hello, job: &Job) -> Result<(), Refusal> {
         return Err(Refusal::NoRows);
     }
     Ok(())
+}
+
+/// Checks the job that a server or a meeting point has sent.
+pub(super) fn check_job(welcome: &Welcome) -> Result<(), NodeError> {
+    if job_digest(&welcome.job) != welcome.digest {
+        let what = "its job means something else here; use the same release";
+        return Err(NodeError::Protocol(what.into()));
+    }
+    let impossible = |error| NodeError::Protocol(alloc::format!("its job makes no sense: {error}"));
+    welcome.job.validate().map_err(impossible)
 }
 
 /// Checks that a worker has the parts of the job's data that are its own, as far as one can say

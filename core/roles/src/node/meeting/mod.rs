@@ -306,7 +306,7 @@ impl Meeting {
     /// Takes every step that is possible now.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         let needed = self.job.membership.needed_to_start();
-        // None can join later: the group waits for workers that load their data.
+        // A worker that joins later halts the group: the start waits while one loads its data.
         let is_complete =
             self.slots.ready() >= needed && self.slots.with(Presence::Preparing).next().is_none();
         if self.lifecycle.phase() == Phase::Gathering && is_complete {

@@ -187,7 +187,7 @@ impl Links {
         }
     }
 
-    /// Makes connections that were early those of the group, and closes those of earlier groups.
+    /// Moves early connections into the group, and closes connections of earlier groups.
     /// Returns the new ranks.
     pub(super) fn admit(&mut self, now: Time, out: &mut Outbox) -> Vec<(Rank, PeerId)> {
         let met = self.early.iter().filter_map(|(peer, early)| Some((*peer, early.meet?)));

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::links::{Due, Links};
 use super::training::Training;
 use super::{Data, Member, Peer};
+use crate::node::admission::check_job;
 use crate::node::dialler::{self, Unreachable};
 use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
 use pstrain_compute::id::{PartId, PeerId, Sequence, Version};
@@ -18,7 +19,7 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::{Halt, Halted, Meet, Met, RankOf, Ranks, Reachable};
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, Heartbeat, Hello, Ready, Resume, Welcome};
-use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal, job_digest};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
 
 impl Peer {
     pub(super) fn on_dialled(
@@ -142,13 +143,8 @@ impl Peer {
     }
 
     fn on_welcome(&mut self, now: Time, welcome: Welcome, out: &mut Outbox) {
-        if job_digest(&welcome.job) != welcome.digest {
-            let what = String::from("its job means something else here; use the same release");
-            return self.finish(Err(NodeError::Protocol(what)), out);
-        }
-        if let Err(error) = welcome.job.validate() {
-            let what = alloc::format!("its job makes no sense: {error}");
-            return self.finish(Err(NodeError::Protocol(what)), out);
+        if let Err(error) = check_job(&welcome) {
+            return self.finish(Err(error), out);
         }
         let Welcome { worker, resumed, incarnation, run, job, .. } = welcome;
         if job.architecture == Architecture::Server {
@@ -180,18 +176,14 @@ impl Peer {
     /// Repeats the last reports to the meeting point: a connection that breaks loses the messages
     /// on their way.
     fn repeat(&mut self, now: Time, out: &mut Outbox) {
-        let generation = self.links.generation();
-        if generation == 0 {
+        if self.links.generation() == 0 {
             return self.tell_ready(now, out);
         }
-        let Some(member) = &mut self.member else { return };
-        let Some(training) = member.training() else { return };
-        let version = training.version();
+        let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
         let reports = training.reports();
         reports.into_iter().for_each(|message| self.tell(now, message, out));
         if self.links.group().is_none() {
-            let halted = Halted { generation, version, why: None };
-            self.tell(now, Message::Halted(halted), out);
+            self.tell_halted(now, None, out);
         }
     }
 
@@ -235,10 +227,15 @@ impl Peer {
     /// Stops reducing in the group, and tells the meeting point.
     pub(super) fn halt(&mut self, now: Time, why: Option<String>, out: &mut Outbox) {
         self.links.halt(out);
-        let generation = self.links.generation();
-        let Some(member) = &mut self.member else { return };
-        let Some(training) = member.training() else { return };
+        let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
         training.halt();
+        self.tell_halted(now, why, out);
+    }
+
+    /// Tells the meeting point which version this member has halted at.
+    fn tell_halted(&mut self, now: Time, why: Option<String>, out: &mut Outbox) {
+        let generation = self.links.generation();
+        let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
         let (version, why) = (training.version(), why.map(|why| as_reason(&why)));
         let halted = Halted { generation, version, why };
         self.tell(now, Message::Halted(halted), out);

@@ -367,9 +367,16 @@ impl Peer {
         training.stage = Stage::Idle;
         training.computing = None;
         training.lockstep.set_members(members);
-        let reduced = training.report(None);
+        self.updated(now, None, true, out);
+    }
+
+    /// Reports an update, with the parameters if `shows` and this is the first rank, and begins the
+    /// next.
+    fn updated(&mut self, now: Time, part: Option<Contributed>, shows: bool, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let reduced = training.report(part);
         let is_first = self.links.group().is_some_and(|group| group.rank == 0);
-        let snapshot = is_first.then(|| training.snapshot());
+        let snapshot = (shows && is_first).then(|| training.snapshot());
         self.tell(now, reduced, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);
@@ -407,15 +414,8 @@ impl Peer {
             let reduce = now.since(since);
             Contributed { loss, compute, reduce, bytes }
         });
-        let reduced = training.report(part);
-        let is_first = links.group().is_some_and(|group| group.rank == 0);
-        let snapshot = (evaluates && is_first).then(|| training.snapshot());
         self.damage.progressed();
-        self.tell(now, reduced, out);
-        if let Some(snapshot) = snapshot {
-            self.tell(now, snapshot, out);
-        }
-        self.begin(now, out);
+        self.updated(now, part, evaluates, out);
     }
 
     /// A connection of the group is gone.

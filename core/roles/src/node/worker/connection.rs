@@ -6,6 +6,7 @@ use alloc::string::String;
 use super::evaluating::Evaluating;
 use super::group::Servers;
 use super::{Data, Member, NodeError, Worker};
+use crate::node::admission::check_job;
 use crate::node::dialler::Unreachable;
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
@@ -15,7 +16,7 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{EndReason, Hello, Resume, Welcome};
-use pstrain_wire::{Limits, Message, job_digest};
+use pstrain_wire::{Limits, Message};
 
 impl Worker {
     pub(super) fn on_dialled(
@@ -134,13 +135,8 @@ impl Worker {
 
     pub(super) fn on_welcome(&mut self, now: Time, welcome: Welcome, out: &mut Outbox) {
         let Some(peer) = self.dialler.peer() else { return };
-        if job_digest(&welcome.job) != welcome.digest {
-            let what = String::from("its job means something else here; use the same release");
-            return self.finish(Err(NodeError::Protocol(what)), out);
-        }
-        if let Err(error) = welcome.job.validate() {
-            let what = alloc::format!("its job makes no sense: {error}");
-            return self.finish(Err(NodeError::Protocol(what)), out);
+        if let Err(error) = check_job(&welcome) {
+            return self.finish(Err(error), out);
         }
         let workers = welcome.job.membership.workers;
         if let Some(wanted) = self.wanted.filter(|&wanted| wanted != workers) {
