@@ -26,7 +26,7 @@ const ROUNDING: f64 = 1e-3;
 /// The outcome of a probe; an error, in words, if the process is wrong.
 pub(super) type Outcome = Result<Finding, String>;
 
-/// What a probe finds if the process is not wrong, in words.
+/// The result of a probe that finds no error, in words.
 pub(super) enum Finding {
     Right(String),
     /// The probe says nothing about such a process.

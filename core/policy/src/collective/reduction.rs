@@ -12,7 +12,7 @@ pub const MOST_PIECE: usize = 16 * 1024;
 
 /// The all-reduce of one vector at one rank.
 ///
-/// What has to be sent is appended to a list; the owner sends it in order. Values may arrive before
+/// Outgoing values are appended to a list; the owner sends them in order. Values may arrive before
 /// the rank's own are there.
 #[derive(Debug)]
 pub struct Reduction {

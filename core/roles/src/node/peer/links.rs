@@ -68,7 +68,7 @@ enum Link {
     },
 }
 
-/// What is due at a link.
+/// An action that is due at a link.
 pub(super) enum Due {
     /// The neighbor has been silent, or away, for a lease.
     Lost(Rank, &'static str),

@@ -79,7 +79,7 @@ enum Data {
     Preparing,
     Ready {
         training: Box<Training>,
-        /// What the meeting point was told of the data.
+        /// The report of the data to the meeting point.
         ready: Ready,
     },
 }
