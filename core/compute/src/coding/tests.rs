@@ -125,6 +125,26 @@ fn neighbours_are_the_worst_to_miss() {
 }
 
 #[test]
+fn weights_of_adjacent_missing_workers_keep_their_digits() {
+    for (workers, tolerance) in [(5, 2), (12, 3), (36, 2), (37, 2), (37, 3), (100, 2)] {
+        let decoder = Decoder::new(Code::cyclic(workers, tolerance).unwrap()).unwrap();
+        for first in 0..workers {
+            let is_present = |worker: &u32| (worker + workers - first) % workers >= tolerance;
+            let present: Vec<_> = (0..workers).filter(is_present).map(WorkerId).collect();
+            let weights = decoder.weights(&present).unwrap();
+            let mut sums = vec![0.0_f64; workers as usize];
+            for (worker, weight) in present.iter().zip(weights) {
+                for piece in decoder.code().pieces(*worker) {
+                    sums[piece.part.0 as usize] += weight * piece.coefficient;
+                }
+            }
+            let worst = sums.iter().map(|sum| (sum - 1.0).abs()).fold(0.0, f64::max);
+            assert!(worst < 1e-10, "{workers} workers, {tolerance} missing from {first}: {worst}");
+        }
+    }
+}
+
+#[test]
 fn codes_that_cannot_be_are_refused_with_what_can() {
     let error = |code: Result<Code, CodeError>| code.unwrap_err().to_string();
     let groups = error(Code::fractional(10, 2));
