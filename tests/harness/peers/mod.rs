@@ -218,11 +218,11 @@ impl<'a> Lab<'a> {
         let mut at_once = 0;
         while self.processes.iter().any(|it| !matches!(it.state, State::Gone)) {
             let Some(((at, _), happening)) = self.agenda.pop_first() else {
-                panic!("all wait for nothing: {:?}", self.processes[MEETING].outlook(self.now));
+                panic!("all wait for nothing: {}", self.outlook(self.now));
             };
             at_once = if at > self.now { 0 } else { at_once + 1 };
             assert!(at_once < MOST_AT_ONCE, "no time passes at {at:?}: {happening:?}");
-            assert!(at < limit, "the run does not end: {:?}", self.processes[MEETING].outlook(at));
+            assert!(at < limit, "the run does not end: {}", self.outlook(at));
             self.now = at;
             match happening {
                 Happening::Wake(process) => self.wake(process),
@@ -233,6 +233,13 @@ impl<'a> Lab<'a> {
                 Happening::DialOver(link) => self.dial_over(link),
             }
         }
+    }
+
+    /// A description of a run that does not end.
+    fn outlook(&mut self, at: Time) -> String {
+        let status = self.processes[MEETING].outlook(at);
+        let last = &self.reasons[self.reasons.len().saturating_sub(5)..];
+        format!("{status:#?}\nafter {:?}, groups were formed again: {last:#?}", self.struck)
     }
 
     fn wake(&mut self, process: usize) {

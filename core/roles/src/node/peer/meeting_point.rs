@@ -328,10 +328,7 @@ impl Peer {
             && let Some(training) = self.member.as_mut().and_then(Member::training)
             && let Some(peer) = self.links.sends(now, rank)
         {
-            let missed = match version {
-                Version(0) => training.state(),
-                _ => Vec::from([training.last()]),
-            };
+            let missed = training.missed(version);
             out.extend(missed.into_iter().map(|message| Effect::Send(peer, message)));
         }
         self.go_on(now, out);
@@ -352,7 +349,7 @@ impl Peer {
         match message {
             Message::Heartbeat(_) => {}
             Message::Piece(piece) => self.on_piece(now, rank, piece, out),
-            Message::Missed(missed) => self.on_missed(now, &missed, out),
+            Message::Missed(missed) => self.on_missed(now, rank, &missed, out),
             Message::Inherit(part) => self.on_inherit(now, rank, &part, out),
             Message::Refused(why) => self.give_up_on(now, rank, &why.to_string(), out),
             other => {

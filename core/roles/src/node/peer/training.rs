@@ -138,11 +138,16 @@ impl Training {
         shown.into_iter().chain(self.reduced.map(Message::Reduced)).collect()
     }
 
-    /// The combined gradient of the last update.
-    pub(super) fn last(&self) -> Message {
-        let version = Version(self.version().0.saturating_sub(1));
-        let values = Arc::new(self.aggregator.combined().to_vec());
-        Message::Missed(Missed { version, values })
+    /// Messages that bring a member of `version`, which is behind, to this version.
+    pub(super) fn missed(&mut self, version: Version) -> Vec<Message> {
+        let combined = self.aggregator.combined();
+        // A member that joins does not have the mini-batches of the others. This one does not have
+        // the last gradient if it has joined since.
+        if version == Version(0) || combined.is_empty() {
+            return self.state();
+        }
+        let values = Arc::new(combined.to_vec());
+        Vec::from([Message::Missed(Missed { version, values })])
     }
 
     /// The report of the last update.
@@ -153,7 +158,7 @@ impl Training {
     }
 
     /// The state of training, in parts.
-    pub(super) fn state(&mut self) -> Vec<Message> {
+    fn state(&mut self) -> Vec<Message> {
         let (version, mut saved) = (self.version(), Saved::default());
         let keys = self.parameters.len();
         let done = self.archive(&mut Archive::save(&mut saved, keys));
@@ -329,14 +334,15 @@ impl Peer {
     }
 
     /// The last update, which this member has missed.
-    pub(super) fn on_missed(&mut self, now: Time, missed: &Missed, out: &mut Outbox) {
+    pub(super) fn on_missed(&mut self, now: Time, from: Rank, missed: &Missed, out: &mut Outbox) {
         let Some(member) = &mut self.member else { return };
         let Data::Ready { training, .. } = &mut member.data else { return };
         let is_next = missed.version == training.version();
-        if !is_next || missed.values.len() != training.parameters.len() {
-            return;
-        }
+        let is_whole = missed.values.len() == training.parameters.len();
         let Stage::Behind { members, .. } = &mut training.stage else { return };
+        if !is_next || !is_whole {
+            return self.give_up_on(now, from, "it sent another update than the missed one", out);
+        }
         let members = core::mem::take(members);
         training.update(&missed.values, &member.job);
         self.catches_up(now, members, out);
@@ -347,8 +353,11 @@ impl Peer {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         let Stage::Behind { members, state, .. } = &mut training.stage else { return };
         let Inherit { header: InheritHeader { from: place, total, .. }, bytes } = part;
-        if *place != state.len() as u64 {
-            return;
+        if *place > state.len() as u64 {
+            return self.give_up_on(now, from, "a part of its state is missing", out);
+        }
+        if *place < state.len() as u64 {
+            return; // repeated
         }
         state.extend(bytes);
         if (state.len() as u64) < *total {
