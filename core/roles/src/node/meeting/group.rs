@@ -20,6 +20,8 @@ use pstrain_wire::{Message, Phase};
 pub(super) struct Group {
     generation: u64,
     ranks: Vec<RankOf>,
+    /// Its members that are not gone. A worker that comes back is a member of the next group.
+    present: BTreeSet<WorkerId>,
     version: Version,
     /// Its members, until all have made the update to its version with the members before.
     next: Option<Vec<lockstep::Member>>,
@@ -42,9 +44,9 @@ enum State {
 }
 
 impl Group {
-    /// True if the worker is a member.
+    /// True if the worker is a member, and not gone.
     pub(super) fn has(&self, worker: WorkerId) -> bool {
-        self.ranks.iter().any(|member| member.worker == worker)
+        self.present.contains(&worker)
     }
 
     /// The members that are awaited to halt, and since when.
@@ -99,6 +101,7 @@ impl Meeting {
         self.group.formed = now;
         let stuck = self.group.stuck.filter(|(stuck, _)| *stuck == version);
         self.group.stuck = why.is_some().then(|| stuck.unwrap_or((version, now)));
+        self.group.present = ranks.iter().map(|member| member.worker).collect();
         (self.group.ranks, self.group.version) = (ranks, version);
         self.group.state = State::Training;
         if let Some(why) = why {
@@ -110,9 +113,11 @@ impl Meeting {
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
     }
 
-    /// All members have made an update.
+    /// All members have made an update: the group makes the next one, if it is at its version.
     pub(super) fn all_made(&mut self) {
-        if let Some(members) = self.group.next.take() {
+        if self.lockstep.version() >= self.group.version
+            && let Some(members) = self.group.next.take()
+        {
             self.lockstep.set_members(members);
         }
     }
@@ -145,11 +150,7 @@ impl Meeting {
             return self.end(now, EndReason::WorkerLost(first.worker, Departure::Lost), out);
         }
         let generation = self.group.generation;
-        let alive = self.group.ranks.iter().map(|member| member.worker);
-        let is_ready = |worker: &WorkerId| {
-            self.slots.get(*worker).is_some_and(|slot| slot.presence == Presence::Ready)
-        };
-        let waiting: BTreeSet<WorkerId> = alive.filter(is_ready).collect();
+        let waiting = self.group.present.clone();
         let peers = waiting.iter().filter_map(|worker| self.slots.get(*worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::Halt(Halt { generation }))));
         self.group.state = State::Halting(waiting, why, now);
@@ -187,7 +188,7 @@ impl Meeting {
         why: String,
         out: &mut Outbox,
     ) {
-        if !self.group.has(worker) {
+        if !self.group.present.remove(&worker) {
             return;
         }
         self.halt(now, why, out);
