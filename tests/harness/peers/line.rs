@@ -72,6 +72,9 @@ impl Line {
     /// A group is formed: members that are not in it are on the line no more.
     pub(super) fn forms(&mut self, ranks: &Ranks) {
         let Ranks { generation, version, members } = ranks;
+        // A worker that comes back has made none of the updates itself.
+        let back = members.iter().filter(|member| member.version == Version(0));
+        back.for_each(|member| _ = self.latest.remove(&member.worker.0));
         let members: Vec<u32> = members.iter().map(|member| member.worker.0).collect();
         if let Some((last, at, of)) = self.groups.last() {
             assert!(generation >= last, "generation {generation} after {last}");
