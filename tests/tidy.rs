@@ -23,11 +23,11 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
         "core/policy",
         &[
             &["batches", "collective", "rules"],
-            &["architecture", "consistency"],
+            &["architecture", "consistency", "gossip"],
             &["mode"],
             &["aggregate", "auto"],
             &["job"],
-            &["trainer", "work"],
+            &["combining", "trainer", "work"],
             &["lockstep"],
         ],
     ),

@@ -14,6 +14,7 @@ use pstrain_compute::params::{KeyList, KeyRange};
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
     Redundancy, Stopping, WorkSpec,
@@ -74,6 +75,7 @@ impl Toy {
                 lease: Duration::from_secs(2),
             },
             architecture: Architecture::Server,
+            graph: Graph::Ring,
             servers: 1,
             data: JobData {
                 shape,

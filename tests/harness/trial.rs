@@ -17,6 +17,7 @@ use pstrain_compute::time::Time;
 use pstrain_data::{Encoded, Prepared, RecipeName, Settings, SyntheticNslKdd};
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{
     Budget, InitialFrom, Job, JobData, Membership, Redundancy, Stopping, WorkSpec,
 };
@@ -228,6 +229,7 @@ impl Draw {
                 lease,
             },
             architecture: Architecture::Server,
+            graph: Graph::Ring,
             servers: 1,
             data: JobData {
                 shape: RecipeName::default().shape(),

@@ -3,15 +3,21 @@
 
 mod closed_forms;
 mod equivalence;
+mod gossip;
 mod schedules;
 
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_policy::architecture::Architecture;
+use pstrain_policy::gossip::Graph;
 use pstrain_tests::Toy;
 
 /// The architectures without a server.
 const ALL_REDUCE: [Architecture; 4] =
     [Architecture::Ring, Architecture::HalvingDoubling, Architecture::AllToAll, Architecture::Tree];
+
+/// The graphs of workers with models of their own.
+const GRAPHS: [Graph; 5] =
+    [Graph::Ring, Graph::Torus, Graph::Complete, Graph::Exponential, Graph::Regular { degree: 3 }];
 
 /// A job without a server.
 fn peers(architecture: Architecture, workers: u32, rows: usize) -> Toy {

@@ -21,6 +21,7 @@ use pstrain_data::synthetic::DEFAULT_ROWS;
 use pstrain_data::{Dataset, NslKdd, PartitionSpec, Prepared, Settings, SyntheticNslKdd};
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
     Redundancy, Stopping, WorkSpec,
@@ -65,6 +66,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             lease: Duration::from_secs(5),
         },
         architecture: Architecture::Server,
+        graph: Graph::Ring,
         servers: 1,
         data: JobData {
             shape: data.train.shape(),

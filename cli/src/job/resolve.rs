@@ -506,6 +506,7 @@ impl Layers {
             budget,
             membership,
             architecture: self.get("architecture")?,
+            graph: self.get("graph")?,
             servers: self.number("servers")?,
             data: JobData {
                 shape: spec.shape(),

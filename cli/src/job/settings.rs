@@ -8,6 +8,7 @@ use pstrain_compute::optim::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
 use pstrain_data::PartitionSpec;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{BudgetKind, DataFrom, Exchange, OnLoss, Redundancy, WorkSpec};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 
@@ -186,6 +187,7 @@ const CONSISTENCY: &[Setting] = &[
 
 const NETWORK: &[Setting] = &[
     named::<Architecture>("architecture", "server", "Where the parameters are"),
+    named::<Graph>("graph", "ring", "Which workers are neighbors: with gossip"),
     named::<Exchange>("exchange", "combined", "How gradients and parameters travel"),
     Setting {
         words: Words::Of(FilterSpec::FAMILY),
@@ -365,7 +367,7 @@ mod tests {
         text.parse::<T>().map(|it| it.to_string()).map_err(|error| error.to_string())
     }
 
-    const READ: [(&str, Read); 22] = [
+    const READ: [(&str, Read); 23] = [
         ("budget", read::<BudgetKind>),
         ("activation", read::<Activation>),
         ("loss", read::<Loss>),
@@ -378,6 +380,7 @@ mod tests {
         ("staleness", read::<StalenessSpec>),
         ("participation", read::<ParticipationSpec>),
         ("architecture", read::<Architecture>),
+        ("graph", read::<Graph>),
         ("exchange", read::<Exchange>),
         ("filters", read::<FilterSpec>),
         ("pull-filter", read::<PullFilter>),

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use pstrain_compute::evaluation::{Evaluation, Figures, Metric, metrics};
+use pstrain_compute::evaluation::{CONSENSUS_DISTANCE, Evaluation, Figures, Metric, metrics};
 use pstrain_compute::examples::Target;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Point;
@@ -86,6 +86,12 @@ impl Curve {
 /// Returns the metrics of an evaluation with a column: those of the target, or the names that a
 /// compute process gives.
 fn names(target: Target, evaluation: &Evaluation) -> Vec<String> {
+    let mut names = names_of_task(target, evaluation);
+    names.extend(evaluation.spread.map(|_| CONSENSUS_DISTANCE.to_owned()));
+    names
+}
+
+fn names_of_task(target: Target, evaluation: &Evaluation) -> Vec<String> {
     match &evaluation.figures {
         Figures::Named(values) if evaluation.has_own_metrics() => {
             let is_taken =
@@ -115,6 +121,7 @@ pub(crate) fn metric_values(
 /// Returns the value of the metric called `name`.
 fn value_of(name: &str, evaluation: &Evaluation) -> Option<f64> {
     match &evaluation.figures {
+        _ if name == CONSENSUS_DISTANCE => evaluation.spread,
         Figures::Named(values) => values.get(name).copied(),
         _ => Metric::find(name).and_then(|metric| metric.value(evaluation)),
     }

@@ -37,7 +37,13 @@ pub struct Evaluation {
     pub l1: f64,
     /// The figures of the task.
     pub figures: Figures,
+    /// Where each worker has a model of its own, and this one is their mean: the greatest Euclidean
+    /// distance of a worker's parameters from it.
+    pub spread: Option<f64>,
 }
+
+/// The name of [`Evaluation::spread`] among the metrics.
+pub const CONSENSUS_DISTANCE: &str = "consensus_distance";
 
 /// The figures of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,7 +120,7 @@ impl Evaluation {
     pub fn absent(params: &[f32]) -> Self {
         let non_zeros = params.iter().filter(|value| **value != 0.0).count() as u64;
         let l1 = params.iter().map(|value| f64::from(value.abs())).sum();
-        Self { examples: 0, loss: f64::NAN, non_zeros, l1, figures: Figures::default() }
+        Self { loss: f64::NAN, non_zeros, l1, ..Self::default() }
     }
 
     /// The figures of predicted classes; `None` if the task is another.
@@ -156,12 +162,15 @@ impl Evaluation {
     /// names are in the order of their names.
     #[must_use]
     pub fn named(&self) -> Vec<(String, f64)> {
-        if let Figures::Named(values) = &self.figures {
+        let mut named: Vec<(String, f64)> = if let Figures::Named(values) = &self.figures {
             let finite = values.iter().filter(|(_, value)| value.is_finite());
-            return finite.map(|(name, value)| (name.clone(), *value)).collect();
-        }
-        let value = |metric: &Metric| Some((metric.name.into(), metric.value(self)?));
-        METRICS.iter().filter_map(value).collect()
+            finite.map(|(name, value)| (name.clone(), *value)).collect()
+        } else {
+            let value = |metric: &Metric| Some((metric.name.into(), metric.value(self)?));
+            METRICS.iter().filter_map(value).collect()
+        };
+        named.extend(self.spread.map(|spread| (CONSENSUS_DISTANCE.into(), spread)));
+        named
     }
 }
 
@@ -176,6 +185,8 @@ pub fn flat<S: Serializer>(evaluation: &Evaluation, to: S) -> Result<S::Ok, S::E
         loss: f64,
         non_zeros: u64,
         l1: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        consensus_distance: Option<f64>,
         #[serde(flatten)]
         figures: F,
     }
@@ -189,14 +200,19 @@ pub fn flat<S: Serializer>(evaluation: &Evaluation, to: S) -> Result<S::Ok, S::E
         auc: Option<f64>,
     }
 
-    let &Evaluation { examples, loss, non_zeros, l1, ref figures } = evaluation;
+    let &Evaluation { examples, loss, non_zeros, l1, spread: consensus_distance, ref figures } =
+        evaluation;
     match figures {
         Figures::Classes(ClassFigures { correct, recall, f1, auc, .. }) => {
             let figures = OfClasses { correct: *correct, recall, f1, auc: *auc };
-            Flat { examples, loss, non_zeros, l1, figures }.serialize(to)
+            Flat { examples, loss, non_zeros, l1, consensus_distance, figures }.serialize(to)
         }
-        Figures::Value(figures) => Flat { examples, loss, non_zeros, l1, figures }.serialize(to),
-        Figures::Named(figures) => Flat { examples, loss, non_zeros, l1, figures }.serialize(to),
+        Figures::Value(figures) => {
+            Flat { examples, loss, non_zeros, l1, consensus_distance, figures }.serialize(to)
+        }
+        Figures::Named(figures) => {
+            Flat { examples, loss, non_zeros, l1, consensus_distance, figures }.serialize(to)
+        }
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Architecture {
     AllToAll,
     /// The same, up and down a binary tree of the workers.
     Tree,
+    /// Every worker has a model of its own, and averages it with its neighbors' in each round.
+    DPsgd,
 }
 
 named!(Architecture: "architecture", ',' {
@@ -31,18 +33,26 @@ named!(Architecture: "architecture", ',' {
     AllToAll = Word::new("all-reduce:all-to-all", &[],
         "the same, each worker sums a share of the keys: bit for bit as bsp at a server"),
     Tree = Word::new("all-reduce:tree", &[], "the same, up and down a binary tree"),
+    DPsgd = Word::new("gossip:d-psgd", &[],
+        "every worker has a model of its own, and averages it with its neighbors in each round"),
 });
 
 impl Architecture {
-    /// The all-reduce of the workers' gradients; `None` where servers have the parameters.
+    /// The all-reduce of the workers' gradients; `None` if there is none.
     #[must_use]
     pub const fn collective(self) -> Option<Collective> {
         match self {
-            Self::Server => None,
+            Self::Server | Self::DPsgd => None,
             Self::Ring => Some(Collective::Ring),
             Self::HalvingDoubling => Some(Collective::HalvingDoubling),
             Self::AllToAll => Some(Collective::AllToAll),
             Self::Tree => Some(Collective::Tree),
         }
+    }
+
+    /// True if each worker has a model of its own.
+    #[must_use]
+    pub const fn is_gossip(self) -> bool {
+        matches!(self, Self::DPsgd)
     }
 }

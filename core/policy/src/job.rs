@@ -24,6 +24,7 @@ pub use work::WorkError;
 use crate::architecture::Architecture;
 use crate::auto::Auto;
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
+use crate::gossip::Graph;
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
 use crate::rules::{Aggregation, AggregationError};
 use pstrain_compute::examples::Shape;
@@ -80,6 +81,8 @@ pub struct Job {
     pub membership: Membership,
     /// Where the parameters are, and the way that gradients take.
     pub architecture: Architecture,
+    /// The neighbors of each worker, if workers have models of their own.
+    pub graph: Graph,
     /// Number of servers, each with a share of the keys; at least 1.
     pub servers: u32,
     /// The data.
@@ -489,6 +492,17 @@ pub enum JobError {
         architecture: Architecture,
         /// The other setting, its required value, and the reason.
         needs: &'static str,
+    },
+    /// A graph of an architecture without neighbors.
+    #[error(
+        "graph = {graph} needs an architecture whose workers have neighbors, as gossip:d-psgd; \
+         architecture = {architecture} has none"
+    )]
+    Graph {
+        /// The graph.
+        graph: Graph,
+        /// The architecture.
+        architecture: Architecture,
     },
     /// Curvature steps together with an incompatible setting: the other setting, its required
     /// value, and the reason.

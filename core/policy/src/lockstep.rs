@@ -4,7 +4,7 @@
 //! workers' parts. Every worker that reduces gradients with the others knows both without asking,
 //! and so does their meeting point.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,8 @@ pub struct Lockstep {
     /// Examples of the training split; 0 if it is the members' rows.
     rows: u64,
     members: Vec<Member>,
+    /// The members of the updates from a later version on.
+    later: VecDeque<(Version, Vec<Member>)>,
     version: Version,
     samples: u64,
     /// Mini-batches of each worker that became part of an update.
@@ -62,15 +64,22 @@ impl Lockstep {
             epochs: job.budget.epochs.into(),
             rows: if job.data.is_local() { 0 } else { job.data.train.rows },
             members: Vec::new(),
+            later: VecDeque::new(),
             version: Version(0),
             samples: 0,
             done: BTreeMap::new(),
         }
     }
 
-    /// The workers whose gradients make the next updates, in the order of their ranks.
-    pub fn set_members(&mut self, members: Vec<Member>) {
-        self.members = members;
+    /// Sets the workers whose gradients make the updates from `version` on, in the order of their
+    /// ranks.
+    pub fn set_members(&mut self, version: Version, members: Vec<Member>) {
+        self.later.retain(|(later, _)| *later < version);
+        if version <= self.version {
+            self.members = members;
+        } else {
+            self.later.push_back((version, members));
+        }
     }
 
     /// The workers of the group, in the order of their ranks.
@@ -163,6 +172,11 @@ impl Lockstep {
             self.samples += u64::from(share.samples);
         }
         self.version = self.version.next();
+        while self.later.front().is_some_and(|(from, _)| *from <= self.version)
+            && let Some((_, members)) = self.later.pop_front()
+        {
+            self.members = members;
+        }
         self.samples / interval > before || self.is_over()
     }
 

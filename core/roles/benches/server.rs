@@ -24,6 +24,7 @@ use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
     Redundancy, Stopping, WorkSpec,
@@ -44,6 +45,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         name: "bench".into(),
         seed: 1,
         architecture: Architecture::Server,
+        graph: Graph::Ring,
         servers: 1,
         model: ModelSpec::Timing { layers: vec![parameters] },
         loss: Loss::Nll,

@@ -16,8 +16,8 @@ pub struct Reachable {
     pub address: String,
 }
 
-/// Meeting point to worker: the workers that reduce their gradients from now on, in the order of
-/// their ranks.
+/// Meeting point to worker: the workers that train together from now on, in the order of their
+/// ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranks {
     /// The number of the group; a group with a higher number replaces one with a lower.
@@ -39,6 +39,8 @@ pub struct RankOf {
     pub rows: u64,
     /// The version that it has.
     pub version: Version,
+    /// True if it joins: it does not have the state of training yet, unless the run begins.
+    pub joins: bool,
 }
 
 /// Worker to worker: the first message of a connection.
@@ -61,7 +63,7 @@ pub struct Met {
     pub generation: u64,
 }
 
-/// Worker to worker: values of a reduction.
+/// Worker to worker: values of a reduction, or parameters of a neighbor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
     /// Everything but the values.
@@ -73,7 +75,7 @@ pub struct Piece {
 /// The fields of a [`Piece`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PieceHeader {
-    /// The version that the reduced gradient changes.
+    /// The version that the update changes.
     pub version: Version,
     /// The index of the piece.
     pub piece: u32,

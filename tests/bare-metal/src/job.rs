@@ -12,6 +12,7 @@ use pstrain_compute::model::{Activation, Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss, Stopping,
@@ -66,6 +67,7 @@ pub(crate) fn job(train: &Examples) -> Job {
             lease: Duration::from_secs(2),
         },
         architecture: Architecture::Server,
+        graph: Graph::Ring,
         servers: 1,
         data: JobData {
             shape: train.shape(),

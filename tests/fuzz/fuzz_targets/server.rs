@@ -19,6 +19,7 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss, Stopping,
@@ -99,6 +100,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         stopping: Stopping::default(),
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },
         architecture: Architecture::Server,
+        graph: Graph::Ring,
         data: JobData {
             shape: Shape { inputs: 1, dense: 1, hot: 0, target: Target::Classes(2) },
             train: Fingerprint { rows: 20, class_counts: vec![12, 8], digest: [3; 32] },

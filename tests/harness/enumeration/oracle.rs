@@ -14,6 +14,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{
     Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership, OnLoss,
     Redundancy, Stopping, WorkSpec,
@@ -66,6 +67,7 @@ pub fn small_job(bounds: Bounds) -> Job {
             lease: Duration::from_secs(1),
         },
         architecture: Architecture::Server,
+        graph: Graph::Ring,
         servers: 2,
         data: JobData {
             shape,

@@ -44,6 +44,7 @@ impl Messages {
         };
         let (examples, non_zeros) = (self.number(), self.number());
         let (loss, l1) = (self.rng.unit(), self.rng.unit());
-        Evaluation { examples, loss, non_zeros, l1, figures }
+        let spread = self.coin().then(|| self.rng.unit());
+        Evaluation { examples, loss, non_zeros, l1, figures, spread }
     }
 }

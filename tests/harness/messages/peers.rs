@@ -22,6 +22,7 @@ impl Messages {
                     address: self.text(),
                     rows: self.number(),
                     version: Version(self.number()),
+                    joins: self.coin(),
                 });
                 let members = members.collect();
                 Message::Ranks(Ranks { generation, version, members })

@@ -13,6 +13,8 @@ use pstrain_policy::rules::Aggregation;
 use pstrain_roles::node::Compute;
 use pstrain_wire::peers::Ranks;
 
+use super::checker::Checker;
+
 /// The line of versions that the group is on.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -69,8 +71,29 @@ impl Line {
         }
     }
 
+    fn is_member(&self, worker: usize) -> bool {
+        self.groups.last().is_some_and(|(.., members)| members.contains(&(worker as u32)))
+    }
+
+    /// The optimizer's state after an update with one gradient of each member.
+    fn updated(&self, before: &Known, version: u64, members: &[u32]) -> Option<Vec<f64>> {
+        let gradients = members.iter().map(|worker| self.gradients.get(&(version, *worker)));
+        let gradients: Vec<_> = gradients.collect::<Option<_>>()?;
+        let all: u32 = gradients.iter().map(|(_, samples)| samples).sum();
+        let mut velocity: Vec<f64> = before.velocity.iter().map(|it| it * self.momentum).collect();
+        for (gradient, samples) in gradients {
+            let factor = if self.sums { 1.0 } else { f64::from(*samples) / f64::from(all) };
+            for (sum, value) in velocity.iter_mut().zip(gradient) {
+                *sum += factor * f64::from(*value);
+            }
+        }
+        Some(velocity)
+    }
+}
+
+impl Checker for Line {
     /// A group is formed: members that are not in it are on the line no more.
-    pub(super) fn forms(&mut self, ranks: &Ranks) {
+    fn forms(&mut self, ranks: &Ranks) {
         let Ranks { generation, version, members } = ranks;
         // A worker that comes back has made none of the updates itself.
         let back = members.iter().filter(|member| member.version == Version(0));
@@ -96,23 +119,13 @@ impl Line {
         self.groups.push((*generation, version.0, members));
     }
 
-    fn is_member(&self, worker: usize) -> bool {
-        self.groups.last().is_some_and(|(.., members)| members.contains(&(worker as u32)))
-    }
-
     /// A member is sent an update that it has missed.
-    pub(super) const fn missed(&mut self) {
+    fn missed(&mut self) {
         self.missed += 1;
     }
 
     /// A worker computes a gradient.
-    pub(super) fn computes(
-        &mut self,
-        worker: usize,
-        order: &Compute,
-        gradient: &[f32],
-        samples: u32,
-    ) {
+    fn computes(&mut self, worker: usize, order: &Compute, gradient: &[f32], samples: u32) {
         if !self.is_member(worker) {
             return;
         }
@@ -126,7 +139,7 @@ impl Line {
     }
 
     /// A worker has parameters of a version. Returns true if it is the first that has.
-    pub(super) fn sees(
+    fn sees(
         &mut self,
         now: Time,
         worker: usize,
@@ -163,49 +176,28 @@ impl Line {
         true
     }
 
-    /// The optimizer's state after an update with one gradient of each member.
-    fn updated(&self, before: &Known, version: u64, members: &[u32]) -> Option<Vec<f64>> {
-        let gradients = members.iter().map(|worker| self.gradients.get(&(version, *worker)));
-        let gradients: Vec<_> = gradients.collect::<Option<_>>()?;
-        let all: u32 = gradients.iter().map(|(_, samples)| samples).sum();
-        let mut velocity: Vec<f64> = before.velocity.iter().map(|it| it * self.momentum).collect();
-        for (gradient, samples) in gradients {
-            let factor = if self.sums { 1.0 } else { f64::from(*samples) / f64::from(all) };
-            for (sum, value) in velocity.iter_mut().zip(gradient) {
-                *sum += factor * f64::from(*value);
-            }
-        }
-        Some(velocity)
-    }
-
     /// The meeting point evaluates parameters.
-    pub(super) fn evaluates(&self, version: Version, parameters: &[f32]) {
+    fn evaluates(&self, version: Version, parameters: &[f32]) {
         let known = self.known.get(&version.0);
         let known = known.unwrap_or_else(|| panic!("nobody has version {version}"));
         let is_same = bits(&known.parameters) == bits(parameters);
         assert!(is_same, "the meeting point has other parameters of version {version}");
     }
 
-    /// The run has ended with parameters of a version.
-    pub(super) fn ends(&self, version: Version, parameters: &[f32]) {
-        // A worker may be ahead of the end; none that stays is.
-        self.evaluates(version, parameters);
-    }
-
-    pub(super) fn groups(&self) -> u64 {
+    fn groups(&self) -> u64 {
         self.groups.len() as u64
     }
 
-    pub(super) const fn missed_updates(&self) -> u64 {
+    fn missed_updates(&self) -> u64 {
         self.missed
     }
 
-    pub(super) const fn dropped(&self) -> u64 {
+    fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// The longest time between two updates.
-    pub(super) fn longest(&self) -> Duration {
+    fn longest(&self) -> Duration {
         let times: Vec<Time> = self.known.values().skip(1).map(|known| known.at).collect();
         times.windows(2).map(|two| two[1].since(two[0])).max().unwrap_or_default()
     }

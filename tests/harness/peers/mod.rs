@@ -8,8 +8,10 @@
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
+mod checker;
 mod faults;
 mod line;
+mod mesh;
 mod network;
 mod runs;
 
@@ -29,8 +31,10 @@ use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Status};
 
 use crate::toy::{Toy, partition_of};
+use checker::Checker;
 use faults::Fault;
 use line::Line;
+use mesh::Mesh;
 use network::Link;
 
 pub use faults::{PeerFault, PeerFaults};
@@ -133,7 +137,7 @@ struct Lab<'a> {
     links: Vec<Link>,
     /// Directions in which nothing arrives, and until when.
     cuts: BTreeMap<(usize, usize), Time>,
-    line: Line,
+    checker: Box<dyn Checker>,
     struck: Vec<PeerFault>,
     reasons: Vec<(Time, String)>,
     duplicates: bool,
@@ -182,6 +186,11 @@ impl<'a> Lab<'a> {
             Trainer::new(model.clone(), examples, seed, WorkerId(worker), job.batch_size)
                 .expect("a valid part")
         };
+        let initial = job.initial(&model);
+        let checker: Box<dyn Checker> = match job.architecture.is_gossip() {
+            true => Box::new(Mesh::new(job, initial)),
+            false => Box::new(Line::new(job, initial)),
+        };
         let mut lab = Self {
             toy,
             now: Time::ZERO,
@@ -194,7 +203,7 @@ impl<'a> Lab<'a> {
             trainers: (0..workers).map(trainer).collect(),
             links: Vec::new(),
             cuts: BTreeMap::new(),
-            line: Line::new(job, job.initial(&model)),
+            checker,
             struck: Vec::new(),
             reasons: Vec::new(),
             duplicates: faults == PeerFaults::Many,
@@ -316,7 +325,7 @@ impl<'a> Lab<'a> {
             Effect::Report(Event::Regrouped { why, .. }) => self.reasons.push((self.now, why)),
             Effect::Evaluate(order) => {
                 let version = order.point.version;
-                self.line.evaluates(version, &order.parameters);
+                self.checker.evaluates(version, &order.parameters);
                 let why = String::from("the lab evaluates nothing");
                 self.after(
                     self.delay,
@@ -330,11 +339,15 @@ impl<'a> Lab<'a> {
     /// Shows the checker what a node sends.
     fn observe(&mut self, process: usize, message: &Message) {
         match message {
-            Message::Ranks(ranks) => self.line.forms(ranks),
+            Message::Ranks(ranks) => self.checker.forms(ranks),
             Message::Snapshot(it) => {
-                self.line.sees(self.now, process - 1, it.version, &it.values);
+                self.checker.sees(self.now, process - 1, it.version, &it.values);
             }
-            Message::Missed(_) => self.line.missed(),
+            Message::Missed(_) => self.checker.missed(),
+            // The models of the lab are of one piece.
+            Message::Piece(it) if self.toy.job.architecture.is_gossip() => {
+                self.checker.sees(self.now, process - 1, it.header.version, &it.values);
+            }
             _ => {}
         }
     }
@@ -342,14 +355,14 @@ impl<'a> Lab<'a> {
     fn computes(&mut self, process: usize, order: &Compute) {
         let worker = process - 1;
         let version = order.ticket.base;
-        let is_first = self.line.sees(self.now, worker, version, &order.parameters);
+        let is_first = self.checker.sees(self.now, worker, version, &order.parameters);
         if is_first && let Some(fault) = self.ambush.take_if(|(at, _)| *at == version.0) {
             self.strikes(Fault { process, ..fault.1 });
         }
         let mut gradient = Vec::new();
         let computed = self.trainers[worker].compute(order.task, &order.parameters, &mut gradient);
         let computed = computed.expect("a task of this worker");
-        self.line.computes(worker, order, &gradient, computed.samples);
+        self.checker.computes(worker, order, &gradient, computed.samples);
         let took = self.span(self.compute);
         let computed = Computed {
             ticket: order.ticket,
@@ -369,16 +382,16 @@ impl<'a> Lab<'a> {
         let trained = node.trained();
         let parameters = trained.parameters.expect("it has parameters");
         let version = trained.point.version;
-        self.line.ends(version, &parameters);
+        self.checker.evaluates(version, &parameters);
         PeersRun {
             reason,
             version: version.0,
             parameters: parameters.to_vec(),
-            groups: self.line.groups(),
+            groups: self.checker.groups(),
             reasons: self.reasons,
-            missed: self.line.missed_updates(),
-            dropped: self.line.dropped(),
-            longest: self.line.longest(),
+            missed: self.checker.missed_updates(),
+            dropped: self.checker.dropped(),
+            longest: self.checker.longest(),
             workers: processes.map(|process| process.ended).collect(),
             faults: self.struck,
             pace: (self.delay * 2, self.compute),

@@ -14,6 +14,7 @@ use pstrain_compute::params::{BlockOrder, Blocks, Combine, Role};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{
     ALL_EXAMPLES, Budget, BudgetKind, DataFrom, Exchange, InitialFrom, Job, JobData, Membership,
     OnLoss, Redundancy, Stopping, WorkSpec,
@@ -551,6 +552,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             lease: Duration::from_millis([100, 1000, 10_000][rng.below(3) as usize]),
         },
         architecture: Architecture::Server,
+        graph: Graph::Ring,
         servers: 1,
         data: JobData {
             shape,

@@ -33,7 +33,7 @@ fn hops(architecture: Architecture, workers: u32) -> u32 {
         Architecture::HalvingDoubling => 2 * log2_up,
         Architecture::AllToAll => 2 * u32::from(workers > 1),
         Architecture::Tree => 2 * workers.ilog2(),
-        Architecture::Server => unreachable!("it has no all-reduce"),
+        Architecture::Server | Architecture::DPsgd => unreachable!("it has no all-reduce"),
     }
 }
 

@@ -149,19 +149,6 @@ impl Reduction {
         self.open == 0 && self.values.is_some()
     }
 
-    /// The ranks that this rank waits for, in order.
-    #[must_use]
-    pub fn awaited(&self) -> Vec<Rank> {
-        let next = |piece: &Piece| match piece.program.get(piece.next) {
-            Some(Op::Take(from) | Op::Add(from)) => Some(*from),
-            _ => None,
-        };
-        let mut awaited: Vec<Rank> = self.pieces.iter().filter_map(next).collect();
-        awaited.sort_unstable();
-        awaited.dedup();
-        awaited
-    }
-
     /// The sums; the rank's own values if they are not all here.
     #[must_use]
     pub fn into_values(self) -> Vec<f32> {

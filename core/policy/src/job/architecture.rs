@@ -1,36 +1,49 @@
 //! Architectures together with other settings.
 
 use super::{DataFrom, Exchange, InitialFrom, Job, JobError, OnLoss, Redundancy, WorkSpec};
+use crate::architecture::Architecture;
 use crate::consistency::ConsistencySpec;
+use crate::gossip::Graph;
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 
 impl Job {
     /// Checks that an architecture other than servers can do what the job asks for.
     pub(super) fn check_architecture(&self) -> Result<(), JobError> {
         let architecture = self.architecture;
-        match architecture.collective().and_then(|_| self.all_reduce_needs()) {
-            Some(needs) => Err(JobError::Architecture { architecture, needs }),
-            None => Ok(()),
+        if self.graph != Graph::default() && !architecture.is_gossip() {
+            return Err(JobError::Graph { graph: self.graph, architecture });
         }
+        let needs = match architecture {
+            Architecture::Server => None,
+            _ => self.without_servers_needs(),
+        };
+        needs.map_or(Ok(()), |needs| Err(JobError::Architecture { architecture, needs }))
     }
 
-    /// The first setting that an all-reduce cannot have: its required value, and the reason.
-    fn all_reduce_needs(&self) -> Option<&'static str> {
+    /// The first setting that workers without a server cannot have: its required value, and the
+    /// reason.
+    fn without_servers_needs(&self) -> Option<&'static str> {
         let mode = &self.mode;
-        let mean_or_sum = matches!(self.aggregation, Aggregation::Mean | Aggregation::Sum);
+        let is_gossip = self.architecture.is_gossip();
+        let is_mean = self.aggregation == Aggregation::Mean;
+        let mean_or_sum = is_mean || self.aggregation == Aggregation::Sum;
         let is_equal = matches!(self.work, WorkSpec::Equal);
         let needs = [
             (
                 mode.consistency == ConsistencySpec::Bsp && self.switches.is_empty(),
-                "consistency = bsp, and no switch: each sum has a gradient of every worker",
+                "consistency = bsp, and no switch: workers make each update together",
             ),
             (
                 mode.staleness == StalenessSpec::Plain
                     && mode.participation == ParticipationSpec::Plain,
                 "staleness = plain and participation = plain: no gradient is late",
             ),
-            (mean_or_sum, "aggregation = mean or sum: gradients are added on their way"),
-            (self.filters.is_none(), "no filters: sums are sent as they are"),
+            (
+                mean_or_sum || is_gossip,
+                "aggregation = mean or sum: gradients are added on their way",
+            ),
+            (is_mean || !is_gossip, "aggregation = mean: a worker applies its own gradient alone"),
+            (self.filters.is_none(), "no filters: values are sent as they are"),
             (self.servers == 1, "servers = 1: no server has parameters"),
             (self.blocks.is_none(), "no blocks: an update changes all keys"),
             (
@@ -44,7 +57,7 @@ impl Job {
             ),
             (
                 self.update.clip_contribution.is_none(),
-                "no clip-contribution: gradients are added on their way",
+                "no clip-contribution: gradients are added on their way, or not sent at all",
             ),
             (self.initial == InitialFrom::Seed, "initial parameters from the seed"),
             (
@@ -53,7 +66,7 @@ impl Job {
             ),
             (
                 matches!(self.membership.on_loss, OnLoss::Continue | OnLoss::Stop),
-                "on-worker-loss = continue or stop: the others cannot wait within a sum",
+                "on-worker-loss = continue or stop: the others cannot wait within an update",
             ),
         ];
         needs.into_iter().find(|(holds, _)| !holds).map(|(_, needs)| needs)

@@ -23,8 +23,6 @@ pub(super) struct Group {
     /// Its members that are not gone. A worker that comes back is a member of the next group.
     present: BTreeSet<WorkerId>,
     version: Version,
-    /// Its members, until all have made the update to its version with the members before.
-    next: Option<Vec<lockstep::Member>>,
     state: State,
     /// When it was formed.
     formed: Time,
@@ -47,6 +45,11 @@ impl Group {
     /// True if the worker is a member, and not gone.
     pub(super) fn has(&self, worker: WorkerId) -> bool {
         self.present.contains(&worker)
+    }
+
+    /// Its members that are not gone.
+    pub(super) fn members(&self) -> impl Iterator<Item = WorkerId> {
+        self.present.iter().copied()
     }
 
     /// The members that are awaited to halt, and since when.
@@ -73,6 +76,7 @@ impl Meeting {
                 address: slot.address.clone(),
                 rows: slot.rows,
                 version: slot.version,
+                joins: slot.joins,
             })
             .collect();
         let version = ranks.iter().map(|member| member.version).max().unwrap_or_default();
@@ -87,15 +91,13 @@ impl Meeting {
             return self.end(now, EndReason::ParametersLost(latest), out);
         }
         // A member that is gone may have made an update that no other has.
-        self.coming.take_if(|(coming, _)| *coming > version);
+        self.models.go_back_to(version);
         let members = ranks.iter();
         let members = members.map(|it| lockstep::Member { worker: it.worker, rows: it.rows });
-        let members = members.collect();
-        self.group.next = None;
-        if self.lockstep.version() < version {
-            self.group.next = Some(members);
-        } else {
-            self.lockstep.set_members(members);
+        self.lockstep.set_members(version, members.collect());
+        if version == Version(0) {
+            // The run begins: all have its initial state.
+            self.slots.iter_mut().for_each(|slot| slot.joins = false);
         }
         self.group.generation += 1;
         self.group.formed = now;
@@ -111,15 +113,6 @@ impl Meeting {
         let message = self.group.ranks();
         let peers = self.group.ranks.iter().filter_map(|it| self.slots.get(it.worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
-    }
-
-    /// All members have made an update: the group makes the next one, if it is at its version.
-    pub(super) fn all_made(&mut self) {
-        if self.lockstep.version() >= self.group.version
-            && let Some(members) = self.group.next.take()
-        {
-            self.lockstep.set_members(members);
-        }
     }
 
     /// Tells a worker that has resumed its membership what it may have missed.
@@ -170,7 +163,7 @@ impl Meeting {
         }
         let most = self.most_updates();
         if let Some(slot) = self.slots.get_mut(worker) {
-            slot.version = slot.version.max(version.min(most));
+            slot.made(version.min(most));
         }
         let why = why.unwrap_or_else(|| String::from("a member has halted"));
         self.halt(now, alloc::format!("worker {worker} halted: {why}"), out);

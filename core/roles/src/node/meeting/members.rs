@@ -28,6 +28,8 @@ pub(super) struct Slot {
     pub(super) rows: u64,
     /// The latest version that it has reported.
     pub(super) version: Version,
+    /// True until it has the state of training.
+    pub(super) joins: bool,
     /// Its reports of updates that not all members have made yet.
     pub(super) reports: VecDeque<Reduced>,
     /// Updates that it contributed to.
@@ -37,6 +39,14 @@ pub(super) struct Slot {
     /// Why it left, in its words.
     pub(super) why_left: Option<String>,
     pub(super) idle: FloodControl,
+}
+
+impl Slot {
+    /// The worker has a version.
+    pub(super) fn made(&mut self, version: Version) {
+        self.version = self.version.max(version);
+        self.joins &= version == Version(0);
+    }
 }
 
 /// State of a worker slot.

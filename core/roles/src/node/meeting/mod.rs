@@ -7,6 +7,7 @@
 
 mod group;
 mod members;
+mod models;
 mod progress;
 mod status;
 
@@ -17,6 +18,7 @@ use alloc::vec::Vec;
 
 use self::group::Group;
 use self::members::{Presence, Slots};
+use self::models::Models;
 use super::admission::{check_fingerprint, check_hello, check_parts};
 use super::flood::FloodControl;
 use super::server::{Evaluations, Ledger, Lifecycle, ServerError};
@@ -50,11 +52,13 @@ pub struct Meeting {
     ledger: Ledger,
     training_since: Option<Time>,
     last_update: Time,
-    /// Parameters that have come from a member, of a version that not all have made yet.
-    coming: Option<(Version, Arc<Vec<f32>>)>,
+    /// Parameters that have come from members, of versions that not all have made yet.
+    models: Models,
     /// The latest parameters.
     snapshot: (Point, Arc<Vec<f32>>),
     evaluations: Evaluations,
+    /// The distance of the workers' parameters from their mean, of versions under evaluation.
+    spreads: BTreeMap<Version, f64>,
     /// The user knows why evaluations are absent.
     is_told: bool,
 }
@@ -84,9 +88,10 @@ impl Meeting {
             ledger: Ledger::default(),
             training_since: None,
             last_update: Time::ZERO,
-            coming: None,
+            models: Models::default(),
             snapshot: (point, Arc::new(job.initial(&model))),
             evaluations: Evaluations::default(),
+            spreads: BTreeMap::new(),
             is_told: false,
             job,
         })
@@ -177,6 +182,7 @@ impl Meeting {
             (slot.presence, slot.since) = (Presence::Preparing, now);
             slot.incarnation = slot.incarnation.next();
             (slot.version, slot.idle) = (Version(0), FloodControl::default());
+            slot.joins = true;
             slot.reports.clear();
             slot.name.clone_from(&hello.name);
         }
@@ -237,7 +243,7 @@ impl Meeting {
             Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
             Message::Reduced(reduced) => self.on_reduced(now, worker, reduced, out),
             Message::Halted(halted) => self.on_halted(now, worker, halted, out),
-            Message::Snapshot(snapshot) => self.on_snapshot(now, peer, snapshot, out),
+            Message::Snapshot(snapshot) => self.on_snapshot(now, peer, worker, snapshot, out),
             Message::Bye(Bye { why, .. }) => {
                 slot.peer = None;
                 slot.why_left = why.as_deref().map(as_reason);
@@ -315,6 +321,9 @@ impl Meeting {
             self.last_update = now;
             out.push(Effect::Report(Event::Started { workers: self.slots.ready() }));
             self.form(now, None, out);
+            if self.job.architecture.is_gossip() {
+                self.spreads.insert(Version(0), 0.0);
+            }
             let (point, parameters) = self.snapshot.clone();
             self.evaluations.request(super::Evaluate { point, parameters }, out);
         }

@@ -13,6 +13,7 @@ use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Clock, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::time::Time;
+use pstrain_policy::gossip::average;
 use pstrain_policy::lockstep::Share;
 use pstrain_policy::rules::Closing;
 use pstrain_wire::peers::{Contributed, Reduced, Snapshot};
@@ -44,7 +45,7 @@ impl Meeting {
         if reduced.version <= slot.version || reduced.version > most {
             return;
         }
-        slot.version = reduced.version;
+        slot.made(reduced.version);
         slot.reports.push_back(reduced);
         self.catch_up(now, out);
     }
@@ -124,7 +125,6 @@ impl Meeting {
         self.ledger.applied += applied.len() as u64;
         out.extend(pushed.into_iter().chain(applied).map(Effect::Report));
         self.lockstep.advance(&self.job.stopping);
-        self.all_made();
         self.last_update = now;
         let (point, closing) = (self.point(), Closing::Everything);
         out.push(Effect::Report(Event::Updated { point, closing }));
@@ -136,6 +136,7 @@ impl Meeting {
         &mut self,
         now: Time,
         peer: PeerId,
+        worker: WorkerId,
         Snapshot { version, values }: Snapshot,
         out: &mut Outbox,
     ) {
@@ -146,8 +147,8 @@ impl Meeting {
             return self.refuse(now, peer, Refusal::Keys { given, values, wanted }, out);
         }
         let is_known = version <= self.snapshot.0.version; // repeated after a reconnect
-        if !is_known && self.coming.as_ref().is_none_or(|(latest, _)| *latest < version) {
-            self.coming = Some((version, values));
+        if !is_known && version <= self.most_updates() {
+            self.models.insert(worker, version, values);
             self.evaluate_snapshot(now, out);
         }
     }
@@ -157,24 +158,37 @@ impl Meeting {
         if self.lifecycle.phase() != Phase::Training {
             return;
         }
-        let is_due = |(version, _): &mut (Version, _)| *version <= self.lockstep.version();
-        let Some((version, values)) = self.coming.take_if(is_due) else { return };
         let point = self.point();
-        if version < point.version {
-            return; // later ones are on their way
+        let is_gossip = self.job.architecture.is_gossip();
+        let group = &self.group;
+        let models = self.models.take(point.version, |models| {
+            !is_gossip || group.members().all(|worker| models.contains_key(&worker))
+        });
+        let Some(models) = models else { return };
+        let mut models = models.into_iter().filter(|(worker, _)| !is_gossip || group.has(*worker));
+        let Some((_, first)) = models.next() else { return };
+        let parameters = if is_gossip {
+            let rest: Vec<_> = models.map(|(_, model)| model).collect();
+            let models = core::iter::once(&first).chain(&rest).map(|model| model.as_slice());
+            let (mean, spread) = average(&models.collect::<Vec<_>>());
+            self.spreads.insert(point.version, spread);
+            Arc::new(mean)
+        } else {
+            first
+        };
+        if first_not_finite(self.keys(), &parameters).is_some() {
+            return self.end(now, EndReason::Diverged(point.version), out);
         }
-        if first_not_finite(self.keys(), &values).is_some() {
-            return self.end(now, EndReason::Diverged(version), out);
-        }
-        self.snapshot = (point, Arc::clone(&values));
-        self.evaluations.request(Evaluate { point, parameters: values }, out);
+        self.snapshot = (point, Arc::clone(&parameters));
+        self.evaluations.request(Evaluate { point, parameters }, out);
     }
 
-    pub(super) fn on_evaluated(&mut self, now: Time, evaluated: Evaluated, out: &mut Outbox) {
+    pub(super) fn on_evaluated(&mut self, now: Time, mut evaluated: Evaluated, out: &mut Outbox) {
         let version = evaluated.point.version;
         if !self.evaluations.requested.iter().any(|it| it.point.version == version) {
             return;
         }
+        evaluated.evaluation.spread = self.spreads.remove(&version);
         let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
         self.evaluations.finish(&evaluated);
         out.push(Effect::Report(evaluated.into()));

@@ -10,10 +10,11 @@ use super::{Data, Member, Peer};
 use crate::node::admission::check_job;
 use crate::node::dialler::{self, Unreachable};
 use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
-use pstrain_compute::id::{PartId, PeerId, Sequence, Version};
+use pstrain_compute::id::{PartId, PeerId, Sequence};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
+use pstrain_policy::combining::Scheme;
 use pstrain_policy::lockstep;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::{Halt, Halted, Meet, Met, RankOf, Ranks, Reachable};
@@ -199,10 +200,9 @@ impl Peer {
             Err(what) => return self.leave(now, Err(NodeError::Data(what)), out),
         };
         let (job, worker) = (&member.job, member.worker);
-        let collective = job.architecture.collective();
-        let training = collective.ok_or("it has servers with parameters").map(|collective| {
+        let training = Scheme::of(job).ok_or("it has servers with parameters").map(|scheme| {
             let model = job.build_model().map_err(|error| error.to_string())?;
-            Training::new(job, &model, worker, collective).map_err(|error| error.to_string())
+            Training::new(job, &model, worker, scheme).map_err(|error| error.to_string())
         });
         let training = match training {
             Ok(Ok(training)) => training,
@@ -253,25 +253,25 @@ impl Peer {
         let Some(rank) = members.iter().position(|member| member.worker == worker) else {
             return self.finish(Err(NodeError::Refused(Refusal::Fenced { incarnation })), out);
         };
-        let is_behind = training.version() < version;
-        // A member that joins has made no update.
-        let own = training.version();
-        if own > version || is_behind && own.next() != version && own != Version(0) {
+        let (own, scheme) = (training.version(), training.scheme());
+        let rank = rank as Rank;
+        let needs = needs(scheme, &members, rank);
+        let is_near = own == version || own.next() == version || scheme.is_gossip();
+        if own > version || !is_near && !members[rank as usize].joins {
             let what = alloc::format!(
                 "its group goes on from version {version}, and this worker has {}",
                 training.version()
             );
             return self.finish(Err(NodeError::Protocol(what)), out);
         }
-        let rank = rank as Rank;
-        let neighbors = training.collective().neighbors(rank, members.len() as u32);
-        let neighbors = neighbors.into_iter().chain(updating(&members, rank));
+        let neighbors = scheme.neighbors(rank, members.len() as u32);
+        let neighbors = neighbors.into_iter().chain(updating(scheme, &members, rank));
         let neighbors: Vec<Rank> = neighbors.collect();
         let of_step =
             |member: &RankOf| lockstep::Member { worker: member.worker, rows: member.rows };
-        training.regroup(members.iter().map(of_step).collect(), version);
-        let snapshot = (rank == 0 && generation > 1 && version.0 > 0 && !is_behind)
-            .then(|| training.snapshot());
+        training.regroup(members.iter().map(of_step).collect(), version, needs);
+        let is_shown = (rank == 0 || scheme.is_gossip()) && generation > 1;
+        let snapshot = (is_shown && version.0 > 0 && own == version).then(|| training.snapshot());
         self.links.join(now, (generation, rank), members, neighbors, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);
@@ -320,15 +320,14 @@ impl Peer {
     /// that wait for it.
     fn attached(&mut self, now: Time, rank: Rank, out: &mut Outbox) {
         let Some(group) = self.links.group() else { return };
-        let is_source = source(&group.members) == Some(group.rank);
-        let other = group.members.get(rank as usize);
-        let other = other.filter(|other| is_source && is_behind(&group.members, other));
-        let version = other.map(|other| other.version);
-        if let Some(version) = version
-            && let Some(training) = self.member.as_mut().and_then(Member::training)
+        let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
+        let updates = source(&group.members) == Some(group.rank)
+            && needs(training.scheme(), &group.members, rank);
+        let other = group.members.get(rank as usize).cloned().filter(|_| updates);
+        if let Some(other) = other
             && let Some(peer) = self.links.sends(now, rank)
         {
-            let missed = training.missed(version);
+            let missed = training.missed(&other);
             out.extend(missed.into_iter().map(|message| Effect::Send(peer, message)));
         }
         self.go_on(now, out);
@@ -393,9 +392,16 @@ impl Peer {
     }
 }
 
-/// True if a member has missed the last update of its group.
+/// True if a member has missed updates of its group.
 fn is_behind(members: &[RankOf], member: &RankOf) -> bool {
     members.iter().any(|other| other.version > member.version)
+}
+
+/// True if a rank needs what it has missed from another one. Workers with models of their own do
+/// not, unless they join.
+fn needs(scheme: Scheme, members: &[RankOf], rank: Rank) -> bool {
+    let member = members.get(rank as usize);
+    member.is_some_and(|it| is_behind(members, it) && (it.joins || !scheme.is_gossip()))
 }
 
 /// The rank that sends the others what they have missed.
@@ -404,10 +410,10 @@ fn source(members: &[RankOf]) -> Option<Rank> {
     Some(place as Rank)
 }
 
-/// The ranks between which and `rank` the last update travels.
-fn updating(members: &[RankOf], rank: Rank) -> Vec<Rank> {
-    let behind = (0..).zip(members).filter(|(_, member)| is_behind(members, member));
-    let behind: Vec<Rank> = behind.map(|(rank, _)| rank).collect();
+/// The ranks between which and `rank` missed updates travel.
+fn updating(scheme: Scheme, members: &[RankOf], rank: Rank) -> Vec<Rank> {
+    let ranks = 0..members.len() as Rank;
+    let behind: Vec<Rank> = ranks.filter(|rank| needs(scheme, members, *rank)).collect();
     match source(members) {
         Some(source) if source == rank => behind,
         Some(source) if behind.contains(&rank) => Vec::from([source]),

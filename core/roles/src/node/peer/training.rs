@@ -3,7 +3,6 @@
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -16,28 +15,31 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::saved::{Archive, Saved, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
-use pstrain_policy::collective::{Collective, Outgoing, Rank, Reduction};
+use pstrain_policy::collective::{Outgoing, Rank};
+use pstrain_policy::combining::{Combined, Combining, Scheme};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member};
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
-    Contributed, Inherit, InheritHeader, MOST_INHERIT_BYTES, Missed, Piece, PieceHeader, Reduced,
-    Snapshot,
+    Contributed, Inherit, InheritHeader, MOST_INHERIT_BYTES, Missed, Piece, PieceHeader, RankOf,
+    Reduced, Snapshot,
 };
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
 #[derive(Debug)]
 pub(super) struct Training {
-    collective: Collective,
+    scheme: Scheme,
     worker: WorkerId,
     lockstep: Lockstep,
+    /// The version from which the group makes updates together.
+    together: Version,
     parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
     stage: Stage,
     /// The version whose gradient is being computed.
     computing: Option<Version>,
     /// An update that other members have begun, and this one has not.
-    ahead: Option<(Version, Reduction)>,
+    ahead: Option<(Version, Combining)>,
     /// The report of the last update.
     reduced: Option<Reduced>,
     /// The parameters that the meeting point was sent last.
@@ -51,15 +53,8 @@ enum Stage {
     /// There is no group.
     Idle,
     /// Updates were made without this member: it waits for the combined gradient of the last, or
-    /// for the state of training.
-    Behind {
-        /// The version of the group.
-        version: Version,
-        /// The members of the group.
-        members: Vec<Member>,
-        /// The state, as far as it has come.
-        state: Vec<u8>,
-    },
+    /// for the state of training, which is here as far as it has come.
+    Behind(Vec<u8>),
     /// An update is in progress.
     Stepping(Step),
     /// The budget is used up.
@@ -69,7 +64,7 @@ enum Stage {
 /// An update in progress.
 #[derive(Debug)]
 struct Step {
-    reduction: Reduction,
+    combining: Combining,
     /// Values for ranks to which there is no connection yet.
     unsent: VecDeque<Outgoing>,
     /// The loss of the own mini-batch, how long its gradient took, and when it was there.
@@ -87,7 +82,7 @@ impl Training {
         job: &Job,
         model: &Model,
         worker: WorkerId,
-        collective: Collective,
+        scheme: Scheme,
     ) -> Result<Self, OptimError> {
         let (len, workers) = (model.parameters(), job.membership.workers);
         let aggregator = Aggregator::new(job.aggregation, &job.update, &job.mode, workers, len)?;
@@ -97,9 +92,10 @@ impl Training {
             Err(_empty) => aggregator,
         };
         Ok(Self {
-            collective,
+            scheme,
             worker,
             lockstep: Lockstep::new(job),
+            together: Version(0),
             parameters: Arc::new(job.initial(model)),
             aggregator,
             stage: Stage::Idle,
@@ -115,8 +111,8 @@ impl Training {
         self.lockstep.version()
     }
 
-    pub(super) const fn collective(&self) -> Collective {
-        self.collective
+    pub(super) const fn scheme(&self) -> Scheme {
+        self.scheme
     }
 
     pub(super) fn parameters(&self) -> usize {
@@ -138,15 +134,15 @@ impl Training {
         shown.into_iter().chain(self.reduced.map(Message::Reduced)).collect()
     }
 
-    /// Messages that bring a member of `version`, which is behind, to this version.
-    pub(super) fn missed(&mut self, version: Version) -> Vec<Message> {
+    /// Messages that bring a member that is behind to this version.
+    pub(super) fn missed(&mut self, member: &RankOf) -> Vec<Message> {
         let combined = self.aggregator.combined();
-        // A member that joins does not have the mini-batches of the others. This one does not have
-        // the last gradient if it has joined since.
-        if version == Version(0) || combined.is_empty() {
+        // This worker does not have the last gradient if it has joined since.
+        if member.joins || combined.is_empty() {
             return self.state();
         }
         let values = Arc::new(combined.to_vec());
+        let version = Version(self.version().0.saturating_sub(1));
         Vec::from([Message::Missed(Missed { version, values })])
     }
 
@@ -195,13 +191,13 @@ impl Training {
         }
     }
 
-    /// The members of the next group, once this one has the version of the group.
-    pub(super) fn regroup(&mut self, members: Vec<Member>, version: Version) {
+    /// Goes on in the next group, whose members make updates together from `version` on.
+    pub(super) fn regroup(&mut self, members: Vec<Member>, version: Version, is_behind: bool) {
         self.halt();
-        if self.version() < version {
-            self.stage = Stage::Behind { version, members, state: Vec::new() };
-        } else {
-            self.lockstep.set_members(members);
+        self.together = version;
+        self.lockstep.set_members(version, members);
+        if is_behind {
+            self.stage = Stage::Behind(Vec::new());
         }
     }
 
@@ -210,14 +206,28 @@ impl Training {
         matches!(self.stage, Stage::Idle)
     }
 
-    /// Applies a combined gradient. Returns true if an evaluation is due.
-    fn update(&mut self, combined: &[f32], job: &Job) -> bool {
+    /// Makes an update. Returns true if an evaluation is due.
+    fn update(&mut self, combined: Combined, job: &Job) -> bool {
+        let gradient = match combined {
+            Combined::Gradient(gradient) => Some(gradient),
+            Combined::Average(parameters, gradient) => {
+                self.parameters = Arc::new(parameters);
+                gradient
+            }
+        };
+        if let Some(gradient) = gradient {
+            self.apply(&gradient);
+            self.spare = gradient;
+        }
+        self.lockstep.advance(&job.stopping)
+    }
+
+    fn apply(&mut self, gradient: &[f32]) {
         let version = self.version();
         self.aggregator.begin(version);
-        self.aggregator.give(combined);
+        self.aggregator.give(gradient);
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         self.aggregator.apply(parameters, version);
-        self.lockstep.advance(&job.stopping)
     }
 }
 
@@ -238,11 +248,15 @@ impl Peer {
         }
         let len = training.parameters.len();
         let (version, share) = (training.version(), training.lockstep.share(training.worker));
-        let begun = training.ahead.take().filter(|(ahead, _)| *ahead == version);
-        let new = || Reduction::new(training.collective, rank, ranks, len);
-        let reduction = begun.map_or_else(new, |(_, reduction)| reduction);
-        let (unsent, own) = (VecDeque::new(), None);
-        training.stage = Stage::Stepping(Step { reduction, unsent, own, bytes: 0 });
+        // A worker that is behind its neighbors makes its missing updates alone.
+        let (rank, ranks) = if version < training.together { (0, 1) } else { (rank, ranks) };
+        let begun = training.ahead.take_if(|(ahead, _)| *ahead == version);
+        let new = || Combining::new(training.scheme, rank, ranks, len);
+        let mut combining = begun.map_or_else(new, |(_, combining)| combining);
+        let mut outgoing = Vec::new();
+        combining.begin(&training.parameters, &mut outgoing);
+        let (unsent, own) = (VecDeque::from(outgoing), None);
+        training.stage = Stage::Stepping(Step { combining, unsent, own, bytes: 0 });
         match share {
             Some(_) if training.computing == Some(version) => {}
             Some(share) => {
@@ -258,15 +272,16 @@ impl Peer {
                     scratch: core::mem::take(&mut training.spare),
                 }));
             }
-            None => self.reduce(now, vec![0.0; len], out),
+            None => return self.contribute(now, None, out),
         }
+        self.go_on(now, out);
     }
 
     pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
         let Some(member) = &mut self.member else { return };
         let (run, incarnation) = (member.run, member.incarnation);
         let Some(training) = member.training() else { return };
-        let Computed { ticket, mut gradient, loss, samples, took } = computed;
+        let Computed { ticket, gradient, loss, samples, took } = computed;
         let version = training.version();
         let is_its = ticket.run == run && ticket.incarnation == incarnation;
         if !is_its || training.computing != Some(ticket.base) {
@@ -281,31 +296,33 @@ impl Peer {
         step.own = Some((loss, took, now));
         let (sequence, base) = (ticket.sequence, ticket.base);
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
-        gradient.iter_mut().for_each(|value| *value *= share.factor);
-        self.reduce(now, gradient, out);
+        self.contribute(now, Some((gradient, share.factor)), out);
     }
 
-    /// Begins the reduction of the own gradient.
-    fn reduce(&mut self, now: Time, gradient: Vec<f32>, out: &mut Outbox) {
+    /// The own gradient is here, and its share of the update; none if there is no mini-batch left.
+    fn contribute(&mut self, now: Time, gradient: Option<(Vec<f32>, f32)>, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let parameters = training.parameters.len();
         let Stage::Stepping(step) = &mut training.stage else { return };
         let mut outgoing = Vec::new();
-        step.reduction.begin(gradient, &mut outgoing);
+        step.combining.give(gradient, parameters, &mut outgoing);
         step.unsent.extend(outgoing);
         self.go_on(now, out);
     }
 
-    /// Values of a reduction have come from a member.
+    /// Values have come from a member.
     pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
         let Some(group) = self.links.group() else { return };
         let (rank, ranks) = (group.rank, group.members.len() as u32);
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         let current = training.version();
         let Piece { header: PieceHeader { version, piece }, values } = piece;
-        // A member is one update ahead of the group at most.
-        let is_due = match training.stage {
-            Stage::Behind { version: of_group, .. } => version == of_group,
-            _ => version == current || version == current.next(),
+        // A member is one update ahead of its neighbors at most; it waits for those that are behind.
+        let is_due = match version == training.together {
+            true => version >= current,
+            false => {
+                training.together <= current && (version == current || version == current.next())
+            }
         };
         if !is_due {
             return;
@@ -313,13 +330,13 @@ impl Peer {
         let mut outgoing = Vec::new();
         let received = match &mut training.stage {
             Stage::Stepping(step) if version == current => {
-                step.reduction.receive(from, piece, values, &mut outgoing).map(|()| {
+                step.combining.receive(from, piece, values, &mut outgoing).map(|()| {
                     step.unsent.extend(outgoing);
                 })
             }
             _ => {
-                let (collective, len) = (training.collective, training.parameters.len());
-                let new = || (version, Reduction::new(collective, rank, ranks, len));
+                let (scheme, len) = (training.scheme, training.parameters.len());
+                let new = || (version, Combining::new(scheme, rank, ranks, len));
                 let (_, ahead) = match &mut training.ahead {
                     Some(ahead) if ahead.0 == version => ahead,
                     ahead => ahead.insert(new()),
@@ -339,19 +356,18 @@ impl Peer {
         let Data::Ready { training, .. } = &mut member.data else { return };
         let is_next = missed.version == training.version();
         let is_whole = missed.values.len() == training.parameters.len();
-        let Stage::Behind { members, .. } = &mut training.stage else { return };
+        let Stage::Behind(_) = training.stage else { return };
         if !is_next || !is_whole {
             return self.give_up_on(now, from, "it sent another update than the missed one", out);
         }
-        let members = core::mem::take(members);
-        training.update(&missed.values, &member.job);
-        self.catches_up(now, members, out);
+        training.update(Combined::Gradient(missed.values.to_vec()), &member.job);
+        self.catches_up(now, out);
     }
 
     /// A part of the state of training, for this member, which joins.
     pub(super) fn on_inherit(&mut self, now: Time, from: Rank, part: &Inherit, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let Stage::Behind { members, state, .. } = &mut training.stage else { return };
+        let Stage::Behind(state) = &mut training.stage else { return };
         let Inherit { header: InheritHeader { from: place, total, .. }, bytes } = part;
         if *place > state.len() as u64 {
             return self.give_up_on(now, from, "a part of its state is missing", out);
@@ -363,29 +379,29 @@ impl Peer {
         if (state.len() as u64) < *total {
             return;
         }
-        let (members, state) = (core::mem::take(members), core::mem::take(state));
+        let state = core::mem::take(state);
         match training.inherit(&state) {
-            Ok(()) => self.catches_up(now, members, out),
+            Ok(()) => self.catches_up(now, out),
             Err(error) => self.give_up_on(now, from, &error.to_string(), out),
         }
     }
 
     /// This member has the version of its group now.
-    fn catches_up(&mut self, now: Time, members: Vec<Member>, out: &mut Outbox) {
+    fn catches_up(&mut self, now: Time, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         training.stage = Stage::Idle;
         training.computing = None;
-        training.lockstep.set_members(members);
         self.updated(now, None, true, out);
     }
 
-    /// Reports an update, with the parameters if `shows` and this is the first rank, and begins the
-    /// next.
+    /// Reports an update, with the parameters if `shows`, and begins the next. Of workers with the
+    /// same parameters the first shows them.
     fn updated(&mut self, now: Time, part: Option<Contributed>, shows: bool, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         let reduced = training.report(part);
         let is_first = self.links.group().is_some_and(|group| group.rank == 0);
-        let snapshot = (shows && is_first).then(|| training.snapshot());
+        let is_shown = shows && (is_first || training.scheme.is_gossip());
+        let snapshot = is_shown.then(|| training.snapshot());
         self.tell(now, reduced, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);
@@ -409,16 +425,14 @@ impl Peer {
             out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
             false
         });
-        if !step.reduction.is_done() || !step.unsent.is_empty() {
+        if !step.combining.is_done() || !step.unsent.is_empty() {
             return;
         }
         let Stage::Stepping(step) = core::mem::replace(&mut training.stage, Stage::Idle) else {
             return;
         };
-        let Step { reduction, own, bytes, .. } = step;
-        let sum = reduction.into_values();
-        let evaluates = training.update(&sum, &member.job);
-        training.spare = sum;
+        let Step { combining, own, bytes, .. } = step;
+        let evaluates = training.update(combining.into_combined(), &member.job);
         let part = own.map(|(loss, compute, since)| {
             let reduce = now.since(since);
             Contributed { loss, compute, reduce, bytes }

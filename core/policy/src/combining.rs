@@ -1,0 +1,167 @@
+//! What the workers of a group exchange for an update, and what each makes of it.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::collective::{Collective, Outgoing, Rank, Reduction, ReductionError};
+use crate::gossip::{Graph, Mixing};
+use crate::job::Job;
+use pstrain_compute::rng::Stream;
+
+/// How the workers of a group combine their work.
+#[derive(Clone, Copy, Debug)]
+pub enum Scheme {
+    /// All apply the sum of their gradients to the same parameters.
+    Reduce(Collective),
+    /// Each averages its parameters with its neighbors', and applies its own gradient.
+    Gossip(Graph, Stream),
+}
+
+/// One rank's part of an update.
+#[derive(Debug)]
+pub enum Combining {
+    /// The sum of all gradients.
+    Reduce(Reduction),
+    /// The average of the neighbors' parameters, and the rank's own gradient.
+    Gossip(Mixing, Own),
+}
+
+/// A rank's own gradient.
+#[derive(Debug)]
+pub enum Own {
+    /// It is being computed.
+    Awaited,
+    /// It is here; none if the rank has used up its own budget.
+    Here(Option<Vec<f32>>),
+}
+
+/// The result of an update's exchange.
+#[derive(Debug)]
+pub enum Combined {
+    /// A gradient to apply.
+    Gradient(Vec<f32>),
+    /// The average of parameters, to which a gradient is to be applied.
+    Average(Vec<f32>, Option<Vec<f32>>),
+}
+
+impl Scheme {
+    /// The scheme of a job; none where servers have the parameters.
+    #[must_use]
+    pub fn of(job: &Job) -> Option<Self> {
+        let gossip = job.architecture.is_gossip();
+        let gossip = gossip.then(|| Self::Gossip(job.graph, Stream::new(job.seed)));
+        gossip.or_else(|| job.architecture.collective().map(Self::Reduce))
+    }
+
+    /// True if each worker has a model of its own.
+    #[must_use]
+    pub const fn is_gossip(self) -> bool {
+        matches!(self, Self::Gossip(..))
+    }
+
+    /// The ranks that `rank` sends to or receives from, in order.
+    #[must_use]
+    pub fn neighbors(self, rank: Rank, ranks: u32) -> Vec<Rank> {
+        match self {
+            Self::Reduce(collective) => collective.neighbors(rank, ranks),
+            Self::Gossip(graph, seed) => graph.neighbors(rank, ranks, seed),
+        }
+    }
+}
+
+impl Combining {
+    /// The part of `rank` in an update of `ranks` ranks with `len` parameters.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn new(scheme: Scheme, rank: Rank, ranks: u32, len: usize) -> Self {
+        match scheme {
+            Scheme::Reduce(collective) => {
+                Self::Reduce(Reduction::new(collective, rank, ranks, len))
+            }
+            Scheme::Gossip(graph, seed) => {
+                Self::Gossip(Mixing::new(graph, rank, ranks, len, seed), Own::Awaited)
+            }
+        }
+    }
+
+    /// Begins, before the gradient is here.
+    ///
+    /// # Panics
+    /// If it has begun already, or the number of parameters is another.
+    pub fn begin(&mut self, parameters: &[f32], out: &mut Vec<Outgoing>) {
+        match self {
+            Self::Reduce(_) => {}
+            Self::Gossip(mixing, _) => mixing.begin(parameters, out),
+        }
+    }
+
+    /// Takes the rank's own mean gradient and its share of the update; none if it has used up its
+    /// own budget.
+    ///
+    /// # Panics
+    /// If it has been taken already, or the number of values is another.
+    pub fn give(
+        &mut self,
+        gradient: Option<(Vec<f32>, f32)>,
+        parameters: usize,
+        out: &mut Vec<Outgoing>,
+    ) {
+        match self {
+            Self::Reduce(reduction) => {
+                let share = gradient.map(|(mut gradient, factor)| {
+                    gradient.iter_mut().for_each(|value| *value *= factor);
+                    gradient
+                });
+                reduction.begin(share.unwrap_or_else(|| vec![0.0; parameters]), out);
+            }
+            Self::Gossip(_, own) => {
+                assert!(matches!(own, Own::Awaited), "there is a gradient already");
+                *own = Own::Here(gradient.map(|(gradient, _)| gradient));
+            }
+        }
+    }
+
+    /// Receives values of another rank.
+    ///
+    /// # Errors
+    /// [`ReductionError`] if the sender had not to send them.
+    pub fn receive(
+        &mut self,
+        from: Rank,
+        piece: u32,
+        values: Arc<Vec<f32>>,
+        out: &mut Vec<Outgoing>,
+    ) -> Result<(), ReductionError> {
+        match self {
+            Self::Reduce(reduction) => reduction.receive(from, piece, values, out),
+            Self::Gossip(mixing, _) => mixing.receive(from, piece, values),
+        }
+    }
+
+    /// True if the own gradient and all values of other ranks are here.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        match self {
+            Self::Reduce(reduction) => reduction.is_done(),
+            Self::Gossip(mixing, own) => mixing.is_done() && matches!(own, Own::Here(_)),
+        }
+    }
+
+    /// The result.
+    ///
+    /// # Panics
+    /// If it is not done.
+    #[must_use]
+    pub fn into_combined(self) -> Combined {
+        match self {
+            Self::Reduce(reduction) => Combined::Gradient(reduction.into_values()),
+            Self::Gossip(mixing, Own::Here(gradient)) => {
+                Combined::Average(mixing.into_values(), gradient)
+            }
+            Self::Gossip(_, Own::Awaited) => unreachable!("the gradient is not here"),
+        }
+    }
+}

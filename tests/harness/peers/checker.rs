@@ -1,0 +1,50 @@
+//! What a checker of the lab sees of a run.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pstrain_compute::id::Version;
+use pstrain_compute::time::Time;
+use pstrain_roles::node::Compute;
+use pstrain_wire::peers::Ranks;
+
+/// Recomputes a run from its messages, with code of its own.
+pub(super) trait Checker: Debug {
+    /// A group is formed.
+    fn forms(&mut self, ranks: &Ranks);
+
+    /// A member is sent an update that it has missed.
+    fn missed(&mut self) {}
+
+    /// A worker computes a gradient.
+    fn computes(&mut self, worker: usize, order: &Compute, gradient: &[f32], samples: u32);
+
+    /// A worker has parameters of a version. Returns true if it is the first that has.
+    fn sees(
+        &mut self,
+        now: Time,
+        worker: usize,
+        version: Version,
+        parameters: &Arc<Vec<f32>>,
+    ) -> bool;
+
+    /// The meeting point evaluates parameters, or ends with them.
+    fn evaluates(&self, version: Version, parameters: &[f32]);
+
+    /// Groups so far.
+    fn groups(&self) -> u64;
+
+    /// Updates that were sent to members that had missed them.
+    fn missed_updates(&self) -> u64 {
+        0
+    }
+
+    /// Updates that only lost members had made.
+    fn dropped(&self) -> u64 {
+        0
+    }
+
+    /// The longest time between two updates.
+    fn longest(&self) -> Duration;
+}

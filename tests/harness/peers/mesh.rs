@@ -1,0 +1,256 @@
+//! The checker of the lab for gossip: the parameters of each worker at each version.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::optim::OptimizerSpec;
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
+use pstrain_policy::gossip::Graph;
+use pstrain_policy::job::Job;
+use pstrain_roles::node::Compute;
+use pstrain_wire::peers::Ranks;
+
+use super::checker::Checker;
+
+/// The models of all workers.
+#[derive(Debug)]
+pub(super) struct Mesh {
+    graph: Graph,
+    seed: Stream,
+    rate: f64,
+    momentum: f64,
+    initial: Arc<Vec<f32>>,
+    /// The models by worker and version.
+    known: BTreeMap<(u32, u64), Model>,
+    /// Gradients by worker and version.
+    gradients: BTreeMap<(u32, u64), Vec<f32>>,
+    /// The mini-batches that each worker has computed since it has had the state of training.
+    batches: BTreeMap<u32, BTreeMap<u64, BatchId>>,
+    groups: Vec<Group>,
+    updates: Vec<Time>,
+}
+
+#[derive(Debug)]
+struct Model {
+    parameters: Arc<Vec<f32>>,
+    /// The optimizer's state; none of a worker that has joined, until its first update.
+    velocity: Option<Vec<f64>>,
+}
+
+#[derive(Debug)]
+struct Group {
+    generation: u64,
+    /// The version from which its members average.
+    version: u64,
+    members: Vec<u32>,
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+fn is_close(wanted: &[f64], found: &[f32]) -> bool {
+    let mut values = wanted.iter().zip(found);
+    values.all(|(wanted, found)| (wanted - f64::from(*found)).abs() <= 1e-5 * (1.0 + wanted.abs()))
+}
+
+impl Mesh {
+    pub(super) fn new(job: &Job, initial: Vec<f32>) -> Self {
+        let momentum = match job.update.optimizer {
+            OptimizerSpec::Sgd => 0.0,
+            OptimizerSpec::Momentum { momentum } => f64::from(momentum),
+            other => panic!("the checker has no formula for {other:?}"),
+        };
+        assert_eq!((job.update.weight_decay, job.update.clip_norm), (0.0, None), "no formula");
+        Self {
+            graph: job.graph,
+            seed: Stream::new(job.seed),
+            rate: job.update.learning_rate.into(),
+            momentum,
+            initial: Arc::new(initial),
+            known: BTreeMap::new(),
+            gradients: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            groups: Vec::new(),
+            updates: Vec::from([Time::ZERO]),
+        }
+    }
+
+    /// The average of a member and its neighbors at a version, by the definition.
+    fn averaged(&self, members: &[u32], worker: u32, version: u64) -> Option<Vec<f64>> {
+        let ranks = members.len() as u32;
+        let rank = members.iter().position(|member| *member == worker)? as u32;
+        let mut degrees = vec![0_u32; members.len()];
+        let edges = self.graph.edges(ranks, self.seed);
+        for (one, other) in &edges {
+            degrees[*one as usize] += 1;
+            degrees[*other as usize] += 1;
+        }
+        let own = self.known.get(&(worker, version))?;
+        let mut average: Vec<f64> = own.parameters.iter().map(|it| f64::from(*it)).collect();
+        for (one, other) in edges.into_iter().filter(|(one, other)| [*one, *other].contains(&rank))
+        {
+            let other = if one == rank { other } else { one };
+            let weight = 1.0 / f64::from(1 + degrees[rank as usize].max(degrees[other as usize]));
+            let model = self.known.get(&(members[other as usize], version))?;
+            let both = model.parameters.iter().zip(&*own.parameters);
+            for (sum, (theirs, own)) in average.iter_mut().zip(both) {
+                *sum += weight * (f64::from(*theirs) - f64::from(*own));
+            }
+        }
+        Some(average)
+    }
+
+    /// The steps that a worker makes from a version: to the optimizer's state, times the rate.
+    fn velocity(&self, worker: u32, version: u64) -> Option<Vec<f64>> {
+        let before = self.known.get(&(worker, version))?.velocity.as_ref()?;
+        let Some(gradient) = self.gradients.get(&(worker, version)) else {
+            return Some(before.clone());
+        };
+        let both = before.iter().zip(gradient);
+        Some(both.map(|(before, it)| before * self.momentum + f64::from(*it)).collect())
+    }
+
+    /// The optimizer's state of a worker that comes to `parameters` with its next update, alone or
+    /// in one of its groups.
+    fn explains(&self, worker: u32, version: u64, parameters: &[f32]) -> Option<Vec<f64>> {
+        let before = self.known.get(&(worker, version))?;
+        let velocity = self.velocity(worker, version)?;
+        let steps = self.gradients.contains_key(&(worker, version));
+        let goes_to = |from: Vec<f64>| {
+            let to = from.iter().zip(&velocity);
+            let to = to.map(|(from, it)| if steps { from - self.rate * it } else { *from });
+            is_close(&to.collect::<Vec<_>>(), parameters)
+        };
+        let latest = self.groups.last()?;
+        let is_alone = version < latest.version
+            && goes_to(before.parameters.iter().map(|it| f64::from(*it)).collect());
+        let groups = self.groups.iter().rev().filter(|group| group.version <= version);
+        let mut groups = groups.filter_map(|it| self.averaged(&it.members, worker, version));
+        (is_alone || groups.any(goes_to)).then_some(velocity)
+    }
+
+    /// True if a worker has joined with the model of another.
+    fn is_of_another(&self, version: u64, parameters: &[f32]) -> bool {
+        let same = self.known.iter().filter(|((_, known), _)| *known == version);
+        same.into_iter().any(|(_, model)| bits(&model.parameters) == bits(parameters))
+    }
+}
+
+impl Checker for Mesh {
+    fn forms(&mut self, ranks: &Ranks) {
+        let Ranks { generation, version, members } = ranks;
+        if let Some(last) = self.groups.last() {
+            assert!(*generation >= last.generation, "{generation} after {}", last.generation);
+            if *generation == last.generation {
+                assert_eq!(version.0, last.version, "two groups of generation {generation}");
+                return;
+            }
+        }
+        for member in members {
+            let worker = member.worker.0;
+            if *generation == 1 {
+                let velocity = Some(vec![0.0; self.initial.len()]);
+                let parameters = Arc::clone(&self.initial);
+                self.known.insert((worker, 0), Model { parameters, velocity });
+            }
+            if member.joins && version.0 > 0 {
+                self.known.retain(|(known, _), _| *known != worker);
+                self.gradients.retain(|(known, _), _| *known != worker);
+                self.batches.remove(&worker);
+            } else {
+                assert!(
+                    self.known.contains_key(&(worker, member.version.0)),
+                    "worker {worker} is said to have version {}",
+                    member.version
+                );
+            }
+        }
+        let members = members.iter().map(|member| member.worker.0).collect();
+        self.groups.push(Group { generation: *generation, version: version.0, members });
+    }
+
+    fn computes(&mut self, worker: usize, order: &Compute, gradient: &[f32], _samples: u32) {
+        let (worker, version) = (worker as u32, order.ticket.base.0);
+        let batch = order.task.batch;
+        assert_eq!(order.task, Task::own(WorkerId(worker), batch), "a mini-batch of its own");
+        let batches = self.batches.entry(worker).or_default();
+        let again = batches.insert(version, batch);
+        assert!(again.is_none_or(|again| again == batch), "another mini-batch for one update");
+        let all: BTreeSet<BatchId> = batches.values().copied().collect();
+        assert_eq!(all.len(), batches.len(), "each mini-batch counts once");
+        self.gradients.insert((worker, version), gradient.to_vec());
+    }
+
+    fn sees(
+        &mut self,
+        now: Time,
+        worker: usize,
+        version: Version,
+        parameters: &Arc<Vec<f32>>,
+    ) -> bool {
+        let (worker, version) = (worker as u32, version.0);
+        if let Some(known) = self.known.get(&(worker, version)) {
+            let is_same = bits(&known.parameters) == bits(parameters);
+            assert!(is_same, "version {version} of worker {worker} differs");
+            return false;
+        }
+        let before = version.checked_sub(1).filter(|it| self.known.contains_key(&(worker, *it)));
+        let velocity = match before {
+            Some(before) => {
+                let velocity = self.explains(worker, before, parameters);
+                // The optimizer's state of a worker that has joined is another worker's.
+                let has_joined = self.known[&(worker, before)].velocity.is_none();
+                assert!(
+                    velocity.is_some() || has_joined,
+                    "version {version} of worker {worker} is no update from the one before: {:?}",
+                    self.groups
+                );
+                velocity
+            }
+            None => {
+                assert!(
+                    self.is_of_another(version, parameters),
+                    "worker {worker} joins with a version {version} that no other worker has"
+                );
+                None
+            }
+        };
+        let is_first = !self.known.keys().any(|(_, known)| *known == version);
+        if is_first {
+            self.updates.push(now);
+        }
+        self.known
+            .insert((worker, version), Model { parameters: Arc::clone(parameters), velocity });
+        is_first
+    }
+
+    fn evaluates(&self, version: Version, parameters: &[f32]) {
+        let Some(group) = self.groups.last() else { return };
+        let members = group.members.iter();
+        let models: Vec<_> =
+            members.filter_map(|worker| self.known.get(&(*worker, version.0))).collect();
+        // Members may have gone since they have made the version.
+        let is_mean = (1_u32..1 << models.len()).rev().any(|some| {
+            let of = models.iter().enumerate().filter(|(place, _)| some & (1 << place) != 0);
+            let of: Vec<_> = of.map(|(_, model)| &model.parameters).collect();
+            let mean = |key: usize| {
+                of.iter().map(|model| f64::from(model[key])).sum::<f64>() / of.len() as f64
+            };
+            is_close(&(0..parameters.len()).map(mean).collect::<Vec<_>>(), parameters)
+        });
+        assert!(is_mean || version.0 == 0, "version {version} is not the mean of models");
+    }
+
+    fn groups(&self) -> u64 {
+        self.groups.len() as u64
+    }
+
+    fn longest(&self) -> Duration {
+        self.updates.windows(2).map(|two| two[1].since(two[0])).max().unwrap_or_default()
+    }
+}
