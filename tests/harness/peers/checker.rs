@@ -29,8 +29,14 @@ pub(super) trait Checker: Debug {
         parameters: &Arc<Vec<f32>>,
     ) -> bool;
 
-    /// The meeting point evaluates parameters, or ends with them.
-    fn evaluates(&self, version: Version, parameters: &[f32]);
+    /// The meeting point evaluates parameters.
+    fn evaluates(&mut self, version: Version, parameters: &[f32]);
+
+    /// The run has ended with parameters of a version.
+    fn ends(&mut self, version: Version, parameters: &[f32]) {
+        // A worker may be ahead of the end; none that stays is.
+        self.evaluates(version, parameters);
+    }
 
     /// Groups so far.
     fn groups(&self) -> u64;

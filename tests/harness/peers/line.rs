@@ -177,7 +177,7 @@ impl Checker for Line {
     }
 
     /// The meeting point evaluates parameters.
-    fn evaluates(&self, version: Version, parameters: &[f32]) {
+    fn evaluates(&mut self, version: Version, parameters: &[f32]) {
         let known = self.known.get(&version.0);
         let known = known.unwrap_or_else(|| panic!("nobody has version {version}"));
         let is_same = bits(&known.parameters) == bits(parameters);

@@ -31,6 +31,8 @@ pub(super) struct Mesh {
     /// The mini-batches that each worker has computed since it has had the state of training.
     batches: BTreeMap<u32, BTreeMap<u64, BatchId>>,
     groups: Vec<Group>,
+    /// The last parameters that the meeting point evaluated.
+    evaluated: Option<(Version, Vec<f32>)>,
     updates: Vec<Time>,
 }
 
@@ -76,8 +78,13 @@ impl Mesh {
             gradients: BTreeMap::new(),
             batches: BTreeMap::new(),
             groups: Vec::new(),
+            evaluated: None,
             updates: Vec::from([Time::ZERO]),
         }
+    }
+
+    fn is_member(&self, worker: u32) -> bool {
+        self.groups.last().is_some_and(|group| group.members.contains(&worker))
     }
 
     /// The average of a member and its neighbors at a version, by the definition.
@@ -176,6 +183,9 @@ impl Checker for Mesh {
 
     fn computes(&mut self, worker: usize, order: &Compute, gradient: &[f32], _samples: u32) {
         let (worker, version) = (worker as u32, order.ticket.base.0);
+        if !self.is_member(worker) {
+            return;
+        }
         let batch = order.task.batch;
         assert_eq!(order.task, Task::own(WorkerId(worker), batch), "a mini-batch of its own");
         let batches = self.batches.entry(worker).or_default();
@@ -194,6 +204,10 @@ impl Checker for Mesh {
         parameters: &Arc<Vec<f32>>,
     ) -> bool {
         let (worker, version) = (worker as u32, version.0);
+        // A worker that is out of the group goes on until it hears of it.
+        if !self.is_member(worker) {
+            return false;
+        }
         if let Some(known) = self.known.get(&(worker, version)) {
             let is_same = bits(&known.parameters) == bits(parameters);
             assert!(is_same, "version {version} of worker {worker} differs");
@@ -229,7 +243,13 @@ impl Checker for Mesh {
         is_first
     }
 
-    fn evaluates(&self, version: Version, parameters: &[f32]) {
+    fn ends(&mut self, version: Version, parameters: &[f32]) {
+        let last = self.evaluated.as_ref().map(|(version, mean)| (*version, mean.as_slice()));
+        assert_eq!(last.unwrap_or((Version(0), &self.initial)), (version, parameters));
+    }
+
+    fn evaluates(&mut self, version: Version, parameters: &[f32]) {
+        self.evaluated = Some((version, parameters.to_vec()));
         let Some(group) = self.groups.last() else { return };
         let members = group.members.iter();
         let models: Vec<_> =

@@ -374,7 +374,7 @@ impl<'a> Lab<'a> {
         self.after(took, Happening::Input(process, Input::Computed(computed)));
     }
 
-    fn result(self) -> PeersRun {
+    fn result(mut self) -> PeersRun {
         let mut processes = self.processes.into_iter();
         let meeting = processes.next().expect("a meeting point");
         let Role::Meeting(node) = meeting.role else { panic!("it is the first process") };
@@ -382,7 +382,7 @@ impl<'a> Lab<'a> {
         let trained = node.trained();
         let parameters = trained.parameters.expect("it has parameters");
         let version = trained.point.version;
-        self.checker.evaluates(version, &parameters);
+        self.checker.ends(version, &parameters);
         PeersRun {
             reason,
             version: version.0,

@@ -91,6 +91,7 @@ fn the_mean_of_the_models_is_by_the_definition() {
     for (graph, workers) in GRAPHS.into_iter().flat_map(|it| [2, 6, 9].map(|n| (it, n))) {
         let mut toy = plain(Architecture::DPsgd, workers, 203, false);
         toy.job.graph = graph;
+        toy.job.budget.epochs = 10;
         let run = simulate_toy_peers(&VirtualRun::new(&toy, "delay=3ms 2.delay=9ms", "4ms"));
         assert!(run.version > 20, "{}", run.version);
         let wanted = by_definition(&toy, run.version);
@@ -168,7 +169,7 @@ fn job_of(seed: u64, least: u64) -> Toy {
     let mut toy = plain(Architecture::DPsgd, workers, rows, random.below(2) == 0);
     toy.job.graph = GRAPHS[random.below(5) as usize];
     toy.job.batch_size = 4;
-    toy.job.budget.epochs = 6;
+    toy.job.budget.epochs = 12;
     if random.below(3) == 0 {
         toy.job.budget.kind = BudgetKind::Partition;
     }

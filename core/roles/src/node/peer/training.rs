@@ -50,15 +50,13 @@ pub(super) struct Training {
 
 #[derive(Debug)]
 enum Stage {
-    /// There is no group.
+    /// There is no group, or the budget is used up.
     Idle,
     /// Updates were made without this member: it waits for the combined gradient of the last, or
     /// for the state of training, which is here as far as it has come.
     Behind(Vec<u8>),
     /// An update is in progress.
     Stepping(Step),
-    /// The budget is used up.
-    Over,
 }
 
 /// An update in progress.
@@ -186,9 +184,7 @@ impl Training {
     /// Gives the update in progress up.
     pub(super) fn halt(&mut self) {
         self.ahead = None;
-        if !matches!(self.stage, Stage::Over) {
-            self.stage = Stage::Idle;
-        }
+        self.stage = Stage::Idle;
     }
 
     /// Goes on in the next group, whose members make updates together from `version` on.
@@ -242,8 +238,8 @@ impl Peer {
         if !training.is_idle() {
             return;
         }
+        // A worker that joins may still have mini-batches for all.
         if training.lockstep.is_over() {
-            training.stage = Stage::Over;
             return;
         }
         let len = training.parameters.len();
