@@ -141,6 +141,21 @@ impl Mesh {
         (is_alone || groups.any(goes_to)).then_some(velocity)
     }
 
+    /// A worker without mini-batches makes updates that it has missed alone: they change nothing,
+    /// and nobody sees them.
+    fn idles(&mut self, worker: u32, until: u64) {
+        let mut known = self.known.range((worker, 0)..(worker, until));
+        let Some((&(_, last), Model { parameters, velocity })) = known.next_back() else { return };
+        if self.gradients.range((worker, last)..(worker, until)).next().is_some() {
+            return;
+        }
+        let (parameters, velocity) = (Arc::clone(parameters), velocity.clone());
+        for version in last + 1..until {
+            let model = Model { parameters: Arc::clone(&parameters), velocity: velocity.clone() };
+            self.known.insert((worker, version), model);
+        }
+    }
+
     /// True if a worker has joined with the model of another.
     fn is_of_another(&self, version: u64, parameters: &[f32]) -> bool {
         let same = self.known.iter().filter(|((_, known), _)| *known == version);
@@ -213,6 +228,7 @@ impl Checker for Mesh {
             assert!(is_same, "version {version} of worker {worker} differs");
             return false;
         }
+        self.idles(worker, version);
         let before = version.checked_sub(1).filter(|it| self.known.contains_key(&(worker, *it)));
         let velocity = match before {
             Some(before) => {
