@@ -122,6 +122,11 @@ fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
     let base = ["server", "--listen", "127.0.0.1:0", RING[0], RING[1]];
     let log = ["--durability", "log", "--state", path(folder.path())];
     finish(&[&base[..], &log].concat()).refused(2, &["--durability", "all-reduce:ring"]);
+    let tls = ["--tls", path(folder.path())];
+    let cure = ["architecture = all-reduce:ring", "--psk FILE", "pstrain cert psk"];
+    finish(&[&base[..], &tls].concat()).refused(2, &cure);
+    let listens = ["worker", "--server", &server.address, "--listen", "127.0.0.1:0"];
+    finish(&[&listens[..], &tls].concat()).refused(2, &["--psk FILE", "pstrain cert psk"]);
     let beside = ["server", "--listen", "127.0.0.1:0", "--standby-of", &server.address];
     finish(&beside).refused(1, &["the workers have the parameters"]);
     let several = ["--servers", "2"];

@@ -31,7 +31,7 @@ use crate::process::{Arithmetic, ComputeProcess};
 use crate::progress::teller;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
-use crate::security::security;
+use crate::security::{among_workers, security};
 use crate::signals::Drain;
 
 /// How a worker ended, which one it was, and how well it kept the modelled times.
@@ -125,8 +125,8 @@ impl Plan {
         });
         let (form, quiet) = (args.form, args.quiet);
         let listens = args.listen.clone().map(|listen| (listen, args.advertise.clone()));
-        if listens.is_some() && security.tls.is_some() {
-            bail!("--tls: workers that dial each other are secured by --psk");
+        if listens.is_some() {
+            among_workers(&security)?;
         }
         Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
     }
