@@ -151,6 +151,8 @@ fn shared_keys_do_not_change_the_parameters() {
 fn status_and_why_answer_while_workers_gather_and_train() {
     let server = Server::tcp(&[&PACED, &RING, &THREE, &ENDLESS]);
     let mut workers = vec![peer(&server, 1, &[]), peer(&server, 2, &[])];
+    let welcome = workers[0].wait_to_say("worker 1 of 3 in job");
+    assert!(welcome.contains("(all-reduce:ring)"), "{welcome}");
     let both = |status: &Value| {
         let is_there = |place: usize| status["workers"][place]["state"] == "waiting";
         is_there(0) && is_there(1)
