@@ -4,6 +4,7 @@
 mod closed_forms;
 mod equivalence;
 mod schedules;
+mod status;
 
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_policy::architecture::Architecture;
