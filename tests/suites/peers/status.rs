@@ -107,3 +107,14 @@ fn a_member_that_trains_is_not_late_by_the_time_of_the_whole_run() {
     }
     assert_eq!((played.status().version, since(&played)), (Version(1), Duration::ZERO));
 }
+
+#[test]
+fn a_worker_that_is_refused_has_not_left() {
+    let toy = peers(Architecture::Ring, 3, 24);
+    let mut played = Played::training(&toy);
+    let description = Message::Description(String::new());
+    played.give(Input::Message(PeerId(2), description));
+    let member = &played.status().members[2];
+    assert_eq!(member.state, MemberState::Refused);
+    assert!(member.why_left.as_ref().unwrap().contains("Description"), "{member:?}");
+}

@@ -116,6 +116,7 @@ impl Meeting {
     fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
         let worker = self.slots.of_peer(peer).map(|(worker, slot)| {
             slot.peer = None;
+            slot.why_left = Some(as_reason(&alloc::format!("{why}")));
             worker
         });
         self.strangers.remove(&peer);
@@ -178,6 +179,7 @@ impl Meeting {
             slot.incarnation = slot.incarnation.next();
             (slot.version, slot.idle) = (Version(0), FloodControl::default());
             slot.reports.clear();
+            slot.why_left = None;
             slot.name.clone_from(&hello.name);
         }
         let (incarnation, resumed) = (slot.incarnation, resumed.is_some());
@@ -283,6 +285,7 @@ impl Meeting {
         slot.since = now;
         slot.presence = match how {
             Departure::Left => Presence::Left,
+            Departure::Refused => Presence::Refused,
             _ => Presence::Lost,
         };
         let why = slot.why_left.clone();

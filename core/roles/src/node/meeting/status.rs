@@ -69,6 +69,7 @@ impl Meeting {
                 Presence::Awaited => MemberState::Awaited,
                 Presence::Lost => MemberState::Lost,
                 Presence::Left => MemberState::Left,
+                Presence::Refused => MemberState::Refused,
                 _ if slot.peer.is_none() => MemberState::CutOff,
                 Presence::Preparing => MemberState::Preparing,
                 // No member ends an update without the awaited ones.
