@@ -352,6 +352,16 @@ fn a_process_with_another_model_or_other_data_is_refused() {
 }
 
 #[test]
+fn a_process_that_ends_before_hello_is_told_at_once_with_its_own_words() {
+    let process = "echo 'No module named torch' >&2; exit 3";
+    let said = finish(&["run", "--process", process]).with_code(2).stderr;
+    for words in ["No module named torch\n", "it ended with exit status: 3, before it answered hello"] {
+        assert!(said.contains(words), "nothing of {words:?}:\n{said}");
+    }
+    assert_eq!(said.matches("No module named torch\n").count(), 1, "it was started again:\n{said}");
+}
+
+#[test]
 fn settings_that_a_process_rules_out_are_refused() {
     let process = served();
     let run = |more: &[&str]| finish(&[&["run", "--process", &process], more].concat());

@@ -85,7 +85,8 @@ const MODEL: &[Setting] = &[
         "process-restarts",
         "NUMBER",
         "3",
-        "Restarts of a compute process that fails, until it has answered",
+        "Restarts of a compute process that fails, until it has answered; one that ends before its \
+         first answer is not started again",
     ),
     setting(
         "process-timeout",

@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::ProcessConfig;
 use super::protocol::{Request, write_message};
 use crate::clock::WallClock;
 
@@ -88,12 +89,13 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Starts the process, or connects to it. Each of its answers may take `timeout`, if that is
-    /// given.
-    pub(super) fn open(address: &ProcessAddress, timeout: Option<Duration>) -> io::Result<Self> {
-        match address {
-            ProcessAddress::Command(command) => Self::start(command, timeout),
-            ProcessAddress::Socket(path) => Self::of(UnixStream::connect(path)?, timeout, None),
+    /// Starts the process, or connects to it.
+    pub(super) fn open(config: &ProcessConfig) -> io::Result<Self> {
+        match &config.address {
+            ProcessAddress::Command(command) => Self::start(command, config),
+            ProcessAddress::Socket(path) => {
+                Self::of(UnixStream::connect(path)?, config.timeout, None)
+            }
             ProcessAddress::Description(_) | ProcessAddress::Described(_) => Err(io::Error::other(
                 "this is a description, which cannot compute; give the process itself",
             )),
@@ -114,7 +116,7 @@ impl Link {
         Ok(Self { from, to, child: None, stays: false })
     }
 
-    fn start(command: &str, timeout: Option<Duration>) -> io::Result<Self> {
+    fn start(command: &str, config: &ProcessConfig) -> io::Result<Self> {
         // A socket, since reading from it can time out.
         let (ours, theirs) = UnixStream::pair()?;
         let output = theirs.try_clone()?;
@@ -126,7 +128,7 @@ impl Link {
             // which may still need one gradient.
             .process_group(0)
             .spawn()?;
-        Self::of(ours, timeout, Some(child))
+        Self::of(ours, config.timeout, Some(child))
     }
 
     fn of(stream: UnixStream, timeout: Option<Duration>, child: Option<Child>) -> io::Result<Self> {

@@ -134,8 +134,6 @@ fn a_process_that_keeps_failing_is_given_up_with_the_reason() {
         return;
     }
     for (name, fault, why) in [
-        ("exits", "sys.exit(4)", "it ended with exit status: 4"),
-        ("prints", "print('Epoch 1', flush=True)", "it wrote \"Epoch 1\" where"),
         (
             "short",
             r#"
@@ -167,6 +165,23 @@ def fault(m):
         let error = found.unwrap_err();
         assert!(error.contains(why), "{name}: {error}");
         assert_eq!(told(name).len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn a_process_that_never_described_itself_is_not_started_again() {
+    if !has_python() {
+        return;
+    }
+    for (name, fault, why) in [
+        ("exits", "sys.exit(4)", "it ended with exit status: 4, before it answered hello"),
+        ("imports", "import no_such_module", "exit status: 1, before it answered hello"),
+        ("prints", "print('Epoch 1', flush=True)", "it wrote \"Epoch 1\" where"),
+    ] {
+        let (source, _folder) = source(name, fault, None);
+        let error = source.unwrap_err();
+        assert!(error.contains(why), "{name}: {error}");
+        assert_eq!(told(name), [""; 0], "{name}");
     }
 }
 
