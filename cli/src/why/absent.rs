@@ -77,7 +77,9 @@ fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severit
             Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(worker), says, cure)))
         }
         // If the run is paused for too few workers, that finding names them.
-        MemberState::Left | MemberState::Refused | MemberState::Awaited if !is_named(status, member) => {
+        MemberState::Left | MemberState::Refused | MemberState::Awaited
+            if !is_named(status, member) =>
+        {
             Some((Severity::Absent, absent(status, member, way)))
         }
         _ => None,

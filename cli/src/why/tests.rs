@@ -314,8 +314,7 @@ fn a_worker_that_has_left_or_never_came_is_named_with_what_starts_it() {
         assert_eq!(findings[0].says, words);
     }
     let why_left = Some("its data differ".to_owned());
-    let member =
-        MemberStatus { pushes: 0, why_left, ..silent(2, MemberState::Refused, 40) };
+    let member = MemberStatus { pushes: 0, why_left, ..silent(2, MemberState::Refused, 40) };
     let refusal = RefusedStatus {
         who: "worker 3".into(),
         from: None,
@@ -324,7 +323,8 @@ fn a_worker_that_has_left_or_never_came_is_named_with_what_starts_it() {
         ago: ms(40),
     };
     let findings = verdict(&Status { refused: vec![refusal], ..asynchronous(member) });
-    let words = "worker 3 was refused, 40.0 s ago (its data differ); the others continue without it";
+    let words =
+        "worker 3 was refused, 40.0 s ago (its data differ); the others continue without it";
     assert_eq!((findings[0].cause, findings[0].says.as_str()), (Cause::Refused, words));
     let refused = findings.iter().filter(|finding| finding.cause == Cause::Refused);
     assert_eq!(refused.count(), 1, "{findings:#?}");

@@ -27,7 +27,9 @@ use pstrain_wire::range::PullRange;
 use pstrain_wire::worker::{
     Bye, EndReason, Heartbeat, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
 };
-use pstrain_wire::{BUILD, MemberState, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest};
+use pstrain_wire::{
+    BUILD, MemberState, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest,
+};
 
 pub(super) const RUN: u64 = 1;
 /// Far more messages than a worker can have saved up.

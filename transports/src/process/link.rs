@@ -11,8 +11,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::ProcessConfig;
 use super::protocol::{Request, write_message};
+use super::{ProcessConfig, THREADS};
 use crate::clock::WallClock;
 
 /// Size of the buffer for answers, so that one read receives most of them.
@@ -120,8 +120,10 @@ impl Link {
         // A socket, since reading from it can time out.
         let (ours, theirs) = UnixStream::pair()?;
         let output = theirs.try_clone()?;
+        let threads = config.threads.filter(|_| std::env::var_os(THREADS).is_none());
         let child = Command::new("sh")
             .args(["-c", command])
+            .envs(threads.map(|threads| (THREADS, threads.to_string())))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(OwnedFd::from(output)))
             // A signal for pstrain, such as Ctrl-C, must not end the process before its worker,

@@ -29,6 +29,9 @@ use self::protocol::{
 };
 pub use self::served::Served;
 
+/// The variable by which numerical libraries learn the number of their threads.
+pub const THREADS: &str = "OMP_NUM_THREADS";
+
 /// How a compute process is started and watched.
 #[derive(Clone, Debug)]
 pub struct ProcessConfig {
@@ -38,6 +41,9 @@ pub struct ProcessConfig {
     pub restarts: u32,
     /// How long an answer may take; none for as long as it takes.
     pub timeout: Option<Duration>,
+    /// Threads for its numerical libraries, unless the user has set [`THREADS`]; none to let them
+    /// choose.
+    pub threads: Option<usize>,
     /// Receives a message for the user when the process is started again.
     pub tell: fn(&str),
 }

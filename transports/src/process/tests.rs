@@ -65,7 +65,7 @@ fn source(
     let path = folder.path().join(format!("{name}.py"));
     std::fs::write(&path, PROCESS.replace("FAULT", fault)).unwrap();
     let address = ProcessAddress::Command(format!("exec python3 {}", path.display()));
-    let config = ProcessConfig { address, restarts: 2, timeout, tell };
+    let config = ProcessConfig { address, restarts: 2, timeout, threads: None, tell };
     let source = ProcessSource::start(config, Hello::default());
     let parts = vec![(0..50_000).collect()];
     (source.map(|source| source.with_parts(parts)).map_err(|error| error.to_string()), folder)
