@@ -3,6 +3,7 @@
 use pstrain_wire::worker::EndReason;
 
 use crate::figures::{self, bytes, count, percent, seconds};
+use crate::fold::TIE;
 use crate::metric_text;
 use crate::record::{ClassRecall, Departed, Ended, Quality, Report, TargetReport, WorkerReport};
 use crate::table::{self, Column};
@@ -50,7 +51,7 @@ pub(crate) fn recall(quality: &Quality, width: usize) -> Option<String> {
 /// The recall of each class as a fact: with a table of it the result of a run would be longer than
 /// a terminal.
 fn recall_in_line(quality: &Quality) -> Option<(&'static str, String)> {
-    let each: Vec<String> = recalls(quality)?.map(|each| each.join(" ")).collect();
+    let each: Vec<String> = recalls(quality)?.map(|each| each.join(TIE)).collect();
     Some(("recall", each.join(", ")))
 }
 
@@ -352,6 +353,7 @@ mod tests {
         let text = report(&Report { quality, workers, ..large() }, 80);
         assert!(text.lines().count() <= 23, "{text}");
         assert!(text.contains("recall         DoS 95.55 %, Normal 95.55 %, Probe"), "{text}");
+        assert!(text.contains("\n               U2R 95.55 %\n"), "{text}");
         assert!(text.contains("updates        10,000,000 in 1234.50 epochs"), "{text}");
     }
 
