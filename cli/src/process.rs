@@ -1,6 +1,8 @@
 //! The compute process of a job: what it says of itself, and the gradients of each worker.
 
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -48,6 +50,16 @@ impl Arithmetic {
         }
     }
 
+    /// The same, where the processes of `workers` share the cores of this machine.
+    pub(crate) fn sharing_cores(mut self, workers: u32) -> Self {
+        if let Self::Process(ComputeProcess(config)) = &mut self {
+            // Without a share, each process has as many threads as there are cores.
+            let cores = available_parallelism().map_or(1, NonZero::get);
+            config.threads = Some((cores / workers.max(1) as usize).max(1));
+        }
+        self
+    }
+
     /// The trainer of a worker with these parts.
     pub(crate) fn trainer(
         &self,
@@ -83,7 +95,7 @@ impl Arithmetic {
 
 impl ComputeProcess {
     pub(crate) fn new(address: ProcessAddress, restarts: u32, timeout: Option<Duration>) -> Self {
-        Self(ProcessConfig { address, restarts, timeout, tell: messages::warn })
+        Self(ProcessConfig { address, restarts, timeout, threads: None, tell: messages::warn })
     }
 
     /// Starts the process to ask for its description, or reads that.

@@ -50,8 +50,8 @@ struct Away {
 }
 
 const fn is_away(member: &MemberStatus) -> bool {
-    use MemberState::{Awaited, CutOff, Left, Lost};
-    matches!(member.state, Awaited | CutOff | Lost | Left)
+    use MemberState::{Awaited, CutOff, Left, Lost, Refused};
+    matches!(member.state, Awaited | CutOff | Lost | Left | Refused)
 }
 
 impl Pulse {

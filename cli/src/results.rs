@@ -3,6 +3,7 @@
 use pstrain_wire::worker::EndReason;
 
 use crate::figures::{self, bytes, count, percent, seconds};
+use crate::fold::TIE;
 use crate::metric_text;
 use crate::record::{ClassRecall, Departed, Ended, Quality, Report, TargetReport, WorkerReport};
 use crate::table::{self, Column};
@@ -34,12 +35,24 @@ pub(crate) fn quality(quality: &Quality) -> Vec<(&str, String)> {
     facts.into_iter().chain(others).chain(classes).collect()
 }
 
-/// Formats the recall of each class, if classes are predicted.
-pub(crate) fn recall(quality: &Quality, width: usize) -> Option<String> {
+/// Each class with its recall, if classes are predicted.
+fn recalls(quality: &Quality) -> Option<impl Iterator<Item = [String; 2]>> {
     let share = |recall: &Option<f64>| recall.map_or_else(|| "-".into(), percent);
     let recall = &quality.classes.as_ref()?.recall;
-    let rows = recall.iter().map(|(class, recall)| vec![class.clone(), share(recall)]);
-    Some(table::table(&["class", "recall"], 1, rows.collect(), width))
+    Some(recall.iter().map(move |(class, recall)| [class.clone(), share(recall)]))
+}
+
+/// Formats the recall of each class as a table, if classes are predicted.
+pub(crate) fn recall(quality: &Quality, width: usize) -> Option<String> {
+    let rows = recalls(quality)?.map(Vec::from).collect();
+    Some(table::table(&["class", "recall"], 1, rows, width))
+}
+
+/// The recall of each class as a fact: with a table of it the result of a run would be longer than
+/// a terminal.
+fn recall_in_line(quality: &Quality) -> Option<(&'static str, String)> {
+    let each: Vec<String> = recalls(quality)?.map(|each| each.join(TIE)).collect();
+    Some(("recall", each.join(", ")))
 }
 
 /// Most classes of a confusion matrix that a terminal shows.
@@ -115,8 +128,7 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
     let dash = || String::from("-");
     let (staleness, batches) = (report.staleness, report.batches);
     let facts = [
-        ("updates", count(report.updates)),
-        ("epochs", format!("{:.2}", report.epochs)),
+        ("updates", format!("{} in {:.2} epochs", count(report.updates), report.epochs)),
         (
             "staleness",
             format!(
@@ -152,10 +164,10 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
     let ended = ended.chain(departures(&report.departures));
     let target = report.target.as_ref().map(|target| ("target", reached(target)));
     let quality = target.into_iter().chain(quality(&report.quality));
+    let quality = quality.chain(recall_in_line(&report.quality));
     let facts = ended.chain(quality).chain(facts).chain(shaping).collect::<Vec<_>>();
-    let parts = [headline(report, width), table::facts(&facts, width)];
-    let tables = [recall(&report.quality, width), Some(workers(&report.workers, width))];
-    parts.into_iter().chain(tables.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
+    let workers = workers(&report.workers, width);
+    [headline(report, width), table::facts(&facts, width), workers].join("\n\n")
 }
 
 fn reached(target: &TargetReport) -> String {
@@ -323,6 +335,26 @@ mod tests {
             assert!(text.contains(words), "nothing of {words:?} in\n{text}");
         }
         assert!(report(&large(), 200).contains("greenhouse-north-24.example.org:41234"));
+    }
+
+    #[test]
+    fn the_report_of_two_workers_fits_a_terminal_of_24_lines_with_its_prompt() {
+        let classes = ["DoS", "Normal", "Probe", "R2L", "U2R"];
+        let recall = classes.map(|class| (class.to_owned(), Some(0.9555))).into();
+        let worst_class = Some(ClassRecall { name: "R2L".into(), recall: 0.0 });
+        let source = String::from("synthetic NSL-KDD, 125,973 rows, seed 1");
+        let quality = Quality {
+            metrics: vec![("accuracy".into(), Some(0.9465)), ("macro_f1".into(), Some(0.5465))],
+            evaluation: EvaluationRows { rows: 31_493, source, share: Some(0.25) },
+            loss: Some(0.1834),
+            classes: Some(ClassQuality { worst_class, recall, ..ClassQuality::default() }),
+        };
+        let workers = (0..2).map(worker).collect();
+        let text = report(&Report { quality, workers, ..large() }, 80);
+        assert!(text.lines().count() <= 23, "{text}");
+        assert!(text.contains("recall         DoS 95.55 %, Normal 95.55 %, Probe"), "{text}");
+        assert!(text.contains("\n               U2R 95.55 %\n"), "{text}");
+        assert!(text.contains("updates        10,000,000 in 1234.50 epochs"), "{text}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use comfy_table::{CellAlignment, Table};
 
-use crate::fold::{GAP, bare, finish, prose};
+use crate::fold::{GAP, bare, finish, prose, tied};
 use crate::{figures, messages};
 
 /// Fewest characters of the names of facts.
@@ -147,7 +147,7 @@ pub(crate) fn facts<N: AsRef<str>>(facts: &[(N, String)], width: usize) -> Strin
     let longest = facts.iter().map(|(name, _)| name.as_ref().chars().count()).max().unwrap_or(0);
     let names = longest.max(NAMES);
     for (name, value) in facts {
-        table.add_row([format!("{:<names$}", name.as_ref()), value.clone()]);
+        table.add_row([format!("{:<names$}", name.as_ref()), tied(value)]);
     }
     finish(table, width)
 }

@@ -81,7 +81,8 @@ pub struct Occurrence {
 pub struct Category {
     /// The column's name.
     pub name: String,
-    /// The values that occur, in the order of the one-hot columns.
+    /// The values that occur, in the order of the one-hot columns. Missing ones are no values: the
+    /// column's role counts them.
     pub values: Vec<Occurrence>,
 }
 

@@ -352,6 +352,38 @@ fn a_process_with_another_model_or_other_data_is_refused() {
 }
 
 #[test]
+fn a_process_that_ends_before_hello_is_told_at_once_with_its_own_words() {
+    let process = "echo 'No module named torch' >&2; exit 3";
+    let said = finish(&["run", "--process", process]).with_code(2).stderr;
+    for words in
+        ["No module named torch\n", "it ended with exit status: 3, before it answered hello"]
+    {
+        assert!(said.contains(words), "nothing of {words:?}:\n{said}");
+    }
+    assert_eq!(said.matches("No module named torch\n").count(), 1, "it was started again:\n{said}");
+}
+
+#[test]
+fn the_processes_of_a_run_share_the_cores_unless_the_user_says_otherwise() {
+    let folder = TempDir::new().unwrap();
+    let list = folder.path().join("threads");
+    let process = format!("echo \"=$OMP_NUM_THREADS\" >> {}; {}", path(&list), served());
+    let run = |environment: &[&str]| {
+        let _none_yet = fs::remove_file(&list);
+        let job = ["run", "--workers", "2", "--epochs", "1", "--process", &process];
+        Process::start_under(&[&["env"], environment].concat(), &job).wait().with_code(0);
+        fs::read_to_string(&list).unwrap()
+    };
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let share = format!("={}", (cores / 2).max(1));
+    let threads = run(&["-u", "OMP_NUM_THREADS"]);
+    // One process describes the model, two are of workers, and one evaluates.
+    assert_eq!(threads.lines().filter(|line| *line == share).count(), 3, "{threads}");
+    let threads = run(&["OMP_NUM_THREADS=7"]);
+    assert!(threads.lines().all(|line| line == "=7"), "{threads}");
+}
+
+#[test]
 fn settings_that_a_process_rules_out_are_refused() {
     let process = served();
     let run = |more: &[&str]| finish(&[&["run", "--process", &process], more].concat());

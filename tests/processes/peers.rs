@@ -122,6 +122,11 @@ fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
     let base = ["server", "--listen", "127.0.0.1:0", RING[0], RING[1]];
     let log = ["--durability", "log", "--state", path(folder.path())];
     finish(&[&base[..], &log].concat()).refused(2, &["--durability", "all-reduce:ring"]);
+    let tls = ["--tls", path(folder.path())];
+    let cure = ["architecture = all-reduce:ring", "--psk FILE", "pstrain cert psk"];
+    finish(&[&base[..], &tls].concat()).refused(2, &cure);
+    let listens = ["worker", "--server", &server.address, "--listen", "127.0.0.1:0"];
+    finish(&[&listens[..], &tls].concat()).refused(2, &["--psk FILE", "pstrain cert psk"]);
     let beside = ["server", "--listen", "127.0.0.1:0", "--standby-of", &server.address];
     finish(&beside).refused(1, &["the workers have the parameters"]);
     let several = ["--servers", "2"];
@@ -146,6 +151,8 @@ fn shared_keys_do_not_change_the_parameters() {
 fn status_and_why_answer_while_workers_gather_and_train() {
     let server = Server::tcp(&[&PACED, &RING, &THREE, &ENDLESS]);
     let mut workers = vec![peer(&server, 1, &[]), peer(&server, 2, &[])];
+    let welcome = workers[0].wait_to_say("worker 1 of 3 in job");
+    assert!(welcome.contains("(all-reduce:ring)"), "{welcome}");
     let both = |status: &Value| {
         let is_there = |place: usize| status["workers"][place]["state"] == "waiting";
         is_there(0) && is_there(1)

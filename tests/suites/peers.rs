@@ -5,6 +5,7 @@ mod closed_forms;
 mod equivalence;
 mod gossip;
 mod schedules;
+mod status;
 
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_policy::architecture::Architecture;

@@ -18,6 +18,22 @@ pub(crate) const HIGH_WATER_BYTES: usize = 1024 * 1024;
 /// peer beyond this limit does not read at all and is disconnected.
 pub const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
 
+/// Time limit of a dial until a lease is known, and at most. The system's own limit is minutes.
+pub(crate) const LONGEST_DIAL: Duration = Duration::from_secs(5);
+/// Least time limit of a dial: links over satellites take most of it for an answer.
+const SHORTEST_DIAL: Duration = Duration::from_secs(1);
+
+/// The time limit of dials after an event of the node, if that tells the lease: a machine that has
+/// vanished does not answer, and a node makes no other dial meanwhile.
+pub(crate) fn dial_limit(event: &Event) -> Option<Duration> {
+    match event {
+        Event::Welcomed { job, .. } | Event::Enlisted { job, .. } => {
+            Some(job.membership.lease.clamp(SHORTEST_DIAL, LONGEST_DIAL))
+        }
+        _ => None,
+    }
+}
+
 /// Messages to and from peers by id, and a clock.
 ///
 /// Messages to one peer arrive in order and whole, or the connection ends. Queues are bounded:
@@ -83,8 +99,8 @@ pub trait Transport {
         None
     }
 
-    /// Receives the events that the node reports. A shaped transport learns its link from the
-    /// welcome.
+    /// Receives the events that the node reports. From the welcome a shaped transport learns its
+    /// link, and one of sockets how long a dial may take.
     fn note(&mut self, _event: &Event) {}
 }
 

@@ -84,7 +84,8 @@ pub(crate) struct ProcessArgs {
     pub(crate) process: Option<ProcessAddress>,
     /// Restarts of a compute process that fails
     ///
-    /// The number counts from its last answer.
+    /// The number counts from its last answer. A process that ends before its first answer is not
+    /// started again.
     #[arg(long, value_name = "NUMBER", default_value_t = 3, requires = "process")]
     pub(crate) process_restarts: u32,
     /// How long it may take for an answer

@@ -61,6 +61,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
             job.architecture
         );
     }
+    let arithmetic = arithmetic.sharing_cores(workers);
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
     let training = Training::in_process(&layers, served, args.output.clone())?;
     let drain = training.drain();

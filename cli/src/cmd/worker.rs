@@ -10,6 +10,7 @@ use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::Stream;
 use pstrain_data::{DataSpec, Dataset};
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::{DataFrom, LONGEST_LEASE, SHORTEST_LEASE};
 use pstrain_roles::node::{
     Event, Node, NodeError, Peer, PeerConfig, Prepare, Worker, WorkerConfig,
@@ -31,7 +32,7 @@ use crate::process::{Arithmetic, ComputeProcess};
 use crate::progress::teller;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
-use crate::security::security;
+use crate::security::{among_workers, security};
 use crate::signals::Drain;
 
 /// How a worker ended, which one it was, and how well it kept the modelled times.
@@ -125,8 +126,8 @@ impl Plan {
         });
         let (form, quiet) = (args.form, args.quiet);
         let listens = args.listen.clone().map(|listen| (listen, args.advertise.clone()));
-        if listens.is_some() && security.tls.is_some() {
-            bail!("--tls: workers that dial each other are secured by --psk");
+        if listens.is_some() {
+            among_workers(&security)?;
         }
         Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
     }
@@ -280,10 +281,14 @@ fn load(
 /// The message for an event that the user should see at once, if it is such an event.
 fn user_message(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Welcomed { worker, resumed: false, job } => format!(
-            "worker {worker} of {} in job {:?} ({})",
-            job.membership.workers, job.name, job.mode.consistency
-        ),
+        Event::Welcomed { worker, resumed: false, job } => {
+            let how = match job.architecture {
+                Architecture::Server => job.mode.consistency.to_string(),
+                without_server => without_server.to_string(),
+            };
+            let workers = job.membership.workers;
+            format!("worker {worker} of {workers} in job {:?} ({how})", job.name)
+        }
         Event::Welcomed { worker, .. } => format!("worker {worker} is connected again"),
         Event::Redialling { attempt, pause, why } => {
             format!("no connection: {why}; try {attempt} in {:.1} s", pause.as_secs_f64())

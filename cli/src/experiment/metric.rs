@@ -9,10 +9,12 @@
 //! - `target.time_s`: when an evaluation first reached the `target` of the job;
 //! - `setting compute`, `setting link.2.delay`: a setting of the run, in seconds if it is a time.
 
+use std::fmt;
 use std::str::FromStr;
 
 use pstrain_compute::evaluation::{METRICS, Metric as Quality};
 
+use super::bounds::readable;
 use super::grid::Cell;
 use super::record::{CurvePoint, Record};
 
@@ -75,6 +77,20 @@ impl FromStr for Field {
             "objective" => Self::Objective,
             "" => return Err("it names no column of the curve, such as accuracy".into()),
             name => Self::Metric(name.to_owned()),
+        })
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Updates => "updates",
+            Self::Samples => "samples",
+            Self::Epoch => "epoch",
+            Self::Time => "time_s",
+            Self::Loss => "loss",
+            Self::Objective => "objective",
+            Self::Metric(name) => name,
         })
     }
 }
@@ -309,10 +325,11 @@ fn look_up(curve: &[CurvePoint], field: &Field, along: &Field, at: f64) -> Answe
     let end = curve.last().and_then(|point| along.of(point)).unwrap_or(0.0);
     let step = end / curve.len() as f64;
     if at > end + step {
-        return Answer::Missing(format!("the curve ends at {along:?} {end}, before {at}"));
+        let end = readable(end);
+        return Answer::Missing(format!("the curve ends at {along} = {end}, before {at}"));
     }
     let value = field.of(nearest);
-    value.map_or_else(|| Answer::Missing(format!("{field:?} was no number there")), Answer::Is)
+    value.map_or_else(|| Answer::Missing(format!("{field} was no number there")), Answer::Is)
 }
 
 fn reach(curve: &[CurvePoint], along: &Field, field: &Field, target: f64) -> Answer {

@@ -80,13 +80,15 @@ const MODEL: &[Setting] = &[
         "A compute process with model and data: a shell command that each worker runs, the Unix \
          socket where it listens, or for a server alone a description that `pstrain compute \
          describe` printed, or worker: the first worker describes its own; the model is external \
-         then",
+         then. The processes of `pstrain run` have an equal share of the cores each, as \
+         OMP_NUM_THREADS, unless that is set",
     ),
     setting(
         "process-restarts",
         "NUMBER",
         "3",
-        "Restarts of a compute process that fails, until it has answered",
+        "Restarts of a compute process that fails, until it has answered; one that ends before its \
+         first answer is not started again",
     ),
     setting(
         "process-timeout",

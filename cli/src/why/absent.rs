@@ -35,7 +35,7 @@ enum Severity {
     CutOff,
     Silent,
     Overdue,
-    /// The worker has left or never joined, which may be intended.
+    /// The worker has left, was refused or never joined, which may be intended.
     Absent,
 }
 
@@ -77,7 +77,9 @@ fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severit
             Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(worker), says, cure)))
         }
         // If the run is paused for too few workers, that finding names them.
-        MemberState::Left | MemberState::Awaited if !is_named(status, member) => {
+        MemberState::Left | MemberState::Refused | MemberState::Awaited
+            if !is_named(status, member) =>
+        {
             Some((Severity::Absent, absent(status, member, way)))
         }
         _ => None,
@@ -129,17 +131,27 @@ fn lost(status: &Status, member: &MemberStatus, way: &Way) -> Finding {
 
 fn absent(status: &Status, member: &MemberStatus, way: &Way) -> Finding {
     let worker = member.worker;
-    let says = match member.state {
-        MemberState::Left => format!(
-            "worker {worker} has left, {} ago{}{}",
-            span(member.since),
-            member.why_left.as_ref().map_or_else(String::new, |why| format!(" ({why})")),
-            consequence(status, member)
+    let (ago, without) = (span(member.since), consequence(status, member));
+    let why = member.why_left.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    let command = way.worker(status, &[worker]);
+    let (cause, says, cure) = match member.state {
+        MemberState::Left => (
+            Cause::Missing,
+            format!("worker {worker} has left, {ago} ago{why}{without}"),
+            format!("start it with {command}"),
         ),
-        _ => format!("worker {worker} was never there{}", consequence(status, member)),
+        MemberState::Refused => (
+            Cause::Refused,
+            format!("worker {worker} was refused, {ago} ago{why}{without}"),
+            format!("the reason says what to change there; then start it with {command}"),
+        ),
+        _ => (
+            Cause::Missing,
+            format!("worker {worker} was never there{without}"),
+            format!("start it with {command}"),
+        ),
     };
-    let cure = format!("start it with {}", way.worker(status, &[worker]));
-    Finding::new(Cause::Missing, Some(worker), says, cure)
+    Finding::new(cause, Some(worker), says, cure)
 }
 
 fn cut_off(status: &Status, member: &MemberStatus) -> Finding {

@@ -184,17 +184,24 @@ fn unreached(status: &Status, member: &MemberStatus) -> Option<Finding> {
 /// A refused worker that still tries does so within this many leases.
 const STILL_TRIES: u32 = 3;
 
-/// Returns findings about workers and servers that were refused.
-pub(super) fn refused(status: &Status) -> Vec<Finding> {
+/// Returns findings about workers and servers that were refused, without the workers that are
+/// `told` of already.
+pub(super) fn refused(status: &Status, told: &[Finding]) -> Vec<Finding> {
     if status.phase == Phase::Ending {
         return Vec::new();
     }
     // The run may still wait for one that has given up, so keep refusals from the whole wait.
     let of_wait = status.wait.as_ref().filter(|wait| wait.reason == WaitReason::Workers);
     let waited = of_wait.map_or(Duration::ZERO, |wait| wait.waited);
+    let told: Vec<String> = told
+        .iter()
+        .filter(|finding| finding.cause == Cause::Refused)
+        .filter_map(|finding| Some(workers_in_words(&[finding.worker?])))
+        .collect();
     let recent =
         status.refused.iter().filter(|it| it.ago <= waited.max(STILL_TRIES * status.lease));
     recent
+        .filter(|it| !told.contains(&it.who))
         .map(|it| {
             let from = it.from.as_deref().map_or_else(String::new, |from| format!(" at {from}"));
             let times = match it.times {

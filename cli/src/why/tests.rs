@@ -313,6 +313,21 @@ fn a_worker_that_has_left_or_never_came_is_named_with_what_starts_it() {
         assert_eq!((findings[0].cause, findings[0].worker), (Cause::Missing, Some(WorkerId(2))));
         assert_eq!(findings[0].says, words);
     }
+    let why_left = Some("its data differ".to_owned());
+    let member = MemberStatus { pushes: 0, why_left, ..silent(2, MemberState::Refused, 40) };
+    let refusal = RefusedStatus {
+        who: "worker 3".into(),
+        from: None,
+        why: "its data differ".into(),
+        times: 1,
+        ago: ms(40),
+    };
+    let findings = verdict(&Status { refused: vec![refusal], ..asynchronous(member) });
+    let words =
+        "worker 3 was refused, 40.0 s ago (its data differ); the others continue without it";
+    assert_eq!((findings[0].cause, findings[0].says.as_str()), (Cause::Refused, words));
+    let refused = findings.iter().filter(|finding| finding.cause == Cause::Refused);
+    assert_eq!(refused.count(), 1, "{findings:#?}");
     assert_eq!(
         verdict(&asynchronous(silent(2, MemberState::Finished, 1)))[0].cause,
         Cause::ComputeBound,

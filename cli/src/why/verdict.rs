@@ -56,7 +56,7 @@ pub(crate) enum Cause {
 pub(crate) fn verdict(status: &Status, way: &Way) -> Vec<Finding> {
     let mut findings = run_waits::findings(status, way);
     findings.extend(absent::findings(status, way));
-    findings.extend(run_waits::refused(status));
+    findings.extend(run_waits::refused(status, &findings));
     if !run_waits::is_stalled(status) {
         findings.extend(slow::findings(status));
     }

@@ -234,6 +234,8 @@ pub enum MemberState {
     Lost,
     /// Left the job with a goodbye.
     Left,
+    /// The server refused it.
+    Refused,
 }
 
 impl fmt::Display for Phase {
@@ -281,6 +283,7 @@ impl fmt::Display for MemberState {
             Self::Finished => "finished",
             Self::Lost => "lost",
             Self::Left => "left",
+            Self::Refused => "refused",
         })
     }
 }

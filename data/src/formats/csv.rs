@@ -223,7 +223,10 @@ impl Dataset for Csv {
             let values = values.map(|(text, count)| Occurrence::new(text, count, info.rows));
             Category { name: group.name.clone(), values: values.collect() }
         };
-        let categories = table.texts.iter().zip(counts.groups(&table)).map(category).collect();
+        // A group without texts says of a number whether it is missing.
+        let categories = table.texts.iter().zip(counts.groups(&table));
+        let categories = categories.filter(|(group, _)| !group.texts.is_empty());
+        let categories = categories.map(category).collect();
         let predicted = info.predicted.map(|it| Column { name: table.label, ..it });
         Ok(Info { categories, predicted, roles, left_out, ..info })
     }

@@ -1,7 +1,8 @@
 //! Guarantees specific to sockets: malformed bytes, partial frames, and addresses.
 
-use pstrain_roles::node::Target;
-use pstrain_tests::{RawPeer, Received};
+use pstrain_compute::id::WorkerId;
+use pstrain_roles::node::{Event, Target};
+use pstrain_tests::{RawPeer, Received, Toy};
 use pstrain_transports::{Address, SocketTransport, TransportError};
 use pstrain_wire::{HEADER_BYTES, PROTOCOL_VERSION};
 
@@ -255,7 +256,17 @@ fn an_unanswered_dial_times_out() {
             Probe::new(SocketTransport::dialer(Address::Tcp(address.to_string())).unwrap());
         client.transport.dial(&Target::Server);
         let (why, permanent) = client.dial_failed();
-        assert!(!permanent && why.contains("no answer within"), "{why}");
+        assert!(!permanent && why.contains("no answer within 5s"), "{why}");
+        // With a lease of its job a dial ends before the others take its node for lost.
+        for (lease, within) in [(2500, "2.5s"), (100, "1s")] {
+            let mut job = Box::new(Toy::new(1, 8).job);
+            job.membership.lease = Duration::from_millis(lease);
+            let welcomed = Event::Welcomed { worker: WorkerId(0), resumed: false, job };
+            client.transport.note(&welcomed);
+            client.transport.dial(&Target::Server);
+            let (why, _) = client.dial_failed();
+            assert!(why.ends_with(&format!("no answer within {within}")), "{why}");
+        }
     });
 }
 

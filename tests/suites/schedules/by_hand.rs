@@ -27,7 +27,9 @@ use pstrain_wire::range::PullRange;
 use pstrain_wire::worker::{
     Bye, EndReason, Heartbeat, Hello, Pull, Push, PushHeader, Ready, Resume, Welcome,
 };
-use pstrain_wire::{BUILD, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest};
+use pstrain_wire::{
+    BUILD, MemberState, Message, PROTOCOL_VERSION, Refusal, WaitReason, job_digest,
+};
 
 pub(super) const RUN: u64 = 1;
 /// Far more messages than a worker can have saved up.
@@ -114,9 +116,12 @@ fn a_push_of_another_incarnation_is_refused() {
     let refusal = Refusal::Fenced { incarnation: Incarnation(0) };
     let why = Some(refusal.to_string());
     assert_eq!(sent(&out), [&Message::Refused(refusal)]);
-    let lost = Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1, why };
+    let lost =
+        Event::Departed { worker: WorkerId(0), how: Departure::Refused, lost: 1, why: why.clone() };
     assert!(out.iter().any(|effect| matches!(effect, Effect::Report(event) if *event == lost)));
     assert_eq!((server.node.ledger().lost, server.node.version().0), (1, 0));
+    let member = &server.node.status(server.now).members[0];
+    assert_eq!((member.state, &member.why_left), (MemberState::Refused, &why));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::protocol::{Request, write_message};
+use super::{ProcessConfig, THREADS};
 use crate::clock::WallClock;
 
 /// Size of the buffer for answers, so that one read receives most of them.
@@ -88,12 +89,13 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Starts the process, or connects to it. Each of its answers may take `timeout`, if that is
-    /// given.
-    pub(super) fn open(address: &ProcessAddress, timeout: Option<Duration>) -> io::Result<Self> {
-        match address {
-            ProcessAddress::Command(command) => Self::start(command, timeout),
-            ProcessAddress::Socket(path) => Self::of(UnixStream::connect(path)?, timeout, None),
+    /// Starts the process, or connects to it.
+    pub(super) fn open(config: &ProcessConfig) -> io::Result<Self> {
+        match &config.address {
+            ProcessAddress::Command(command) => Self::start(command, config),
+            ProcessAddress::Socket(path) => {
+                Self::of(UnixStream::connect(path)?, config.timeout, None)
+            }
             ProcessAddress::Description(_) | ProcessAddress::Described(_) => Err(io::Error::other(
                 "this is a description, which cannot compute; give the process itself",
             )),
@@ -114,19 +116,21 @@ impl Link {
         Ok(Self { from, to, child: None, stays: false })
     }
 
-    fn start(command: &str, timeout: Option<Duration>) -> io::Result<Self> {
+    fn start(command: &str, config: &ProcessConfig) -> io::Result<Self> {
         // A socket, since reading from it can time out.
         let (ours, theirs) = UnixStream::pair()?;
         let output = theirs.try_clone()?;
+        let threads = config.threads.filter(|_| std::env::var_os(THREADS).is_none());
         let child = Command::new("sh")
             .args(["-c", command])
+            .envs(threads.map(|threads| (THREADS, threads.to_string())))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(OwnedFd::from(output)))
             // A signal for pstrain, such as Ctrl-C, must not end the process before its worker,
             // which may still need one gradient.
             .process_group(0)
             .spawn()?;
-        Self::of(ours, timeout, Some(child))
+        Self::of(ours, config.timeout, Some(child))
     }
 
     fn of(stream: UnixStream, timeout: Option<Duration>, child: Option<Child>) -> io::Result<Self> {

@@ -3,7 +3,7 @@
 //! The worker sends the numbers of the rows and the parameters, and receives the gradient
 //! ([`protocol`]). A process that ends or breaks the protocol is started again with the same
 //! request: a gradient is a function of rows and parameters, so nothing is lost and nothing is
-//! counted twice.
+//! counted twice. One that has never described itself is not: it would fail in the same way.
 
 mod link;
 pub mod protocol;
@@ -29,6 +29,9 @@ use self::protocol::{
 };
 pub use self::served::Served;
 
+/// The variable by which numerical libraries learn the number of their threads.
+pub const THREADS: &str = "OMP_NUM_THREADS";
+
 /// How a compute process is started and watched.
 #[derive(Clone, Debug)]
 pub struct ProcessConfig {
@@ -38,6 +41,9 @@ pub struct ProcessConfig {
     pub restarts: u32,
     /// How long an answer may take; none for as long as it takes.
     pub timeout: Option<Duration>,
+    /// Threads for its numerical libraries, unless the user has set [`THREADS`]; none to let them
+    /// choose.
+    pub threads: Option<usize>,
     /// Receives a message for the user when the process is started again.
     pub tell: fn(&str),
 }
@@ -64,8 +70,8 @@ pub struct ProcessSource {
 
 /// Why a request has no answer.
 enum Failure {
-    /// The process said so: asking again would not help.
-    Said(String),
+    /// Asking again would not help: the process said so, or it is none.
+    Final(String),
     /// The process ended, or broke the protocol.
     Broken(String),
 }
@@ -134,7 +140,7 @@ impl ProcessSource {
             let found = hear::<Evaluated>(source.link()?, "an evaluation")?;
             match found.error {
                 _ if found.id != id => Err(ProtocolError::Id { given: found.id, asked: id }.into()),
-                Some(why) => Err(Failure::Said(why)),
+                Some(why) => Err(Failure::Final(why)),
                 None => Ok(found),
             }
         })?;
@@ -152,21 +158,41 @@ impl ProcessSource {
     /// The open connection: connects first if there is none.
     fn link(&mut self) -> Result<&mut Link, Failure> {
         if self.link.is_none() {
-            let mut link = Link::open(&self.config.address, self.config.timeout)
-                .map_err(|error| Failure::Broken(format!("it cannot be started: {error}")))?;
-            let hello = Request::Hello(self.hello.clone());
-            say(&mut link, &hello, &[], &[])?;
-            let found = hear::<serde_json::Value>(&mut link, "a description")?;
-            let found = described(found).map_err(Failure::Said)?;
+            let (link, found) = self.greet()?;
+            let found = described(found).map_err(Failure::Final)?;
             if !self.layout.is_empty() && found != self.description {
                 let what = "after its restart it has another model or other data than before";
-                return Err(Failure::Said(what.into()));
+                return Err(Failure::Final(what.into()));
             }
-            self.layout = found.layout().map_err(Failure::Said)?;
+            self.layout = found.layout().map_err(Failure::Final)?;
             self.description = found;
             self.link = Some(link);
         }
         self.link.as_mut().ok_or_else(|| Failure::Broken("it is not connected".into()))
+    }
+
+    /// Connects, says hello and receives the answer. The first time, only an answer that is late
+    /// may come after a restart.
+    fn greet(&self) -> Result<(Link, serde_json::Value), Failure> {
+        let failure = match self.layout.is_empty() {
+            true => Failure::Final,
+            false => Failure::Broken,
+        };
+        let mut link = Link::open(&self.config)
+            .map_err(|error| failure(format!("it cannot be started: {error}")))?;
+        let hello = Request::Hello(self.hello.clone());
+        let answer = write_message(&mut link.to, &hello, &[], &[])
+            .and_then(|()| read_line(&mut link.from, "a description"))
+            .and_then(whole);
+        match answer {
+            Ok(answer) => Ok((link, answer)),
+            Err(error @ ProtocolError::Late) => Err(error.into()),
+            Err(error @ ProtocolError::Ended) => {
+                let how = ended_or(&mut link, &error);
+                Err(failure(format!("{how}, before it answered hello")))
+            }
+            Err(error) => Err(failure(error.to_string())),
+        }
     }
 
     /// Asks until the process answers: starts it again if it fails.
@@ -180,7 +206,7 @@ impl ProcessSource {
                     self.failures = 0;
                     return Ok(answer);
                 }
-                Err(Failure::Said(why)) => return Err(self.error(&why)),
+                Err(Failure::Final(why)) => return Err(self.error(&why)),
                 Err(Failure::Broken(why)) => why,
             };
             self.link = None;
@@ -232,7 +258,7 @@ impl ProcessSource {
             }
         };
         match received? {
-            Answer { error: Some(why), .. } => Err(Failure::Said(why)),
+            Answer { error: Some(why), .. } => Err(Failure::Final(why)),
             Answer { loss, .. } => Ok(loss.unwrap_or(f64::NAN)),
         }
     }

@@ -65,7 +65,7 @@ fn source(
     let path = folder.path().join(format!("{name}.py"));
     std::fs::write(&path, PROCESS.replace("FAULT", fault)).unwrap();
     let address = ProcessAddress::Command(format!("exec python3 {}", path.display()));
-    let config = ProcessConfig { address, restarts: 2, timeout, tell };
+    let config = ProcessConfig { address, restarts: 2, timeout, threads: None, tell };
     let source = ProcessSource::start(config, Hello::default());
     let parts = vec![(0..50_000).collect()];
     (source.map(|source| source.with_parts(parts)).map_err(|error| error.to_string()), folder)
@@ -134,8 +134,6 @@ fn a_process_that_keeps_failing_is_given_up_with_the_reason() {
         return;
     }
     for (name, fault, why) in [
-        ("exits", "sys.exit(4)", "it ended with exit status: 4"),
-        ("prints", "print('Epoch 1', flush=True)", "it wrote \"Epoch 1\" where"),
         (
             "short",
             r#"
@@ -167,6 +165,23 @@ def fault(m):
         let error = found.unwrap_err();
         assert!(error.contains(why), "{name}: {error}");
         assert_eq!(told(name).len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn a_process_that_never_described_itself_is_not_started_again() {
+    if !has_python() {
+        return;
+    }
+    for (name, fault, why) in [
+        ("exits", "sys.exit(4)", "it ended with exit status: 4, before it answered hello"),
+        ("imports", "import no_such_module", "exit status: 1, before it answered hello"),
+        ("prints", "print('Epoch 1', flush=True)", "it wrote \"Epoch 1\" where"),
+    ] {
+        let (source, _folder) = source(name, fault, None);
+        let error = source.unwrap_err();
+        assert!(error.contains(why), "{name}: {error}");
+        assert_eq!(told(name), [""; 0], "{name}");
     }
 }
 

@@ -39,6 +39,7 @@ pub use peers::{PeerSetup, simulate_peers};
 pub use process::ProcessId;
 
 use crate::scenario::Fault;
+use crate::transport::dial_limit;
 use agenda::Agenda;
 use connection::{Connection, End};
 use process::Process;
@@ -253,6 +254,11 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             | Effect::Checkpoint(_)
             | Effect::Write
             | Effect::Report(_) => {
+                if let Effect::Report(event) = &effect
+                    && let Some(limit) = dial_limit(event)
+                {
+                    self.processes[id.0 as usize].dial_limit = limit;
+                }
                 if let Some((at, input)) = self.environment.perform(self.now, id, effect) {
                     let life = self.processes[id.0 as usize].life;
                     self.agenda.put(at, Due::Answer(id, life, input));

@@ -1,11 +1,13 @@
 //! Processes: nodes with the restarts, the wake-ups and the cuts of their machines.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use pstrain_compute::time::Time;
 
 use super::connection::End;
 use super::traffic::Item;
+use crate::transport::LONGEST_DIAL;
 
 /// A process of a simulation, by the order in which processes were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +26,8 @@ pub(super) struct Process<N> {
     pub(super) life: u32,
     /// The planned wake-up.
     pub(super) wake: Option<Time>,
+    /// How long a dial may take, as for a socket.
+    pub(super) dial_limit: Duration,
     /// Connections that it has dialled or accepted and that it does not know to be closed.
     pub(super) connections: BTreeSet<u32>,
     pub(super) is_cut: bool,
@@ -39,6 +43,7 @@ impl<N> Process<N> {
             runs: true,
             life: 0,
             wake: None,
+            dial_limit: LONGEST_DIAL,
             connections: BTreeSet::new(),
             is_cut: false,
             held_back: Vec::new(),
@@ -50,6 +55,7 @@ impl<N> Process<N> {
         self.life += 1;
         self.runs = true;
         self.wake = None;
+        self.dial_limit = LONGEST_DIAL;
         std::mem::replace(&mut self.node, node)
     }
 }

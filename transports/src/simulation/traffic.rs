@@ -12,9 +12,6 @@ use pstrain_wire::identity::Identity;
 use super::connection::{Connection, End};
 use super::{Due, Environment, ProcessId, Simulation, trace};
 
-/// How long a dial may take, as for a socket.
-const DIAL: Duration = Duration::from_secs(5);
-
 /// An item that travels over a link.
 #[derive(Debug)]
 pub(super) enum Item {
@@ -52,7 +49,8 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         self.processes[dialler.0 as usize].connections.insert(number);
         self.network.reconnect(path, End::Listener);
         self.carry(number, End::Listener, Item::Open);
-        self.agenda.put(self.now + DIAL, Due::DialOver(number));
+        let limit = self.processes[dialler.0 as usize].dial_limit;
+        self.agenda.put(self.now + limit, Due::DialOver(number));
     }
 
     pub(super) fn dial_over(&mut self, number: u32) {
@@ -60,7 +58,9 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             return;
         }
         self.close_end(number, End::Dialler);
-        let why = format!("no answer within {DIAL:?}");
+        let dialler = self.connections[number as usize].at(End::Dialler);
+        let limit = self.processes[dialler.0 as usize].dial_limit;
+        let why = format!("no answer within {limit:?}");
         self.hand(number, End::Dialler, Input::DialFailed { why, permanent: false });
     }
 

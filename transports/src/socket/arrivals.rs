@@ -11,7 +11,7 @@ use pstrain_wire::identity::Identity;
 use super::secure::Broken;
 use super::stream::Stream;
 use super::turns::Step;
-use super::{DIAL, HANDSHAKE, Ready, SocketTransport};
+use super::{HANDSHAKE, Ready, SocketTransport};
 use crate::address::{Address, AddressError};
 use crate::transport::TransportEvent;
 
@@ -118,7 +118,7 @@ impl SocketTransport {
             ),
         })?;
         let id = self.add(stream, layer, false)?;
-        self.end_within(id, DIAL);
+        self.end_within(id, self.dial_limit);
         Ok(())
     }
 

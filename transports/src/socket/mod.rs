@@ -20,13 +20,15 @@ use std::time::Duration;
 use mio::{Events, Interest, Poll, Token};
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::Target;
+use pstrain_roles::node::{Event, Target};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::{BufferPool, Limits, LinkFigures, Message};
 
 use crate::address::Address;
 use crate::clock::WallClock;
-use crate::transport::{Transport, TransportError, TransportEvent, Waker};
+use crate::transport::{
+    LONGEST_DIAL, Transport, TransportError, TransportEvent, Waker, dial_limit,
+};
 use connection::{Connection, Progress, Shared};
 pub use files::allow_more_files;
 use listener::Listener;
@@ -48,8 +50,6 @@ const READY: usize = 128;
 const READ_BYTES: usize = 64 * 1024;
 /// How long a closed peer may take to read its last messages.
 const LINGER: Duration = Duration::from_secs(1);
-/// Time limit of a dial. The system's own limit is minutes.
-const DIAL: Duration = Duration::from_secs(5);
 /// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Resolution of epoll's timeout.
@@ -76,6 +76,8 @@ pub struct SocketTransport {
     accepts_at: Time,
     target: Option<Address>,
     dials: usize,
+    /// How long a dial may take.
+    dial_limit: Duration,
     connections: BTreeMap<PeerId, Connection>,
     /// Deadlines of pending dials and handshakes, and of closed peers that may still read.
     deadlines: BTreeSet<(Time, PeerId)>,
@@ -137,6 +139,7 @@ impl SocketTransport {
             accepts_at: Time::ZERO,
             target: None,
             dials: 0,
+            dial_limit: LONGEST_DIAL,
             connections: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             unread: BTreeSet::new(),
@@ -413,7 +416,7 @@ impl SocketTransport {
         {
             let connecting = self.connections.get(&id).is_some_and(Connection::is_connecting);
             let why = if connecting {
-                format!("no answer within {DIAL:?}")
+                format!("no answer within {:?}", self.dial_limit)
             } else {
                 format!("no handshake within {HANDSHAKE:?}")
             };
@@ -503,6 +506,10 @@ impl Transport for SocketTransport {
 
     fn origin(&self, id: PeerId) -> Option<String> {
         self.connections.get(&id)?.origin().map(|origin| origin.to_string())
+    }
+
+    fn note(&mut self, event: &Event) {
+        self.dial_limit = dial_limit(event).unwrap_or(self.dial_limit);
     }
 
     fn flush(&mut self, until: Time) -> Result<(), TransportError> {

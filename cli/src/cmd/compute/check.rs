@@ -67,8 +67,13 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Ending> {
 }
 
 fn start(address: ProcessAddress, timeout: Duration) -> Result<ProcessSource, String> {
-    let config =
-        ProcessConfig { address, restarts: 0, timeout: Some(timeout), tell: messages::warn };
+    let config = ProcessConfig {
+        address,
+        restarts: 0,
+        timeout: Some(timeout),
+        threads: None,
+        tell: messages::warn,
+    };
     ProcessSource::start(config, Hello::default()).map_err(|error| error.to_string())
 }
 

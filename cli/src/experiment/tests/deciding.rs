@@ -117,6 +117,9 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
         claim("{tim_s; consistency=asp, delay=1}", "measured > 0"),
         claim("{accuracy @ epoch=50; consistency=asp, delay=1}", "measured > 0"),
         claim("{time_s; consistency=asp, delay=1} / 0", "measured > 0"),
+        claim("{accuracy @ time_s=500; consistency=asp, delay=1}", "measured > 0"),
+        claim("{loss @ epoch=5; consistency=asp, delay=1}", "measured > 0"),
+        claim("{macro_f1 @ epoch=5; consistency=asp, delay=1}", "measured > 0"),
     ];
     let found = findings(&claims.concat());
     assert_eq!(found[0].verdict, Verdict::Holds, "{:?}", found[0]);
@@ -126,8 +129,11 @@ fn what_was_cut_short_or_is_missing_is_not_guessed() {
         (1, "ended before they reached"),
         (2, "there is no metric \"recall.U2R\""),
         (3, "did you mean \"time_s\""),
-        (4, "the curve ends"),
+        (4, "the curve ends at epoch = 10, before 50"),
         (5, "what is measured is no number"),
+        (6, "the curve ends at time_s = 50.37, before 500"),
+        (7, "loss was no number there"),
+        (8, "macro_f1 was no number there"),
     ] {
         assert_eq!(found[number].verdict, Verdict::CannotBeTold, "{:?}", found[number]);
         assert!(found[number].why.contains(why), "{:?}", found[number]);

@@ -64,16 +64,13 @@ impl Texts {
         self.texts.len() + if self.missing { 2 } else { 1 }
     }
 
-    /// Names the values in each column, with the counts of rows; `missing` values are among all
-    /// other values if they have no column.
+    /// Names the values in each column, with the counts of rows. The `missing` ones, which are
+    /// among all other values if they have no column, are none.
     pub(super) fn values(&self, counts: &[u64], missing: u64) -> Vec<(&str, u64)> {
         let texts = self.texts.iter().map(String::as_str);
-        let mut values: Vec<(&str, u64)> = texts.zip(counts.iter().copied()).collect();
-        let other = if self.texts.is_empty() { "(a number)" } else { "(other)" };
         let all = counts.last().copied().unwrap_or_default();
         let others = if self.missing { all } else { all.saturating_sub(missing) };
-        values.extend([("(missing)", missing), (other, others)]);
-        values
+        texts.zip(counts.iter().copied()).chain([("(other)", others)]).collect()
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Slot {
     pub(super) updates: u64,
     /// Where its time went.
     pub(super) account: Account,
-    /// Why it left, in its words.
+    /// Why it left, in its words, or was refused, until its slot is taken again.
     pub(super) why_left: Option<String>,
     pub(super) idle: FloodControl,
 }
@@ -60,6 +60,7 @@ pub(super) enum Presence {
     Ready,
     Lost,
     Left,
+    Refused,
 }
 
 impl Presence {

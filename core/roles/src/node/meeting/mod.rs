@@ -121,6 +121,7 @@ impl Meeting {
     fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
         let worker = self.slots.of_peer(peer).map(|(worker, slot)| {
             slot.peer = None;
+            slot.why_left = Some(as_reason(&alloc::format!("{why}")));
             worker
         });
         self.strangers.remove(&peer);
@@ -184,6 +185,7 @@ impl Meeting {
             (slot.version, slot.idle) = (Version(0), FloodControl::default());
             slot.joins = true;
             slot.reports.clear();
+            slot.why_left = None;
             slot.name.clone_from(&hello.name);
         }
         let (incarnation, resumed) = (slot.incarnation, resumed.is_some());
@@ -289,6 +291,7 @@ impl Meeting {
         slot.since = now;
         slot.presence = match how {
             Departure::Left => Presence::Left,
+            Departure::Refused => Presence::Refused,
             _ => Presence::Lost,
         };
         let why = slot.why_left.clone();

@@ -25,7 +25,9 @@ impl Meeting {
     }
 
     pub(super) fn status(&self, now: Time) -> Status {
-        let point = self.point();
+        let (point, wait) = (self.point(), self.wait(now));
+        let awaited = wait.as_ref().map_or(&[][..], |wait| &wait.workers);
+        let members = self.slots.iter().map(|(id, slot)| self.member(now, id, slot, awaited));
         Status {
             job: self.job.name.clone(),
             consistency: self.job.architecture.to_string(),
@@ -42,17 +44,24 @@ impl Meeting {
             epoch: point.epoch,
             loss: Account::loss_of(self.slots.iter().map(|(_, slot)| &slot.account)),
             evaluated: self.evaluations.latest.clone(),
-            wait: self.wait(now),
+            members: members.collect(),
+            wait,
             standby: None,
             leader: None,
             servers: Vec::new(),
-            members: self.slots.iter().map(|(id, slot)| self.member(now, id, slot)).collect(),
             refused: Vec::new(),
         }
     }
 
-    fn member(&self, now: Time, worker: WorkerId, slot: &Slot) -> MemberStatus {
+    fn member(
+        &self,
+        now: Time,
+        worker: WorkerId,
+        slot: &Slot,
+        awaited: &[WorkerId],
+    ) -> MemberStatus {
         let batch = self.lockstep.batch(worker);
+        let is_member = self.group.has(worker);
         MemberStatus {
             worker,
             name: slot.name.clone(),
@@ -60,12 +69,16 @@ impl Meeting {
                 Presence::Awaited => MemberState::Awaited,
                 Presence::Lost => MemberState::Lost,
                 Presence::Left => MemberState::Left,
+                Presence::Refused => MemberState::Refused,
                 _ if slot.peer.is_none() => MemberState::CutOff,
                 Presence::Preparing => MemberState::Preparing,
-                Presence::Ready if self.group.has(worker) => MemberState::Computing,
+                // No member ends an update without the awaited ones.
+                Presence::Ready if is_member && awaited.is_empty() => MemberState::Computing,
+                Presence::Ready if awaited.contains(&worker) => MemberState::Computing,
                 Presence::Ready => MemberState::Waiting,
             },
-            since: now.since(slot.since),
+            // A member begins its next gradient with each update.
+            since: now.since(if is_member { slot.since.max(self.last_update) } else { slot.since }),
             silent: now.since(slot.heard),
             clock: Clock(batch.0),
             batch,
@@ -93,11 +106,32 @@ impl Meeting {
                 (WaitReason::Goodbyes, alive.map(|(worker, _)| worker).collect())
             }
             Phase::Training | Phase::Draining => {
-                let (members, halting) = self.group.halting()?;
+                let Some((members, halting)) = self.group.halting() else {
+                    return self.silence(now);
+                };
                 since = halting;
                 (WaitReason::Gradients, members.iter().copied().collect())
             }
         };
         Some(Wait { reason, workers, waited: now.since(since), left: None })
+    }
+
+    /// The wait for members that are silent for longer than a living one, until they are lost.
+    fn silence(&self, now: Time) -> Option<Wait> {
+        let (beat, lease) = (self.job.membership.heartbeat(), self.job.membership.lease);
+        let silent: Vec<(WorkerId, Time)> = self
+            .slots
+            .iter()
+            .filter(|(worker, slot)| self.group.has(*worker) && now > slot.heard + beat * 2)
+            .map(|(worker, slot)| (worker, slot.heard))
+            .collect();
+        let heard = || silent.iter().map(|(_, heard)| *heard);
+        let (first, last) = (heard().min()?, heard().max()?);
+        Some(Wait {
+            reason: WaitReason::Gradients,
+            workers: silent.iter().map(|(worker, _)| *worker).collect(),
+            waited: now.since(first),
+            left: Some((last + lease).since(now)),
+        })
     }
 }

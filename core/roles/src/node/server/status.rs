@@ -93,6 +93,7 @@ impl Server {
         match slot.presence {
             Presence::Awaited => MemberState::Awaited,
             Presence::Gone(Departure::Lost) => MemberState::Lost,
+            Presence::Gone(Departure::Refused) => MemberState::Refused,
             Presence::Gone(_) => MemberState::Left,
             _ if slot.peer.is_none() => MemberState::CutOff,
             Presence::Preparing => MemberState::Preparing,
