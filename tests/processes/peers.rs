@@ -63,9 +63,28 @@ fn processes_end_at_the_parameters_of_a_single_process() {
 }
 
 #[test]
+fn gossip_ends_at_the_mean_of_virtual_time_and_reports_the_distance_of_the_models() {
+    let gossip = ["--architecture", "gossip:d-psgd", "--graph", "complete", "--workers", "4"];
+    let job = [&gossip[..], &["--epochs", "1", "--data", "synthetic:2000"]].concat();
+    let server = Server::tcp(&[&job]);
+    let workers = peers(&server, 4);
+    let Left { out, summary, _folder } = server.finish(workers);
+    let virtually = finish(&[&["simulate", "--json"], &job[..]].concat()).with_code(0).json();
+    assert_eq!(summary["params_sha256"], virtually["params_sha256"]);
+    let curve = std::fs::read_to_string(out.join("curve.csv")).unwrap();
+    let mut lines = curve.lines().map(|line| line.split(',').next_back().unwrap());
+    assert_eq!(lines.next(), Some("consensus_distance"), "{curve}");
+    let distances: Vec<f64> = lines.map(|it| it.parse().unwrap()).collect();
+    assert!(distances.len() > 1 && distances[0] == 0.0, "all begin alike: {curve}");
+    assert!(distances[1..].iter().all(|it| *it > 0.0 && *it < 10.0), "{curve}");
+}
+
+#[test]
 fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
-    for architecture in ["ring", "halving-doubling", "all-to-all", "tree"] {
-        let architecture = ["--architecture", &format!("all-reduce:{architecture}")];
+    let all_reduce = ["ring", "halving-doubling", "all-to-all", "tree"];
+    let architectures = all_reduce.map(|it| format!("all-reduce:{it}"));
+    for architecture in architectures.into_iter().chain(["gossip:d-psgd".into()]) {
+        let architecture = ["--architecture", &architecture];
         let server = Server::tcp(&[&PACED, &architecture, &THREE, &["--epochs", "6"]]);
         let mut workers = peers(&server, 3);
         server.wait_for_updates(10);

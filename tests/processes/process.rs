@@ -235,7 +235,7 @@ pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Polls `look` until it returns a value; `None` after [`PATIENCE`].
-fn within_patience<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn within_patience<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let clock = WallClock::start();
     while clock.now().as_secs_f64() < PATIENCE.as_secs_f64() {
         if let Some(found) = look() {

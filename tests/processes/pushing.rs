@@ -89,7 +89,7 @@ fn a_push_during_training_is_one_version_and_the_run_replays() {
     let [ones, before] = ["ones", "before"].map(|name| folder.path().join(name));
     // More values than fit into one message.
     let mut text = String::new();
-    (0..405_000).for_each(|key| writeln!(text, "{key} 0.0009765625").unwrap());
+    (0..290_000).for_each(|key| writeln!(text, "{key} 0.0009765625").unwrap());
     fs::write(&ones, text).unwrap();
     for (rule, servers) in [
         (&["--consistency", "bsp"][..], "1"),
@@ -97,16 +97,16 @@ fn a_push_during_training_is_one_version_and_the_run_replays() {
         (&["--consistency", "auto"], "2"),
         (&["--redundancy", "partial:2"], "1"),
     ] {
-        let model = ["--data", "synthetic:1000", "--model", "mlp:4096", "--workers", "2"];
+        let model = ["--data", "synthetic:1000", "--model", "mlp:2944", "--workers", "2"];
         let how = ["--servers", servers, "--optimizer", "momentum:0.9"];
         let server = Server::tcp(&[&model, &how, rule, &ENDLESS]);
         let others = others(&server, servers.parse().unwrap());
         let workers = server.workers(2);
         server.wait_for_updates(3);
-        let added = number(&push(&server, "..405000", &ones, &[])["version"]);
+        let added = number(&push(&server, "..290000", &ones, &[])["version"]);
         server.wait_for_updates(added + 3);
-        pull(&server, "1000..300000", &before);
-        let set = number(&push(&server, "1000..300000", &before, &["--set"])["version"]);
+        pull(&server, "1000..280000", &before);
+        let set = number(&push(&server, "1000..280000", &before, &["--set"])["version"]);
         assert!(set > added + 3, "{added} and then {set}");
         server.wait_for_updates(set + 3);
         let Left { out, summary, _folder } = server.interrupt(workers);
@@ -117,7 +117,7 @@ fn a_push_during_training_is_one_version_and_the_run_replays() {
         let pushed: Vec<_> = called(&events, "range_pushed").collect();
         let told: Vec<_> = pushed.iter().map(|it| (number(&it["version"]), &it["how"])).collect();
         assert_eq!(told, [(added, &json!("add")), (set, &json!("set"))]);
-        assert_eq!(pushed[1]["keys"], json!([1000, 300_000]), "{}", pushed[1]);
+        assert_eq!(pushed[1]["keys"], json!([1000, 280_000]), "{}", pushed[1]);
         assert_eq!(number(&summary["batches"]["lost"]), 0, "{summary}");
     }
 }

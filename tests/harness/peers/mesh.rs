@@ -141,18 +141,21 @@ impl Mesh {
         (is_alone || groups.any(goes_to)).then_some(velocity)
     }
 
-    /// A worker without mini-batches makes updates that it has missed alone: they change nothing,
-    /// and nobody sees them.
+    /// Nobody sees the updates that a worker makes alone once it has no mini-batch left. The first
+    /// of them may have its last gradient; the others change nothing.
     fn idles(&mut self, worker: u32, until: u64) {
         let mut known = self.known.range((worker, 0)..(worker, until));
-        let Some((&(_, last), Model { parameters, velocity })) = known.next_back() else { return };
-        if self.gradients.range((worker, last)..(worker, until)).next().is_some() {
-            return;
-        }
-        let (parameters, velocity) = (Arc::clone(parameters), velocity.clone());
-        for version in last + 1..until {
-            let model = Model { parameters: Arc::clone(&parameters), velocity: velocity.clone() };
-            self.known.insert((worker, version), model);
+        let Some((&(_, last), _)) = known.next_back() else { return };
+        for version in last..until - 1 {
+            let Some(velocity) = self.velocity(worker, version) else { return };
+            let mut parameters = Arc::clone(&self.known[&(worker, version)].parameters);
+            if self.gradients.contains_key(&(worker, version)) {
+                for (value, step) in Arc::make_mut(&mut parameters).iter_mut().zip(&velocity) {
+                    *value = (f64::from(*value) - self.rate * step) as f32;
+                }
+            }
+            let model = Model { parameters, velocity: Some(velocity) };
+            self.known.insert((worker, version + 1), model);
         }
     }
 

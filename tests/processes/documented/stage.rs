@@ -13,7 +13,7 @@ use zip::write::SimpleFileOptions;
 
 use super::page::{Page, words};
 use crate::cluster::{number, path};
-use crate::process::{Process, eventually};
+use crate::process::{Process, within_patience};
 
 /// Host names in the documentation. All stand for this machine: their addresses become Unix
 /// sockets.
@@ -305,10 +305,16 @@ impl Stage {
         let wanted = self.updates + 5;
         let ask = ["status", "--json", "--timeout", "40s"].map(str::to_owned);
         let args: Vec<&str> = ask.iter().chain(&access).map(String::as_str).collect();
-        self.updates = eventually("update", || {
+        let mut last = String::new();
+        let updates = within_patience(|| {
             let ended = Process::start_in(self.folder.path(), &args).wait();
-            let status: Value = serde_json::from_str(&ended.stdout).ok()?;
+            last = ended.stdout + &ended.stderr;
+            let status: Value = serde_json::from_str(&last).ok()?;
             Some(number(&status["updates"])).filter(|updates| *updates >= wanted)
+        });
+        self.updates = updates.unwrap_or_else(|| {
+            let running: Vec<_> = self.running.iter().map(|it| it.words.join(" ")).collect();
+            panic!("{running:#?} do not come to {wanted} updates: {last}")
         });
     }
 
