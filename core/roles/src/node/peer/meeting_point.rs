@@ -270,6 +270,9 @@ impl Peer {
         let of_step =
             |member: &RankOf| lockstep::Member { worker: member.worker, rows: member.rows };
         training.regroup(members.iter().map(of_step).collect(), version, needs);
+        if source(&members) == Some(rank) && !updating(scheme, &members, rank).is_empty() {
+            training.hand_over();
+        }
         let is_shown = (rank == 0 || scheme.is_gossip()) && generation > 1;
         let snapshot = (is_shown && version.0 > 0 && own == version).then(|| training.snapshot());
         self.links.join(now, (generation, rank), members, neighbors, out);

@@ -44,6 +44,8 @@ pub(super) struct Training {
     reduced: Option<Reduced>,
     /// The parameters that the meeting point was sent last.
     shown: Option<Snapshot>,
+    /// The state of training at the version of the group, for workers that join.
+    handover: Vec<Message>,
     /// A buffer for a gradient.
     spare: Vec<f32>,
 }
@@ -101,6 +103,7 @@ impl Training {
             ahead: None,
             reduced: None,
             shown: None,
+            handover: Vec::new(),
             spare: Vec::new(),
         })
     }
@@ -134,6 +137,9 @@ impl Training {
 
     /// Messages that bring a member that is behind to this version.
     pub(super) fn missed(&mut self, member: &RankOf) -> Vec<Message> {
+        if self.scheme.is_gossip() {
+            return self.handover.clone();
+        }
         let combined = self.aggregator.combined();
         // This worker does not have the last gradient if it has joined since.
         if member.joins || combined.is_empty() {
@@ -142,6 +148,14 @@ impl Training {
         let values = Arc::new(combined.to_vec());
         let version = Version(self.version().0.saturating_sub(1));
         Vec::from([Message::Missed(Missed { version, values })])
+    }
+
+    /// Keeps the state for workers that join. In gossip this worker may make updates before they
+    /// are here, if none of them is its neighbor.
+    pub(super) fn hand_over(&mut self) {
+        if self.scheme.is_gossip() {
+            self.handover = self.state();
+        }
     }
 
     /// The report of the last update.
@@ -190,6 +204,7 @@ impl Training {
     /// Goes on in the next group, whose members make updates together from `version` on.
     pub(super) fn regroup(&mut self, members: Vec<Member>, version: Version, is_behind: bool) {
         self.halt();
+        self.handover = Vec::new();
         self.together = version;
         self.lockstep.set_members(version, members);
         if is_behind {
