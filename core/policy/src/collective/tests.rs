@@ -44,7 +44,7 @@ fn reduce(collective: Collective, vectors: &[Vec<f32>], seed: u64) -> (Vec<Vec<f
         let mut out = Vec::new();
         if let Some(&rank) = waiting.get(choice) {
             begun.push(rank);
-            reductions[rank as usize].begin(vectors[rank as usize].clone(), &mut out);
+            reductions[rank as usize].begin(vectors[rank as usize].clone(), 1.0, &mut out);
             post(rank, out, &mut links);
         } else {
             let (from, to) = full[choice - waiting.len()];
@@ -55,7 +55,7 @@ fn reduce(collective: Collective, vectors: &[Vec<f32>], seed: u64) -> (Vec<Vec<f
         }
     }
     assert!(reductions.iter().all(Reduction::is_done), "{collective:?} with {ranks} ranks");
-    (reductions.into_iter().map(Reduction::into_values).collect(), sent)
+    (reductions.into_iter().map(|reduction| reduction.into_parts().0).collect(), sent)
 }
 
 fn vectors(ranks: u32, len: usize, seed: u64) -> Vec<Vec<f32>> {

@@ -44,6 +44,8 @@ pub(super) struct Training {
     shown: Option<Snapshot>,
     /// A buffer for a gradient.
     spare: Vec<f32>,
+    /// Buffers for values to send.
+    spares: Vec<Arc<Vec<f32>>>,
 }
 
 #[derive(Debug)]
@@ -108,6 +110,7 @@ impl Training {
             reduced: None,
             shown: None,
             spare: Vec::new(),
+            spares: Vec::new(),
         })
     }
 
@@ -211,10 +214,10 @@ impl Training {
     }
 
     /// Applies a combined gradient. Returns true if an evaluation is due.
-    fn update(&mut self, combined: &[f32], job: &Job) -> bool {
+    fn update(&mut self, combined: Vec<f32>, job: &Job) -> bool {
         let version = self.version();
         self.aggregator.begin(version);
-        self.aggregator.give(combined);
+        self.spare = self.aggregator.give_whole(combined);
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         self.aggregator.apply(parameters, version);
         self.lockstep.advance(&job.stopping)
@@ -258,7 +261,7 @@ impl Peer {
                     scratch: core::mem::take(&mut training.spare),
                 }));
             }
-            None => self.reduce(now, vec![0.0; len], out),
+            None => self.reduce(now, vec![0.0; len], 1.0, out),
         }
     }
 
@@ -266,7 +269,7 @@ impl Peer {
         let Some(member) = &mut self.member else { return };
         let (run, incarnation) = (member.run, member.incarnation);
         let Some(training) = member.training() else { return };
-        let Computed { ticket, mut gradient, loss, samples, took } = computed;
+        let Computed { ticket, gradient, loss, samples, took } = computed;
         let version = training.version();
         let is_its = ticket.run == run && ticket.incarnation == incarnation;
         if !is_its || training.computing != Some(ticket.base) {
@@ -281,16 +284,17 @@ impl Peer {
         step.own = Some((loss, took, now));
         let (sequence, base) = (ticket.sequence, ticket.base);
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
-        gradient.iter_mut().for_each(|value| *value *= share.factor);
-        self.reduce(now, gradient, out);
+        let factor = share.factor;
+        self.reduce(now, gradient, factor, out);
     }
 
-    /// Begins the reduction of the own gradient.
-    fn reduce(&mut self, now: Time, gradient: Vec<f32>, out: &mut Outbox) {
+    /// Begins the reduction of the own gradient, which counts `factor` times.
+    fn reduce(&mut self, now: Time, gradient: Vec<f32>, factor: f32, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         let Stage::Stepping(step) = &mut training.stage else { return };
         let mut outgoing = Vec::new();
-        step.reduction.begin(gradient, &mut outgoing);
+        step.reduction.lend(core::mem::take(&mut training.spares));
+        step.reduction.begin(gradient, factor, &mut outgoing);
         step.unsent.extend(outgoing);
         self.go_on(now, out);
     }
@@ -344,7 +348,7 @@ impl Peer {
             return self.give_up_on(now, from, "it sent another update than the missed one", out);
         }
         let members = core::mem::take(members);
-        training.update(&missed.values, &member.job);
+        training.update(missed.values.to_vec(), &member.job);
         self.catches_up(now, members, out);
     }
 
@@ -409,6 +413,7 @@ impl Peer {
             out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
             false
         });
+        out.extend(step.reduction.excess().map(Effect::Recycle));
         if !step.reduction.is_done() || !step.unsent.is_empty() {
             return;
         }
@@ -416,9 +421,9 @@ impl Peer {
             return;
         };
         let Step { reduction, own, bytes, .. } = step;
-        let sum = reduction.into_values();
-        let evaluates = training.update(&sum, &member.job);
-        training.spare = sum;
+        let (sum, spares) = reduction.into_parts();
+        let evaluates = training.update(sum, &member.job);
+        training.spares = spares;
         let part = own.map(|(loss, compute, since)| {
             let reduce = now.since(since);
             Contributed { loss, compute, reduce, bytes }
