@@ -10,9 +10,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::books::{called, events};
-use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, undisturbed};
+use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
 use crate::lab::Lab;
-use crate::process::{Process, finish};
+use crate::process::{Process, finish, json};
 
 const RING: [&str; 2] = ["--architecture", "all-reduce:ring"];
 const THREE: [&str; 4] = ["--workers", "3", "--lease", "1s"];
@@ -60,6 +60,17 @@ fn processes_end_at_the_parameters_of_a_single_process() {
             assert_eq!(summary["params_sha256"], undisturbed(&[&short])["params_sha256"]);
         }
     }
+}
+
+#[test]
+fn a_model_of_times_alone_has_messages_of_its_size_in_virtual_time() {
+    // A worker sends 2 x 3/4 of 4 MB: 0.48 s at 100 Mbit/s.
+    let job = ["--workers", "4", "--model", "timing:1000000", "--batch-size", "40"];
+    let data = ["--data", "synthetic:1000", "--epochs", "1", "--compute", "1ms"];
+    let link = ["--link", "all.up.rate=100mbit all.down.rate=100mbit", "--json"];
+    let summary = json(&[&["simulate"], &RING, &job, &data, &link]);
+    let of_update = real(&summary["time_s"]) / real(&summary["updates"]);
+    assert!((0.48..0.6).contains(&of_update), "{of_update} s: {summary}");
 }
 
 #[test]

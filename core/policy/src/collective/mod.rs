@@ -23,7 +23,7 @@ mod tree;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-pub use reduction::{MOST_PIECE, Outgoing, Reduction, ReductionError};
+pub use reduction::{Outgoing, Reduction, ReductionError};
 
 /// A rank: the place of a worker in its group, from 0 on.
 pub type Rank = u32;

@@ -6,13 +6,18 @@ use core::ops::Range;
 
 use super::{Collective, Op, Rank};
 
-/// The most values of a piece: 256 KiB. Larger pieces keep more ranks waiting, smaller ones cost more
-/// messages, and a transport copies the beginning of each.
-pub const MOST_PIECE: usize = 64 * 1024;
+/// The most values of a piece: 64 KiB of a short vector, 256 KiB of a long one. Larger pieces keep
+/// more ranks waiting, smaller ones cost more messages, and a transport copies the beginning of
+/// each.
+const SHORT_PIECE: usize = 16 * 1024;
+const LONG_PIECE: usize = 64 * 1024;
+
+/// The pieces of a vector that is neither short nor long.
+const PIECES: usize = 64;
 
 /// The most values that all ranks together have begun to sum and have not summed: 32 MiB. It bounds
 /// the bytes that wait at a slow link.
-const MOST_BEGUN: usize = 8 * 1024 * 1024;
+pub(super) const MOST_BEGUN: usize = 8 * 1024 * 1024;
 
 /// The all-reduce of one vector at one rank.
 ///
@@ -35,6 +40,8 @@ pub struct Reduction {
     most_flight: usize,
     /// Memory of values that were used, for those to send.
     spares: Vec<Arc<Vec<f32>>>,
+    /// As many as are needed at a time.
+    most_spares: usize,
 }
 
 /// The rank's own values.
@@ -106,15 +113,15 @@ impl Reduction {
     /// If there is no such rank.
     #[must_use]
     pub fn new(collective: Collective, rank: Rank, ranks: u32, len: usize) -> Self {
-        let mut pieces = Vec::new();
+        let (mut pieces, most) = (Vec::new(), most_of_piece(len));
         if ranks > 1 {
             let cut = |(chunk, keys): (u32, Range<usize>)| {
                 let program: Arc<[Op]> = collective.program(rank, ranks, chunk).into();
                 let piece = move |start: usize| {
-                    let keys = start..keys.end.min(start + MOST_PIECE);
+                    let keys = start..keys.end.min(start + most);
                     Piece::new(keys, Arc::clone(&program))
                 };
-                keys.clone().step_by(MOST_PIECE).map(piece)
+                keys.clone().step_by(most).map(piece)
             };
             let chunks = (0..).zip(collective.chunks(ranks, len));
             let mut chunks: Vec<_> = chunks.map(cut).collect();
@@ -127,8 +134,17 @@ impl Reduction {
                 }
             }
         }
-        let (open, most_flight) = (pieces.len(), MOST_BEGUN / ranks.max(1) as usize);
-        Self { own: None, pieces, open, begun: 0, flight: 0, most_flight, spares: Vec::new() }
+        let most_flight = MOST_BEGUN / ranks.max(1) as usize;
+        Self {
+            own: None,
+            open: pieces.len(),
+            begun: 0,
+            flight: 0,
+            most_flight,
+            spares: Vec::new(),
+            most_spares: most_flight.div_ceil(most).min(pieces.len()),
+            pieces,
+        }
     }
 
     /// Lends memory for values to send.
@@ -236,8 +252,7 @@ impl Reduction {
 
     /// Memory that the reduction does not need: of values that were received and used.
     pub fn excess(&mut self) -> impl Iterator<Item = Arc<Vec<f32>>> + '_ {
-        let needed = self.most_flight.div_ceil(MOST_PIECE).min(self.pieces.len());
-        self.spares.drain(needed.min(self.spares.len())..)
+        self.spares.drain(self.most_spares.min(self.spares.len())..)
     }
 
     /// Runs the program of a piece as far as possible.
@@ -317,6 +332,11 @@ impl Own {
             *sum += self.factor * value;
         }
     }
+}
+
+/// The most values of a piece of a vector of `len` values.
+fn most_of_piece(len: usize) -> usize {
+    (len / PIECES).clamp(SHORT_PIECE, LONG_PIECE)
 }
 
 fn keep(spares: &mut Vec<Arc<Vec<f32>>>, used: Arc<Vec<f32>>) {
