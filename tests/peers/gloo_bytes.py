@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gloo's all-reduce of so many values between two processes: how often a second."""
+"""Gloo's all-reduce of so many values among processes: how often a second."""
 
 import argparse
 import json
@@ -17,9 +17,10 @@ def main():
     common.add_bytes_options(
         parser, "all-reduces", "write the gradient before each one, and take a step with the sum after it"
     )
+    parser.add_argument("--ranks", type=int, default=2, help="how many processes take part")
     args = parser.parse_args()
     common.check_bytes_options(parser, args)
-    others = gloo.join(args, 2)
+    others = gloo.join(args, args.ranks)
     # Zeros stay zeros, however often they are added up.
     vector, weights = torch.zeros(args.values), torch.zeros(args.values if args.apply else 0)
 
@@ -28,7 +29,7 @@ def main():
             vector.zero_()
         dist.all_reduce(vector)
         if args.apply:
-            weights.sub_(vector, alpha=common.LEARNING_RATE / 2)
+            weights.sub_(vector, alpha=common.LEARNING_RATE / args.ranks)
 
     per_s = common.turns_per_s(turn, args.count)
     gloo.leave(args, others)

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Turns the runs that compare.sh noted into Markdown tables: medians, ranges and ratios to pstrain as processes."""
+"""Turns the runs that compare.sh or all_reduce.sh noted into Markdown tables: medians, ranges, and ratios to pstrain as
+processes.
+"""
 
 import json
 import statistics
@@ -17,7 +19,7 @@ LOOP = "PyTorch loop, 1 process, no server"
 def figures(kind, workers, run):
     """The figures of one run; None for what could not be measured."""
     result = run["result"]
-    if kind == "bytes":
+    if kind in ("bytes", "all-reduce"):
         return {"rate": result["per_s"] if "per_s" in result else result["updates_per_s"]}
     return {
         "updates/s": result["updates_per_s"],
@@ -32,14 +34,16 @@ def figures(kind, workers, run):
 
 
 def read(path):
-    """(kind, size) to system to figure to its values, in the order of the repetitions."""
+    """(kind, size, ranks) to system to figure to its values, in the order of the repetitions."""
     runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     with open(path) as file:
         for line_number, line in enumerate(file, 1):
             try:
                 noted = json.loads(line)
-                for name, value in figures(noted["kind"], noted["workers"], noted["run"]).items():
-                    runs[noted["kind"], noted["size"]][noted["system"]][name].append(value)
+                # Only all-reduces are measured with several numbers of processes.
+                kind, size, ranks = noted["kind"], noted["size"], noted.get("ranks")
+                for name, value in figures(kind, noted["workers"], noted["run"]).items():
+                    runs[kind, size, ranks][noted["system"]][name].append(value)
             except (ValueError, KeyError, TypeError) as error:
                 sys.exit(f"{path}, line {line_number}: not a run ({error!r}): {line.strip()[:200]}")
     return runs
@@ -79,12 +83,12 @@ def job_table(runs):
         " | memory, MiB | this / pstrain | to the first update, s | this / pstrain | accuracy | epochs |"
     )
     print("|---" * 14 + "|")
-    for (kind, size), systems in runs.items():
+    for (kind, size, _), systems in runs.items():
         if kind not in KINDS:
             continue
         ours = reference(systems)
         # It is noted once for each batch, among the synchronous systems.
-        loop = runs.get(("sync", size), {}).get(LOOP, {"per worker": [None]})
+        loop = runs.get(("sync", size, None), {}).get(LOOP, {"per worker": [None]})
         for system, its in systems.items():
             cells = [
                 size,
@@ -108,7 +112,7 @@ def job_table(runs):
 def bytes_table(runs):
     print("| size | system | a second | GB/s each way | pstrain / this |")
     print("|---" * 5 + "|")
-    for (kind, size), systems in runs.items():
+    for (kind, size, _), systems in runs.items():
         if kind != "bytes":
             continue
         ours = reference(systems)
@@ -118,12 +122,27 @@ def bytes_table(runs):
             print(f"| {' | '.join(cells)} |")
 
 
+def all_reduce_table(runs):
+    print("| ranks | size | system | all-reduces/s | GB/s that a rank sends | best pstrain / this |")
+    print("|---" * 6 + "|")
+    for (kind, size, ranks), systems in runs.items():
+        if kind != "all-reduce":
+            continue
+        ours = [its for system, its in systems.items() if system.startswith("pstrain")]
+        best = max(ours, key=lambda its: median(its["rate"]))
+        for system, its in systems.items():
+            # Of a ring, halving-doubling with a power of two, and all-to-all.
+            sent = median(its["rate"]) * BYTES[size] * 2 * (ranks - 1) / ranks / 1e9
+            cells = [str(ranks), size, system, with_range(its["rate"]), number(sent), ratio(best["rate"], its["rate"])]
+            print(f"| {' | '.join(cells)} |")
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: table.py RUNS.jsonl")
     runs = read(sys.argv[1])
-    tables = [(KINDS, job_table), (["bytes"], bytes_table)]
-    tables = [table for kinds, table in tables if any(kind in kinds for kind, _ in runs)]
+    tables = [(KINDS, job_table), (["bytes"], bytes_table), (["all-reduce"], all_reduce_table)]
+    tables = [table for kinds, table in tables if any(kind in kinds for kind, _, _ in runs)]
     for number, table in enumerate(tables):
         if number > 0:
             print()

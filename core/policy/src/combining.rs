@@ -111,11 +111,8 @@ impl Combining {
     ) {
         match self {
             Self::Reduce(reduction) => {
-                let share = gradient.map(|(mut gradient, factor)| {
-                    gradient.iter_mut().for_each(|value| *value *= factor);
-                    gradient
-                });
-                reduction.begin(share.unwrap_or_else(|| vec![0.0; parameters]), out);
+                let (gradient, factor) = gradient.unwrap_or_else(|| (vec![0.0; parameters], 1.0));
+                reduction.begin(gradient, factor, out);
             }
             Self::Gossip(_, own) => {
                 assert!(matches!(own, Own::Awaited), "there is a gradient already");
@@ -141,6 +138,23 @@ impl Combining {
         }
     }
 
+    /// Lends memory for values to send.
+    pub fn lend(&mut self, spares: Vec<Arc<Vec<f32>>>) {
+        match self {
+            Self::Reduce(reduction) => reduction.lend(spares),
+            Self::Gossip(..) => {}
+        }
+    }
+
+    /// Memory that is not needed: of values that were received and used.
+    pub fn excess(&mut self) -> impl Iterator<Item = Arc<Vec<f32>>> + '_ {
+        let reduction = match self {
+            Self::Reduce(reduction) => Some(reduction),
+            Self::Gossip(..) => None,
+        };
+        reduction.into_iter().flat_map(Reduction::excess)
+    }
+
     /// True if the own gradient and all values of other ranks are here.
     #[must_use]
     pub const fn is_done(&self) -> bool {
@@ -150,16 +164,19 @@ impl Combining {
         }
     }
 
-    /// The result.
+    /// The result, and memory to [lend](Self::lend) to the next update.
     ///
     /// # Panics
     /// If it is not done.
     #[must_use]
-    pub fn into_combined(self) -> Combined {
+    pub fn into_parts(self) -> (Combined, Vec<Arc<Vec<f32>>>) {
         match self {
-            Self::Reduce(reduction) => Combined::Gradient(reduction.into_values()),
+            Self::Reduce(reduction) => {
+                let (sum, spares) = reduction.into_parts();
+                (Combined::Gradient(sum), spares)
+            }
             Self::Gossip(mixing, Own::Here(gradient)) => {
-                Combined::Average(mixing.into_values(), gradient)
+                (Combined::Average(mixing.into_values(), gradient), Vec::new())
             }
             Self::Gossip(_, Own::Awaited) => unreachable!("the gradient is not here"),
         }

@@ -3,6 +3,7 @@
 //! Such an update does not need the values of the gradients, provided that nothing else derived
 //! from them is kept.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::merging::kept;
@@ -64,5 +65,16 @@ impl Aggregator {
     pub fn give(&mut self, values: &[f32]) {
         self.combined.resize(self.parameters, 0.0);
         self.combined[self.scattered.range.clone()].copy_from_slice(values);
+    }
+
+    /// As [`Self::give`], for an update that changes all keys, without a copy; returns the memory of
+    /// the combined gradient before.
+    ///
+    /// # Panics
+    /// If the update changes some keys only, or the number of values differs from the aggregator's.
+    pub fn give_whole(&mut self, values: Vec<f32>) -> Vec<f32> {
+        assert_eq!(self.scattered.range, 0..self.parameters, "keys of the update");
+        assert_eq!(values.len(), self.parameters, "length of the gradient");
+        core::mem::replace(&mut self.combined, values)
     }
 }

@@ -23,7 +23,8 @@ mod tree;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-pub use reduction::{MOST_PIECE, Outgoing, Reduction, ReductionError};
+pub(crate) use reduction::most_of_piece;
+pub use reduction::{Outgoing, Reduction, ReductionError};
 
 /// A rank: the place of a worker in its group, from 0 on.
 pub type Rank = u32;

@@ -6,21 +6,51 @@ use core::ops::Range;
 
 use super::{Collective, Op, Rank};
 
-/// The most values of a piece: 64 KiB. Larger pieces keep more ranks waiting, smaller ones cost
-/// more messages.
-pub const MOST_PIECE: usize = 16 * 1024;
+/// The most values of a piece: 64 KiB of a short vector, 256 KiB of a long one. Larger pieces keep
+/// more ranks waiting, smaller ones cost more messages, and a transport copies the beginning of
+/// each.
+const SHORT_PIECE: usize = 16 * 1024;
+const LONG_PIECE: usize = 64 * 1024;
+
+/// The pieces of a vector that is neither short nor long.
+const PIECES: usize = 64;
+
+/// The most values that all ranks together have begun to sum and have not summed: 32 MiB. It bounds
+/// the bytes that wait at a slow link.
+pub(super) const MOST_BEGUN: usize = 8 * 1024 * 1024;
 
 /// The all-reduce of one vector at one rank.
 ///
 /// Outgoing values are appended to a list; the owner sends them in order. Values may arrive before
 /// the rank's own are there.
+///
+/// Pieces begin in the same order at all ranks, and only so many at a time: the first piece that is
+/// not summed everywhere has begun everywhere, so that no rank waits without end.
 #[derive(Debug)]
 pub struct Reduction {
-    /// The rank's own values, which the sums replace piece by piece; none before they are there.
-    values: Option<Vec<f32>>,
+    /// The rank's own values; none before they are there.
+    own: Option<Own>,
     pieces: Vec<Piece>,
     /// Pieces that are not summed yet.
     open: usize,
+    /// Pieces that start at this rank and come before this one have begun.
+    begun: usize,
+    /// The values of pieces that have begun here and are not summed, and the most of them.
+    flight: usize,
+    most_flight: usize,
+    /// Memory of values that were used, for those to send.
+    spares: Vec<Arc<Vec<f32>>>,
+    /// As many as are needed at a time.
+    most_spares: usize,
+}
+
+/// The rank's own values.
+#[derive(Debug)]
+struct Own {
+    /// The values, which the sums replace piece by piece.
+    values: Vec<f32>,
+    /// The factor with which they are summed.
+    factor: f32,
 }
 
 /// A piece of the vector.
@@ -83,32 +113,80 @@ impl Reduction {
     /// If there is no such rank.
     #[must_use]
     pub fn new(collective: Collective, rank: Rank, ranks: u32, len: usize) -> Self {
-        let mut pieces = Vec::new();
+        let (mut pieces, most) = (Vec::new(), most_of_piece(len));
         if ranks > 1 {
-            for (chunk, keys) in (0..).zip(collective.chunks(ranks, len)) {
+            let cut = |(chunk, keys): (u32, Range<usize>)| {
                 let program: Arc<[Op]> = collective.program(rank, ranks, chunk).into();
-                for start in keys.clone().step_by(MOST_PIECE) {
-                    let keys = start..keys.end.min(start + MOST_PIECE);
-                    let (program, value) = (Arc::clone(&program), Arc::default());
-                    pieces.push(Piece { keys, program, next: 0, value, arrived: Vec::new() });
+                let piece = move |start: usize| {
+                    let keys = start..keys.end.min(start + most);
+                    Piece::new(keys, Arc::clone(&program))
+                };
+                keys.clone().step_by(most).map(piece)
+            };
+            let chunks = (0..).zip(collective.chunks(ranks, len));
+            let mut chunks: Vec<_> = chunks.map(cut).collect();
+            // One of each chunk in turn, so that all ranks have work from the beginning.
+            loop {
+                let before = pieces.len();
+                pieces.extend(chunks.iter_mut().filter_map(Iterator::next));
+                if pieces.len() == before {
+                    break;
                 }
             }
         }
-        let open = pieces.len();
-        Self { values: None, pieces, open }
+        let most_flight = MOST_BEGUN / ranks.max(1) as usize;
+        Self {
+            own: None,
+            open: pieces.len(),
+            begun: 0,
+            flight: 0,
+            most_flight,
+            spares: Vec::new(),
+            most_spares: most_flight.div_ceil(most).min(pieces.len()),
+            pieces,
+        }
     }
 
-    /// Begins with the rank's own values.
+    /// Lends memory for values to send.
+    pub fn lend(&mut self, spares: Vec<Arc<Vec<f32>>>) {
+        self.spares.extend(spares);
+    }
+
+    /// Begins with the rank's own values, which are summed `factor` times.
     ///
     /// # Panics
     /// If it has begun already, or the number of values is another.
-    pub fn begin(&mut self, own: Vec<f32>, out: &mut Vec<Outgoing>) {
+    pub fn begin(&mut self, own: Vec<f32>, factor: f32, out: &mut Vec<Outgoing>) {
         let len = self.pieces.iter().map(|piece| piece.keys.end).max();
-        assert!(self.values.is_none(), "the reduction has begun");
+        assert!(self.own.is_none(), "the reduction has begun");
         assert!(len.is_none_or(|len| len == own.len()), "{} values, of {len:?}", own.len());
-        self.values = Some(own);
+        let mut own = Own { values: own, factor };
+        if self.pieces.is_empty() {
+            own.values.iter_mut().for_each(|value| *value *= factor); // the only rank
+        }
+        self.own = Some(own);
+        // Others may have sent values of pieces that they begin.
         for piece in 0..self.pieces.len() {
-            self.advance(piece, out);
+            if !self.pieces[piece].starts_here() {
+                self.advance(piece, out);
+            }
+        }
+        self.begin_pieces(out);
+    }
+
+    /// Begins as many pieces as may be in flight.
+    fn begin_pieces(&mut self, out: &mut Vec<Outgoing>) {
+        while let Some(piece) = self.pieces.get(self.begun) {
+            let index = self.begun;
+            if piece.starts_here() {
+                // One at least, even if it is larger.
+                if self.flight > 0 && self.flight + piece.keys.len() > self.most_flight {
+                    return;
+                }
+                self.flight += piece.keys.len();
+            }
+            self.begun += 1;
+            self.advance(index, out);
         }
     }
 
@@ -140,31 +218,43 @@ impl Reduction {
         }
         it.arrived.push((from, values));
         self.advance(index, out);
+        if self.own.is_some() {
+            self.begin_pieces(out);
+        }
         Ok(())
     }
 
     /// True if all sums are here.
     #[must_use]
     pub const fn is_done(&self) -> bool {
-        self.open == 0 && self.values.is_some()
+        self.open == 0 && self.own.is_some()
     }
 
-    /// The sums; the rank's own values if they are not all here.
+    /// The sums, and memory to [lend](Self::lend) to the next reduction. The rank's own values if
+    /// the sums are not all here.
     #[must_use]
-    pub fn into_values(self) -> Vec<f32> {
-        self.values.unwrap_or_default()
+    pub fn into_parts(self) -> (Vec<f32>, Vec<Arc<Vec<f32>>>) {
+        (self.own.map(|own| own.values).unwrap_or_default(), self.spares)
+    }
+
+    /// Memory that the reduction does not need: of values that were received and used.
+    pub fn excess(&mut self) -> impl Iterator<Item = Arc<Vec<f32>>> + '_ {
+        self.spares.drain(self.most_spares.min(self.spares.len())..)
     }
 
     /// Runs the program of a piece as far as possible.
     fn advance(&mut self, piece: usize, out: &mut Vec<Outgoing>) {
-        let Some(own) = &mut self.values else { return };
-        let (index, it) = (piece as u32, &mut self.pieces[piece]);
+        let Self { own: Some(own), pieces, open, begun, flight, spares, .. } = self else { return };
+        let (index, it) = (piece as u32, &mut pieces[piece]);
+        if it.starts_here() && piece >= *begun {
+            return;
+        }
         while let Some(op) = it.program.get(it.next) {
             match *op {
-                Op::Own => it.value = Arc::new(own[it.keys.clone()].to_vec()),
+                Op::Own => it.value = own.piece(it.keys.clone(), spares),
                 Op::AddOwn => {
                     let sum: &mut Vec<f32> = Arc::make_mut(&mut it.value);
-                    add(sum, &own[it.keys.clone()]);
+                    own.add_to(sum, it.keys.clone());
                 }
                 Op::Send(to) => {
                     out.push(Outgoing { to, piece: index, values: Arc::clone(&it.value) });
@@ -174,22 +264,71 @@ impl Reduction {
                         return;
                     };
                     let (_, values) = it.arrived.remove(place);
-                    match op {
+                    let used = match op {
                         Op::Add(_) => {
                             let sum: &mut Vec<f32> = Arc::make_mut(&mut it.value);
                             add(sum, &values);
+                            values
                         }
-                        _ => it.value = values,
-                    }
+                        _ => core::mem::replace(&mut it.value, values),
+                    };
+                    keep(spares, used);
                 }
             }
             it.next += 1;
             if it.next == it.program.len() {
-                own[it.keys.clone()].copy_from_slice(&it.value);
-                it.value = Arc::default();
-                self.open -= 1;
+                own.values[it.keys.clone()].copy_from_slice(&it.value);
+                keep(spares, core::mem::take(&mut it.value));
+                *open -= 1;
+                if it.starts_here() {
+                    *flight -= it.keys.len();
+                }
             }
         }
+    }
+}
+
+impl Piece {
+    fn new(keys: Range<usize>, program: Arc<[Op]>) -> Self {
+        Self { keys, program, next: 0, value: Arc::default(), arrived: Vec::new() }
+    }
+
+    /// True if the rank does not wait for another one before it sends.
+    fn starts_here(&self) -> bool {
+        matches!(self.program.first(), Some(Op::Own))
+    }
+}
+
+impl Own {
+    /// The values of a piece, to be summed.
+    fn piece(&self, keys: Range<usize>, spares: &mut Vec<Arc<Vec<f32>>>) -> Arc<Vec<f32>> {
+        let mut piece = spares.pop().unwrap_or_default();
+        if Arc::get_mut(&mut piece).is_none() {
+            piece = Arc::default(); // it is still being sent
+        }
+        let factor = self.factor;
+        let values: &mut Vec<f32> = Arc::make_mut(&mut piece);
+        values.clear();
+        values.extend(self.values[keys].iter().map(|value| value * factor));
+        piece
+    }
+
+    /// Adds the values of a piece to `sum`.
+    fn add_to(&self, sum: &mut [f32], keys: Range<usize>) {
+        for (sum, value) in sum.iter_mut().zip(&self.values[keys]) {
+            *sum += self.factor * value;
+        }
+    }
+}
+
+/// The most values of a piece of a vector of `len` values.
+pub(crate) fn most_of_piece(len: usize) -> usize {
+    (len / PIECES).clamp(SHORT_PIECE, LONG_PIECE)
+}
+
+fn keep(spares: &mut Vec<Arc<Vec<f32>>>, used: Arc<Vec<f32>>) {
+    if used.capacity() > 0 {
+        spares.push(used);
     }
 }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::Graph;
-use crate::collective::{MOST_PIECE, Outgoing, Rank, ReductionError};
+use crate::collective::{Outgoing, Rank, ReductionError, most_of_piece};
 use pstrain_compute::rng::Stream;
 
 /// The weighted average of a rank's parameters and its neighbors'.
@@ -35,14 +35,15 @@ impl Mixing {
     pub fn new(graph: Graph, rank: Rank, ranks: u32, len: usize, seed: Stream) -> Self {
         assert!(rank < ranks, "rank {rank} of {ranks}");
         let weights = graph.weights(rank, ranks, seed);
-        let pieces = vec![vec![None; weights.len()]; len.div_ceil(MOST_PIECE)];
+        let pieces = vec![vec![None; weights.len()]; len.div_ceil(most_of_piece(len))];
         let open = weights.len() * pieces.len();
         Self { rank, weights, len, pieces, open }
     }
 
     fn keys(&self, piece: usize) -> Range<usize> {
-        let start = piece * MOST_PIECE;
-        start..self.len.min(start + MOST_PIECE)
+        let most = most_of_piece(self.len);
+        let start = piece * most;
+        start..self.len.min(start + most)
     }
 
     /// Begins with the rank's own parameters.

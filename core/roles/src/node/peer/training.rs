@@ -48,6 +48,8 @@ pub(super) struct Training {
     handover: Vec<Message>,
     /// A buffer for a gradient.
     spare: Vec<f32>,
+    /// Buffers for values to send.
+    spares: Vec<Arc<Vec<f32>>>,
 }
 
 #[derive(Debug)]
@@ -105,6 +107,7 @@ impl Training {
             shown: None,
             handover: Vec::new(),
             spare: Vec::new(),
+            spares: Vec::new(),
         })
     }
 
@@ -227,16 +230,15 @@ impl Training {
             }
         };
         if let Some(gradient) = gradient {
-            self.apply(&gradient);
-            self.spare = gradient;
+            self.apply(gradient);
         }
         self.lockstep.advance(&job.stopping)
     }
 
-    fn apply(&mut self, gradient: &[f32]) {
+    fn apply(&mut self, gradient: Vec<f32>) {
         let version = self.version();
         self.aggregator.begin(version);
-        self.aggregator.give(gradient);
+        self.spare = self.aggregator.give_whole(gradient);
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         self.aggregator.apply(parameters, version);
     }
@@ -316,6 +318,7 @@ impl Peer {
         let parameters = training.parameters.len();
         let Stage::Stepping(step) = &mut training.stage else { return };
         let mut outgoing = Vec::new();
+        step.combining.lend(core::mem::take(&mut training.spares));
         step.combining.give(gradient, parameters, &mut outgoing);
         step.unsent.extend(outgoing);
         self.go_on(now, out);
@@ -436,6 +439,7 @@ impl Peer {
             out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
             false
         });
+        out.extend(step.combining.excess().map(Effect::Recycle));
         if !step.combining.is_done() || !step.unsent.is_empty() {
             return;
         }
@@ -443,7 +447,9 @@ impl Peer {
             return;
         };
         let Step { combining, own, bytes, .. } = step;
-        let evaluates = training.update(combining.into_combined(), &member.job);
+        let (combined, spares) = combining.into_parts();
+        training.spares = spares;
+        let evaluates = training.update(combined, &member.job);
         let part = own.map(|(loss, compute, since)| {
             let reduce = now.since(since);
             Contributed { loss, compute, reduce, bytes }
