@@ -87,7 +87,7 @@ impl Curve {
 /// compute process gives.
 fn names(target: Target, evaluation: &Evaluation) -> Vec<String> {
     let mut names = names_of_task(target, evaluation);
-    names.extend(evaluation.spread.map(|_| CONSENSUS_DISTANCE.to_owned()));
+    names.extend(evaluation.consensus_distance.map(|_| CONSENSUS_DISTANCE.to_owned()));
     names
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn metric_values(
 /// Returns the value of the metric called `name`.
 fn value_of(name: &str, evaluation: &Evaluation) -> Option<f64> {
     match &evaluation.figures {
-        _ if name == CONSENSUS_DISTANCE => evaluation.spread,
+        _ if name == CONSENSUS_DISTANCE => evaluation.consensus_distance,
         Figures::Named(values) => values.get(name).copied(),
         _ => Metric::find(name).and_then(|metric| metric.value(evaluation)),
     }

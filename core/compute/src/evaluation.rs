@@ -39,10 +39,10 @@ pub struct Evaluation {
     pub figures: Figures,
     /// Where each worker has a model of its own, and this one is their mean: the greatest Euclidean
     /// distance of a worker's parameters from it.
-    pub spread: Option<f64>,
+    pub consensus_distance: Option<f64>,
 }
 
-/// The name of [`Evaluation::spread`] among the metrics.
+/// The name of [`Evaluation::consensus_distance`] among the metrics.
 pub const CONSENSUS_DISTANCE: &str = "consensus_distance";
 
 /// The figures of a task.
@@ -169,7 +169,7 @@ impl Evaluation {
             let value = |metric: &Metric| Some((metric.name.into(), metric.value(self)?));
             METRICS.iter().filter_map(value).collect()
         };
-        named.extend(self.spread.map(|spread| (CONSENSUS_DISTANCE.into(), spread)));
+        named.extend(self.consensus_distance.map(|distance| (CONSENSUS_DISTANCE.into(), distance)));
         named
     }
 }
@@ -200,8 +200,7 @@ pub fn flat<S: Serializer>(evaluation: &Evaluation, to: S) -> Result<S::Ok, S::E
         auc: Option<f64>,
     }
 
-    let &Evaluation { examples, loss, non_zeros, l1, spread: consensus_distance, ref figures } =
-        evaluation;
+    let &Evaluation { examples, loss, non_zeros, l1, consensus_distance, ref figures } = evaluation;
     match figures {
         Figures::Classes(ClassFigures { correct, recall, f1, auc, .. }) => {
             let figures = OfClasses { correct: *correct, recall, f1, auc: *auc };

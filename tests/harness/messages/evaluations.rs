@@ -44,7 +44,7 @@ impl Messages {
         };
         let (examples, non_zeros) = (self.number(), self.number());
         let (loss, l1) = (self.rng.unit(), self.rng.unit());
-        let spread = self.coin().then(|| self.rng.unit());
-        Evaluation { examples, loss, non_zeros, l1, figures, spread }
+        let consensus_distance = self.coin().then(|| self.rng.unit());
+        Evaluation { examples, loss, non_zeros, l1, figures, consensus_distance }
     }
 }

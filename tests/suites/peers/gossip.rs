@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pstrain_compute::id::WorkerId;
+use pstrain_compute::id::{BatchId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_policy::architecture::Architecture;
@@ -46,6 +46,7 @@ fn every_transport_ends_at_the_models_of_virtual_time() {
 }
 
 /// The mean of all models after D-PSGD by its definition, in f64 but for the gradients.
+#[expect(clippy::expect_used, reason = "a failure here fails the test")]
 fn by_definition(toy: &Toy, updates: u64) -> Vec<f64> {
     let (job, workers) = (&toy.job, toy.job.membership.workers);
     let model = job.build_model().expect("a valid model");
@@ -74,7 +75,7 @@ fn by_definition(toy: &Toy, updates: u64) -> Vec<f64> {
         for (worker, trainer) in (0..).zip(&mut trainers) {
             let at: Vec<f32> = models[worker as usize].iter().map(|value| *value as f32).collect();
             let mut gradient = Vec::new();
-            let task = Task::own(WorkerId(worker), pstrain_compute::id::BatchId(update));
+            let task = Task::own(WorkerId(worker), BatchId(update));
             trainer.compute(task, &at, &mut gradient).expect("a mini-batch");
             for (value, step) in next[worker as usize].iter_mut().zip(gradient) {
                 *value -= f64::from(job.update.learning_rate) * f64::from(step);

@@ -129,7 +129,8 @@ fn an_evaluation_is_written_with_the_fields_of_the_page() {
         Figures::Value(ValueFigures::default()),
         Figures::Named(named.into_iter().collect()),
     ] {
-        let evaluation = Evaluation { figures, ..Evaluation::default() };
+        let consensus_distance = Some(0.5);
+        let evaluation = Evaluation { figures, consensus_distance, ..Evaluation::default() };
         let written = serde_json::to_value(Event::Evaluated { point, evaluation }).unwrap();
         for key in written.as_object().unwrap().keys().filter(|key| *key != "event") {
             assert!(fields.contains(&key.as_str()), "{key}");

@@ -188,7 +188,7 @@ impl Meeting {
         if !self.evaluations.requested.iter().any(|it| it.point.version == version) {
             return;
         }
-        evaluated.evaluation.spread = self.spreads.remove(&version);
+        evaluated.evaluation.consensus_distance = self.spreads.remove(&version);
         let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
         self.evaluations.finish(&evaluated);
         out.push(Effect::Report(evaluated.into()));

@@ -331,7 +331,7 @@ impl Peer {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         let current = training.version();
         let Piece { header: PieceHeader { version, piece }, values } = piece;
-        // A member is one update ahead of its neighbors at most; it waits for those that are behind.
+        // A member is one update ahead of its neighbors at most. It waits for late neighbors.
         let is_due = match version == training.together {
             true => version >= current,
             false => {
