@@ -69,7 +69,8 @@ fn gossip_ends_at_the_mean_of_virtual_time_and_reports_the_distance_of_the_model
     let server = Server::tcp(&[&job]);
     let workers = peers(&server, 4);
     let Left { out, summary, _folder } = server.finish(workers);
-    let virtually = finish(&[&["simulate", "--json"], &job[..]].concat()).with_code(0).json();
+    let virtually =
+        json(&[&["simulate", "--json", "--compute", "1ms", "--link", "all.delay=0ms"], &job]);
     assert_eq!(summary["params_sha256"], virtually["params_sha256"]);
     let curve = std::fs::read_to_string(out.join("curve.csv")).unwrap();
     let mut lines = curve.lines().map(|line| line.split(',').next_back().unwrap());
