@@ -289,7 +289,7 @@ pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Optio
             .map_err(|why| anyhow!("architecture = {}: {why}", job.architecture))?;
     }
     Ok(match &mut job.model {
-        // The values that the workers reduce are there, all zeros: their messages have the real size.
+        // Workers reduce real values, all zeros: their messages have the real size.
         ModelSpec::Timing { .. } if job.architecture != Architecture::Server => None,
         ModelSpec::Timing { .. } if job.servers > 1 => bail!(
             "servers = {}: a model of times alone has no parameters to share out; use another \

@@ -67,8 +67,8 @@ impl Aggregator {
         self.combined[self.scattered.range.clone()].copy_from_slice(values);
     }
 
-    /// As [`Self::give`], for an update that changes all keys, without a copy; returns the memory of
-    /// the combined gradient before.
+    /// As [`Self::give`], for an update that changes all keys, without a copy; returns the memory
+    /// of the combined gradient before.
     ///
     /// # Panics
     /// If the update changes some keys only, or the number of values differs from the aggregator's.

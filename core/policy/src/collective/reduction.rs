@@ -121,7 +121,7 @@ impl Reduction {
                     let keys = start..keys.end.min(start + most);
                     Piece::new(keys, Arc::clone(&program))
                 };
-                keys.clone().step_by(most).map(piece)
+                keys.step_by(most).map(piece)
             };
             let chunks = (0..).zip(collective.chunks(ranks, len));
             let mut chunks: Vec<_> = chunks.map(cut).collect();
