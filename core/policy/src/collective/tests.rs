@@ -124,8 +124,8 @@ fn sums_of_vectors_of_all_lengths_are_the_same_at_all_ranks() {
     }
 }
 
-/// A slow link would otherwise collect a large gradient in the memory of its sender, whose transport
-/// gives the connection up.
+/// A slow link would otherwise collect a large gradient in the memory of its sender, whose
+/// transport gives the connection up.
 #[test]
 fn a_rank_begins_a_bounded_number_of_values_and_goes_on_as_sums_come() {
     let most = reduction::MOST_BEGUN / 2;
