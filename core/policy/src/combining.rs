@@ -1,4 +1,4 @@
-//! What the workers of a group exchange for an update, and what each makes of it.
+//! The exchange of a group of workers for an update, and its result at each of them.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -16,6 +16,15 @@ pub enum Scheme {
     Reduce(Collective),
     /// Each averages its parameters with its neighbors', and applies its own gradient.
     Gossip(Graph, Stream),
+}
+
+/// The place of a rank in a group, for all updates of the group.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// The rank, and the number of ranks.
+    Reduce(Collective, Rank, u32),
+    /// The rank; it and its neighbors, in order, with their weights.
+    Gossip(Rank, Arc<[(Rank, f64)]>),
 }
 
 /// One rank's part of an update.
@@ -60,29 +69,45 @@ impl Scheme {
         matches!(self, Self::Gossip(..))
     }
 
-    /// The ranks that `rank` sends to or receives from, in order.
+    /// The place of `rank` in a group of `ranks` ranks.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     #[must_use]
-    pub fn neighbors(self, rank: Rank, ranks: u32) -> Vec<Rank> {
+    pub fn place(self, rank: Rank, ranks: u32) -> Place {
+        assert!(rank < ranks, "rank {rank} of {ranks}");
         match self {
-            Self::Reduce(collective) => collective.neighbors(rank, ranks),
-            Self::Gossip(graph, seed) => graph.neighbors(rank, ranks, seed),
+            Self::Reduce(collective) => Place::Reduce(collective, rank, ranks),
+            Self::Gossip(graph, seed) => {
+                Place::Gossip(rank, graph.weights(rank, ranks, seed).into())
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The ranks that this one sends to or receives from, in order.
+    #[must_use]
+    pub fn neighbors(&self) -> Vec<Rank> {
+        match self {
+            Self::Reduce(collective, rank, ranks) => collective.neighbors(*rank, *ranks),
+            Self::Gossip(rank, weights) => {
+                weights.iter().map(|(other, _)| *other).filter(|other| other != rank).collect()
+            }
         }
     }
 }
 
 impl Combining {
-    /// The part of `rank` in an update of `ranks` ranks with `len` parameters.
-    ///
-    /// # Panics
-    /// If there is no such rank.
+    /// The part of a rank in an update with `len` parameters.
     #[must_use]
-    pub fn new(scheme: Scheme, rank: Rank, ranks: u32, len: usize) -> Self {
-        match scheme {
-            Scheme::Reduce(collective) => {
-                Self::Reduce(Reduction::new(collective, rank, ranks, len))
+    pub fn new(place: &Place, len: usize) -> Self {
+        match place {
+            Place::Reduce(collective, rank, ranks) => {
+                Self::Reduce(Reduction::new(*collective, *rank, *ranks, len))
             }
-            Scheme::Gossip(graph, seed) => {
-                Self::Gossip(Mixing::new(graph, rank, ranks, len, seed), Own::Awaited)
+            Place::Gossip(rank, weights) => {
+                Self::Gossip(Mixing::new(*rank, Arc::clone(weights), len), Own::Awaited)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a checker of the lab sees of a run.
+//! The view that a checker of the lab has of a run.
 
 use std::fmt::Debug;
 use std::sync::Arc;

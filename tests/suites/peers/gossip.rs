@@ -8,6 +8,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
+use pstrain_policy::combining::Scheme;
 use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::BudgetKind;
 use pstrain_policy::trainer::Trainer;
@@ -127,7 +128,8 @@ fn a_round_waits_for_neighbors_alone() {
         for _ in 0..200 {
             let next = |rank: u32| {
                 let [_, down, compute] = machines[rank as usize];
-                let neighbors = graph.neighbors(rank, workers, Stream::new(toy.job.seed));
+                let neighbors = Scheme::of(&toy.job).expect("no server").place(rank, workers);
+                let neighbors = neighbors.neighbors();
                 let of_neighbor = |it: Rank| ends[it as usize] + machines[it as usize][0] + down;
                 let values = neighbors.into_iter().map(of_neighbor).max().unwrap_or_default();
                 values.max(ends[rank as usize] + compute)

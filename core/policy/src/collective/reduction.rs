@@ -49,7 +49,7 @@ pub struct Reduction {
 struct Own {
     /// The values, which the sums replace piece by piece.
     values: Vec<f32>,
-    /// The factor with which they are summed.
+    /// The factor of each value in the sum.
     factor: f32,
 }
 

@@ -23,6 +23,6 @@ pub fn average(models: &[&[f32]]) -> (Vec<f32>, f64) {
         });
         libm::sqrt(squares.sum())
     };
-    let spread = models.iter().map(distance).fold(0.0, f64::max);
-    (mean.into_iter().map(|value| value as f32).collect(), spread)
+    let greatest = models.iter().map(distance).fold(0.0, f64::max);
+    (mean.into_iter().map(|value| value as f32).collect(), greatest)
 }

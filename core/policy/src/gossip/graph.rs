@@ -47,7 +47,7 @@ named!(Graph: "graph", ',' {
 /// An edge, the lower rank first.
 type Edge = (Rank, Rank);
 
-/// Drawings of a random graph before its edges are exchanged until it has no double ones.
+/// Most exchanges of the ends of two edges, until a random graph has no edge twice.
 const MOST_EXCHANGES: usize = 100_000;
 
 impl Graph {
@@ -83,18 +83,11 @@ impl Graph {
         }
         edges.into_iter().collect()
     }
-}
 
-impl Graph {
-    /// The neighbors of `rank`, in order.
+    /// `rank` and its neighbors, in order, with their Metropolis weights. `seed` draws random
+    /// graphs.
     #[must_use]
-    pub fn neighbors(self, rank: Rank, ranks: u32, seed: Stream) -> Vec<Rank> {
-        let weights = self.weights(rank, ranks, seed).into_iter();
-        weights.map(|(rank, _)| rank).filter(|other| *other != rank).collect()
-    }
-
-    /// `rank` and its neighbors, in order, with their Metropolis weights.
-    pub(super) fn weights(self, rank: Rank, ranks: u32, seed: Stream) -> Vec<(Rank, f64)> {
+    pub fn weights(self, rank: Rank, ranks: u32, seed: Stream) -> Vec<(Rank, f64)> {
         let edges = self.edges(ranks, seed);
         let mut degrees = vec![0_u32; ranks as usize];
         for (one, other) in &edges {

@@ -5,9 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::Graph;
 use crate::collective::{Outgoing, Rank, ReductionError, most_of_piece};
-use pstrain_compute::rng::Stream;
 
 /// The weighted average of a rank's parameters and its neighbors'.
 ///
@@ -17,7 +15,7 @@ use pstrain_compute::rng::Stream;
 pub struct Mixing {
     rank: Rank,
     /// The rank and its neighbors, in order, with their weights.
-    weights: Vec<(Rank, f64)>,
+    weights: Arc<[(Rank, f64)]>,
     len: usize,
     /// The values of each of them that are here, by piece.
     pieces: Vec<Vec<Option<Arc<Vec<f32>>>>>,
@@ -26,15 +24,10 @@ pub struct Mixing {
 }
 
 impl Mixing {
-    /// The part of `rank` in a round of `ranks` ranks with vectors of `len` values. `seed` draws
-    /// random graphs, and is the same at all ranks.
-    ///
-    /// # Panics
-    /// If there is no such rank.
+    /// The part of `rank` in a round with vectors of `len` values. `weights` has the rank and its
+    /// neighbors, in order ([`Graph::weights`](super::Graph::weights)).
     #[must_use]
-    pub fn new(graph: Graph, rank: Rank, ranks: u32, len: usize, seed: Stream) -> Self {
-        assert!(rank < ranks, "rank {rank} of {ranks}");
-        let weights = graph.weights(rank, ranks, seed);
+    pub fn new(rank: Rank, weights: Arc<[(Rank, f64)]>, len: usize) -> Self {
         let pieces = vec![vec![None; weights.len()]; len.div_ceil(most_of_piece(len))];
         let open = weights.len() * pieces.len();
         Self { rank, weights, len, pieces, open }

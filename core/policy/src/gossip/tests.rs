@@ -18,6 +18,16 @@ fn graphs() -> impl Iterator<Item = Graph> {
     named.into_iter().chain((2..6).map(|degree| Graph::Regular { degree }))
 }
 
+/// The neighbors of a rank.
+fn neighbors(graph: Graph, rank: Rank, ranks: u32) -> Vec<Rank> {
+    let weights = graph.weights(rank, ranks, SEED).into_iter();
+    weights.map(|(other, _)| other).filter(|other| *other != rank).collect()
+}
+
+fn mixing(graph: Graph, rank: Rank, ranks: u32, len: usize) -> Mixing {
+    Mixing::new(rank, graph.weights(rank, ranks, SEED).into(), len)
+}
+
 fn matrix(graph: Graph, ranks: u32) -> DMatrix<f64> {
     let mut matrix = DMatrix::zeros(ranks as usize, ranks as usize);
     for rank in 0..ranks {
@@ -50,7 +60,7 @@ fn averaging_keeps_the_mean_and_brings_models_together_on_every_graph() {
 #[test]
 fn graphs_have_their_degrees() {
     let degrees = |graph: Graph, ranks: u32| {
-        let degree = |rank| graph.neighbors(rank, ranks, SEED).len();
+        let degree = |rank| neighbors(graph, rank, ranks).len();
         let degrees: Vec<usize> = (0..ranks).map(degree).collect();
         (degrees.iter().min().copied().unwrap(), degrees.iter().max().copied().unwrap())
     };
@@ -82,8 +92,7 @@ fn a_random_graph_depends_on_the_seed() {
 fn mix(graph: Graph, vectors: &[Vec<f32>], order: u64) -> Vec<Vec<f32>> {
     let mut random = Stream::new(order).rng();
     let (ranks, len) = (vectors.len() as u32, vectors[0].len());
-    let mut rounds: Vec<Mixing> =
-        (0..ranks).map(|rank| Mixing::new(graph, rank, ranks, len, SEED)).collect();
+    let mut rounds: Vec<Mixing> = (0..ranks).map(|rank| mixing(graph, rank, ranks, len)).collect();
     let mut begun: Vec<Rank> = (0..ranks).collect();
     random.shuffle(&mut begun);
     let mut messages: Vec<(Rank, Outgoing)> = Vec::new();
@@ -144,7 +153,7 @@ fn values_that_do_not_belong_to_a_round_are_refused() {
     use crate::collective::ReductionError;
     use alloc::sync::Arc;
 
-    let mut round = Mixing::new(Graph::Ring, 0, 5, 3, SEED);
+    let mut round = mixing(Graph::Ring, 0, 5, 3);
     let values = || Arc::new(vec![1.0, 2.0, 3.0]);
     assert_eq!(round.receive(1, 0, values()), Ok(()));
     let again = ReductionError::Unexpected { piece: 0 };

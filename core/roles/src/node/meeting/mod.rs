@@ -57,8 +57,8 @@ pub struct Meeting {
     /// The latest parameters.
     snapshot: (Point, Arc<Vec<f32>>),
     evaluations: Evaluations,
-    /// The distance of the workers' parameters from their mean, of versions under evaluation.
-    spreads: BTreeMap<Version, f64>,
+    /// The consensus distances of versions under evaluation.
+    distances: BTreeMap<Version, f64>,
     /// The user knows why evaluations are absent.
     is_told: bool,
 }
@@ -91,7 +91,7 @@ impl Meeting {
             models: Models::default(),
             snapshot: (point, Arc::new(job.initial(&model))),
             evaluations: Evaluations::default(),
-            spreads: BTreeMap::new(),
+            distances: BTreeMap::new(),
             is_told: false,
             job,
         })
@@ -325,7 +325,7 @@ impl Meeting {
             out.push(Effect::Report(Event::Started { workers: self.slots.ready() }));
             self.form(now, None, out);
             if self.job.architecture.is_gossip() {
-                self.spreads.insert(Version(0), 0.0);
+                self.distances.insert(Version(0), 0.0);
             }
             let (point, parameters) = self.snapshot.clone();
             self.evaluations.request(super::Evaluate { point, parameters }, out);

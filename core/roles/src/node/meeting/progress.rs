@@ -165,16 +165,18 @@ impl Meeting {
             !is_gossip || group.members().all(|worker| models.contains_key(&worker))
         });
         let Some(models) = models else { return };
-        let mut models = models.into_iter().filter(|(worker, _)| !is_gossip || group.has(*worker));
-        let Some((_, first)) = models.next() else { return };
-        let parameters = if is_gossip {
-            let rest: Vec<_> = models.map(|(_, model)| model).collect();
-            let models = core::iter::once(&first).chain(&rest).map(|model| model.as_slice());
-            let (mean, spread) = average(&models.collect::<Vec<_>>());
-            self.spreads.insert(point.version, spread);
-            Arc::new(mean)
-        } else {
-            first
+        // A worker that is gone has no part in the mean.
+        let models = models.into_iter().filter(|(worker, _)| !is_gossip || group.has(*worker));
+        let models: Vec<Arc<Vec<f32>>> = models.map(|(_, model)| model).collect();
+        let parameters = match models.first() {
+            None => return,
+            Some(model) if !is_gossip => Arc::clone(model),
+            Some(_) => {
+                let models: Vec<&[f32]> = models.iter().map(|model| model.as_slice()).collect();
+                let (mean, distance) = average(&models);
+                self.distances.insert(point.version, distance);
+                Arc::new(mean)
+            }
         };
         if first_not_finite(self.keys(), &parameters).is_some() {
             return self.end(now, EndReason::Diverged(point.version), out);
@@ -188,7 +190,7 @@ impl Meeting {
         if !self.evaluations.requested.iter().any(|it| it.point.version == version) {
             return;
         }
-        evaluated.evaluation.consensus_distance = self.spreads.remove(&version);
+        evaluated.evaluation.consensus_distance = self.distances.remove(&version);
         let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
         self.evaluations.finish(&evaluated);
         out.push(Effect::Report(evaluated.into()));

@@ -255,7 +255,7 @@ impl Peer {
         };
         let (own, scheme) = (training.version(), training.scheme());
         let rank = rank as Rank;
-        let needs = needs(scheme, &members, rank);
+        let is_behind = needs(scheme, &members, rank);
         let is_near = own == version || own.next() == version || scheme.is_gossip();
         if own > version || !is_near && !members[rank as usize].joins {
             let what = alloc::format!(
@@ -264,14 +264,15 @@ impl Peer {
             );
             return self.finish(Err(NodeError::Protocol(what)), out);
         }
-        let neighbors = scheme.neighbors(rank, members.len() as u32);
-        let neighbors = neighbors.into_iter().chain(updating(scheme, &members, rank));
-        let neighbors: Vec<Rank> = neighbors.collect();
+        let place = scheme.place(rank, members.len() as u32);
+        let updating = updating(scheme, &members, rank);
+        let neighbors: Vec<Rank> =
+            place.neighbors().into_iter().chain(updating.iter().copied()).collect();
         let of_step =
             |member: &RankOf| lockstep::Member { worker: member.worker, rows: member.rows };
-        training.regroup(members.iter().map(of_step).collect(), version, needs);
-        if source(&members) == Some(rank) && !updating(scheme, &members, rank).is_empty() {
-            training.hand_over();
+        training.regroup(place, members.iter().map(of_step).collect(), version, is_behind);
+        if source(&members) == Some(rank) {
+            training.hand_over(updating.iter().map(|rank| &members[*rank as usize]));
         }
         let is_shown = (rank == 0 || scheme.is_gossip()) && generation > 1;
         let snapshot = (is_shown && version.0 > 0 && own == version).then(|| training.snapshot());

@@ -16,7 +16,7 @@ use pstrain_compute::saved::{Archive, Saved, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Outgoing, Rank};
-use pstrain_policy::combining::{Combined, Combining, Scheme};
+use pstrain_policy::combining::{Combined, Combining, Place, Scheme};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member};
 use pstrain_wire::Message;
@@ -33,6 +33,8 @@ pub(super) struct Training {
     lockstep: Lockstep,
     /// The version from which the group makes updates together.
     together: Version,
+    /// The place in the group; alone before the first.
+    place: Place,
     parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
     stage: Stage,
@@ -98,6 +100,7 @@ impl Training {
             worker,
             lockstep: Lockstep::new(job),
             together: Version(0),
+            place: scheme.place(0, 1),
             parameters: Arc::new(job.initial(model)),
             aggregator,
             stage: Stage::Idle,
@@ -139,24 +142,25 @@ impl Training {
     }
 
     /// Messages that bring a member that is behind to this version.
-    pub(super) fn missed(&mut self, member: &RankOf) -> Vec<Message> {
-        if self.scheme.is_gossip() {
+    pub(super) fn missed(&self, member: &RankOf) -> Vec<Message> {
+        if self.needs_state(member) {
             return self.handover.clone();
         }
-        let combined = self.aggregator.combined();
-        // This worker does not have the last gradient if it has joined since.
-        if member.joins || combined.is_empty() {
-            return self.state();
-        }
-        let values = Arc::new(combined.to_vec());
+        let values = Arc::new(self.aggregator.combined().to_vec());
         let version = Version(self.version().0.saturating_sub(1));
         Vec::from([Message::Missed(Missed { version, values })])
     }
 
-    /// Keeps the state for workers that join. In gossip this worker may make updates before they
-    /// are here, if none of them is its neighbor.
-    pub(super) fn hand_over(&mut self) {
-        if self.scheme.is_gossip() {
+    /// True if a member that is behind needs the whole state: it joins, or this worker does not
+    /// have the last gradient, because it has joined since.
+    fn needs_state(&self, member: &RankOf) -> bool {
+        member.joins || self.aggregator.combined().is_empty()
+    }
+
+    /// Keeps the state for members that are behind. In gossip this worker may make updates before
+    /// they are here, if none of them is its neighbor.
+    pub(super) fn hand_over<'a>(&mut self, behind: impl IntoIterator<Item = &'a RankOf>) {
+        if behind.into_iter().any(|member| self.needs_state(member)) {
             self.handover = self.state();
         }
     }
@@ -205,8 +209,15 @@ impl Training {
     }
 
     /// Goes on in the next group, whose members make updates together from `version` on.
-    pub(super) fn regroup(&mut self, members: Vec<Member>, version: Version, is_behind: bool) {
+    pub(super) fn regroup(
+        &mut self,
+        place: Place,
+        members: Vec<Member>,
+        version: Version,
+        is_behind: bool,
+    ) {
         self.halt();
+        self.place = place;
         self.handover = Vec::new();
         self.together = version;
         self.lockstep.set_members(version, members);
@@ -247,8 +258,9 @@ impl Training {
 impl Peer {
     /// Begins the next update, if the group is there and no update is in progress.
     pub(super) fn begin(&mut self, now: Time, out: &mut Outbox) {
-        let Some(group) = self.links.group() else { return };
-        let (rank, ranks) = (group.rank, group.members.len() as u32);
+        if self.links.group().is_none() {
+            return;
+        }
         let Some(member) = &mut self.member else { return };
         let (run, incarnation, job) = (member.run, member.incarnation, &*member.job);
         let Data::Ready { training, .. } = &mut member.data else { return };
@@ -262,9 +274,12 @@ impl Peer {
         let len = training.parameters.len();
         let (version, share) = (training.version(), training.lockstep.share(training.worker));
         // A worker that is behind its neighbors makes its missing updates alone.
-        let (rank, ranks) = if version < training.together { (0, 1) } else { (rank, ranks) };
+        let place = match version < training.together {
+            true => training.scheme.place(0, 1),
+            false => training.place.clone(),
+        };
         let begun = training.ahead.take_if(|(ahead, _)| *ahead == version);
-        let new = || Combining::new(training.scheme, rank, ranks, len);
+        let new = || Combining::new(&place, len);
         let mut combining = begun.map_or_else(new, |(_, combining)| combining);
         let mut outgoing = Vec::new();
         combining.begin(&training.parameters, &mut outgoing);
@@ -326,17 +341,14 @@ impl Peer {
 
     /// Values have come from a member.
     pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
-        let Some(group) = self.links.group() else { return };
-        let (rank, ranks) = (group.rank, group.members.len() as u32);
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         let current = training.version();
         let Piece { header: PieceHeader { version, piece }, values } = piece;
         // A member is one update ahead of its neighbors at most. It waits for late neighbors.
-        let is_due = match version == training.together {
-            true => version >= current,
-            false => {
-                training.together <= current && (version == current || version == current.next())
-            }
+        let is_due = if current < training.together {
+            version == training.together
+        } else {
+            version == current || version == current.next()
         };
         if !is_due {
             return;
@@ -349,8 +361,8 @@ impl Peer {
                 })
             }
             _ => {
-                let (scheme, len) = (training.scheme, training.parameters.len());
-                let new = || (version, Combining::new(scheme, rank, ranks, len));
+                let (place, len) = (&training.place, training.parameters.len());
+                let new = || (version, Combining::new(place, len));
                 let (_, ahead) = match &mut training.ahead {
                     Some(ahead) if ahead.0 == version => ahead,
                     ahead => ahead.insert(new()),
