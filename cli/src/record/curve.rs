@@ -87,7 +87,8 @@ impl Curve {
 /// compute process gives.
 fn names(target: Target, evaluation: &Evaluation) -> Vec<String> {
     let mut names = names_of_task(target, evaluation);
-    names.extend(evaluation.consensus_distance.map(|_| CONSENSUS_DISTANCE.to_owned()));
+    let distance = evaluation.consensus_distance.map(|_| CONSENSUS_DISTANCE.to_owned());
+    names.extend(distance.filter(|name| !names.contains(name)));
     names
 }
 
@@ -120,11 +121,11 @@ pub(crate) fn metric_values(
 
 /// Returns the value of the metric called `name`.
 fn value_of(name: &str, evaluation: &Evaluation) -> Option<f64> {
-    match &evaluation.figures {
-        _ if name == CONSENSUS_DISTANCE => evaluation.consensus_distance,
+    let of_task = match &evaluation.figures {
         Figures::Named(values) => values.get(name).copied(),
         _ => Metric::find(name).and_then(|metric| metric.value(evaluation)),
-    }
+    };
+    of_task.or(evaluation.consensus_distance.filter(|_| name == CONSENSUS_DISTANCE))
 }
 
 /// Returns the names of the columns. The main metric is the first of the numbers, the other metrics
