@@ -125,7 +125,7 @@ fn value_of(name: &str, evaluation: &Evaluation) -> Option<f64> {
         Figures::Named(values) => values.get(name).copied(),
         _ => Metric::find(name).and_then(|metric| metric.value(evaluation)),
     };
-    of_task.or(evaluation.consensus_distance.filter(|_| name == CONSENSUS_DISTANCE))
+    of_task.or_else(|| evaluation.consensus_distance.filter(|_| name == CONSENSUS_DISTANCE))
 }
 
 /// Returns the names of the columns. The main metric is the first of the numbers, the other metrics
