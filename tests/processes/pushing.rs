@@ -98,7 +98,7 @@ fn a_push_during_training_is_one_version_and_the_run_replays() {
         (&["--redundancy", "partial:2"], "1"),
     ] {
         let model = ["--data", "synthetic:1000", "--model", "mlp:2944", "--workers", "2"];
-        let how = ["--servers", servers, "--optimizer", "momentum:0.9"];
+        let how = ["--servers", servers, "--optimizer", "momentum:0.9", "--compute", "50ms"];
         let server = Server::tcp(&[&model, &how, rule, &ENDLESS]);
         let others = others(&server, servers.parse().unwrap());
         let workers = server.workers(2);

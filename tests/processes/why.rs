@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::cluster::{ENDLESS, SLOW, Server, number, path, real};
+use crate::cluster::{ENDLESS, LONG, SLOW, Server, number, path, real};
 use crate::process::{Process, eventually, finish};
 
 impl Server {
@@ -74,7 +74,7 @@ fn a_worker_stopped_past_its_lease_is_the_first_finding_while_the_others_continu
 #[test]
 fn under_asp_a_stopped_worker_is_the_first_finding_before_its_lease_ends() {
     let job = ["--workers", "3", "--lease", "20s", "--consistency", "asp"];
-    let server = Server::tcp(&[&SLOW, &ENDLESS, &job]);
+    let server = Server::tcp(&[&LONG, &ENDLESS, &job]);
     let workers = server.workers(3);
     server.wait_for_updates_of(1, 10);
     workers[1].signal(Signal::STOP);
