@@ -8,7 +8,7 @@ use super::grid::Cell;
 use super::metric::{Answer, Field, Metric};
 use super::runs::Runs;
 use super::sampled::Sampled;
-use super::spec::{Axis as SpecAxis, Kind, PictureSpec, Text};
+use super::spec::{Axis as SpecAxis, Kind, PictureSpec, Spec, Text};
 use crate::metric_text;
 use crate::picture::{Axis, Bar, BarSeries, Bars, Chart, HeatMap, Mark, Names, Picture, Series};
 use crate::statistics;
@@ -60,8 +60,16 @@ pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
     Ok(drawn)
 }
 
-/// Errors of pictures that ask for numbers that no run has.
+/// Errors of pictures that ask for numbers that no run has. A picture of which no run is there yet
+/// has no error.
 pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
+    let is_begun = |wanted: &&PictureSpec| {
+        let mut there = runs.cells.iter().filter(|cell| runs.of(cell).next().is_some());
+        there.any(|cell| {
+            let only = wanted.only.iter().map(|(axis, Text(value))| (axis, value.as_str()));
+            is_among(wanted, runs.spec, cell) && cell.is_at(runs.spec, only)
+        })
+    };
     let unknown = |wanted: &PictureSpec| {
         let asked = match wanted.kind {
             Kind::Curve => {
@@ -83,7 +91,14 @@ pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
             Some(format!("picture {:?}: {key} = {text:?}: {why}", wanted.file))
         })
     };
-    runs.spec.picture.iter().filter_map(unknown).collect()
+    runs.spec.picture.iter().filter(is_begun).filter_map(unknown).collect()
+}
+
+/// True if `cell` has values of all axes that the picture shows.
+fn is_among(wanted: &PictureSpec, spec: &Spec, cell: &Cell) -> bool {
+    wanted.among.iter().all(|(axis, values)| {
+        values.iter().any(|Text(value)| cell.is_at(spec, [(axis, value.as_str())]))
+    })
 }
 
 /// Gives all heat maps in `drawn` the same colour scale.
@@ -176,7 +191,7 @@ impl Panel<'_> {
                 .all(|(axis, value)| values.get(axis).is_none_or(|other| other == value));
             let at: BTreeMap<_, _> = self.place.clone().into_iter().chain(values).collect();
             let mut cells = if fixed { self.runs.cells_at(&at) } else { Vec::new() };
-            cells.retain(|cell| self.is_among(cell));
+            cells.retain(|cell| is_among(self.wanted, self.runs.spec, cell));
             let bare = self.legend().and_then(|axis| values_of(&at, axis));
             (bare.unwrap_or(title), cells)
         });
@@ -190,14 +205,6 @@ impl Panel<'_> {
         };
         let label = if label.is_empty() { own } else { filled(self.runs, label) };
         Axis { label, unit, log }
-    }
-
-    /// True if the picture includes the cell.
-    fn is_among(&self, cell: &Cell) -> bool {
-        self.wanted.among.iter().all(|(axis, values)| {
-            let value = cell.value(self.runs.spec, self.number(axis));
-            values.iter().any(|Text(other)| other == value)
-        })
     }
 
     fn names(&self, label: &str, what: &str) -> Names {

@@ -81,4 +81,14 @@ fn runs_that_ended_early_and_unknown_metrics_are_told() {
     let said = report(&store, &other).unwrap_err().to_string();
     let words = "picture \"curve\": y = \"bleu\": the curves have no \"bleu\", but accuracy";
     assert!(said.contains(words), "{said}");
+    // Runs that a picture does not show need not have its numbers.
+    let mut records = store.records(6, 3).unwrap();
+    let cells = cells(&other);
+    let is_asp = |at: usize| cells[at].value(&other, 0) == "asp";
+    records.retain(|(at, _), _| is_asp(*at));
+    let unknown =
+        |spec: &Spec| draw::unknown_metrics(&Runs::new(spec, &cells, records.clone())).len();
+    assert_eq!(unknown(&other), 1);
+    other.picture[1].among.insert("consistency".into(), vec![spec::Text("bsp".into())]);
+    assert_eq!(unknown(&other), 0);
 }
