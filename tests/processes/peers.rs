@@ -40,7 +40,9 @@ fn departures(summary: &Value) -> &Vec<Value> {
 #[test]
 fn processes_end_at_the_parameters_of_a_single_process() {
     let short = ["--epochs", "1", "--data", "synthetic:2000", "--workers", "3"];
-    for architecture in ["ring", "halving-doubling", "all-to-all", "tree"] {
+    for architecture in
+        ["ring", "halving-doubling", "all-to-all", "tree", "butterfly", "all-gather"]
+    {
         let architecture = format!("all-reduce:{architecture}");
         let job = [&["--architecture", &architecture], &short[..]].concat();
         let one = undisturbed(&[&job]);

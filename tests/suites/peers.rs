@@ -13,8 +13,14 @@ use pstrain_policy::gossip::Graph;
 use pstrain_tests::Toy;
 
 /// The architectures without a server.
-const ALL_REDUCE: [Architecture; 4] =
-    [Architecture::Ring, Architecture::HalvingDoubling, Architecture::AllToAll, Architecture::Tree];
+const ALL_REDUCE: [Architecture; 6] = [
+    Architecture::Ring,
+    Architecture::HalvingDoubling,
+    Architecture::AllToAll,
+    Architecture::Tree,
+    Architecture::Butterfly,
+    Architecture::AllGather,
+];
 
 /// The graphs of workers with models of their own.
 const GRAPHS: [Graph; 5] =

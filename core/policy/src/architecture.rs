@@ -22,6 +22,10 @@ pub enum Architecture {
     Tree,
     /// Every worker has a model of its own, and averages it with its neighbors' in each round.
     DPsgd,
+    /// As [`Ring`](Self::Ring), by recursive doubling.
+    Butterfly,
+    /// The same, with all gradients summed at each worker.
+    AllGather,
 }
 
 named!(Architecture: "architecture", ',' {
@@ -33,6 +37,10 @@ named!(Architecture: "architecture", ',' {
     AllToAll = Word::new("all-reduce:all-to-all", &[],
         "the same, each worker sums a share of the keys: bit for bit as bsp at a server"),
     Tree = Word::new("all-reduce:tree", &[], "the same, up and down a binary tree"),
+    Butterfly = Word::new("all-reduce:butterfly", &[],
+        "the same, by recursive doubling: half the steps of halving-doubling, and more bytes"),
+    AllGather = Word::new("all-reduce:all-gather", &[],
+        "the same, every worker sums all gradients itself: one step, bit for bit as bsp"),
     DPsgd = Word::new("gossip:d-psgd", &[],
         "every worker has a model of its own, and averages it with its neighbors in each round"),
 });
@@ -47,6 +55,8 @@ impl Architecture {
             Self::HalvingDoubling => Some(Collective::HalvingDoubling),
             Self::AllToAll => Some(Collective::AllToAll),
             Self::Tree => Some(Collective::Tree),
+            Self::Butterfly => Some(Collective::Butterfly),
+            Self::AllGather => Some(Collective::AllGather),
         }
     }
 

@@ -33,6 +33,8 @@ fn hops(architecture: Architecture, workers: u32) -> u32 {
         Architecture::HalvingDoubling => 2 * log2_up,
         Architecture::AllToAll => 2 * u32::from(workers > 1),
         Architecture::Tree => 2 * workers.ilog2(),
+        Architecture::Butterfly => workers.ilog2() + 2 * u32::from(!workers.is_power_of_two()),
+        Architecture::AllGather => u32::from(workers > 1),
         Architecture::Server | Architecture::DPsgd => unreachable!("it has no all-reduce"),
     }
 }
@@ -48,8 +50,12 @@ fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
             let times = steady(architecture, workers, &link, &format!("{compute}ns"));
             let hops = u64::from(hops(architecture, workers));
             let wanted = Duration::from_nanos(compute + hops * (up + down));
+            // A partner that has no rank folded into it is ahead, and may save one of the hops.
+            let is_uneven =
+                architecture == Architecture::Butterfly && !workers.is_power_of_two();
+            let spared = Duration::from_nanos(u64::from(is_uneven) * (up + down));
             assert!(
-                times.iter().all(|time| *time == wanted),
+                times.iter().all(|time| (wanted - spared..=wanted).contains(time)),
                 "{architecture} {workers}: {times:?}"
             );
         }
@@ -91,9 +97,10 @@ fn in_a_tree_the_slowest_way_to_the_root_and_back_counts() {
     }
 }
 
-/// Each of the two workers with the longest links waits for values from the other.
+/// Each of the two workers with the longest links waits for values from the other: in an all-to-all
+/// for a way there and back, in an all-gather for one way, which two updates make in turn.
 #[test]
-fn in_an_all_to_all_the_two_longest_links_count() {
+fn where_all_send_to_all_the_two_longest_links_count() {
     let mut random = Stream::new(5).fork("closed forms of peers", 0).rng();
     for workers in 2..=9 {
         let mut draw = |_| [random.below(20_000), random.below(20_000), 3000];
@@ -104,6 +111,10 @@ fn in_an_all_to_all_the_two_longest_links_count() {
         let wanted = Duration::from_micros(3000 + links.iter().rev().take(2).sum::<u64>());
         let times = steady(Architecture::AllToAll, workers, &link, &compute);
         assert!(times.iter().all(|time| *time == wanted), "{link}: {times:?}, not {wanted:?}");
+        let two = Duration::from_micros(2 * 3000 + links.iter().rev().take(2).sum::<u64>());
+        let times = steady(Architecture::AllGather, workers, &link, &compute);
+        let sums: Vec<Duration> = times.windows(2).map(|two| two.iter().sum()).collect();
+        assert!(sums.iter().all(|sum| *sum == two), "{link}: {sums:?}, not {two:?}");
     }
 }
 

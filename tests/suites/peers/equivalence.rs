@@ -76,15 +76,17 @@ fn jobs(workers: u32) -> Vec<(String, Toy)> {
 }
 
 #[test]
-fn all_to_all_is_bsp_at_a_server_bit_for_bit() {
+fn all_to_all_and_all_gather_are_bsp_at_a_server_bit_for_bit() {
     for workers in [1, 2, 3, 5, 8, 9] {
         for (name, mut toy) in jobs(workers) {
             let server = VirtualRun::new(&toy, LINK, COMPUTE).run();
-            toy.job.architecture = Architecture::AllToAll;
-            let run = virtually(&toy);
-            assert_eq!(run.version, server.point.version.0, "{workers} workers, {name}");
-            let is_same = bits(&run.parameters) == bits(&server.parameters);
-            assert!(is_same, "{workers} workers, {name}");
+            for architecture in [Architecture::AllToAll, Architecture::AllGather] {
+                toy.job.architecture = architecture;
+                let run = virtually(&toy);
+                let which = format!("{architecture}, {workers} workers, {name}");
+                assert_eq!(run.version, server.point.version.0, "{which}");
+                assert!(bits(&run.parameters) == bits(&server.parameters), "{which}");
+            }
         }
     }
 }

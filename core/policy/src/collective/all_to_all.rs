@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Op, Rank};
+use super::{Op, Rank, others};
 
 pub(super) fn program(rank: Rank, ranks: u32, chunk: u32) -> Vec<Op> {
     if rank != chunk {
@@ -15,7 +15,5 @@ pub(super) fn program(rank: Rank, ranks: u32, chunk: u32) -> Vec<Op> {
         (false, true) => Op::AddOwn,
         (false, false) => Op::Add(from),
     });
-    // Each rank begins with another one: no rank receives from all others at once.
-    let others = (1..ranks).map(|distance| Op::Send((rank + distance) % ranks));
-    summed.chain(others).collect()
+    summed.chain(others(rank, ranks).map(Op::Send)).collect()
 }

@@ -18,10 +18,49 @@ const fn participants(ranks: u32) -> u32 {
     1 << ranks.ilog2()
 }
 
+/// The distances between partners, the longest first.
+pub(super) fn distances(ranks: u32) -> impl Iterator<Item = u32> {
+    let distances =
+        core::iter::successors(Some(participants(ranks) / 2), |distance| Some(distance / 2));
+    distances.take_while(|distance| *distance > 0)
+}
+
 /// The rank of a participant.
-const fn rank_of(participant: u32, ranks: u32) -> Rank {
+pub(super) const fn rank_of(participant: u32, ranks: u32) -> Rank {
     let extra = ranks - participants(ranks);
     if participant < extra { 2 * participant } else { participant + extra }
+}
+
+/// The part of a rank beside the exchanges of the participants.
+pub(super) enum Folded {
+    /// It gives its values to this rank, and receives the sum from it.
+    Into(Rank),
+    Participant {
+        number: u32,
+        /// The rank whose values it adds first.
+        extra: Option<Rank>,
+    },
+}
+
+impl Folded {
+    pub(super) const fn of(rank: Rank, ranks: u32) -> Self {
+        let extra = ranks - participants(ranks);
+        match (rank < 2 * extra, rank % 2) {
+            (true, 1) => Self::Into(rank - 1),
+            (true, _) => Self::Participant { number: rank / 2, extra: Some(rank + 1) },
+            (false, _) => Self::Participant { number: rank - extra, extra: None },
+        }
+    }
+
+    /// The program of a rank that does not take part; the beginning of a participant's.
+    pub(super) fn program(&self) -> Vec<Op> {
+        let mut program = Vec::from([Op::Own]);
+        match *self {
+            Self::Into(other) => program.extend([Op::Send(other), Op::Take(other)]),
+            Self::Participant { extra, .. } => program.extend(extra.map(Op::Add)),
+        }
+        program
+    }
 }
 
 /// A chunk for each participant: its interval after all halvings.
@@ -38,22 +77,13 @@ pub(super) fn chunks(ranks: u32, len: usize) -> Vec<Range<usize>> {
 }
 
 pub(super) fn program(rank: Rank, ranks: u32, chunk: u32) -> Vec<Op> {
-    let all = participants(ranks);
-    let extra = ranks - all;
-    let is_paired = rank < 2 * extra;
-    if is_paired && rank % 2 == 1 {
-        return Vec::from([Op::Own, Op::Send(rank - 1), Op::Take(rank - 1)]);
-    }
-    let mut program = Vec::from([Op::Own]);
-    if is_paired {
-        program.push(Op::Add(rank + 1));
-    }
-    let own = if is_paired { rank / 2 } else { rank - extra };
-    let distances = core::iter::successors(Some(all / 2), |distance| Some(distance / 2));
+    let folded = Folded::of(rank, ranks);
+    let mut program = folded.program();
+    let Folded::Participant { number, .. } = folded else { return program };
     // At the first distance whose bit differs, the participant gives this chunk away.
-    for distance in distances.take_while(|distance| *distance > 0) {
-        let partner = rank_of(own ^ distance, ranks);
-        if (own ^ chunk) & distance != 0 {
+    for distance in distances(ranks) {
+        let partner = rank_of(number ^ distance, ranks);
+        if (number ^ chunk) & distance != 0 {
             program.extend([Op::Send(partner), Op::Take(partner)]);
             break;
         }

@@ -6,15 +6,18 @@
 //! [`Reduction`] runs them.
 //!
 //! In every program each value is summed once, in one order, and then copied: all ranks end with
-//! the same bits. The sum of `all-to-all` is in the order of the ranks.
+//! the same bits. The sums of `all-to-all` and `all-gather` are in the order of the ranks.
 //!
 //! With N ranks, a vector of m bytes, a latency `a` for a message and `b` for a byte, a ring takes
 //! `2 (N-1) a + 2 (N-1)/N m b`, and halving-doubling `2 log2(N) a + 2 (N-1)/N m b` where N is a
-//! power of two. A rank sends `2 (N-1)/N m` bytes in each (Thakur, Rabenseifner and Gropp,
+//! power of two. A rank sends `2 (N-1)/N m` bytes in each. Short vectors want fewer latencies:
+//! a butterfly takes `log2(N) (a + m b)`, and an all-gather `a + (N-1) m b` (Thakur, Rabenseifner and Gropp,
 //! "Optimization of collective communication operations in MPICH", IJHPCA 2005; Patarasuk and Yuan,
 //! "Bandwidth optimal all-reduce algorithms", JPDC 2009).
 
+mod all_gather;
 mod all_to_all;
+mod butterfly;
 mod halving_doubling;
 mod reduction;
 mod ring;
@@ -40,6 +43,10 @@ pub enum Collective {
     AllToAll,
     /// Up and down a binary tree.
     Tree,
+    /// Recursive doubling: pairs exchange whole sums.
+    Butterfly,
+    /// Each rank sends its vector to all others, and sums all vectors itself.
+    AllGather,
 }
 
 /// A step of a rank's program for a chunk.
@@ -64,7 +71,7 @@ impl Collective {
         match self {
             Self::Ring | Self::AllToAll => even(ranks, len),
             Self::HalvingDoubling => halving_doubling::chunks(ranks, len),
-            Self::Tree => core::iter::once(0..len).collect(),
+            Self::Tree | Self::Butterfly | Self::AllGather => core::iter::once(0..len).collect(),
         }
     }
 
@@ -83,6 +90,8 @@ impl Collective {
             Self::HalvingDoubling => halving_doubling::program(rank, ranks, chunk),
             Self::AllToAll => all_to_all::program(rank, ranks, chunk),
             Self::Tree => tree::program(rank, ranks),
+            Self::Butterfly => butterfly::program(rank, ranks),
+            Self::AllGather => all_gather::program(rank, ranks),
         }
     }
 
@@ -106,6 +115,12 @@ impl Op {
             Self::Send(rank) | Self::Take(rank) | Self::Add(rank) => Some(rank),
         }
     }
+}
+
+/// All ranks but `rank`. Each rank begins with another one: no rank receives from all others at
+/// once.
+fn others(rank: Rank, ranks: u32) -> impl Iterator<Item = Rank> {
+    (1..ranks).map(move |distance| (rank + distance) % ranks)
 }
 
 /// As many chunks as ranks, of sizes that differ by one at most.

@@ -8,8 +8,14 @@ use proptest::prelude::*;
 use super::*;
 use pstrain_compute::rng::Stream;
 
-const ALL: [Collective; 4] =
-    [Collective::Ring, Collective::HalvingDoubling, Collective::AllToAll, Collective::Tree];
+const ALL: [Collective; 6] = [
+    Collective::Ring,
+    Collective::HalvingDoubling,
+    Collective::AllToAll,
+    Collective::Tree,
+    Collective::Butterfly,
+    Collective::AllGather,
+];
 
 /// Bytes and messages that a rank sends.
 type Sent = (usize, usize);
@@ -106,8 +112,10 @@ proptest! {
                 prop_assert!((sum - wanted).abs() <= 1e-5 * ranks as f32, "{:?}", collective);
             }
         }
-        let (sums, _) = reduce(Collective::AllToAll, &vectors, seed);
-        prop_assert_eq!(bits(&sums[0]), bits(&wanted));
+        for collective in [Collective::AllToAll, Collective::AllGather] {
+            let (sums, _) = reduce(collective, &vectors, seed);
+            prop_assert_eq!(bits(&sums[0]), bits(&wanted));
+        }
     }
 }
 
@@ -189,9 +197,15 @@ fn a_rank_sends_as_many_bytes_as_the_closed_form_says() {
             // Chunks differ by one value at most, and a chunk is sent twice.
             assert!(sent.iter().all(|(bytes, _)| bytes.abs_diff(share) <= 8 * ranks as usize));
         }
+        let (_, sent) = reduce(Collective::AllGather, &vectors, 2);
+        let all = 4 * (ranks as usize - 1) * len;
+        assert!(sent.iter().all(|(bytes, _)| *bytes == all), "{sent:?}, not {all}");
         if ranks.is_power_of_two() {
             let (_, sent) = reduce(Collective::HalvingDoubling, &vectors, 2);
             assert!(sent.iter().all(|(bytes, _)| *bytes == share), "{sent:?}, not {share}");
+            let (_, sent) = reduce(Collective::Butterfly, &vectors, 2);
+            let whole = 4 * ranks.ilog2() as usize * len;
+            assert!(sent.iter().all(|(bytes, _)| *bytes == whole), "{sent:?}, not {whole}");
         }
     }
 }
