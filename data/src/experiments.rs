@@ -40,6 +40,7 @@ pub fn experiments() -> &'static [Shipped] {
         "slow-link",
         "straggler-coding",
         "straggler-partial",
+        "survey-architectures",
         "validation",
         "validation-policies",
     ]
