@@ -2,8 +2,8 @@
 //!
 //! Participants are those of [halving and doubling](super::halving_doubling). At distance p/2, p/4,
 //! ..., 1 each exchanges its whole sum with the partner whose number differs in that bit, and adds
-//! the one that it receives. Both ends of an exchange add the same two values, so that all sums have
-//! the same bits.
+//! the one that it receives. Both ends of an exchange add the same two values, so that all sums
+//! have the same bits.
 
 use alloc::vec::Vec;
 

@@ -31,7 +31,7 @@ pub(super) const fn rank_of(participant: u32, ranks: u32) -> Rank {
     if participant < extra { 2 * participant } else { participant + extra }
 }
 
-/// The part of a rank beside the exchanges of the participants.
+/// The part of a rank before and after the exchanges of the participants.
 pub(super) enum Folded {
     /// It gives its values to this rank, and receives the sum from it.
     Into(Rank),

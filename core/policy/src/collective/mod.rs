@@ -10,10 +10,10 @@
 //!
 //! With N ranks, a vector of m bytes, a latency `a` for a message and `b` for a byte, a ring takes
 //! `2 (N-1) a + 2 (N-1)/N m b`, and halving-doubling `2 log2(N) a + 2 (N-1)/N m b` where N is a
-//! power of two. A rank sends `2 (N-1)/N m` bytes in each. Short vectors want fewer latencies:
-//! a butterfly takes `log2(N) (a + m b)`, and an all-gather `a + (N-1) m b` (Thakur, Rabenseifner and Gropp,
-//! "Optimization of collective communication operations in MPICH", IJHPCA 2005; Patarasuk and Yuan,
-//! "Bandwidth optimal all-reduce algorithms", JPDC 2009).
+//! power of two. A rank sends `2 (N-1)/N m` bytes in each. Short vectors want fewer latencies: a
+//! butterfly takes `log2(N) (a + m b)`, and an all-gather `a + (N-1) m b` (Thakur, Rabenseifner and
+//! Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005; Patarasuk
+//! and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009).
 
 mod all_gather;
 mod all_to_all;
