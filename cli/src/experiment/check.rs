@@ -7,7 +7,7 @@ use super::expression;
 use super::grid::{cells, is_list};
 use super::metric::{Field, Metric};
 use super::quantity::Quantity;
-use super::spec::{Axis, Claim, Column, Kind, PictureSpec, Spec, TableSpec, Text};
+use super::spec::{Axis, Claim, Column, Kind, PictureSpec, Spec, TableSpec, Text, Values};
 use crate::job::{find, unknown};
 
 /// More runs than are practical: only a typing error asks for as many.
@@ -34,7 +34,7 @@ pub(super) fn check(spec: &Spec) -> Result<(), String> {
         return Err(format!("these are {runs} runs, at most {MOST_RUNS} are allowed"));
     }
     for values in &spec.exclude {
-        place(spec, values).map_err(|why| format!("[[exclude]] {why}"))?;
+        among(spec, values).map_err(|why| format!("[[exclude]] {why}"))?;
     }
     if cells(spec).is_empty() {
         return Err("[[exclude]] leaves no cell".into());
@@ -182,14 +182,24 @@ fn place(spec: &Spec, values: &BTreeMap<String, Text>) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks axes with some of their values.
+fn among(spec: &Spec, wanted: &BTreeMap<String, Values>) -> Result<(), String> {
+    for (name, Values(values)) in wanted {
+        let axis = spec.axis(name).ok_or_else(|| no_axis(spec, name))?;
+        for Text(value) in values {
+            axis.position(value).ok_or_else(|| no_value(axis, value))?;
+        }
+    }
+    Ok(())
+}
+
 /// Checks the settings that leave out parts of a picture.
 fn check_extent(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     if picture.from.is_some() && picture.kind == Kind::Heatmap {
         return Err("a heat map has no `from`".into());
     }
-    for (axis, values) in &picture.among {
-        let one = |value: &Text| BTreeMap::from([(axis.clone(), value.clone())]);
-        values.iter().try_for_each(|value| place(spec, &one(value)))?;
+    among(spec, &picture.among)?;
+    for Values(values) in picture.among.values() {
         if values.is_empty() || picture.kind == Kind::Heatmap {
             return Err("among names some values of an axis, and not for heat maps".into());
         }

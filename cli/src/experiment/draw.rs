@@ -8,7 +8,7 @@ use super::grid::Cell;
 use super::metric::{Answer, Field, Metric};
 use super::runs::Runs;
 use super::sampled::Sampled;
-use super::spec::{Axis as SpecAxis, Kind, PictureSpec, Spec, Text};
+use super::spec::{Axis as SpecAxis, Kind, PictureSpec, Text};
 use crate::metric_text;
 use crate::picture::{Axis, Bar, BarSeries, Bars, Chart, HeatMap, Mark, Names, Picture, Series};
 use crate::statistics;
@@ -67,7 +67,7 @@ pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
         let mut there = runs.cells.iter().filter(|cell| runs.of(cell).next().is_some());
         there.any(|cell| {
             let only = wanted.only.iter().map(|(axis, Text(value))| (axis, value.as_str()));
-            is_among(wanted, runs.spec, cell) && cell.is_at(runs.spec, only)
+            cell.is_among(runs.spec, &wanted.among) && cell.is_at(runs.spec, only)
         })
     };
     let unknown = |wanted: &PictureSpec| {
@@ -92,13 +92,6 @@ pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
         })
     };
     runs.spec.picture.iter().filter(is_begun).filter_map(unknown).collect()
-}
-
-/// True if `cell` has values of all axes that the picture shows.
-fn is_among(wanted: &PictureSpec, spec: &Spec, cell: &Cell) -> bool {
-    wanted.among.iter().all(|(axis, values)| {
-        values.iter().any(|Text(value)| cell.is_at(spec, [(axis, value.as_str())]))
-    })
 }
 
 /// Gives all heat maps in `drawn` the same colour scale.
@@ -191,7 +184,7 @@ impl Panel<'_> {
                 .all(|(axis, value)| values.get(axis).is_none_or(|other| other == value));
             let at: BTreeMap<_, _> = self.place.clone().into_iter().chain(values).collect();
             let mut cells = if fixed { self.runs.cells_at(&at) } else { Vec::new() };
-            cells.retain(|cell| is_among(self.wanted, self.runs.spec, cell));
+            cells.retain(|cell| cell.is_among(self.runs.spec, &self.wanted.among));
             let bare = self.legend().and_then(|axis| values_of(&at, axis));
             (bare.unwrap_or(title), cells)
         });
@@ -298,7 +291,7 @@ impl Panel<'_> {
         let Some(axis) = self.runs.spec.axis(axis) else { return Vec::new() };
         let among = self.wanted.among.get(&axis.name);
         let values = axis.values.iter().enumerate();
-        let shown = values.filter(|(_, value)| among.is_none_or(|among| among.contains(value)));
+        let shown = values.filter(|(_, value)| among.is_none_or(|among| among.0.contains(value)));
         shown.map(|(index, Text(value))| (value.clone(), axis.value_label(index))).collect()
     }
 
@@ -348,7 +341,7 @@ impl Panel<'_> {
     fn keep_among(&self, names: &mut Vec<String>, series: &mut [BarSeries]) {
         let axis = self.runs.spec.axis(&self.wanted.x);
         let Some((axis, shown)) = axis.zip(self.wanted.among.get(&self.wanted.x)) else { return };
-        let keep: Vec<bool> = axis.values.iter().map(|value| shown.contains(value)).collect();
+        let keep: Vec<bool> = axis.values.iter().map(|value| shown.0.contains(value)).collect();
         let mut kept = keep.iter();
         names.retain(|_| kept.next().is_some_and(|keep| *keep));
         for series in series {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::spec::{Spec, Text};
+use super::spec::{Spec, Text, Values};
 use crate::job::find;
 
 /// True if an axis adds to the setting instead of replacing it: the setting is a list, in which
@@ -41,6 +41,13 @@ impl Cell {
         })
     }
 
+    /// True if the cell has one of the values of each of these axes.
+    pub(crate) fn is_among(&self, spec: &Spec, wanted: &BTreeMap<String, Values>) -> bool {
+        wanted.iter().all(|(axis, Values(values))| {
+            values.iter().any(|Text(value)| self.is_at(spec, [(axis, value.as_str())]))
+        })
+    }
+
     /// The values, for messages: `delay=100 partition=iid`.
     pub(crate) fn describe(&self, spec: &Spec) -> String {
         let values = spec.axis.iter().enumerate();
@@ -70,9 +77,7 @@ pub(crate) fn cells(spec: &Spec) -> Vec<Cell> {
 }
 
 fn excluded(spec: &Spec, cell: &Cell) -> bool {
-    spec.exclude
-        .iter()
-        .any(|values| cell.is_at(spec, values.iter().map(|(axis, value)| (axis, value.0.as_str()))))
+    spec.exclude.iter().any(|values| cell.is_among(spec, values))
 }
 
 fn job(spec: &Spec, at: &[usize]) -> BTreeMap<String, String> {
@@ -112,6 +117,15 @@ mod tests {
              [[axis]]\nname = 'delay'\nvalues = [1, 100]\nset = { link = '2.delay={}ms' }\n\
              [[exclude]]\nconsistency = 'bsp'\ndelay = 1\n",
         );
+        let mut more = spec.clone();
+        more.exclude[0].insert("delay".into(), Values(vec![Text("1".into()), Text("100".into())]));
+        let described: Vec<_> = cells(&more).iter().map(|cell| cell.describe(&more)).collect();
+        assert_eq!(described, ["consistency=asp delay=1", "consistency=asp delay=100"]);
+        for spec in [&spec, &more] {
+            let text = toml::to_string(spec).unwrap();
+            let read: Spec = toml::from_str(&text).unwrap();
+            assert_eq!(read.exclude, spec.exclude, "{text}");
+        }
         let cells = cells(&spec);
         let described: Vec<_> = cells.iter().map(|cell| cell.describe(&spec)).collect();
         let expected =

@@ -29,9 +29,9 @@ pub(crate) struct Spec {
     /// The axes of the sweep; the last one changes fastest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) axis: Vec<Axis>,
-    /// Excluded cells: each with all the values of one of these entries.
+    /// Excluded cells: each with values of all axes of one of these entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) exclude: Vec<BTreeMap<String, Text>>,
+    pub(crate) exclude: Vec<BTreeMap<String, Values>>,
     /// Names for expressions that several claims use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) define: BTreeMap<String, String>,
@@ -112,7 +112,7 @@ pub(crate) struct PictureSpec {
     pub(crate) only: BTreeMap<String, Text>,
     /// Only the cells with one of these values on each of these axes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) among: BTreeMap<String, Vec<Text>>,
+    pub(crate) among: BTreeMap<String, Values>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) x_log: bool,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -213,6 +213,36 @@ impl Worst {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
     fn is_most(&self) -> bool {
         *self == Self::Most
+    }
+}
+
+/// Some values of an axis; a single one needs no brackets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "OneOrMore", into = "OneOrMore")]
+pub(crate) struct Values(pub(crate) Vec<Text>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a value of an axis or a list of values")]
+enum OneOrMore {
+    More(Vec<Text>),
+    One(Text),
+}
+
+impl From<OneOrMore> for Values {
+    fn from(values: OneOrMore) -> Self {
+        match values {
+            OneOrMore::More(values) => Self(values),
+            OneOrMore::One(value) => Self(vec![value]),
+        }
+    }
+}
+
+impl From<Values> for OneOrMore {
+    fn from(Values(mut values): Values) -> Self {
+        match values.pop() {
+            Some(value) if values.is_empty() => Self::One(value),
+            last => Self::More(values.into_iter().chain(last).collect()),
+        }
     }
 }
 

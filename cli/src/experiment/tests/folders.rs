@@ -89,6 +89,8 @@ fn runs_that_ended_early_and_unknown_metrics_are_told() {
     let unknown =
         |spec: &Spec| draw::unknown_metrics(&Runs::new(spec, &cells, records.clone())).len();
     assert_eq!(unknown(&other), 1);
-    other.picture[1].among.insert("consistency".into(), vec![spec::Text("bsp".into())]);
+    other.picture[1]
+        .among
+        .insert("consistency".into(), spec::Values(vec![spec::Text("bsp".into())]));
     assert_eq!(unknown(&other), 0);
 }
