@@ -252,6 +252,8 @@ impl Virtual {
         };
         let partition = |part: PartId| data.partition(part);
         let evaluation = self.arithmetic.evaluation(&self.job, &data.evaluation)?;
+        let mut report = report;
+        let report = |now, origin, event| report(now, origin, self.in_real_size(event));
         let mut host = Laboratory::new(loader, evaluation, partition, report);
         let (job, run) = (self.job.clone(), self.job.seed);
         if job.architecture != Architecture::Server {
@@ -274,6 +276,19 @@ impl Virtual {
             stop,
         };
         Ok(simulation::simulate(setup, &mut host)?)
+    }
+}
+
+impl Virtual {
+    /// An event of a timing model with the bytes that its messages have.
+    const fn in_real_size(&self, mut event: Event) -> Event {
+        let Some(weight) = self.weight else { return event };
+        match &mut event {
+            Event::Pushed { bytes, unfiltered, .. } => (*bytes, *unfiltered) = (weight, weight),
+            Event::Given { bytes, .. } if *bytes > 0 => *bytes = weight,
+            _ => {}
+        }
+        event
     }
 }
 

@@ -91,6 +91,15 @@ fn a_model_of_times_alone_has_messages_of_its_size_in_virtual_time() {
     let summary = json(&[&["simulate"], &RING, &job, &data, &link]);
     let of_update = real(&summary["time_s"]) / real(&summary["updates"]);
     assert!((0.48..0.6).contains(&of_update), "{of_update} s: {summary}");
+    let sent = |summary: &Value| {
+        number(&summary["workers"][0]["pushed_bytes"]) / number(&summary["updates"])
+    };
+    assert_eq!(sent(&summary), 6_000_000, "{summary}");
+    let delay = ["--link", "all.delay=1ms", "--json"];
+    let summary = json(&[&["simulate"], &job, &data, &delay]);
+    assert_eq!(sent(&summary), 4_000_000, "to a server: {summary}");
+    let pulled = number(&summary["workers"][0]["pulled_bytes"]);
+    assert_eq!(pulled, 4_000_000 * number(&summary["updates"]), "{summary}");
 }
 
 #[test]
