@@ -51,8 +51,7 @@ fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
             let hops = u64::from(hops(architecture, workers));
             let wanted = Duration::from_nanos(compute + hops * (up + down));
             // A partner that has no rank folded into it is ahead, and may save one of the hops.
-            let is_uneven =
-                architecture == Architecture::Butterfly && !workers.is_power_of_two();
+            let is_uneven = architecture == Architecture::Butterfly && !workers.is_power_of_two();
             let spared = Duration::from_nanos(u64::from(is_uneven) * (up + down));
             assert!(
                 times.iter().all(|time| (wanted - spared..=wanted).contains(time)),
