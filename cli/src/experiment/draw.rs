@@ -486,6 +486,8 @@ fn described(metric: &str) -> (String, String) {
         "samples" => ("Examples", ""),
         "updates" => ("Updates", ""),
         "accuracy" => ("Accuracy", ""),
+        "samples_per_s" => ("Examples a second", ""),
+        "updates_per_s" => ("Updates a second", ""),
         "staleness.mean" => ("Mean staleness", "updates"),
         other => match other.strip_suffix("_s") {
             Some(name) => (name, "s"),
