@@ -12,7 +12,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::page::{Page, words};
-use crate::cluster::{number, path};
+use crate::cluster::path;
 use crate::process::{Process, within_patience};
 
 /// Host names in the documentation. All stand for this machine: their addresses become Unix
@@ -310,7 +310,8 @@ impl Stage {
             let ended = Process::start_in(self.folder.path(), &args).wait();
             last = ended.stdout + &ended.stderr;
             let status: Value = serde_json::from_str(&last).ok()?;
-            Some(number(&status["updates"])).filter(|updates| *updates >= wanted)
+            // A server that does not answer yet has none: its error is an object, too.
+            status["updates"].as_u64().filter(|updates| *updates >= wanted)
         });
         self.updates = updates.unwrap_or_else(|| {
             let running: Vec<_> = self.running.iter().map(|it| it.words.join(" ")).collect();
