@@ -8,6 +8,7 @@ use crate::compute::served;
 use crate::process::{Ended, finish};
 
 /// A job of two workers; the compute process of the second dies at its first gradient.
+/// With bsp the other worker waits for that gradient, so that the run cannot be over before.
 fn job(more: &[&str]) -> Ended {
     let serves = served().trim_start_matches("exec ").to_owned();
     let process = format!(
@@ -15,7 +16,7 @@ fn job(more: &[&str]) -> Ended {
          *'\"worker\":1,'*) again sed -u 1q | {serves}; exit 7;; \
          *) again cat | {serves};; esac"
     );
-    let args = ["--process", &process, "--process-restarts", "0", "--consistency", "asp"];
+    let args = ["--process", &process, "--process-restarts", "0", "--consistency", "bsp"];
     let (command, more) = more.split_first().unwrap();
     let sized = ["--workers", "2", "--epochs", "1"];
     finish(&[&[*command], &args[..], &sized, more].concat())
