@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use pstrain_policy::architecture::Architecture;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -40,10 +41,7 @@ fn departures(summary: &Value) -> &Vec<Value> {
 #[test]
 fn processes_end_at_the_parameters_of_a_single_process() {
     let short = ["--epochs", "1", "--data", "synthetic:2000", "--workers", "3"];
-    for architecture in
-        ["ring", "halving-doubling", "all-to-all", "tree", "butterfly", "all-gather"]
-    {
-        let architecture = format!("all-reduce:{architecture}");
+    for architecture in Architecture::all_reduces().map(|it| it.to_string()) {
         let job = [&["--architecture", &architecture], &short[..]].concat();
         let one = undisturbed(&[&job]);
         let server = Server::tcp(&[&job]);
@@ -104,10 +102,8 @@ fn a_model_of_times_alone_has_messages_of_its_size_in_virtual_time() {
 
 #[test]
 fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
-    let all_reduce = ["ring", "halving-doubling", "all-to-all", "tree"];
-    let architectures = all_reduce.map(|it| format!("all-reduce:{it}"));
-    for architecture in architectures.into_iter().chain(["gossip:d-psgd".into()]) {
-        let architecture = ["--architecture", &architecture];
+    for architecture in Architecture::all_reduces().chain([Architecture::DPsgd]) {
+        let architecture = ["--architecture", &architecture.to_string()];
         let server = Server::tcp(&[&PACED, &architecture, &THREE, &["--epochs", "6"]]);
         let mut workers = peers(&server, 3);
         server.wait_for_updates(10);

@@ -12,16 +12,6 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_policy::gossip::Graph;
 use pstrain_tests::Toy;
 
-/// The architectures without a server.
-const ALL_REDUCE: [Architecture; 6] = [
-    Architecture::Ring,
-    Architecture::HalvingDoubling,
-    Architecture::AllToAll,
-    Architecture::Tree,
-    Architecture::Butterfly,
-    Architecture::AllGather,
-];
-
 /// The graphs of workers with models of their own.
 const GRAPHS: [Graph; 5] =
     [Graph::Ring, Graph::Torus, Graph::Complete, Graph::Exponential, Graph::Regular { degree: 3 }];

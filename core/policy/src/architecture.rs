@@ -60,6 +60,13 @@ impl Architecture {
         }
     }
 
+    /// All architectures with an all-reduce, in the order of the table.
+    pub fn all_reduces() -> impl Iterator<Item = Self> {
+        let all = <Self as named::Named>::FAMILY.words.iter();
+        let all = all.filter_map(|word| word.name.parse().ok());
+        all.filter(|architecture: &Self| architecture.collective().is_some())
+    }
+
     /// True if each worker has a model of its own.
     #[must_use]
     pub const fn is_gossip(self) -> bool {

@@ -11,7 +11,7 @@ use pstrain_tests::{VirtualRun, intervals, simulate_toy_peers};
 use pstrain_wire::peers::{Piece, PieceHeader};
 use pstrain_wire::{Message, frame_len};
 
-use super::{ALL_REDUCE, peers};
+use super::peers;
 
 /// The times between updates, without the first ones: connections open meanwhile.
 fn steady(architecture: Architecture, workers: u32, link: &str, compute: &str) -> Vec<Duration> {
@@ -43,7 +43,7 @@ fn hops(architecture: Architecture, workers: u32) -> u32 {
 fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
     let mut random = Stream::new(3).fork("closed forms of peers", 0).rng();
     for workers in 1..=12 {
-        for architecture in ALL_REDUCE {
+        for architecture in Architecture::all_reduces() {
             let mut draw = || 1 + random.below(20_000_000);
             let (up, down, compute) = (draw(), draw(), draw());
             let link = format!("delay={up}ns down.delay={down}ns");
@@ -64,7 +64,7 @@ fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
 /// The setting `all.delay` is of the way up alone.
 #[test]
 fn without_a_delay_down_a_hop_is_the_way_up() {
-    for architecture in ALL_REDUCE {
+    for architecture in Architecture::all_reduces() {
         let times = steady(architecture, 4, "all.delay=5ms", "2ms");
         let wanted = Duration::from_millis(2 + 5 * u64::from(hops(architecture, 4)));
         assert!(times.iter().all(|time| *time == wanted), "{architecture}: {times:?}");

@@ -4,18 +4,20 @@
 use std::time::Duration;
 
 use pstrain_compute::rng::Stream;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::OnLoss;
 use pstrain_policy::rules::Aggregation;
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
 
-use super::{ALL_REDUCE, plain};
+use super::plain;
 
 /// A job drawn from a seed: some 30 updates.
 fn job_of(seed: u64, least: u64) -> Toy {
     let mut random = Stream::new(seed).fork("job of peers", 0).rng();
     let workers = (least + random.below(7)) as u32;
-    let architecture = ALL_REDUCE[random.below(4) as usize];
+    let all: Vec<Architecture> = Architecture::all_reduces().collect();
+    let architecture = all[random.below(all.len() as u64) as usize];
     let rows = workers as usize * 17 + random.below(9) as usize;
     let mut toy = plain(architecture, workers, rows, random.below(2) == 0);
     toy.job.batch_size = 4;

@@ -6,16 +6,12 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::architecture::Architecture;
 use pstrain_compute::rng::Stream;
 
-const ALL: [Collective; 6] = [
-    Collective::Ring,
-    Collective::HalvingDoubling,
-    Collective::AllToAll,
-    Collective::Tree,
-    Collective::Butterfly,
-    Collective::AllGather,
-];
+fn all() -> impl Iterator<Item = Collective> {
+    Architecture::all_reduces().filter_map(Architecture::collective)
+}
 
 /// Bytes and messages that a rank sends.
 type Sent = (usize, usize);
@@ -103,7 +99,7 @@ proptest! {
     ) {
         let vectors = vectors(ranks, len, seed);
         let wanted = in_order(&vectors);
-        for collective in ALL {
+        for collective in all() {
             let (sums, _) = reduce(collective, &vectors, seed);
             for sum in &sums {
                 prop_assert_eq!(bits(sum), bits(&sums[0]));
@@ -124,7 +120,7 @@ fn sums_of_vectors_of_all_lengths_are_the_same_at_all_ranks() {
     for ranks in 1..=9 {
         for len in [1, 7, 64, 65, 100_000] {
             let vectors = vectors(ranks, len, u64::from(ranks));
-            for collective in ALL {
+            for collective in all() {
                 let (sums, _) = reduce(collective, &vectors, 1);
                 assert!(sums.iter().all(|sum| bits(sum) == bits(&sums[0])));
             }
@@ -137,7 +133,7 @@ fn sums_of_vectors_of_all_lengths_are_the_same_at_all_ranks() {
 #[test]
 fn a_rank_begins_a_bounded_number_of_values_and_goes_on_as_sums_come() {
     let most = reduction::MOST_BEGUN / 2;
-    for collective in ALL {
+    for collective in all() {
         let len = 4 * most;
         let mut ends = [0, 1].map(|rank| Reduction::new(collective, rank, 2, len));
         let mut links: [VecDeque<Outgoing>; 2] = Default::default();
@@ -178,7 +174,7 @@ fn values_with_a_factor_have_the_bits_of_values_that_were_multiplied_before() {
             .zip(&factors)
             .map(|(vector, factor)| vector.iter().map(|value| value * factor).collect())
             .collect();
-        for collective in ALL {
+        for collective in all() {
             let (sums, _) = reduce_weighted(collective, &vectors, &factors, 3);
             let (wanted, _) = reduce(collective, &multiplied, 3);
             assert_eq!(bits(&sums[0]), bits(&wanted[0]), "{collective:?} with {ranks} ranks");
@@ -212,7 +208,7 @@ fn a_rank_sends_as_many_bytes_as_the_closed_form_says() {
 
 #[test]
 fn the_neighbors_of_neighbors_are_mutual() {
-    for collective in ALL {
+    for collective in all() {
         for ranks in 1..=17 {
             for rank in 0..ranks {
                 for other in collective.neighbors(rank, ranks) {
