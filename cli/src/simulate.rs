@@ -243,7 +243,7 @@ impl Virtual {
     pub(crate) fn run(
         &self,
         stop: &AtomicBool,
-        report: impl FnMut(Time, Origin, Event),
+        mut report: impl FnMut(Time, Origin, Event),
     ) -> anyhow::Result<Outcome> {
         let data = &*self.data;
         let loader = |order: &Prepare| {
@@ -252,7 +252,6 @@ impl Virtual {
         };
         let partition = |part: PartId| data.partition(part);
         let evaluation = self.arithmetic.evaluation(&self.job, &data.evaluation)?;
-        let mut report = report;
         let report = |now, origin, event| report(now, origin, self.in_real_size(event));
         let mut host = Laboratory::new(loader, evaluation, partition, report);
         let (job, run) = (self.job.clone(), self.job.seed);
@@ -277,9 +276,7 @@ impl Virtual {
         };
         Ok(simulation::simulate(setup, &mut host)?)
     }
-}
 
-impl Virtual {
     /// An event of a timing model with the bytes that its messages have.
     const fn in_real_size(&self, mut event: Event) -> Event {
         let Some(weight) = self.weight else { return event };

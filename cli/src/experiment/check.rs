@@ -34,7 +34,9 @@ pub(super) fn check(spec: &Spec) -> Result<(), String> {
         return Err(format!("these are {runs} runs, at most {MOST_RUNS} are allowed"));
     }
     for values in &spec.exclude {
-        among(spec, values).map_err(|why| format!("[[exclude]] {why}"))?;
+        let mut axes = values.iter();
+        axes.try_for_each(|(axis, Values(values))| has(spec, axis, values))
+            .map_err(|why| format!("[[exclude]] {why}"))?;
     }
     if cells(spec).is_empty() {
         return Err("[[exclude]] leaves no cell".into());
@@ -173,24 +175,15 @@ fn settings(axis: &Axis) -> Result<(), String> {
     }
 }
 
-/// Checks that the axes exist and have these values.
-fn place(spec: &Spec, values: &BTreeMap<String, Text>) -> Result<(), String> {
-    for (name, Text(value)) in values {
-        let axis = spec.axis(name).ok_or_else(|| no_axis(spec, name))?;
-        axis.position(value).ok_or_else(|| no_value(axis, value))?;
-    }
-    Ok(())
-}
-
-/// Checks axes with some of their values.
-fn among(spec: &Spec, wanted: &BTreeMap<String, Values>) -> Result<(), String> {
-    for (name, Values(values)) in wanted {
-        let axis = spec.axis(name).ok_or_else(|| no_axis(spec, name))?;
-        for Text(value) in values {
-            axis.position(value).ok_or_else(|| no_value(axis, value))?;
-        }
-    }
-    Ok(())
+/// Checks that the axis exists and has these values.
+fn has<'a>(
+    spec: &Spec,
+    name: &str,
+    values: impl IntoIterator<Item = &'a Text>,
+) -> Result<(), String> {
+    let axis = spec.axis(name).ok_or_else(|| no_axis(spec, name))?;
+    let mut values = values.into_iter().map(|Text(value)| value);
+    values.try_for_each(|value| axis.position(value).map(drop).ok_or_else(|| no_value(axis, value)))
 }
 
 /// Checks the settings that leave out parts of a picture.
@@ -198,8 +191,8 @@ fn check_extent(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     if picture.from.is_some() && picture.kind == Kind::Heatmap {
         return Err("a heat map has no `from`".into());
     }
-    among(spec, &picture.among)?;
-    for Values(values) in picture.among.values() {
+    for (axis, Values(values)) in &picture.among {
+        has(spec, axis, values)?;
         if values.is_empty() || picture.kind == Kind::Heatmap {
             return Err("among names some values of an axis, and not for heat maps".into());
         }
@@ -225,7 +218,7 @@ fn check_picture(spec: &Spec, picture: &PictureSpec) -> Result<(), String> {
     if !is_file_name(&picture.file) {
         return Err("use letters, digits, - and _ in its name".into());
     }
-    place(spec, &picture.only)?;
+    picture.only.iter().try_for_each(|(axis, value)| has(spec, axis, [value]))?;
     for label in [&picture.x_label, &picture.y_label, &picture.value_label] {
         for expression in super::claims::expressions(label) {
             names(spec, expression, &[], &[])?;

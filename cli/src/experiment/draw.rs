@@ -60,8 +60,8 @@ pub(crate) fn draw(runs: &Runs<'_>) -> Result<Vec<Drawn>, String> {
     Ok(drawn)
 }
 
-/// Errors of pictures that ask for numbers that no run has. A picture of which no run is there yet
-/// has no error.
+/// Errors of pictures that ask for numbers that none of their runs has. A picture without runs so
+/// far has no error.
 pub(crate) fn unknown_metrics(runs: &Runs<'_>) -> Vec<String> {
     let is_begun = |wanted: &&PictureSpec| {
         let mut there = runs.cells.iter().filter(|cell| runs.of(cell).next().is_some());
