@@ -39,6 +39,8 @@ pub(super) struct Mesh {
 #[derive(Debug)]
 struct Model {
     parameters: Arc<Vec<f32>>,
+    /// False if the checker derived the parameters, since the worker sent them to no other.
+    is_seen: bool,
     /// The optimizer's state; none of a worker that has joined, until its first update.
     velocity: Option<Vec<f64>>,
 }
@@ -141,9 +143,9 @@ impl Mesh {
         (is_alone || groups.any(goes_to)).then_some(velocity)
     }
 
-    /// Nobody sees the updates that a worker makes alone once it has no mini-batch left. The first
-    /// of them may have its last gradient; the others change nothing.
-    fn idles(&mut self, worker: u32, until: u64) {
+    /// No other worker sees the updates that a worker makes alone: up to the version of its group,
+    /// and once it has no mini-batch left. Updates without a gradient change nothing.
+    fn steps_alone(&mut self, worker: u32, until: u64) {
         let mut known = self.known.range((worker, 0)..(worker, until));
         let Some((&(_, last), _)) = known.next_back() else { return };
         for version in last..until - 1 {
@@ -154,7 +156,7 @@ impl Mesh {
                     *value = (f64::from(*value) - self.rate * step) as f32;
                 }
             }
-            let model = Model { parameters, velocity: Some(velocity) };
+            let model = Model { parameters, is_seen: false, velocity: Some(velocity) };
             self.known.insert((worker, version + 1), model);
         }
     }
@@ -181,17 +183,21 @@ impl Checker for Mesh {
             if *generation == 1 {
                 let velocity = Some(vec![0.0; self.initial.len()]);
                 let parameters = Arc::clone(&self.initial);
-                self.known.insert((worker, 0), Model { parameters, velocity });
+                let model = Model { parameters, is_seen: true, velocity };
+                self.known.insert((worker, 0), model);
             }
             if member.joins && version.0 > 0 {
                 self.known.retain(|(known, _), _| *known != worker);
                 self.gradients.retain(|(known, _), _| *known != worker);
                 self.batches.remove(&worker);
             } else {
+                let version = member.version.0;
+                if self.groups.last().is_some_and(|group| version <= group.version) {
+                    self.steps_alone(worker, version + 1);
+                }
                 assert!(
-                    self.known.contains_key(&(worker, member.version.0)),
-                    "worker {worker} is said to have version {}",
-                    member.version
+                    self.known.contains_key(&(worker, version)),
+                    "worker {worker} is said to have version {version}"
                 );
             }
         }
@@ -226,12 +232,18 @@ impl Checker for Mesh {
         if !self.is_member(worker) {
             return false;
         }
-        if let Some(known) = self.known.get(&(worker, version)) {
-            let is_same = bits(&known.parameters) == bits(parameters);
+        if let Some(known) = self.known.get_mut(&(worker, version)) {
+            let wanted = || known.parameters.iter().map(|it| f64::from(*it)).collect::<Vec<_>>();
+            let is_same = match known.is_seen {
+                true => bits(&known.parameters) == bits(parameters),
+                false => is_close(&wanted(), parameters),
+            };
             assert!(is_same, "version {version} of worker {worker} differs");
+            known.parameters = Arc::clone(parameters);
+            known.is_seen = true;
             return false;
         }
-        self.idles(worker, version);
+        self.steps_alone(worker, version);
         let before = version.checked_sub(1).filter(|it| self.known.contains_key(&(worker, *it)));
         let velocity = match before {
             Some(before) => {
@@ -257,8 +269,8 @@ impl Checker for Mesh {
         if is_first {
             self.updates.push(now);
         }
-        self.known
-            .insert((worker, version), Model { parameters: Arc::clone(parameters), velocity });
+        let parameters = Arc::clone(parameters);
+        self.known.insert((worker, version), Model { parameters, is_seen: true, velocity });
         is_first
     }
 
