@@ -55,12 +55,6 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     }
     let (servers, lease) = (job.servers, job.membership.lease);
     let has_server = job.architecture == Architecture::Server;
-    if !has_server && begins.is_durable() {
-        bail!(
-            "--durability: with architecture = {} there is no server that keeps a state",
-            job.architecture
-        );
-    }
     let arithmetic = arithmetic.sharing_cores(workers);
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
     let training = Training::in_process(&layers, served, args.output.clone())?;

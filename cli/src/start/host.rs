@@ -44,8 +44,8 @@ pub(crate) enum Machine<S> {
     Replica(Replica),
     /// The same with a log of its inputs.
     Logged(Replica, InputLog<Companions, Files>),
-    /// The meeting point of workers without a server. Keeps nothing.
-    Meeting(Box<Meeting>),
+    /// The meeting point of workers without a server, with the checkpoints that it keeps, if any.
+    Meeting(Box<Meeting>, Option<Snapshots<Companions, Files>>),
 }
 
 /// A node from its opening to its end, or until it goes back to a checkpoint.
@@ -130,7 +130,7 @@ impl Machine<Server> {
             Self::Replica(replica) | Self::Logged(replica, _) => {
                 replica.server().map(Server::trained)
             }
-            Self::Meeting(meeting) => Some(meeting.trained()),
+            Self::Meeting(meeting, _) => Some(meeting.trained()),
         }
     }
 }
@@ -208,7 +208,7 @@ impl Training {
             return Ok(None);
         }
         let meeting = Meeting::new(self.job.clone(), fresh_run())?;
-        Ok(Some(Machine::Meeting(Box::new(meeting))))
+        Ok(Some(Machine::Meeting(Box::new(meeting), None)))
     }
 
     /// The records of a run before its first update.
@@ -254,7 +254,7 @@ impl ShardServer {
     pub(super) fn number(&self) -> Option<ServerId> {
         let holds = match &self.life.machine {
             Machine::Replica(replica) | Machine::Logged(replica, _) => replica.holds(),
-            Machine::Alone(_) | Machine::Checkpointed(..) | Machine::Meeting(_) => None,
+            Machine::Alone(_) | Machine::Checkpointed(..) | Machine::Meeting(..) => None,
         };
         match self.follower.config.place {
             Place::First { server, .. } | Place::Given { server } => Some(server),

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::CheckpointId;
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::Job;
-use pstrain_roles::node::{Point, Replica, Server, Shard};
+use pstrain_roles::node::{Meeting, Point, Replica, Server, Shard};
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{
     CheckpointError, Companion, Found, GroupCheckpoints, Recovered, Snapshots, StateFolder,
@@ -35,6 +36,8 @@ enum Restored {
     Server(Server),
     /// Of a folder with a log.
     Replica(Replica),
+    /// Of a folder of checkpoints, where the workers have no server.
+    Meeting(Box<Meeting>),
 }
 
 impl Restored {
@@ -43,6 +46,7 @@ impl Restored {
         match self {
             Self::Server(server) => Some(server.point()),
             Self::Replica(replica) => replica.server().map(Server::point),
+            Self::Meeting(meeting) => Some(meeting.point()),
         }
     }
 }
@@ -67,6 +71,7 @@ impl Training {
         let recovered = match &mut node {
             Restored::Server(server) => recover(folder.state(), &found, server, report)?,
             Restored::Replica(replica) => recover(folder.state(), &found, replica, report)?,
+            Restored::Meeting(meeting) => recover(folder.state(), &found, &mut **meeting, report)?,
         };
         if !is_new {
             say(folder.identity().durability, &found, &recovered, node.point());
@@ -77,6 +82,9 @@ impl Training {
         let machine = match node {
             Restored::Server(server) => {
                 Machine::Checkpointed(server, Snapshots::new(state.checkpoints(beside)))
+            }
+            Restored::Meeting(meeting) => {
+                Machine::Meeting(meeting, Some(Snapshots::new(state.checkpoints(beside))))
             }
             Restored::Replica(replica) => Machine::Logged(
                 replica,
@@ -211,6 +219,23 @@ fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Re
     let damaged = |number, error| {
         anyhow::Error::from(CheckpointError::of_server(&folder.state().checkpoint(number), error))
     };
+    if job.architecture != Architecture::Server {
+        let meeting = match &found.checkpoint {
+            None if folder.is_new() => Meeting::new(job, *run)?.with_checkpoints(),
+            None => {
+                let mut meeting = Meeting::new(job, 0)?;
+                meeting.begin_lineage(fresh_run(), *run, 0);
+                meeting
+            }
+            Some(checkpoint) => {
+                let meeting = Meeting::restore(job, &checkpoint.saved);
+                let mut meeting = meeting.map_err(|error| damaged(checkpoint.number, error))?;
+                meeting.begin_lineage(fresh_run(), *run, checkpoint.number);
+                meeting
+            }
+        };
+        return Ok(Restored::Meeting(Box::new(meeting)));
+    }
     match (&found.checkpoint, durability) {
         (Some(checkpoint), Durability::Log) => {
             let config = replica_config(*run, of.as_ref());

@@ -229,20 +229,14 @@ impl Training {
                 humantime::format_duration(membership.start_patience())
             ));
         }
+        if of.is_some() && self.job.architecture != Architecture::Server {
+            bail!("--standby-of: the workers of this job have no server to stand by for");
+        }
         if let Some(kept) = kept {
-            if self.job.architecture != Architecture::Server {
-                bail!(
-                    "--durability: with architecture = {} there is no server that keeps a state",
-                    self.job.architecture
-                );
-            }
             return self.keeping(number, kept, of);
         }
         let machine = match self.meeting()? {
             None => Machine::Replica(new_replica(number, of.as_ref(), self.job.clone())?),
-            Some(_) if of.is_some() => {
-                bail!("--standby-of: the workers of this job have no server to stand by for")
-            }
             Some(meeting) => meeting,
         };
         let recorder = self.recorder()?;
@@ -258,6 +252,13 @@ impl Training {
         (durability, NewState { folder, checkpoint_every }): (Durability, &NewState),
         of: Option<StandbyOf>,
     ) -> anyhow::Result<JobServer> {
+        let architecture = self.job.architecture;
+        if architecture != Architecture::Server && durability == Durability::Log {
+            bail!(
+                "--durability log: with architecture = {architecture} the workers have no server \
+                 that could keep a log; use checkpoint"
+            );
+        }
         let (label, out) = ((&self.job, &*self.data), self.output.out.as_deref());
         let identity = Identity::new(number, label, (durability, *checkpoint_every), out, of)?;
         // Locked before earlier results are replaced: it may belong to a run in progress.

@@ -228,7 +228,10 @@ impl<S: Durable> Life<S> {
         Ok(match &mut self.machine {
             Machine::Alone(node) => drive(node, transport, services, &mailbox),
             Machine::Replica(node) => drive(node, transport, services, &mailbox),
-            Machine::Meeting(node) => drive(&mut **node, transport, services, &mailbox),
+            Machine::Meeting(node, None) => drive(&mut **node, transport, services, &mailbox),
+            Machine::Meeting(node, Some(journal)) => {
+                drive_from(&mut **node, transport, services, &mailbox, journal, begin)
+            }
             Machine::Checkpointed(node, journal) => {
                 drive_from(node, transport, services, &mailbox, journal, begin)
             }

@@ -18,7 +18,7 @@ use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
 use crate::peers::{
     Halt, Halted, Inherit, MOST_INHERIT_BYTES, Meet, Met, Missed, Piece, Ranks, Reachable, Reduced,
-    Snapshot,
+    Save, Snapshot,
 };
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
@@ -159,9 +159,12 @@ messages! {
         Piece(Piece { header; values: Content::Values }) = 60, Worker -> Worker;
         /// The combined gradient of an update that the receiver has missed.
         Missed(Missed { version; values: Content::Values }) = 61, Worker -> Worker;
-        /// A part of the state of training, for a worker that joins.
+        /// A part of the state of training, for a worker that joins, a checkpoint, or a worker of a
+        /// resumed run.
         Inherit(Inherit { header; bytes: Content::Bytes(MOST_INHERIT_BYTES) }) = 67,
-            Worker -> Worker;
+            Worker -> Worker, Worker -> Server, Server -> Worker;
+        /// Send the state of training of a version.
+        Save(Save) = 68, Server -> Worker;
         /// The worker has made an update.
         Reduced(Reduced) = 62, Worker -> Server;
         /// Reduce no more.

@@ -93,7 +93,8 @@ pub struct Missed {
 /// Maximum bytes of an [`Inherit`].
 pub const MOST_INHERIT_BYTES: u32 = 1024 * 1024;
 
-/// Worker to worker: a part of the state of training, for a worker that joins.
+/// A part of the state of training: between workers for one that joins, from a worker to the
+/// meeting point for a checkpoint, and back to a worker of a run that is resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inherit {
     /// Position of the part.
@@ -151,6 +152,14 @@ pub struct Halted {
     pub version: Version,
     /// Why, if it was not asked to.
     pub why: Option<String>,
+}
+
+/// Meeting point to worker: send the state of training of a version, in [`Inherit`] parts, once it
+/// is there. A worker that has a later version already sends nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Save {
+    /// The version.
+    pub version: Version,
 }
 
 /// Worker to meeting point: its parameters.

@@ -418,6 +418,22 @@ impl EndReason {
         matches!(self, Self::Stopped) || self.is_complete()
     }
 
+    /// True if the run ended because a node was lost that may come back.
+    #[must_use]
+    pub const fn is_loss(self) -> bool {
+        match self {
+            Self::WorkerLost(..)
+            | Self::TooFewWorkers { .. }
+            | Self::ServerLost(_)
+            | Self::ParametersLost(_) => true,
+            Self::BudgetReached
+            | Self::TargetReached
+            | Self::NoImprovement
+            | Self::Stopped
+            | Self::Diverged(_) => false,
+        }
+    }
+
     /// True if the run came to the end that the job foresees.
     #[must_use]
     pub const fn is_complete(self) -> bool {

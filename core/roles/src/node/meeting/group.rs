@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Meeting;
+use super::checkpoints::Checkpoints;
 use super::members::Presence;
 use crate::node::{Departure, Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
@@ -58,6 +59,21 @@ impl Group {
             State::Halting(waiting, _, since) => Some((waiting, *since)),
             State::None | State::Training => None,
         }
+    }
+
+    /// True if its members make updates.
+    pub(super) const fn is_training(&self) -> bool {
+        matches!(self.state, State::Training)
+    }
+
+    /// Its members in the order of their ranks.
+    pub(super) fn ranked(&self) -> impl Iterator<Item = WorkerId> {
+        self.ranks.iter().map(|member| member.worker)
+    }
+
+    /// The number of the group.
+    pub(super) const fn generation(&mut self) -> &mut u64 {
+        &mut self.generation
     }
 
     fn ranks(&self) -> Message {
@@ -113,6 +129,7 @@ impl Meeting {
         let message = self.group.ranks();
         let peers = self.group.ranks.iter().filter_map(|it| self.slots.get(it.worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
+        self.ask_for_states(out);
     }
 
     /// Tells a worker that has resumed its membership what it may have missed.
@@ -147,6 +164,7 @@ impl Meeting {
         let peers = waiting.iter().filter_map(|worker| self.slots.get(*worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::Halt(Halt { generation }))));
         self.group.state = State::Halting(waiting, why, now);
+        self.checkpoints.iter_mut().for_each(Checkpoints::halted);
         self.form_if_halted(now, out);
     }
 

@@ -5,10 +5,12 @@
 //! When a member is lost it halts the others, finds out which updates each has made, and forms the
 //! next group ([`Peer`](super::Peer) has the contract).
 
+mod checkpoints;
 mod group;
 mod members;
 mod models;
 mod progress;
+mod saving;
 mod status;
 
 use alloc::boxed::Box;
@@ -16,6 +18,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use self::checkpoints::{Checkpoints, States};
 use self::group::Group;
 use self::members::{Presence, Slots};
 use self::models::Models;
@@ -61,6 +64,10 @@ pub struct Meeting {
     distances: BTreeMap<Version, f64>,
     /// The user knows why evaluations are absent.
     is_told: bool,
+    /// Checkpoints, if the run takes them.
+    checkpoints: Option<Checkpoints>,
+    /// The state that the run is resumed from, until it has begun.
+    states: Option<States>,
 }
 
 /// Most connections that have not said who they are.
@@ -93,6 +100,8 @@ impl Meeting {
             evaluations: Evaluations::default(),
             distances: BTreeMap::new(),
             is_told: false,
+            checkpoints: None,
+            states: None,
             job,
         })
     }
@@ -210,6 +219,9 @@ impl Meeting {
         if let Some(reason) = self.lifecycle.end() {
             out.push(Effect::Send(peer, Message::End(End { reason })));
         } else if resumed {
+            if self.slots.get(worker).is_some_and(|slot| slot.presence == Presence::Ready) {
+                self.send_state(worker, peer, out);
+            }
             self.tell_group(worker, peer, out);
         }
         Ok(())
@@ -231,7 +243,13 @@ impl Meeting {
             };
         };
         slot.heard = now;
-        if slot.idle.is_flood(now, self.job.membership.lease, &message) {
+        let is_awaited = match &message {
+            Message::Inherit(part) => {
+                self.checkpoints.as_ref().is_some_and(|it| it.awaits(worker, part.header.version))
+            }
+            _ => false,
+        };
+        if !is_awaited && slot.idle.is_flood(now, self.job.membership.lease, &message) {
             return self.refuse(now, peer, Refusal::Flooding, out);
         }
         match message {
@@ -246,6 +264,11 @@ impl Meeting {
             Message::Reduced(reduced) => self.on_reduced(now, worker, reduced, out),
             Message::Halted(halted) => self.on_halted(now, worker, halted, out),
             Message::Snapshot(snapshot) => self.on_snapshot(now, peer, worker, snapshot, out),
+            Message::Inherit(part) => {
+                if let Err(what) = self.on_state(worker, &part, out) {
+                    return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+                }
+            }
             Message::Bye(Bye { why, .. }) => {
                 slot.peer = None;
                 slot.why_left = why.as_deref().map(as_reason);
@@ -280,6 +303,7 @@ impl Meeting {
         }
         (slot.presence, slot.since, slot.rows) = (Presence::Ready, now, rows);
         out.push(Effect::Report(Event::Ready { worker, rows }));
+        self.send_state(worker, peer, out);
         if self.lifecycle.phase() == Phase::Training {
             self.halt(now, alloc::format!("worker {worker} joins"), out);
         }
@@ -320,15 +344,7 @@ impl Meeting {
             self.slots.ready() >= needed && self.slots.with(Presence::Preparing).next().is_none();
         if self.lifecycle.phase() == Phase::Gathering && is_complete {
             self.lifecycle.train(now);
-            self.training_since = Some(now);
-            self.last_update = now;
-            out.push(Effect::Report(Event::Started { workers: self.slots.ready() }));
-            self.form(now, None, out);
-            if self.job.architecture.is_gossip() {
-                self.distances.insert(Version(0), 0.0);
-            }
-            let (point, parameters) = self.snapshot.clone();
-            self.evaluations.request(super::Evaluate { point, parameters }, out);
+            self.begin(now, out);
         }
         let is_last = self.snapshot.0.version == self.lockstep.version();
         if self.lifecycle.phase() == Phase::Training
@@ -346,6 +362,23 @@ impl Meeting {
             self.lifecycle.finish();
             out.push(Effect::Done(Ok(reason)));
         }
+    }
+
+    /// The workers are here: the run begins, or goes on from a checkpoint.
+    fn begin(&mut self, now: Time, out: &mut Outbox) {
+        if self.resumes(now) {
+            self.last_update = now;
+            return self.form(now, Some("the run goes on from a checkpoint".into()), out);
+        }
+        self.training_since = Some(now);
+        self.last_update = now;
+        out.push(Effect::Report(Event::Started { workers: self.slots.ready() }));
+        self.form(now, None, out);
+        if self.job.architecture.is_gossip() {
+            self.distances.insert(Version(0), 0.0);
+        }
+        let (point, parameters) = self.snapshot.clone();
+        self.evaluations.request(super::Evaluate { point, parameters }, out);
     }
 
     fn end(&mut self, now: Time, reason: EndReason, out: &mut Outbox) {
@@ -419,7 +452,12 @@ impl Node for Meeting {
             Input::Overslept => {
                 self.slots.iter_mut().for_each(|slot| slot.heard = now);
                 self.strangers.values_mut().for_each(|(since, _)| *since = now);
+                if self.lifecycle.phase() == Phase::Gathering {
+                    self.lifecycle.since = now;
+                }
             }
+            Input::Checkpoint(number) => self.on_checkpoint(number, out),
+            Input::Written(number) => self.on_written(number),
             Input::Wake => self.on_wake(now, out),
             // Inputs of other roles.
             Input::Start
@@ -430,8 +468,6 @@ impl Node for Meeting {
             | Input::ComputeFailed(_)
             | Input::EvaluatedHere(..)
             | Input::Initial(_)
-            | Input::Checkpoint(_)
-            | Input::Written(_)
             | Input::WorkersDown => {}
         }
     }

@@ -22,7 +22,8 @@ use pstrain_wire::{Phase, Refusal, TimeSpent};
 
 impl Meeting {
     /// The position of the current version on the training curve.
-    pub(super) fn point(&self) -> Point {
+    #[must_use]
+    pub fn point(&self) -> Point {
         let since = self.training_since;
         let samples = self.lockstep.samples();
         Point {
@@ -129,6 +130,7 @@ impl Meeting {
         let (point, closing) = (self.point(), Closing::Everything);
         out.push(Effect::Report(Event::Updated { point, closing }));
         self.evaluate_snapshot(now, out);
+        self.take_if_whole(out);
     }
 
     /// A member has sent its parameters.

@@ -136,6 +136,8 @@ impl Peer {
                 self.halt(now, None, out);
             }
             Message::Halt(_) => {}
+            Message::Save(save) => self.on_save(now, save, out),
+            Message::Inherit(part) => self.on_kept_state(&part, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(NodeError::Protocol(what)), out);
@@ -158,6 +160,8 @@ impl Peer {
         }
         self.dialler.welcomed();
         self.welcome = true;
+        // A run that is resumed sends the state of training.
+        out.extend(self.dialler.peer().map(|peer| Effect::Limit(peer, Limits::of_server(0))));
         let job = Box::new(job);
         out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
         if !resumed {

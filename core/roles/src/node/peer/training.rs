@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Data, Member as Owner, Peer};
-use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
+use crate::node::{Compute, Computed, Effect, Event, NodeError, Outbox, Ticket};
 use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimError;
@@ -22,7 +22,7 @@ use pstrain_policy::lockstep::{Lockstep, Member};
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
     Contributed, Inherit, InheritHeader, MOST_INHERIT_BYTES, Missed, Piece, PieceHeader, RankOf,
-    Reduced, Snapshot,
+    Reduced, Save, Snapshot,
 };
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
@@ -48,6 +48,8 @@ pub(super) struct Training {
     shown: Option<Snapshot>,
     /// The state of training at the version of the group, for workers that join.
     handover: Vec<Message>,
+    /// The version of which the meeting point wants the state.
+    saves_at: Option<Version>,
     /// A buffer for a gradient.
     spare: Vec<f32>,
     /// Buffers for values to send.
@@ -109,6 +111,7 @@ impl Training {
             reduced: None,
             shown: None,
             handover: Vec::new(),
+            saves_at: None,
             spare: Vec::new(),
             spares: Vec::new(),
         })
@@ -188,12 +191,41 @@ impl Training {
         bytes.chunks(MOST_INHERIT_BYTES as usize).enumerate().map(part).collect()
     }
 
+    /// The state, if the meeting point wants the one of this version.
+    fn wanted_state(&mut self) -> Vec<Message> {
+        let version = self.version();
+        match self.saves_at.take_if(|wanted| *wanted <= version) {
+            Some(wanted) if wanted == version => self.state(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Continues from the state of another member.
     fn inherit(&mut self, bytes: &[u8]) -> Result<(), SavedError> {
         let saved = Saved::of_bytes(bytes)?;
         let mut archive = Archive::restore(&saved, self.parameters.len());
         self.archive(&mut archive)?;
         archive.finish()
+    }
+
+    /// Takes a part of the state, if this worker is behind. Returns true if the state is whole; it
+    /// is that of this worker then.
+    fn take(&mut self, part: &Inherit) -> Result<bool, String> {
+        let Stage::Behind(state) = &mut self.stage else { return Ok(false) };
+        let Inherit { header: InheritHeader { from, total, .. }, bytes } = part;
+        if *from > state.len() as u64 {
+            return Err(String::from("a part of its state is missing"));
+        }
+        if *from < state.len() as u64 {
+            return Ok(false); // repeated
+        }
+        state.extend(bytes);
+        if (state.len() as u64) < *total {
+            return Ok(false);
+        }
+        let state = core::mem::take(state);
+        self.inherit(&state).map_err(|error| error.to_string())?;
+        Ok(true)
     }
 
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
@@ -219,6 +251,7 @@ impl Training {
         self.halt();
         self.place = place;
         self.handover = Vec::new();
+        self.saves_at = None;
         self.together = version;
         self.lockstep.set_members(version, members);
         if is_behind {
@@ -393,22 +426,44 @@ impl Peer {
     /// A part of the state of training, for this member, which joins.
     pub(super) fn on_inherit(&mut self, now: Time, from: Rank, part: &Inherit, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let Stage::Behind(state) = &mut training.stage else { return };
-        let Inherit { header: InheritHeader { from: place, total, .. }, bytes } = part;
-        if *place > state.len() as u64 {
-            return self.give_up_on(now, from, "a part of its state is missing", out);
+        match training.take(part) {
+            Ok(true) => self.catches_up(now, out),
+            Ok(false) => {}
+            Err(why) => self.give_up_on(now, from, &why, out),
         }
-        if *place < state.len() as u64 {
+    }
+
+    /// A part of the state of training of a run that is resumed, from the meeting point. It sends
+    /// the state before the first group, again from the beginning after a connection has broken.
+    pub(super) fn on_kept_state(&mut self, part: &Inherit, out: &mut Outbox) {
+        if self.links.generation() > 0 {
             return; // repeated
         }
-        state.extend(bytes);
-        if (state.len() as u64) < *total {
-            return;
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        if part.header.from == 0 {
+            training.stage = Stage::Behind(Vec::new());
         }
-        let state = core::mem::take(state);
-        match training.inherit(&state) {
-            Ok(()) => self.catches_up(now, out),
-            Err(error) => self.give_up_on(now, from, &error.to_string(), out),
+        match training.take(part) {
+            Ok(true) => training.stage = Stage::Idle,
+            Ok(false) => {}
+            Err(why) => {
+                let what = alloc::format!("the state that it kept: {why}");
+                self.finish(Err(NodeError::Protocol(what)), out);
+            }
+        }
+    }
+
+    /// The meeting point wants the state of a version for a checkpoint.
+    pub(super) fn on_save(&mut self, now: Time, Save { version }: Save, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        training.saves_at = Some(version);
+        self.save_if_wanted(now, out);
+    }
+
+    fn save_if_wanted(&mut self, now: Time, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        for part in training.wanted_state() {
+            self.tell(now, part, out);
         }
     }
 
@@ -432,6 +487,8 @@ impl Peer {
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);
         }
+        // After the snapshot: the meeting point has both once it has the state.
+        self.save_if_wanted(now, out);
         self.begin(now, out);
     }
 

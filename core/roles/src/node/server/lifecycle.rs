@@ -10,7 +10,7 @@ use pstrain_wire::worker::EndReason;
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::node) struct Lifecycle {
     stage: Stage,
-    /// When the phase began; if the driver overslept in the last phase, when it woke up.
+    /// When the phase began; if the driver overslept in the first or last phase, when it woke up.
     pub(in crate::node) since: Time,
     /// The node has finished: it has told its driver so.
     done: bool,

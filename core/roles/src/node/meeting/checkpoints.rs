@@ -1,0 +1,228 @@
+//! Checkpoints of a run without a server.
+//!
+//! The meeting point has no state of training. For a checkpoint it asks members for the state of a
+//! version that they have not reached yet: one member where all have the same state, and all
+//! members where each has a model of its own. The checkpoint is taken between two updates, when the
+//! records have come to that version, too. A run that is resumed sends each worker the state before
+//! its first group; it is another run, so that workers that have gone on meanwhile join it as
+//! newcomers.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Meeting;
+use super::members::Presence;
+use crate::node::{Checkpoint, Durable, Effect, Outbox};
+use pstrain_compute::id::{PeerId, Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_wire::peers::{Inherit, InheritHeader, MOST_INHERIT_BYTES, Save};
+use pstrain_wire::{Message, Phase};
+
+/// Most bytes of a state of training for each parameter: many times those of the largest optimizer.
+const MOST_BYTES_PER_KEY: u64 = 256;
+/// Most updates between the request of a state and its version.
+const MOST_AHEAD: u64 = 1 << 16;
+
+/// The checkpoints of a run.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    /// The first run of this lineage.
+    origin: u64,
+    /// The greatest number used so far.
+    newest: u64,
+    /// Updates between the latest report and the version that is asked for. It grows where members
+    /// are past that version when the request arrives.
+    ahead: u64,
+    /// The checkpoint that is being made, with its number.
+    open: Option<(u64, Stage)>,
+}
+
+/// The stage of a checkpoint.
+#[derive(Debug)]
+enum Stage {
+    /// It is to be asked for once a group trains.
+    Due,
+    /// Members have been asked for the state of this version.
+    Asked(Version, BTreeMap<WorkerId, Vec<u8>>, Wanted),
+    /// The driver writes it.
+    Written,
+}
+
+/// The bytes of each member's state; none before its first part.
+type Wanted = BTreeMap<WorkerId, Option<u64>>;
+
+/// States of training by worker: of a checkpoint that is saved, or that the run is resumed from.
+#[derive(Debug, Default)]
+pub(super) struct States(pub(super) BTreeMap<WorkerId, Vec<u8>>);
+
+impl States {
+    /// The state with which a worker continues: its own, or else that of another.
+    fn of(&self, worker: WorkerId) -> Option<&Vec<u8>> {
+        self.0.get(&worker).or_else(|| self.0.values().next())
+    }
+}
+
+impl Checkpoints {
+    const fn new(origin: u64, newest: u64) -> Self {
+        Self { origin, newest, ahead: 1, open: None }
+    }
+
+    /// The group has halted: members may go back.
+    pub(super) fn halted(&mut self) {
+        if let Some((_, stage @ Stage::Asked(..))) = &mut self.open {
+            *stage = Stage::Due;
+        }
+    }
+
+    /// True if parts of this worker's state of a version are awaited.
+    pub(super) fn awaits(&self, worker: WorkerId, version: Version) -> bool {
+        matches!(&self.open, Some((_, Stage::Asked(asked, _, wanted)))
+            if *asked == version && wanted.contains_key(&worker))
+    }
+}
+
+impl Meeting {
+    /// Enables checkpoints, one at each [`crate::node::Input::Checkpoint`].
+    #[must_use]
+    pub fn with_checkpoints(mut self) -> Self {
+        self.checkpoints = Some(Checkpoints::new(self.run, 0));
+        self
+    }
+
+    /// Turns this meeting point into another run, which continues from checkpoint `number`, or from
+    /// the beginning if that is 0. `origin` is the first run of the lineage.
+    pub fn begin_lineage(&mut self, run: u64, origin: u64, number: u64) {
+        self.run = run;
+        self.checkpoints = Some(Checkpoints::new(origin, number));
+    }
+
+    pub(super) fn on_checkpoint(&mut self, number: u64, out: &mut Outbox) {
+        let Some(checkpoints) = &mut self.checkpoints else { return };
+        if checkpoints.open.is_some() || number <= checkpoints.newest {
+            return;
+        }
+        checkpoints.newest = number;
+        checkpoints.open = Some((number, Stage::Due));
+        self.ask_for_states(out);
+    }
+
+    /// Asks members for the state of a version to come, if a checkpoint is due.
+    pub(super) fn ask_for_states(&mut self, out: &mut Outbox) {
+        let is_training = self.lifecycle.phase() == Phase::Training && self.group.is_training();
+        let most = if self.job.architecture.is_gossip() { usize::MAX } else { 1 };
+        let Some(Checkpoints { open: Some((_, stage @ Stage::Due)), ahead, .. }) =
+            self.checkpoints.as_mut().filter(|_| is_training)
+        else {
+            return;
+        };
+        let ready = self.slots.with(Presence::Ready).filter(|(worker, _)| self.group.has(*worker));
+        let latest = ready.map(|(_, slot)| slot.version).max().unwrap_or_default();
+        let version = Version(latest.0.saturating_add(*ahead));
+        // The first member sends the parameters to evaluate: both come in order.
+        let wanted: Wanted = self.group.ranked().take(most).map(|worker| (worker, None)).collect();
+        let peers = wanted.keys().filter_map(|worker| self.slots.get(*worker)?.peer);
+        out.extend(peers.map(|peer| Effect::Send(peer, Message::Save(Save { version }))));
+        *stage = Stage::Asked(version, BTreeMap::new(), wanted);
+    }
+
+    /// A part of a member's state has come. Parts of a state that is not awaited any more are
+    /// dropped.
+    ///
+    /// # Errors
+    /// Why it is no part of a state.
+    pub(super) fn on_state(
+        &mut self,
+        worker: WorkerId,
+        part: &Inherit,
+        out: &mut Outbox,
+    ) -> Result<(), String> {
+        let Inherit { header: InheritHeader { version, from, total }, bytes } = part;
+        let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
+        let Some((_, Stage::Asked(wanted_version, states, wanted))) = open else { return Ok(()) };
+        let Some(whole) = wanted.get_mut(&worker).filter(|_| version == wanted_version) else {
+            return Ok(());
+        };
+        let most = self.parameters * MOST_BYTES_PER_KEY + u64::from(MOST_INHERIT_BYTES);
+        let state = states.entry(worker).or_default();
+        let is_next = state.len() as u64 == *from && whole.is_none_or(|whole| whole == *total);
+        if !is_next || *total > most || from + bytes.len() as u64 > *total {
+            return Err(alloc::format!(
+                "a part of a state that begins at byte {from} of {total}, after {} bytes of {most} \
+                 at most",
+                state.len()
+            ));
+        }
+        *whole = Some(*total);
+        state.extend(bytes);
+        self.take_if_whole(out);
+        Ok(())
+    }
+
+    /// Takes the checkpoint once the states are here and the records have come to their version.
+    /// Asks for a later version if the members' reports are past it without a state.
+    pub(super) fn take_if_whole(&mut self, out: &mut Outbox) {
+        let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| self.group.is_training())
+        else {
+            return;
+        };
+        let Some((number, stage @ Stage::Asked(..))) = &mut checkpoints.open else { return };
+        let Stage::Asked(version, states, wanted) = stage else { return };
+        let is_whole = wanted.iter().all(|(worker, whole)| {
+            whole.is_some_and(|whole| states.get(worker).is_some_and(|it| it.len() as u64 == whole))
+        });
+        if *version < self.lockstep.version() {
+            *stage = Stage::Due;
+            checkpoints.ahead = (2 * checkpoints.ahead).min(MOST_AHEAD);
+            return self.ask_for_states(out);
+        }
+        if *version > self.lockstep.version() || !is_whole {
+            return;
+        }
+        let (number, origin, run) = (*number, checkpoints.origin, self.run);
+        self.states = Some(States(core::mem::take(states)));
+        *stage = Stage::Written;
+        let saved = self.save();
+        self.states = None;
+        let oldest = None;
+        out.push(Effect::Checkpoint(Box::new(Checkpoint { number, run, origin, oldest, saved })));
+        out.push(Effect::Write);
+    }
+
+    /// A checkpoint is on the disk.
+    pub(super) fn on_written(&mut self, number: u64) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.open.take_if(|(open, _)| *open == number);
+        }
+    }
+
+    /// Sends a worker the state that the run is resumed from, if it has not begun yet.
+    pub(super) fn send_state(&mut self, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
+        let version = self.lockstep.version();
+        let Some(state) = self.states.as_ref().and_then(|states| states.of(worker)) else { return };
+        let total = state.len() as u64;
+        let parts = state.chunks(MOST_INHERIT_BYTES as usize).zip(0..);
+        out.extend(parts.map(|(bytes, place)| {
+            let from = place * u64::from(MOST_INHERIT_BYTES);
+            let header = InheritHeader { version, from, total };
+            Effect::Send(peer, Message::Inherit(Inherit { header, bytes: bytes.to_vec() }))
+        }));
+        if let Some(slot) = self.slots.get_mut(worker) {
+            slot.made(version);
+        }
+    }
+
+    /// The first group of a run that is resumed is there: the workers have the state. Returns false
+    /// for a run that is not resumed.
+    pub(super) fn resumes(&mut self, now: Time) -> bool {
+        let is_resumed = self.states.take().is_some();
+        if is_resumed {
+            // The time without workers is no training time.
+            let trained = self.training_since.map(|since| self.last_update.since(since));
+            let trained = trained.unwrap_or_default().as_nanos() as u64;
+            self.training_since = Some(Time::from_nanos(now.as_nanos().saturating_sub(trained)));
+        }
+        is_resumed
+    }
+}
