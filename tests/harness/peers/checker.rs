@@ -14,6 +14,10 @@ pub(super) trait Checker: Debug {
     /// A group is formed.
     fn forms(&mut self, ranks: &Ranks);
 
+    /// The meeting point is started again from a checkpoint, with the parameters that it evaluated
+    /// last. Its workers go on until they hear of it; the next group goes back.
+    fn restarts(&mut self, evaluated: (Version, Vec<f32>));
+
     /// A member is sent an update that it has missed.
     fn missed(&mut self) {}
 

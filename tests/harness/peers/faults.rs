@@ -17,6 +17,10 @@ pub enum PeerFaults {
     Ahead,
     /// Several of all kinds; connections are tried twice, too.
     Many,
+    /// The meeting point dies and is started again from its last checkpoint, and connections break.
+    Restarts,
+    /// The same, and several faults of all kinds.
+    ManyAndRestarts,
 }
 
 /// A kind of fault.
@@ -50,6 +54,9 @@ impl Lab<'_> {
         let lease = self.toy.job.membership.lease;
         let workers = self.toy.job.membership.workers;
         let step = self.compute + self.delay * 2 * workers;
+        if matches!(faults, PeerFaults::Restarts | PeerFaults::ManyAndRestarts) {
+            self.plan_restarts();
+        }
         let (count, kinds) = match faults {
             PeerFaults::None => return,
             PeerFaults::Ahead => {
@@ -58,8 +65,13 @@ impl Lab<'_> {
                 self.ambush = Some((1 + self.random.below(25), fault));
                 return;
             }
+            PeerFaults::Restarts => {
+                // After a break, workers with models of their own are apart by some updates.
+                let most = if self.toy.job.architecture.is_gossip() { 1 } else { 4 };
+                (self.random.below(most), &[F::Break][..])
+            }
             PeerFaults::One => (1, &[F::Kill, F::Stop, F::Isolate][..]),
-            PeerFaults::Many => (
+            PeerFaults::Many | PeerFaults::ManyAndRestarts => (
                 1 + self.random.below(8),
                 &[F::Kill, F::Stop, F::Stop, F::CutOneWay, F::Cut, F::Isolate, F::Break, F::Break]
                     [..],

@@ -31,6 +31,8 @@ pub(super) struct Line {
     latest: BTreeMap<u32, u64>,
     missed: u64,
     dropped: u64,
+    /// True from a restart of the meeting point to the first group after it.
+    is_resumed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -68,6 +70,7 @@ impl Line {
             latest: BTreeMap::new(),
             missed: 0,
             dropped: 0,
+            is_resumed: false,
         }
     }
 
@@ -95,6 +98,12 @@ impl Checker for Line {
     /// A group is formed: members that are not in it are on the line no more.
     fn forms(&mut self, ranks: &Ranks) {
         let Ranks { generation, version, members } = ranks;
+        if std::mem::take(&mut self.is_resumed) {
+            self.latest.clear();
+            self.groups.retain(|(_, at, _)| *at <= version.0);
+            // The numbers of the groups begin again after those of the checkpoint.
+            self.groups.iter_mut().for_each(|(generation, ..)| *generation = 0);
+        }
         // A worker that comes back has made none of the updates itself.
         let back = members.iter().filter(|member| member.version == Version(0));
         back.for_each(|member| _ = self.latest.remove(&member.worker.0));
@@ -117,6 +126,11 @@ impl Checker for Line {
         self.gradients.retain(|(known, _), _| *known <= version.0);
         self.dropped += (before - self.known.len()) as u64;
         self.groups.push((*generation, version.0, members));
+    }
+
+    fn restarts(&mut self, (version, parameters): (Version, Vec<f32>)) {
+        self.evaluates(version, &parameters);
+        self.is_resumed = true;
     }
 
     /// A member is sent an update that it has missed.

@@ -34,6 +34,8 @@ pub(super) struct Mesh {
     /// The last parameters that the meeting point evaluated.
     evaluated: Option<(Version, Vec<f32>)>,
     updates: Vec<Time>,
+    /// True from a restart of the meeting point to the first group after it.
+    is_resumed: bool,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,7 @@ impl Mesh {
             groups: Vec::new(),
             evaluated: None,
             updates: Vec::from([Time::ZERO]),
+            is_resumed: false,
         }
     }
 
@@ -171,6 +174,13 @@ impl Mesh {
 impl Checker for Mesh {
     fn forms(&mut self, ranks: &Ranks) {
         let Ranks { generation, version, members } = ranks;
+        let is_resumed = std::mem::take(&mut self.is_resumed);
+        if is_resumed {
+            self.known.retain(|(_, known), _| *known <= version.0);
+            self.groups.retain(|group| group.version <= version.0);
+            // The numbers of the groups begin again after those of the checkpoint.
+            self.groups.iter_mut().for_each(|group| group.generation = 0);
+        }
         if let Some(last) = self.groups.last() {
             assert!(*generation >= last.generation, "{generation} after {}", last.generation);
             if *generation == last.generation {
@@ -186,7 +196,9 @@ impl Checker for Mesh {
                 let model = Model { parameters, is_seen: true, velocity };
                 self.known.insert((worker, 0), model);
             }
-            if member.joins && version.0 > 0 {
+            // A worker that was not in the group of the checkpoint has the model of another.
+            let is_new = is_resumed && !self.known.contains_key(&(worker, version.0));
+            if (member.joins || is_new) && version.0 > 0 {
                 self.known.retain(|(known, _), _| *known != worker);
                 self.gradients.retain(|(known, _), _| *known != worker);
                 self.batches.remove(&worker);
@@ -203,6 +215,11 @@ impl Checker for Mesh {
         }
         let members = members.iter().map(|member| member.worker.0).collect();
         self.groups.push(Group { generation: *generation, version: version.0, members });
+    }
+
+    fn restarts(&mut self, evaluated: (Version, Vec<f32>)) {
+        self.evaluated = Some(evaluated);
+        self.is_resumed = true;
     }
 
     fn computes(&mut self, worker: usize, order: &Compute, gradient: &[f32], _samples: u32) {
@@ -280,7 +297,11 @@ impl Checker for Mesh {
     }
 
     fn evaluates(&mut self, version: Version, parameters: &[f32]) {
-        self.evaluated = Some((version, parameters.to_vec()));
+        let evaluated = (version, parameters.to_vec());
+        if self.evaluated.as_ref() == Some(&evaluated) {
+            return; // repeated after a restart, maybe without some of the members
+        }
+        self.evaluated = Some(evaluated);
         let Some(group) = self.groups.last() else { return };
         let members = group.members.iter();
         let models: Vec<_> =

@@ -13,6 +13,7 @@ mod faults;
 mod line;
 mod mesh;
 mod network;
+mod restarts;
 mod runs;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ use faults::Fault;
 use line::Line;
 use mesh::Mesh;
 use network::Link;
+use restarts::Disk;
 
 pub use faults::{PeerFault, PeerFaults};
 pub use runs::{PeersEnded, intervals, run_peer_cluster, simulate_toy_peers};
@@ -70,6 +72,8 @@ pub struct PeersRun {
     pub workers: Vec<Option<Result<EndReason, NodeError>>>,
     /// The faults that struck.
     pub faults: Vec<PeerFault>,
+    /// Restarts of the meeting point from a checkpoint that it had written.
+    pub restarts: u64,
     /// The longest latency, and the longest time of a gradient.
     pub pace: (Duration, Duration),
 }
@@ -120,6 +124,12 @@ enum Happening {
     /// The next item of a connection arrives at one end.
     Arrives(usize, usize),
     Strikes(Fault),
+    /// The meeting point dies, its process number since the start is up again, it is to take a
+    /// checkpoint, or that process has written one.
+    Restarts,
+    Restored(u64),
+    CheckpointDue,
+    Written(u64),
     GoesOn(usize),
     DialOver(usize),
 }
@@ -143,6 +153,8 @@ struct Lab<'a> {
     duplicates: bool,
     /// A fault of the first worker that has a version.
     ambush: Option<(u64, Fault)>,
+    /// The disk of the meeting point.
+    disk: Disk,
 }
 
 /// Runs `toy`, whose architecture has no server, in a schedule drawn from `seed`.
@@ -168,6 +180,10 @@ impl<'a> Lab<'a> {
         let delay = lease / [2000, 200, 60][random.below(3) as usize];
         let compute = lease / [500, 50, 10][random.below(3) as usize];
         let meeting = Meeting::new(job.clone(), seed).expect("a valid job");
+        let meeting = match faults {
+            PeerFaults::Restarts | PeerFaults::ManyAndRestarts => meeting.with_checkpoints(),
+            _ => meeting,
+        };
         let model = job.build_model().expect("a valid model");
         let peer = |worker: u32| {
             Role::Peer(Box::new(Peer::new(PeerConfig {
@@ -206,8 +222,9 @@ impl<'a> Lab<'a> {
             checker,
             struck: Vec::new(),
             reasons: Vec::new(),
-            duplicates: faults == PeerFaults::Many,
+            duplicates: matches!(faults, PeerFaults::Many | PeerFaults::ManyAndRestarts),
             ambush: None,
+            disk: Disk::default(),
         };
         lab.plan(faults);
         lab
@@ -223,9 +240,11 @@ impl<'a> Lab<'a> {
     }
 
     fn run(&mut self) {
-        let limit = Time::ZERO + self.toy.job.membership.lease * 400;
+        let membership = self.toy.job.membership;
+        let limit = Time::ZERO + membership.lease * 400 + membership.start_patience();
         let mut at_once = 0;
-        while self.processes.iter().any(|it| !matches!(it.state, State::Gone)) {
+        let is_there = |it: &Process| !matches!(it.state, State::Gone);
+        while self.disk.is_down || self.processes.iter().any(is_there) {
             let Some(((at, _), happening)) = self.agenda.pop_first() else {
                 panic!("all wait for nothing: {}", self.outlook(self.now));
             };
@@ -238,6 +257,10 @@ impl<'a> Lab<'a> {
                 Happening::Input(process, input) => self.input(process, input),
                 Happening::Arrives(link, end) => self.arrives(link, end),
                 Happening::Strikes(fault) => self.strikes(fault),
+                Happening::Restarts => self.dies(),
+                Happening::Restored(process) => self.restored(process),
+                Happening::CheckpointDue => self.checkpoint_due(),
+                Happening::Written(process) => self.written(process),
                 Happening::GoesOn(process) => self.goes_on(process),
                 Happening::DialOver(link) => self.dial_over(link),
             }
@@ -322,6 +345,8 @@ impl<'a> Lab<'a> {
                 self.after(span, Happening::Input(process, Input::Prepared(Ok(prepared))));
             }
             Effect::Compute(order) => self.computes(process, &order),
+            Effect::Checkpoint(checkpoint) => self.takes(*checkpoint),
+            Effect::Write => self.writes(),
             Effect::Report(Event::Regrouped { why, .. }) => self.reasons.push((self.now, why)),
             Effect::Evaluate(order) => {
                 let version = order.point.version;
@@ -394,6 +419,7 @@ impl<'a> Lab<'a> {
             longest: self.checker.longest(),
             workers: processes.map(|process| process.ended).collect(),
             faults: self.struck,
+            restarts: self.disk.resumed,
             pace: (self.delay * 2, self.compute),
         }
     }

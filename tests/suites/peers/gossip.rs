@@ -180,6 +180,14 @@ fn job_of(seed: u64, least: u64) -> Toy {
     toy
 }
 
+/// In a quarter of the schedules the meeting point dies, too.
+const fn faults_of(seed: u64) -> PeerFaults {
+    match seed % 4 {
+        0 => PeerFaults::ManyAndRestarts,
+        _ => PeerFaults::Many,
+    }
+}
+
 fn describe(seed: u64, least: u64) -> String {
     let job = job_of(seed, least).job;
     format!("{} workers, {}", job.membership.workers, job.graph)
@@ -231,8 +239,8 @@ fn each_update_is_one_from_the_models_before_whatever_happens() {
         4800,
         |seed| describe(seed, 2),
         |seed| {
-            let run = run_peers(&job_of(seed, 2), PeerFaults::Many, seed);
-            regrouped += run.groups - 1;
+            let run = run_peers(&job_of(seed, 2), faults_of(seed), seed);
+            regrouped += run.groups.saturating_sub(1);
             ended += u64::from(run.reason == EndReason::BudgetReached);
             faults.extend(run.faults.iter().map(|fault| format!("{fault:?}")));
         },
@@ -241,4 +249,24 @@ fn each_update_is_one_from_the_models_before_whatever_happens() {
     ran.expect_above(2400, ended, "runs that used up their budget");
     let words = ["Kill", "Stop", "CutOneWay", "Cut", "Isolate", "Break"];
     ran.expect_each(words, |word| faults.iter().any(|fault| fault == word));
+}
+
+#[test]
+fn a_run_that_goes_back_to_checkpoints_ends_at_the_same_models() {
+    let (mut restarts, mut regrouped) = (0, 0);
+    let ran = for_seeds(
+        1200,
+        |seed| describe(seed, 1),
+        |seed| {
+            let toy = job_of(seed, 1);
+            let [wanted, run] = [PeerFaults::None, PeerFaults::Restarts]
+                .map(|faults| run_peers(&toy, faults, seed));
+            assert_eq!(run.reason, EndReason::BudgetReached, "{:?} {:?}", run.reasons, run.workers);
+            assert_eq!((run.version, &run.parameters), (wanted.version, &wanted.parameters));
+            restarts += run.restarts;
+            regrouped += run.groups.saturating_sub(1);
+        },
+    );
+    ran.expect_above(1200, restarts, "restarts");
+    ran.expect_above(1200, regrouped, "groups that were formed again");
 }

@@ -197,7 +197,7 @@ impl Meeting {
         }
     }
 
-    /// Sends a worker the state that the run is resumed from, if it has not begun yet.
+    /// Sends a worker the state that the run is resumed from, if no update was made since.
     pub(super) fn send_state(&mut self, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
         let version = self.lockstep.version();
         let Some(state) = self.states.as_ref().and_then(|states| states.of(worker)) else { return };
@@ -216,7 +216,7 @@ impl Meeting {
     /// The first group of a run that is resumed is there: the workers have the state. Returns false
     /// for a run that is not resumed.
     pub(super) fn resumes(&mut self, now: Time) -> bool {
-        let is_resumed = self.states.take().is_some();
+        let is_resumed = self.states.is_some();
         if is_resumed {
             // The time without workers is no training time.
             let trained = self.training_since.map(|since| self.last_update.since(since));

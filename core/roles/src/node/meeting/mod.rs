@@ -66,7 +66,8 @@ pub struct Meeting {
     is_told: bool,
     /// Checkpoints, if the run takes them.
     checkpoints: Option<Checkpoints>,
-    /// The state that the run is resumed from, until it has begun.
+    /// The state that the run is resumed from, until all members of its first group have made an
+    /// update.
     states: Option<States>,
 }
 
@@ -219,7 +220,8 @@ impl Meeting {
         if let Some(reason) = self.lifecycle.end() {
             out.push(Effect::Send(peer, Message::End(End { reason })));
         } else if resumed {
-            if self.slots.get(worker).is_some_and(|slot| slot.presence == Presence::Ready) {
+            // What was on its way on the last connection is lost.
+            if self.slots.get(worker).is_some_and(|slot| !slot.joins) {
                 self.send_state(worker, peer, out);
             }
             self.tell_group(worker, peer, out);
@@ -303,9 +305,10 @@ impl Meeting {
         }
         (slot.presence, slot.since, slot.rows) = (Presence::Ready, now, rows);
         out.push(Effect::Report(Event::Ready { worker, rows }));
-        self.send_state(worker, peer, out);
-        if self.lifecycle.phase() == Phase::Training {
-            self.halt(now, alloc::format!("worker {worker} joins"), out);
+        match self.lifecycle.phase() {
+            Phase::Gathering => self.send_state(worker, peer, out),
+            Phase::Training => self.halt(now, alloc::format!("worker {worker} joins"), out),
+            Phase::Draining | Phase::Ending => {}
         }
     }
 

@@ -126,6 +126,7 @@ impl Meeting {
         self.ledger.applied += applied.len() as u64;
         out.extend(pushed.into_iter().chain(applied).map(Effect::Report));
         self.lockstep.advance(&self.job.stopping);
+        self.states = None;
         self.last_update = now;
         let (point, closing) = (self.point(), Closing::Everything);
         out.push(Effect::Report(Event::Updated { point, closing }));

@@ -170,6 +170,7 @@ impl Peer {
             let prepare = Prepare { job: (*job).clone(), worker, examples: None };
             let (unsent, data) = (Vec::new(), Data::Preparing);
             self.member = Some(Member { worker, incarnation, run, job, unsent, data });
+            self.preparations += 1;
             out.push(Effect::Prepare(Box::new(prepare)));
         }
         self.send_unsent(now, out);
@@ -198,7 +199,8 @@ impl Peer {
         prepared: Result<Prepared, String>,
         out: &mut Outbox,
     ) {
-        let Some(member) = &mut self.member else { return };
+        self.preparations = self.preparations.saturating_sub(1);
+        let Some(member) = self.member.as_mut().filter(|_| self.preparations == 0) else { return };
         let Prepared { rows, train, .. } = match prepared {
             Ok(prepared) => prepared,
             Err(what) => return self.leave(now, Err(NodeError::Data(what)), out),

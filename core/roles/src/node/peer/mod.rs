@@ -57,6 +57,9 @@ pub struct Peer {
     /// True if the meeting point has admitted the peer on this connection.
     welcome: bool,
     member: Option<Member>,
+    /// Orders to prepare data that have not been answered. Only the answer to the last one is of
+    /// this membership.
+    preparations: u32,
     links: Links,
     done: bool,
 }
@@ -103,6 +106,7 @@ impl Peer {
             config,
             welcome: false,
             member: None,
+            preparations: 0,
             links: Links::default(),
             done: false,
         }
