@@ -7,6 +7,7 @@
 # Without names, all pages that exist; osdi-delay-a9a wants a9a.xz in the folder of the repository.
 # Without PSTRAIN it builds one that knows its commit.
 set -euo pipefail
+shopt -s nullglob
 cd "$(dirname "$0")/../.."
 
 if [ -z "${PSTRAIN:-}" ]; then

@@ -29,15 +29,34 @@ fn rows(out: &Path) -> usize {
     fs::read_to_string(out.join("timeline.csv")).map_or(0, |text| text.lines().count())
 }
 
+/// The number of the last checkpoint.
+fn checkpoints(state: &Path) -> usize {
+    let Ok(files) = fs::read_dir(state) else { return 0 };
+    let number = |name: &str| name.strip_prefix("checkpoint-")?.split('.').next()?.parse().ok();
+    let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| number(&name)).max().unwrap_or_default()
+}
+
 /// Starts a run that keeps its state with `how`, kills it again and again, and waits for the end of
 /// the last process.
 fn killed(folder: &TempDir, how: &[&str], kills: usize) -> Ended {
+    let out = folder.path().join("out");
+    killed_after(folder, how, kills, || rows(&out))
+}
+
+/// The same, each time after some more of what `progress` counts.
+fn killed_after(
+    folder: &TempDir,
+    how: &[&str],
+    kills: usize,
+    progress: impl Fn() -> usize,
+) -> Ended {
     let (out, state) = (folder.path().join("out"), folder.path().join("state"));
     let begin = ["run", "--json", "--out", path(&out), "--state", path(&state)];
     let mut process = Process::start(&[&begin[..], &JOB, how].concat());
     let mut seen = 0;
     for _ in 0..kills {
-        seen = eventually("more updates", || Some(rows(&out)).filter(|rows| *rows > seen + 10));
+        seen = eventually("more updates", || Some(progress()).filter(|now| *now > seen + 10));
         process.signal(Signal::KILL);
         assert_eq!(process.wait().code, None);
         process = Process::start(&["run", "--json", "--resume", path(&state)]);
@@ -82,6 +101,32 @@ fn a_killed_run_with_checkpoints_loses_what_came_since_and_ends() {
         check_books(&folder.path().join("out"), &summary);
         assert_eq!(summary["ended"], "the budget is used up", "{summary}");
         assert!(real(&summary["accuracy"]) > 0.85, "{summary}");
+    }
+}
+
+#[test]
+fn a_killed_run_without_a_server_ends_at_the_parameters_of_an_undisturbed_one() {
+    for architecture in ["all-reduce:ring", "gossip:d-psgd"] {
+        let three = ["--architecture", architecture, "--workers", "3", "--batch-size", "16"];
+        let undisturbed = finish(&[&["run", "--json"], &JOB[..], &three].concat());
+        let undisturbed = undisturbed.with_code(0).json();
+        let folder = TempDir::new().unwrap();
+        let state = folder.path().join("state");
+        let how = ["--durability", "checkpoint", "--checkpoint-every", "30ms"];
+        let how = [&how[..], &three].concat();
+        let summary = killed_after(&folder, &how, 2, || checkpoints(&state)).json();
+        assert_eq!(summary["params_sha256"], undisturbed["params_sha256"], "{architecture}");
+        assert_eq!(summary["updates"], undisturbed["updates"]);
+        assert_eq!(summary["batches"], undisturbed["batches"]);
+        let out = folder.path().join("out");
+        let curve = fs::read_to_string(out.join("curve.csv")).unwrap();
+        let versions = curve.lines().skip(1).map(|line| line.split(',').next().unwrap());
+        let versions: Vec<u64> = versions.map(|version| version.parse().unwrap()).collect();
+        assert!(versions.is_sorted_by(|one, other| one < other), "{curve}");
+
+        // A run that has ended ends again with the same result.
+        let again = finish(&["run", "--json", "--resume", path(&state)]).with_code(0).json();
+        assert_eq!(again["params_sha256"], summary["params_sha256"]);
     }
 }
 

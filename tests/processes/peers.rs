@@ -151,6 +151,34 @@ fn a_worker_that_is_stopped_for_long_is_lost_and_joins_again() {
 }
 
 #[test]
+fn a_run_whose_processes_all_die_one_after_the_other_ends_at_the_parameters_of_an_undisturbed_one()
+{
+    let job = [&PACED[..], &RING, &THREE, &["--epochs", "3"]].concat();
+    let folder = tempfile::TempDir::new().unwrap();
+    let kept = folder.path().join("kept");
+    let every = ["--durability", "checkpoint", "--checkpoint-every", "100ms"];
+    let mut server = Server::tcp(&[&job, &every, &["--state", path(&kept)]]);
+    let resume = ["--resume", path(&kept)];
+    let mut workers = peers(&server, 3);
+    // The workers live on, and join the meeting point that comes after.
+    for updates in [10, 30] {
+        server.wait_for_updates(updates);
+        server = server.replace(&[&resume]);
+        server.process.wait_to_say("resumed from checkpoint");
+    }
+    server.wait_for_updates(40);
+    for worker in &workers {
+        worker.signal(Signal::KILL);
+    }
+    server.process.wait_to_say("start this server again with --resume");
+    drop(workers);
+    server = server.replace(&[&resume]);
+    workers = peers(&server, 3);
+    let Left { summary, .. } = server.finish(workers);
+    assert_eq!(summary["params_sha256"], undisturbed(&[&job])["params_sha256"], "{summary}");
+}
+
+#[test]
 fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
     let server = Server::tcp(&[&PACED, &RING, &THREE]);
     server.worker(&[]).wait().refused(1, &["all-reduce:ring", "--listen"]);
@@ -159,7 +187,7 @@ fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
     let folder = tempfile::TempDir::new().unwrap();
     let base = ["server", "--listen", "127.0.0.1:0", RING[0], RING[1]];
     let log = ["--durability", "log", "--state", path(folder.path())];
-    finish(&[&base[..], &log].concat()).refused(2, &["--durability", "all-reduce:ring"]);
+    finish(&[&base[..], &log].concat()).refused(2, &["--durability log", "use checkpoint"]);
     let tls = ["--tls", path(folder.path())];
     let cure = ["architecture = all-reduce:ring", "--psk FILE", "pstrain cert psk"];
     finish(&[&base[..], &tls].concat()).refused(2, &cure);

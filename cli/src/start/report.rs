@@ -23,6 +23,7 @@ pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
         Host::Job(server) => {
             let reason = ended.map_err(|error| failed(error, server.of.as_ref()))?;
             let may_go_back = matches!(server.life.machine, Machine::Checkpointed(..));
+            let may_go_on = matches!(server.life.machine, Machine::Meeting(_, Some(_)));
             let is_unix = matches!(transport.local_address(), Some(Address::Unix(_)));
             server.finish(if is_unix { "unix" } else { "tcp" })?;
             if let (EndReason::ServerLost(lost), true) = (reason, may_go_back) {
@@ -30,6 +31,12 @@ pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
                     "all servers continue from the last checkpoint with --resume, server {lost} \
                      with them"
                 ));
+            }
+            if reason.is_loss() && may_go_on {
+                messages::say(
+                    "the run can go on from its last checkpoint, with these workers or others: \
+                     start this server again with --resume",
+                );
             }
             exit::of_reason(reason)
         }

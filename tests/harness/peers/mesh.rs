@@ -26,6 +26,8 @@ pub(super) struct Mesh {
     initial: Arc<Vec<f32>>,
     /// The models by worker and version.
     known: BTreeMap<(u32, u64), Model>,
+    /// Models of workers before they left the group, which a checkpoint may have.
+    departed: BTreeMap<(u32, u64), Model>,
     /// Gradients by worker and version.
     gradients: BTreeMap<(u32, u64), Vec<f32>>,
     /// The mini-batches that each worker has computed since it has had the state of training.
@@ -36,9 +38,11 @@ pub(super) struct Mesh {
     updates: Vec<Time>,
     /// True from a restart of the meeting point to the first group after it.
     is_resumed: bool,
+    /// The version of the last checkpoint that was gone back to.
+    resumed: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Model {
     parameters: Arc<Vec<f32>>,
     /// False if the checker derived the parameters, since the worker sent them to no other.
@@ -79,12 +83,14 @@ impl Mesh {
             momentum,
             initial: Arc::new(initial),
             known: BTreeMap::new(),
+            departed: BTreeMap::new(),
             gradients: BTreeMap::new(),
             batches: BTreeMap::new(),
             groups: Vec::new(),
             evaluated: None,
             updates: Vec::from([Time::ZERO]),
             is_resumed: false,
+            resumed: None,
         }
     }
 
@@ -176,7 +182,12 @@ impl Checker for Mesh {
         let Ranks { generation, version, members } = ranks;
         let is_resumed = std::mem::take(&mut self.is_resumed);
         if is_resumed {
-            self.known.retain(|(_, known), _| *known <= version.0);
+            self.resumed = Some(version.0);
+            for worker in members.iter().map(|member| (member.worker.0, version.0)) {
+                if let Some(model) = self.departed.get(&worker) {
+                    self.known.entry(worker).or_insert_with(|| model.clone());
+                }
+            }
             self.groups.retain(|group| group.version <= version.0);
             // The numbers of the groups begin again after those of the checkpoint.
             self.groups.iter_mut().for_each(|group| group.generation = 0);
@@ -188,9 +199,22 @@ impl Checker for Mesh {
                 return;
             }
         }
+        if is_resumed || version.0 == 0 {
+            // If the meeting point has heard of no update and its workers are new, the run begins
+            // again.
+            self.known.retain(|(_, known), _| *known <= version.0);
+        }
+        if is_resumed {
+            self.gradients.retain(|(_, known), _| *known < version.0);
+            self.batches.values_mut().for_each(|it| it.retain(|known, _| *known < version.0));
+        }
         for member in members {
             let worker = member.worker.0;
-            if *generation == 1 {
+            if version.0 == 0 {
+                if member.joins {
+                    self.gradients.retain(|(known, _), _| *known != worker);
+                    self.batches.remove(&worker);
+                }
                 let velocity = Some(vec![0.0; self.initial.len()]);
                 let parameters = Arc::clone(&self.initial);
                 let model = Model { parameters, is_seen: true, velocity };
@@ -199,7 +223,9 @@ impl Checker for Mesh {
             // A worker that was not in the group of the checkpoint has the model of another.
             let is_new = is_resumed && !self.known.contains_key(&(worker, version.0));
             if (member.joins || is_new) && version.0 > 0 {
-                self.known.retain(|(known, _), _| *known != worker);
+                let mut own = self.known.split_off(&(worker, 0));
+                self.known.extend(own.split_off(&(worker + 1, 0)));
+                self.departed.extend(own);
                 self.gradients.retain(|(known, _), _| *known != worker);
                 self.batches.remove(&worker);
             } else {
@@ -249,15 +275,23 @@ impl Checker for Mesh {
         if !self.is_member(worker) {
             return false;
         }
-        if let Some(known) = self.known.get_mut(&(worker, version)) {
+        if let Some(known) = self.known.get(&(worker, version)) {
             let wanted = || known.parameters.iter().map(|it| f64::from(*it)).collect::<Vec<_>>();
             let is_same = match known.is_seen {
                 true => bits(&known.parameters) == bits(parameters),
                 false => is_close(&wanted(), parameters),
             };
-            assert!(is_same, "version {version} of worker {worker} differs");
-            known.parameters = Arc::clone(parameters);
-            known.is_seen = true;
+            // A worker that was not in the group of a checkpoint has the state of a member.
+            let is_anothers = !is_same
+                && self.resumed == Some(version)
+                && self.is_of_another(version, parameters);
+            assert!(is_same || is_anothers, "version {version} of worker {worker} differs");
+            if is_anothers {
+                self.batches.remove(&worker);
+            }
+            let velocity = known.velocity.clone().filter(|_| is_same);
+            let model = Model { parameters: Arc::clone(parameters), is_seen: true, velocity };
+            self.known.insert((worker, version), model);
             return false;
         }
         self.steps_alone(worker, version);

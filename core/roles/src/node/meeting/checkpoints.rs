@@ -58,7 +58,7 @@ type Wanted = BTreeMap<WorkerId, Option<u64>>;
 pub(super) struct States(pub(super) BTreeMap<WorkerId, Vec<u8>>);
 
 impl States {
-    /// The state with which a worker continues: its own, or else that of another.
+    /// The state with which a worker continues: its own, or else the one of another.
     fn of(&self, worker: WorkerId) -> Option<&Vec<u8>> {
         self.0.get(&worker).or_else(|| self.0.values().next())
     }

@@ -208,8 +208,8 @@ impl Training {
         archive.finish()
     }
 
-    /// Takes a part of the state, if this worker is behind. Returns true if the state is whole; it
-    /// is that of this worker then.
+    /// Takes a part of the state, if this worker is behind. Returns true once the worker has the
+    /// whole state.
     fn take(&mut self, part: &Inherit) -> Result<bool, String> {
         let Stage::Behind(state) = &mut self.stage else { return Ok(false) };
         let Inherit { header: InheritHeader { from, total, .. }, bytes } = part;
