@@ -44,14 +44,41 @@ pub(super) struct Checkpoints {
 enum Stage {
     /// It is to be asked for once a group trains.
     Due,
-    /// Members have been asked for the state of this version.
-    Asked(Version, BTreeMap<WorkerId, Vec<u8>>, Wanted),
+    /// These members have been asked for the state of this version.
+    Asked(Version, BTreeMap<WorkerId, Incoming>),
     /// The driver writes it.
     Written,
 }
 
-/// The bytes of each member's state; none before its first part.
-type Wanted = BTreeMap<WorkerId, Option<u64>>;
+/// The state of a member, as far as it has come.
+#[derive(Debug, Default)]
+struct Incoming {
+    bytes: Vec<u8>,
+    /// The bytes of the whole state; none before its first part.
+    total: Option<u64>,
+}
+
+impl Incoming {
+    /// Takes the next part of a state of `most` bytes at most.
+    fn take(&mut self, part: &Inherit, most: u64) -> Result<(), String> {
+        let Inherit { header: InheritHeader { from, total, .. }, bytes } = part;
+        let here = self.bytes.len() as u64;
+        let is_next = here == *from && self.total.is_none_or(|whole| whole == *total);
+        if !is_next || *total > most || here + bytes.len() as u64 > *total {
+            return Err(alloc::format!(
+                "a part of a state that begins at byte {from} of {total}, after {here} bytes of \
+                 {most} at most"
+            ));
+        }
+        self.total = Some(*total);
+        self.bytes.extend(bytes);
+        Ok(())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.total == Some(self.bytes.len() as u64)
+    }
+}
 
 /// States of training by worker: of a checkpoint that is saved, or that the run is resumed from.
 #[derive(Debug, Default)]
@@ -78,8 +105,8 @@ impl Checkpoints {
 
     /// True if parts of this worker's state of a version are awaited.
     pub(super) fn awaits(&self, worker: WorkerId, version: Version) -> bool {
-        matches!(&self.open, Some((_, Stage::Asked(asked, _, wanted)))
-            if *asked == version && wanted.contains_key(&worker))
+        matches!(&self.open, Some((_, Stage::Asked(asked, states)))
+            if *asked == version && states.contains_key(&worker))
     }
 }
 
@@ -121,10 +148,11 @@ impl Meeting {
         let latest = ready.map(|(_, slot)| slot.version).max().unwrap_or_default();
         let version = Version(latest.0.saturating_add(*ahead));
         // The first member sends the parameters to evaluate: both come in order.
-        let wanted: Wanted = self.group.ranked().take(most).map(|worker| (worker, None)).collect();
-        let peers = wanted.keys().filter_map(|worker| self.slots.get(*worker)?.peer);
+        let states = self.group.ranked().take(most).map(|worker| (worker, Incoming::default()));
+        let states: BTreeMap<WorkerId, Incoming> = states.collect();
+        let peers = states.keys().filter_map(|worker| self.slots.get(*worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::Save(Save { version }))));
-        *stage = Stage::Asked(version, BTreeMap::new(), wanted);
+        *stage = Stage::Asked(version, states);
     }
 
     /// A part of a member's state has come. Parts of a state that is not awaited any more are
@@ -138,24 +166,12 @@ impl Meeting {
         part: &Inherit,
         out: &mut Outbox,
     ) -> Result<(), String> {
-        let Inherit { header: InheritHeader { version, from, total }, bytes } = part;
-        let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
-        let Some((_, Stage::Asked(wanted_version, states, wanted))) = open else { return Ok(()) };
-        let Some(whole) = wanted.get_mut(&worker).filter(|_| version == wanted_version) else {
-            return Ok(());
-        };
         let most = self.parameters * MOST_BYTES_PER_KEY + u64::from(MOST_INHERIT_BYTES);
-        let state = states.entry(worker).or_default();
-        let is_next = state.len() as u64 == *from && whole.is_none_or(|whole| whole == *total);
-        if !is_next || *total > most || from + bytes.len() as u64 > *total {
-            return Err(alloc::format!(
-                "a part of a state that begins at byte {from} of {total}, after {} bytes of {most} \
-                 at most",
-                state.len()
-            ));
-        }
-        *whole = Some(*total);
-        state.extend(bytes);
+        let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
+        let Some((_, Stage::Asked(version, states))) = open else { return Ok(()) };
+        let is_its = part.header.version == *version;
+        let Some(state) = states.get_mut(&worker).filter(|_| is_its) else { return Ok(()) };
+        state.take(part, most)?;
         self.take_if_whole(out);
         Ok(())
     }
@@ -168,20 +184,18 @@ impl Meeting {
             return;
         };
         let Some((number, stage @ Stage::Asked(..))) = &mut checkpoints.open else { return };
-        let Stage::Asked(version, states, wanted) = stage else { return };
-        let is_whole = wanted.iter().all(|(worker, whole)| {
-            whole.is_some_and(|whole| states.get(worker).is_some_and(|it| it.len() as u64 == whole))
-        });
+        let Stage::Asked(version, states) = stage else { return };
         if *version < self.lockstep.version() {
             *stage = Stage::Due;
             checkpoints.ahead = (2 * checkpoints.ahead).min(MOST_AHEAD);
             return self.ask_for_states(out);
         }
-        if *version > self.lockstep.version() || !is_whole {
+        if *version > self.lockstep.version() || !states.values().all(Incoming::is_whole) {
             return;
         }
         let (number, origin, run) = (*number, checkpoints.origin, self.run);
-        self.states = Some(States(core::mem::take(states)));
+        let states = core::mem::take(states).into_iter();
+        self.states = Some(States(states.map(|(worker, state)| (worker, state.bytes)).collect()));
         *stage = Stage::Written;
         let saved = self.save();
         self.states = None;
