@@ -4,7 +4,8 @@
 # repeated.
 # Usage: docs/experiments/generate.sh [NAME...]
 #        PSTRAIN=path/to/pstrain docs/experiments/generate.sh [NAME...]
-# Without names, all pages that exist; osdi-delay-a9a wants a9a.xz in the folder of the repository.
+# Without names, all pages that exist; osdi-delay-a9a wants a9a.xz in the folder of the repository, and
+# auto-grid and auto-random want the folder nsl-kdd there.
 # Without PSTRAIN it builds one that knows its commit.
 set -euo pipefail
 shopt -s nullglob
@@ -21,7 +22,9 @@ if [ $# = 0 ]; then
 fi
 
 for name; do
-    "$PSTRAIN" experiment run "$name" --out "results/$name" --quiet
+    data=()
+    case $name in auto-*) data=(--data nsl-kdd) ;; esac
+    "$PSTRAIN" experiment run "$name" "${data[@]}" --out "results/$name" --quiet
     rm -rf "docs/experiments/$name"
     mkdir "docs/experiments/$name"
     # Times are modelled: the kernel of the machine has no part in the results.

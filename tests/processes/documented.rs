@@ -141,7 +141,8 @@ fn the_pages_of_experiments_are_of_the_shipped_specifications() {
         let claims = shown.lines().filter(|line| *line == "[[claim]]").count();
         let mut expected = vec![
             format!("# {}\n", title.trim_end_matches('"')),
-            format!("pstrain experiment run {name} --out results/{name}\n"),
+            format!("pstrain experiment run {name} "),
+            format!(" --out results/{name}\n"),
             " (commit ".to_owned(),
         ];
         if claims > 0 {
