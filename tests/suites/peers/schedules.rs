@@ -13,7 +13,7 @@ use pstrain_wire::worker::EndReason;
 use super::plain;
 
 /// A job drawn from a seed: some 30 updates.
-fn job_of(seed: u64, least: u64) -> Toy {
+pub(super) fn job_of(seed: u64, least: u64) -> Toy {
     let mut random = Stream::new(seed).fork("job of peers", 0).rng();
     let workers = (least + random.below(7)) as u32;
     let all: Vec<Architecture> = Architecture::all_reduces().collect();
@@ -38,7 +38,7 @@ const fn faults_of(seed: u64) -> PeerFaults {
     }
 }
 
-fn describe(seed: u64, least: u64) -> String {
+pub(super) fn describe(seed: u64, least: u64) -> String {
     let job = job_of(seed, least).job;
     format!("{} workers, {}", job.membership.workers, job.architecture)
 }
@@ -146,24 +146,4 @@ fn members_never_diverge_whatever_happens() {
     ran.expect_above(2400, ended, "runs that used up their budget");
     let words = ["Kill", "Stop", "CutOneWay", "Cut", "Isolate", "Break"];
     ran.expect_each(words, |word| faults.iter().any(|fault| fault == word));
-}
-
-#[test]
-fn a_run_that_goes_back_to_checkpoints_ends_at_the_same_parameters() {
-    let (mut restarts, mut regrouped) = (0, 0);
-    let ran = for_seeds(
-        1200,
-        |seed| describe(seed, 1),
-        |seed| {
-            let toy = job_of(seed, 1);
-            let [wanted, run] = [PeerFaults::None, PeerFaults::Restarts]
-                .map(|faults| run_peers(&toy, faults, seed));
-            assert_eq!(run.reason, EndReason::BudgetReached, "{:?} {:?}", run.reasons, run.workers);
-            assert_eq!((run.version, &run.parameters), (wanted.version, &wanted.parameters));
-            restarts += run.restarts;
-            regrouped += run.groups.saturating_sub(1);
-        },
-    );
-    ran.expect_above(1200, restarts, "restarts");
-    ran.expect_above(1200, regrouped, "groups that were formed again");
 }
