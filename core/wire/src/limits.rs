@@ -43,6 +43,21 @@ impl Limits {
         Self { control: 1024 * 1024, payload }
     }
 
+    /// For the meeting point that has accepted a worker: its parameters, and parts of its state.
+    #[must_use]
+    pub const fn of_member(parameters: usize) -> Self {
+        let (of_worker, state) =
+            (Self::of_worker(parameters), most_payload(Party::Worker, Party::Meeting, parameters));
+        let payload = if of_worker.payload > state { of_worker.payload } else { state };
+        Self { payload, ..of_worker }
+    }
+
+    /// For a worker that the meeting point has accepted: parts of a state.
+    #[must_use]
+    pub const fn of_meeting() -> Self {
+        Self { payload: most_payload(Party::Meeting, Party::Worker, 0), ..Self::DIALER }
+    }
+
     /// For the coordinator that has accepted another server: parts of a model with `parameters`
     /// values, portions of a rebalance, and the distances of each pair of workers.
     #[must_use]

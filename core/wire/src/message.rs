@@ -162,9 +162,9 @@ messages! {
         /// A part of the state of training, for a worker that joins, a checkpoint, or a worker of a
         /// resumed run.
         Inherit(Inherit { header; bytes: Content::Bytes(MOST_INHERIT_BYTES) }) = 67,
-            Worker -> Worker, Worker -> Server, Server -> Worker;
+            Worker -> Worker, Worker -> Meeting, Meeting -> Worker;
         /// Send the state of training of a version.
-        Save(Save) = 68, Server -> Worker;
+        Save(Save) = 68, Meeting -> Worker;
         /// The worker has made an update.
         Reduced(Reduced) = 62, Worker -> Server;
         /// Reduce no more.

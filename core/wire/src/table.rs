@@ -11,6 +11,8 @@ pub enum Party {
     Server,
     /// The server that coordinates a group of servers.
     Coordinator,
+    /// The meeting point of workers without a server.
+    Meeting,
     /// A client that is no worker, such as a person's command.
     Client,
     /// A server that has a standby.

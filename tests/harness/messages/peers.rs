@@ -6,7 +6,7 @@ use pstrain_compute::id::{Version, WorkerId};
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
     Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met, Missed, Piece, PieceHeader,
-    RankOf, Ranks, Reachable, Reduced, Snapshot,
+    RankOf, Ranks, Reachable, Reduced, Save, Snapshot,
 };
 
 use super::Messages;
@@ -54,6 +54,7 @@ impl Messages {
             }
             65 => Message::Snapshot(Snapshot { version, values: self.values() }),
             66 => Message::Met(Met { generation }),
+            68 => Message::Save(Save { version }),
             _ => {
                 let header = InheritHeader { version, from: self.number(), total: self.number() };
                 Message::Inherit(Inherit { header, bytes: self.bytes() })

@@ -161,7 +161,7 @@ impl Peer {
         self.dialler.welcomed();
         self.welcome = true;
         // A run that is resumed sends the state of training.
-        out.extend(self.dialler.peer().map(|peer| Effect::Limit(peer, Limits::of_server(0))));
+        out.extend(self.dialler.peer().map(|peer| Effect::Limit(peer, Limits::of_meeting())));
         let job = Box::new(job);
         out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
         if !resumed {
