@@ -33,7 +33,7 @@ pub(super) struct Checkpoints {
     /// The greatest number used so far.
     newest: u64,
     /// Updates between the latest report and the version that is asked for. It grows where members
-    /// are past that version when the request arrives.
+    /// are past that version when the request arrives, and shrinks with each checkpoint.
     ahead: u64,
     /// The checkpoint that is being made, with its number.
     open: Option<(u64, Stage)>,
@@ -59,15 +59,19 @@ struct Incoming {
 }
 
 impl Incoming {
-    /// Takes the next part of a state of `most` bytes at most.
+    /// Takes the next part of a state of `most` bytes at most. A part after a gap is dropped: what
+    /// is missing was lost with a connection.
     fn take(&mut self, part: &Inherit, most: u64) -> Result<(), String> {
         let Inherit { header: InheritHeader { from, total, .. }, bytes } = part;
         let here = self.bytes.len() as u64;
-        let is_next = here == *from && self.total.is_none_or(|whole| whole == *total);
-        if !is_next || *total > most || here + bytes.len() as u64 > *total {
+        if here != *from {
+            return Ok(());
+        }
+        let is_same = self.total.is_none_or(|whole| whole == *total);
+        if !is_same || *total > most || here + bytes.len() as u64 > *total {
             return Err(alloc::format!(
-                "a part of a state that begins at byte {from} of {total}, after {here} bytes of \
-                 {most} at most"
+                "a part of {} bytes of a state of {total}, after {here} bytes; {most} are possible",
+                bytes.len()
             ));
         }
         self.total = Some(*total);
@@ -193,6 +197,7 @@ impl Meeting {
         if *version > self.lockstep.version() || !states.values().all(Incoming::is_whole) {
             return;
         }
+        checkpoints.ahead = (checkpoints.ahead - checkpoints.ahead / 8).max(1);
         let (number, origin, run) = (*number, checkpoints.origin, self.run);
         let states = core::mem::take(states).into_iter();
         self.states = Some(States(states.map(|(worker, state)| (worker, state.bytes)).collect()));
@@ -238,5 +243,32 @@ impl Meeting {
             self.training_since = Some(Time::from_nanos(now.as_nanos().saturating_sub(trained)));
         }
         is_resumed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn part(from: u64, total: u64, bytes: usize) -> Inherit {
+        let header = InheritHeader { version: Version(7), from, total };
+        Inherit { header, bytes: vec![1; bytes] }
+    }
+
+    #[test]
+    fn parts_after_a_gap_are_dropped_and_impossible_ones_refused() {
+        let mut state = Incoming::default();
+        assert!(!state.is_whole());
+        assert_eq!(state.take(&part(0, 10, 4), 10), Ok(()));
+        assert_eq!(state.take(&part(8, 10, 2), 10), Ok(()), "a connection broke");
+        assert!(!state.is_whole() && state.bytes.len() == 4);
+        for impossible in [part(4, 10, 7), part(4, 9, 5), part(4, 11, 7)] {
+            assert!(state.take(&impossible, 10).is_err(), "{impossible:?}");
+        }
+        assert!(Incoming::default().take(&part(0, 11, 4), 10).is_err());
+        assert_eq!(state.take(&part(4, 10, 6), 10), Ok(()));
+        assert!(state.is_whole());
     }
 }
