@@ -12,6 +12,7 @@ mod not_finite;
 mod pushed;
 mod pushed_by_hand;
 mod reassigned;
+mod resumed_by_hand;
 mod shards;
 mod sparse;
 

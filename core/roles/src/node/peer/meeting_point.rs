@@ -39,7 +39,10 @@ impl Peer {
                 None => self.finish(Err(NodeError::Protocol(why)), out),
             };
         }
-        out.push(Effect::Limit(peer, Limits::DIALER));
+        // The meeting point may send a state right after the welcome of a member. It may arrive in
+        // one piece with the welcome, and is judged before that is handled.
+        let limits = if self.member.is_some() { Limits::of_meeting() } else { Limits::DIALER };
+        out.push(Effect::Limit(peer, limits));
         let hello = Hello {
             resume: self.member.as_ref().map(|member| Resume {
                 worker: member.worker,

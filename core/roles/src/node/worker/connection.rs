@@ -31,7 +31,13 @@ impl Worker {
         if !identity.may_serve() {
             return self.on_impostor(now, identity, out);
         }
-        out.push(Effect::Limit(peer, Limits::DIALER));
+        // A server may send parameters right after the welcome of a worker that it knows. They may
+        // arrive in one piece with the welcome, and are judged before that is handled.
+        let limits = self
+            .member
+            .as_ref()
+            .map_or(Limits::DIALER, |member| Limits::of_server(member.model_keys.len() as usize));
+        out.push(Effect::Limit(peer, limits));
         let hello = Hello {
             resume: self.member.as_ref().map(|member| Resume {
                 worker: member.worker,
