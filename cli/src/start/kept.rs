@@ -220,20 +220,14 @@ fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Re
         anyhow::Error::from(CheckpointError::of_server(&folder.state().checkpoint(number), error))
     };
     if job.architecture != Architecture::Server {
-        let meeting = match &found.checkpoint {
-            None if folder.is_new() => Meeting::new(job, *run)?.with_checkpoints(),
-            None => {
-                let mut meeting = Meeting::new(job, 0)?;
-                meeting.begin_lineage(fresh_run(), *run, 0);
-                meeting
-            }
-            Some(checkpoint) => {
-                let meeting = Meeting::restore(job, &checkpoint.saved);
-                let mut meeting = meeting.map_err(|error| damaged(checkpoint.number, error))?;
-                meeting.begin_lineage(fresh_run(), *run, checkpoint.number);
-                meeting
-            }
+        let mut meeting = match &found.checkpoint {
+            None => Meeting::new(job, *run)?.with_checkpoints(),
+            Some(checkpoint) => Meeting::restore(job, &checkpoint.saved)
+                .map_err(|error| damaged(checkpoint.number, error))?,
         };
+        if !folder.is_new() {
+            meeting.begin_lineage(fresh_run(), *run, found.number());
+        }
         return Ok(Restored::Meeting(Box::new(meeting)));
     }
     match (&found.checkpoint, durability) {

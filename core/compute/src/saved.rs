@@ -33,6 +33,8 @@ pub enum Array {
     F64(Arc<Vec<f64>>),
     /// Integers.
     U32(Arc<Vec<u32>>),
+    /// Bytes.
+    U8(Arc<Vec<u8>>),
 }
 
 /// A saved state that does not fit the job, or is incomplete.
@@ -71,6 +73,7 @@ impl Saved {
             Array::F32(values) => (name, Of::F32, values.len() as u64),
             Array::F64(values) => (name, Of::F64, values.len() as u64),
             Array::U32(values) => (name, Of::U32, values.len() as u64),
+            Array::U8(bytes) => (name, Of::U8, bytes.len() as u64),
         });
         codec::append(&lengths.collect::<Vec<_>>(), &mut bytes);
         for (_, array) in &self.arrays {
@@ -78,6 +81,7 @@ impl Saved {
                 Array::F32(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
                 Array::F64(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
                 Array::U32(values) => bytes.extend(values.iter().flat_map(|it| it.to_le_bytes())),
+                Array::U8(own) => bytes.extend_from_slice(own),
             }
         }
         bytes
@@ -94,7 +98,11 @@ impl Saved {
             codec::read_first(bytes).map_err(|_malformed| SavedError::Small)?;
         let mut arrays = Vec::new();
         for (name, of, values) in lengths {
-            let width = if of == Of::F64 { size_of::<f64>() } else { size_of::<f32>() };
+            let width = match of {
+                Of::F64 => size_of::<f64>(),
+                Of::F32 | Of::U32 => size_of::<f32>(),
+                Of::U8 => 1,
+            };
             let length = usize::try_from(values).ok().and_then(|values| values.checked_mul(width));
             let (own, rest) = length
                 .and_then(|length| bytes.split_at_checked(length))
@@ -104,6 +112,7 @@ impl Saved {
                 Of::F32 => Array::F32(Arc::new(values_of(own, f32::from_le_bytes))),
                 Of::F64 => Array::F64(Arc::new(values_of(own, f64::from_le_bytes))),
                 Of::U32 => Array::U32(Arc::new(values_of(own, u32::from_le_bytes))),
+                Of::U8 => Array::U8(Arc::new(own.to_vec())),
             };
             arrays.push((name, array));
         }
@@ -117,6 +126,7 @@ enum Of {
     F32,
     F64,
     U32,
+    U8,
 }
 
 fn values_of<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
@@ -295,6 +305,26 @@ impl<'a> Archive<'a> {
         check(name, values.len(), count)
     }
 
+    /// Saves or restores any number of bytes.
+    ///
+    /// # Errors
+    /// [`SavedError`] if they are missing.
+    pub fn bytes(
+        &mut self,
+        name: &'static str,
+        bytes: &mut Arc<Vec<u8>>,
+    ) -> Result<(), SavedError> {
+        if !self.restores() {
+            let mut index = self.add(name, Array::U8(Arc::clone(bytes)), None);
+            return self.small(&mut index);
+        }
+        match self.next()? {
+            (_, Array::U8(found)) => *bytes = Arc::clone(found),
+            _ => return Err(SavedError::Missing),
+        }
+        Ok(())
+    }
+
     /// Saves or restores if an optional array has `values`. Called before that array is visited.
     ///
     /// # Errors
@@ -388,5 +418,34 @@ pub mod presence {
         from: D,
     ) -> Result<Option<Arc<Vec<f32>>>, D::Error> {
         Ok(bool::deserialize(from)?.then(Arc::default))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn arrays_of_all_types_come_back_from_bytes_and_archives() {
+        let mut saved = Saved::default();
+        let mut archive = Archive::save(&mut saved, 2);
+        archive.own("f32", &mut vec![1.5, -0.0]).unwrap();
+        archive.own_f64("f64", &mut vec![1e-300, 3.0]).unwrap();
+        archive.own_u32("u32", &mut vec![7, u32::MAX, 0], 3).unwrap();
+        archive.bytes("bytes", &mut Arc::new(vec![1, 2, 255, 0, 4])).unwrap();
+        let again = Saved::of_bytes(&saved.to_bytes()).unwrap();
+        assert_eq!(again, saved);
+        let mut archive = Archive::restore(&again, 2);
+        let (mut f32s, mut f64s, mut u32s) = (Vec::new(), Vec::new(), Vec::new());
+        let mut bytes = Arc::default();
+        archive.own("f32", &mut f32s).unwrap();
+        archive.own_f64("f64", &mut f64s).unwrap();
+        archive.own_u32("u32", &mut u32s, 3).unwrap();
+        archive.bytes("bytes", &mut bytes).unwrap();
+        archive.finish().unwrap();
+        assert_eq!((f32s, f64s), (vec![1.5, -0.0], vec![1e-300, 3.0]));
+        assert_eq!((u32s, bytes), (vec![7, u32::MAX, 0], Arc::new(vec![1, 2, 255, 0, 4])));
     }
 }

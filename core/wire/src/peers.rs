@@ -103,6 +103,18 @@ pub struct Inherit {
     pub bytes: Vec<u8>,
 }
 
+impl Inherit {
+    /// The parts of a state of `version`, in order.
+    pub fn parts(version: Version, state: &[u8]) -> impl Iterator<Item = Self> + '_ {
+        let total = state.len() as u64;
+        let parts = state.chunks(MOST_INHERIT_BYTES as usize).zip(0..);
+        parts.map(move |(bytes, place)| {
+            let from = place * u64::from(MOST_INHERIT_BYTES);
+            Self { header: InheritHeader { version, from, total }, bytes: bytes.to_vec() }
+        })
+    }
+}
+
 /// The fields of an [`Inherit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritHeader {

@@ -85,6 +85,9 @@ impl Checkpoint {
                 Array::F32(values) => (name.as_str(), Dtype::F32, values.len(), bytes_of(values)),
                 Array::F64(values) => (name.as_str(), Dtype::F64, values.len(), bytes_of(values)),
                 Array::U32(values) => (name.as_str(), Dtype::U32, values.len(), bytes_of(values)),
+                Array::U8(bytes) => {
+                    (name.as_str(), Dtype::U8, bytes.len(), Cow::Borrowed(bytes.as_slice()))
+                }
             })
             .chain(
                 [(STATE, &saved.small), (BESIDE, beside)]
@@ -115,6 +118,7 @@ impl Checkpoint {
             Array::F32(values) => size_of_val(values.as_slice()),
             Array::F64(values) => size_of_val(values.as_slice()),
             Array::U32(values) => size_of_val(values.as_slice()),
+            Array::U8(bytes) => bytes.len(),
         };
         let arrays: usize = self.saved.arrays.iter().map(array).sum();
         (arrays + self.saved.small.len() + self.beside.len()) as u64
@@ -153,6 +157,7 @@ impl Checkpoint {
                 Dtype::F32 => Array::F32(Arc::new(values_of(tensor.data(), f32::from_le_bytes))),
                 Dtype::F64 => Array::F64(Arc::new(values_of(tensor.data(), f64::from_le_bytes))),
                 Dtype::U32 => Array::U32(Arc::new(values_of(tensor.data(), u32::from_le_bytes))),
+                Dtype::U8 => Array::U8(Arc::new(tensor.data().to_vec())),
                 _ => return Err(Problem::Other),
             };
             Ok((name, array))

@@ -66,7 +66,7 @@ impl Store {
                 Array::F32(values) => Array::F32(Arc::new(values.get(places.clone())?.to_vec())),
                 Array::F64(values) => Array::F64(Arc::new(values.get(places.clone())?.to_vec())),
                 // Lists of keys are not rebalanced.
-                Array::U32(_) => return None,
+                Array::U32(_) | Array::U8(_) => return None,
             };
         }
         Some(Part { keys, saved })

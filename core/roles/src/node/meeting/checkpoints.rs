@@ -10,17 +10,18 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Meeting;
 use super::members::Presence;
-use crate::node::{Checkpoint, Durable, Effect, Outbox};
+use crate::node::{Checkpoint, Effect, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::peers::{Inherit, InheritHeader, MOST_INHERIT_BYTES, Save};
 use pstrain_wire::{Message, Phase};
 
-/// Most bytes of a state of training for each parameter: many times those of the largest optimizer.
+/// Most bytes of a state of training for each parameter. The largest optimizer has much less.
 const MOST_BYTES_PER_KEY: u64 = 256;
 /// Most updates between the request of a state and its version.
 const MOST_AHEAD: u64 = 1 << 16;
@@ -85,12 +86,12 @@ impl Incoming {
 }
 
 /// States of training by worker: of a checkpoint that is saved, or that the run is resumed from.
-#[derive(Debug, Default)]
-pub(super) struct States(pub(super) BTreeMap<WorkerId, Vec<u8>>);
+#[derive(Clone, Debug, Default)]
+pub(super) struct States(pub(super) BTreeMap<WorkerId, Arc<Vec<u8>>>);
 
 impl States {
     /// The state with which a worker continues: its own, or else the one of another.
-    fn of(&self, worker: WorkerId) -> Option<&Vec<u8>> {
+    fn of(&self, worker: WorkerId) -> Option<&Arc<Vec<u8>>> {
         self.0.get(&worker).or_else(|| self.0.values().next())
     }
 }
@@ -187,7 +188,7 @@ impl Meeting {
         else {
             return;
         };
-        let Some((number, stage @ Stage::Asked(..))) = &mut checkpoints.open else { return };
+        let Some((number, stage)) = &mut checkpoints.open else { return };
         let Stage::Asked(version, states) = stage else { return };
         if *version < self.lockstep.version() {
             *stage = Stage::Due;
@@ -200,11 +201,9 @@ impl Meeting {
         checkpoints.ahead = (checkpoints.ahead - checkpoints.ahead / 8).max(1);
         let (number, origin, run) = (*number, checkpoints.origin, self.run);
         let states = core::mem::take(states).into_iter();
-        self.states = Some(States(states.map(|(worker, state)| (worker, state.bytes)).collect()));
+        let states = states.map(|(worker, state)| (worker, Arc::new(state.bytes))).collect();
         *stage = Stage::Written;
-        let saved = self.save();
-        self.states = None;
-        let oldest = None;
+        let (oldest, saved) = (None, self.save_with(Some(States(states))));
         out.push(Effect::Checkpoint(Box::new(Checkpoint { number, run, origin, oldest, saved })));
         out.push(Effect::Write);
     }
@@ -220,13 +219,8 @@ impl Meeting {
     pub(super) fn send_state(&mut self, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
         let version = self.lockstep.version();
         let Some(state) = self.states.as_ref().and_then(|states| states.of(worker)) else { return };
-        let total = state.len() as u64;
-        let parts = state.chunks(MOST_INHERIT_BYTES as usize).zip(0..);
-        out.extend(parts.map(|(bytes, place)| {
-            let from = place * u64::from(MOST_INHERIT_BYTES);
-            let header = InheritHeader { version, from, total };
-            Effect::Send(peer, Message::Inherit(Inherit { header, bytes: bytes.to_vec() }))
-        }));
+        let parts = Inherit::parts(version, state).map(Message::Inherit);
+        out.extend(parts.map(|part| Effect::Send(peer, part)));
         if let Some(slot) = self.slots.get_mut(worker) {
             slot.made(version);
         }

@@ -220,7 +220,7 @@ impl Meeting {
         if let Some(reason) = self.lifecycle.end() {
             out.push(Effect::Send(peer, Message::End(End { reason })));
         } else if resumed {
-            // What was on its way on the last connection is lost.
+            // Messages on their way on the last connection are lost.
             if self.slots.get(worker).is_some_and(|slot| !slot.joins) {
                 self.send_state(worker, peer, out);
             }

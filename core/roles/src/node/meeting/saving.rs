@@ -1,4 +1,4 @@
-//! What a checkpoint of a meeting point holds: its records, and the members' states of training.
+//! The contents of a meeting point's checkpoint: its records, and the members' states of training.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,9 @@ impl Meeting {
     pub fn restore(job: Job, saved: &Saved) -> Result<Self, RestoreError> {
         let mut meeting = Self::new(job, 0).map_err(RestoreError::Server)?;
         let mut archive = Archive::restore(saved, meeting.parameters as usize);
-        meeting.archive(&mut archive)?;
+        let mut states = None;
+        meeting.archive(&mut states, &mut archive)?;
+        meeting.states = states;
         archive.finish()?;
         if meeting.lifecycle.end().is_none() {
             meeting.lifecycle = Lifecycle::new();
@@ -28,7 +30,19 @@ impl Meeting {
         Ok(meeting)
     }
 
-    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
+    /// Saves the state with the members' states of training.
+    pub(super) fn save_with(&mut self, mut states: Option<States>) -> Saved {
+        let (mut saved, keys) = (Saved::default(), self.parameters as usize);
+        let done = self.archive(&mut states, &mut Archive::save(&mut saved, keys));
+        debug_assert!(done.is_ok(), "saving does not fail: {done:?}");
+        saved
+    }
+
+    fn archive(
+        &mut self,
+        states: &mut Option<States>,
+        archive: &mut Archive<'_>,
+    ) -> Result<(), SavedError> {
         let mut digest = self.job_digest;
         archive.small(&mut digest)?;
         if digest != self.job_digest {
@@ -53,44 +67,29 @@ impl Meeting {
         self.snapshot.0 = Point::from(point);
         archive.shared("parameters", &mut self.snapshot.1)?;
         self.evaluations.archive(archive, self.parameters as usize)?;
-        self.archive_states(archive)
-    }
-
-    /// Saves or restores the members' states, as arrays: they may be large.
-    fn archive_states(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let states = self.states.take().map(|States(states)| states);
-        let lengths = |(worker, state): (&WorkerId, &Vec<u8>)| (*worker, state.len() as u64);
-        let mut lengths: Option<Vec<(WorkerId, u64)>> =
-            states.as_ref().map(|states| states.iter().map(lengths).collect());
-        archive.small(&mut lengths)?;
-        let Some(lengths) = lengths else { return Ok(()) };
-        let mut states = states.unwrap_or_default();
-        for (worker, length) in lengths {
-            let state = states.entry(worker).or_default();
-            let (mut words, length) = (words_of(state), length as usize);
-            archive.own_u32("state of training", &mut words, length.div_ceil(size_of::<u32>()))?;
-            *state = words.into_iter().flat_map(u32::to_le_bytes).take(length).collect();
-        }
-        self.states = Some(States(states));
-        Ok(())
+        archive_states(states, archive)
     }
 }
 
-/// The bytes as words, with zeros at the end.
-fn words_of(bytes: &[u8]) -> Vec<u32> {
-    let (words, rest) = bytes.as_chunks();
-    let mut last = [0; size_of::<u32>()];
-    last[..rest.len()].copy_from_slice(rest);
-    let last = (!rest.is_empty()).then(|| u32::from_le_bytes(last));
-    words.iter().map(|word| u32::from_le_bytes(*word)).chain(last).collect()
+/// Saves or restores the members' states of training.
+fn archive_states(
+    states: &mut Option<States>,
+    archive: &mut Archive<'_>,
+) -> Result<(), SavedError> {
+    let workers = |States(states): &States| states.keys().copied().collect();
+    let mut workers: Option<Vec<WorkerId>> = states.as_ref().map(workers);
+    archive.small(&mut workers)?;
+    let Some(workers) = workers else { return Ok(()) };
+    let States(states) = states.get_or_insert_default();
+    for worker in workers {
+        archive.bytes("state of training", states.entry(worker).or_default())?;
+    }
+    Ok(())
 }
 
 impl Durable for Meeting {
     fn save(&mut self) -> Saved {
-        let (mut saved, keys) = (Saved::default(), self.parameters as usize);
-        let done = self.archive(&mut Archive::save(&mut saved, keys));
-        debug_assert!(done.is_ok(), "saving does not fail: {done:?}");
-        saved
+        self.save_with(self.states.clone())
     }
 
     /// None: a restored meeting point is another run.

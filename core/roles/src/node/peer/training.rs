@@ -21,8 +21,8 @@ use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member};
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
-    Contributed, Inherit, InheritHeader, MOST_INHERIT_BYTES, Missed, Piece, PieceHeader, RankOf,
-    Reduced, Save, Snapshot,
+    Contributed, Inherit, InheritHeader, Missed, Piece, PieceHeader, RankOf, Reduced, Save,
+    Snapshot,
 };
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
@@ -181,14 +181,7 @@ impl Training {
         let keys = self.parameters.len();
         let done = self.archive(&mut Archive::save(&mut saved, keys));
         debug_assert!(done.is_ok(), "saving does not fail: {done:?}");
-        let bytes = saved.to_bytes();
-        let total = bytes.len() as u64;
-        let part = |(place, bytes): (usize, &[u8])| {
-            let from = place as u64 * u64::from(MOST_INHERIT_BYTES);
-            let header = InheritHeader { version, from, total };
-            Message::Inherit(Inherit { header, bytes: bytes.to_vec() })
-        };
-        bytes.chunks(MOST_INHERIT_BYTES as usize).enumerate().map(part).collect()
+        Inherit::parts(version, &saved.to_bytes()).map(Message::Inherit).collect()
     }
 
     /// The state, if the meeting point wants the one of this version.
