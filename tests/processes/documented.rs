@@ -139,10 +139,10 @@ fn the_pages_of_experiments_are_of_the_shipped_specifications() {
         let shown = finish(&["experiment", "show", &name]).with_code(0).stdout;
         let title = shown.lines().find_map(|line| line.strip_prefix("title = \"")).unwrap();
         let claims = shown.lines().filter(|line| *line == "[[claim]]").count();
+        let data = if name.starts_with("auto-") { " --data nsl-kdd" } else { "" };
         let mut expected = vec![
             format!("# {}\n", title.trim_end_matches('"')),
-            format!("pstrain experiment run {name} "),
-            format!(" --out results/{name}\n"),
+            format!("pstrain experiment run {name}{data} --out results/{name}\n"),
             " (commit ".to_owned(),
         ];
         if claims > 0 {

@@ -31,10 +31,11 @@ fn rows(out: &Path) -> usize {
 
 /// The number of the last checkpoint.
 fn checkpoints(state: &Path) -> usize {
-    let Ok(files) = fs::read_dir(state) else { return 0 };
-    let number = |name: &str| name.strip_prefix("checkpoint-")?.split('.').next()?.parse().ok();
-    let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
-    names.filter_map(|name| number(&name)).max().unwrap_or_default()
+    if !state.is_dir() {
+        return 0;
+    }
+    let number = |name: &String| name.strip_prefix("checkpoint-")?.split('.').next()?.parse().ok();
+    names(state).iter().filter_map(number).max().unwrap_or_default()
 }
 
 /// Starts a run that keeps its state with `how`, kills it again and again, and waits for the end of

@@ -187,7 +187,8 @@ fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
     let folder = tempfile::TempDir::new().unwrap();
     let base = ["server", "--listen", "127.0.0.1:0", RING[0], RING[1]];
     let log = ["--durability", "log", "--state", path(folder.path())];
-    finish(&[&base[..], &log].concat()).refused(2, &["--durability log", "use checkpoint"]);
+    let cure = ["--durability log", "all-reduce:ring", "use checkpoint"];
+    finish(&[&base[..], &log].concat()).refused(2, &cure);
     let tls = ["--tls", path(folder.path())];
     let cure = ["architecture = all-reduce:ring", "--psk FILE", "pstrain cert psk"];
     finish(&[&base[..], &tls].concat()).refused(2, &cure);

@@ -7,7 +7,7 @@ use pstrain_wire::Phase;
 
 use super::{Happening, Lab, MEETING, Role, State};
 
-/// What is on the disk of the meeting point.
+/// The disk of the meeting point.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
     /// The number of the last checkpoint that was asked for, in this process or one before.
