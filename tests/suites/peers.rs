@@ -4,6 +4,7 @@
 mod closed_forms;
 mod equivalence;
 mod gossip;
+mod pairs;
 mod restarts;
 mod schedules;
 mod status;

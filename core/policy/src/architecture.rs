@@ -26,6 +26,9 @@ pub enum Architecture {
     Butterfly,
     /// The same, with all gradients summed at each worker.
     AllGather,
+    /// Every worker has a model of its own, trains at its own pace, and averages it with one
+    /// neighbor's at each update.
+    AdPsgd,
 }
 
 named!(Architecture: "architecture", ',' {
@@ -43,6 +46,8 @@ named!(Architecture: "architecture", ',' {
         "the same, every worker sums all gradients itself: one step, bit for bit as bsp"),
     DPsgd = Word::new("gossip:d-psgd", &[],
         "every worker has a model of its own, and averages it with its neighbors in each round"),
+    AdPsgd = Word::new("gossip:ad-psgd", &[],
+        "the same at each worker's own pace: with one neighbor, drawn at random, at each update"),
 });
 
 impl Architecture {
@@ -50,7 +55,7 @@ impl Architecture {
     #[must_use]
     pub const fn collective(self) -> Option<Collective> {
         match self {
-            Self::Server | Self::DPsgd => None,
+            Self::Server | Self::DPsgd | Self::AdPsgd => None,
             Self::Ring => Some(Collective::Ring),
             Self::HalvingDoubling => Some(Collective::HalvingDoubling),
             Self::AllToAll => Some(Collective::AllToAll),
@@ -70,6 +75,12 @@ impl Architecture {
     /// True if each worker has a model of its own.
     #[must_use]
     pub const fn is_gossip(self) -> bool {
-        matches!(self, Self::DPsgd)
+        matches!(self, Self::DPsgd | Self::AdPsgd)
+    }
+
+    /// True if no worker waits for the updates of all others.
+    #[must_use]
+    pub const fn is_asynchronous(self) -> bool {
+        matches!(self, Self::AdPsgd)
     }
 }

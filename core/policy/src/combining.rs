@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::architecture::Architecture;
 use crate::collective::{Collective, Outgoing, Rank, Reduction, ReductionError};
 use crate::gossip::{Graph, Mixing};
 use crate::job::Job;
@@ -16,6 +17,8 @@ pub enum Scheme {
     Reduce(Collective),
     /// Each averages its parameters with its neighbors', and applies its own gradient.
     Gossip(Graph, Stream),
+    /// The same with one neighbor at each update, which others do not wait for.
+    Pairwise(Graph, Stream),
 }
 
 /// The place of a rank in a group, for all updates of the group.
@@ -58,15 +61,24 @@ impl Scheme {
     /// The scheme of a job; none where servers have the parameters.
     #[must_use]
     pub fn of(job: &Job) -> Option<Self> {
-        let gossip = job.architecture.is_gossip();
-        let gossip = gossip.then(|| Self::Gossip(job.graph, Stream::new(job.seed)));
-        gossip.or_else(|| job.architecture.collective().map(Self::Reduce))
+        let (graph, seed) = (job.graph, Stream::new(job.seed));
+        match job.architecture {
+            Architecture::DPsgd => Some(Self::Gossip(graph, seed)),
+            Architecture::AdPsgd => Some(Self::Pairwise(graph, seed)),
+            architecture => architecture.collective().map(Self::Reduce),
+        }
     }
 
     /// True if each worker has a model of its own.
     #[must_use]
     pub const fn is_gossip(self) -> bool {
-        matches!(self, Self::Gossip(..))
+        matches!(self, Self::Gossip(..) | Self::Pairwise(..))
+    }
+
+    /// True if each worker makes updates at its own pace.
+    #[must_use]
+    pub const fn is_asynchronous(self) -> bool {
+        matches!(self, Self::Pairwise(..))
     }
 
     /// The place of `rank` in a group of `ranks` ranks.
@@ -78,7 +90,7 @@ impl Scheme {
         assert!(rank < ranks, "rank {rank} of {ranks}");
         match self {
             Self::Reduce(collective) => Place::Reduce(collective, rank, ranks),
-            Self::Gossip(graph, seed) => {
+            Self::Gossip(graph, seed) | Self::Pairwise(graph, seed) => {
                 Place::Gossip(rank, graph.weights(rank, ranks, seed).into())
             }
         }

@@ -1,4 +1,4 @@
-//! Training in step: each update has one gradient of every worker of a group.
+//! Training in step: each update has one gradient of every worker of a group, or of one alone.
 //!
 //! Which mini-batches an update has, and what each gradient counts, follows from the sizes of the
 //! workers' parts. Every worker that reduces gradients with the others knows both without asking,
@@ -164,9 +164,32 @@ impl Lockstep {
 
     /// Makes the next update. Returns true if an evaluation is due after it.
     pub fn advance(&mut self, stopping: &Stopping) -> bool {
+        let shares = self.shares().collect();
+        self.advance_with(shares, stopping)
+    }
+
+    /// Makes an update with the next mini-batch of one worker alone. Returns true if an evaluation
+    /// is due after it.
+    pub fn advance_alone(&mut self, worker: WorkerId, stopping: &Stopping) -> bool {
+        let share = self.share(worker).map(|share| (worker, share));
+        self.advance_with(share.into_iter().collect(), stopping)
+    }
+
+    /// Goes on after so many updates of `worker`, which makes updates alone.
+    pub fn resume_alone(&mut self, worker: WorkerId, updates: Version) {
+        let member = self.members.iter().find(|member| member.worker == worker);
+        let rows = member.map_or(0, |member| member.rows);
+        let batch = u64::from(self.batch_size);
+        let pass = rows.div_ceil(batch).max(1);
+        let in_passes = (updates.0 / pass).saturating_mul(rows);
+        self.version = updates;
+        self.samples = in_passes.saturating_add(updates.0 % pass * batch);
+        self.done = BTreeMap::from([(worker, updates.0)]);
+    }
+
+    fn advance_with(&mut self, shares: Vec<(WorkerId, Share)>, stopping: &Stopping) -> bool {
         let interval = stopping.interval(self.epoch_rows());
         let before = self.samples / interval;
-        let shares: Vec<(WorkerId, Share)> = self.shares().collect();
         for (worker, share) in shares {
             *self.done.entry(worker).or_default() += 1;
             self.samples += u64::from(share.samples);

@@ -18,7 +18,7 @@ use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
 use crate::peers::{
     Halt, Halted, Inherit, MOST_INHERIT_BYTES, Meet, Met, Missed, Piece, Ranks, Reachable, Reduced,
-    Save, Snapshot,
+    Rest, Rested, Save, Show, Snapshot,
 };
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
@@ -171,6 +171,12 @@ messages! {
         Halt(Halt) = 63, Server -> Worker;
         /// The worker reduces no more.
         Halted(Halted) = 64, Worker -> Server;
+        /// Begin no update, or go on.
+        Rest(Rest) = 69, Meeting -> Worker;
+        /// The worker has no update under way.
+        Rested(Rested) = 70, Worker -> Meeting;
+        /// Send the parameters.
+        Show(Show) = 71, Meeting -> Worker;
         /// The worker's parameters.
         Snapshot(Snapshot { version; values: Content::Values }) = 65, Worker -> Server;
     }

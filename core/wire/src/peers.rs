@@ -41,6 +41,8 @@ pub struct RankOf {
     pub version: Version,
     /// True if it joins: it does not have the state of training yet, unless the run begins.
     pub joins: bool,
+    /// The worker whose answer to an exchange it has awaited since an earlier group.
+    pub awaits: Option<WorkerId>,
 }
 
 /// Worker to worker: the first message of a connection.
@@ -75,7 +77,8 @@ pub struct Piece {
 /// The fields of a [`Piece`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PieceHeader {
-    /// The version that the update changes.
+    /// The version that the update changes. Of an exchange of two workers it is the number, as the
+    /// one that asks counts them, in the request and in the answer.
     pub version: Version,
     /// The index of the piece.
     pub piece: u32,
@@ -164,6 +167,31 @@ pub struct Halted {
     pub version: Version,
     /// Why, if it was not asked to.
     pub why: Option<String>,
+    /// The worker whose answer to an exchange it awaits.
+    pub awaits: Option<WorkerId>,
+}
+
+/// Meeting point to worker at its own pace: begin no update, or go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rest {
+    /// The number of the request.
+    pub number: u64,
+    /// False to go on.
+    pub rests: bool,
+}
+
+/// Answer to [`Rest`]: no update and no own exchange is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rested {
+    /// The number of the request.
+    pub number: u64,
+}
+
+/// Meeting point to worker at its own pace: send the parameters, in a [`Snapshot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Show {
+    /// The number of the request.
+    pub number: u64,
 }
 
 /// Meeting point to worker: send the state of training of a version, in [`Inherit`] parts, once it
@@ -177,7 +205,7 @@ pub struct Save {
 /// Worker to meeting point: its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Their version.
+    /// Their version, or the number of the request if the worker trains at its own pace.
     pub version: Version,
     /// The parameters: the payload.
     pub values: Arc<Vec<f32>>,

@@ -6,7 +6,7 @@ use pstrain_compute::id::{Version, WorkerId};
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
     Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met, Missed, Piece, PieceHeader,
-    RankOf, Ranks, Reachable, Reduced, Save, Snapshot,
+    RankOf, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
 };
 
 use super::Messages;
@@ -23,6 +23,7 @@ impl Messages {
                     rows: self.number(),
                     version: Version(self.number()),
                     joins: self.coin(),
+                    awaits: self.coin().then(|| WorkerId(self.small())),
                 });
                 let members = members.collect();
                 Message::Ranks(Ranks { generation, version, members })
@@ -50,11 +51,15 @@ impl Messages {
             63 => Message::Halt(Halt { generation }),
             64 => {
                 let why = self.coin().then(|| self.text());
-                Message::Halted(Halted { generation, version, why })
+                let awaits = self.coin().then(|| WorkerId(self.small()));
+                Message::Halted(Halted { generation, version, why, awaits })
             }
             65 => Message::Snapshot(Snapshot { version, values: self.values() }),
             66 => Message::Met(Met { generation }),
             68 => Message::Save(Save { version }),
+            69 => Message::Rest(Rest { number: generation, rests: self.coin() }),
+            70 => Message::Rested(Rested { number: generation }),
+            71 => Message::Show(Show { number: generation }),
             _ => {
                 let header = InheritHeader { version, from: self.number(), total: self.number() };
                 Message::Inherit(Inherit { header, bytes: self.bytes() })

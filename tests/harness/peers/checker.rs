@@ -7,6 +7,7 @@ use std::time::Duration;
 use pstrain_compute::id::Version;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::Compute;
+use pstrain_wire::Message;
 use pstrain_wire::peers::Ranks;
 
 /// Recomputes a run from its messages, with code of its own.
@@ -20,6 +21,9 @@ pub(super) trait Checker: Debug {
 
     /// A member is sent an update that it has missed.
     fn missed(&mut self) {}
+
+    /// A worker sends a message, to another worker or to the meeting point.
+    fn tells(&mut self, _worker: usize, _to: Option<usize>, _message: &Message) {}
 
     /// A worker computes a gradient.
     fn computes(&mut self, worker: usize, order: &Compute, gradient: &[f32], samples: u32);
@@ -41,6 +45,9 @@ pub(super) trait Checker: Debug {
         // A worker may be ahead of the end; none that stays is.
         self.evaluates(version, parameters);
     }
+
+    /// The run has used up its budget, and has ended with these parameters.
+    fn used_up(&self, _parameters: &[f32]) {}
 
     /// Groups so far.
     fn groups(&self) -> u64;

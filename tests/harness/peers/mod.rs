@@ -13,15 +13,17 @@ mod faults;
 mod line;
 mod mesh;
 mod network;
+mod pairs;
 mod restarts;
 mod runs;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_compute::id::WorkerId;
+use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::heartbeat;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{
@@ -37,6 +39,7 @@ use faults::Fault;
 use line::Line;
 use mesh::Mesh;
 use network::Link;
+use pairs::Pairs;
 use restarts::Disk;
 
 pub use faults::{PeerFault, PeerFaults};
@@ -203,9 +206,10 @@ impl<'a> Lab<'a> {
                 .expect("a valid part")
         };
         let initial = job.initial(&model);
-        let checker: Box<dyn Checker> = match job.architecture.is_gossip() {
-            true => Box::new(Mesh::new(job, initial)),
-            false => Box::new(Line::new(job, initial)),
+        let checker: Box<dyn Checker> = match job.architecture {
+            Architecture::AdPsgd => Box::new(Pairs::new(job, &initial)),
+            Architecture::DPsgd => Box::new(Mesh::new(job, initial)),
+            _ => Box::new(Line::new(job, initial)),
         };
         let mut lab = Self {
             toy,
@@ -327,7 +331,7 @@ impl<'a> Lab<'a> {
                 self.dial(process, target);
             }
             Effect::Send(peer, message) => {
-                self.observe(process, &message);
+                self.observe(process, peer, &message);
                 self.send(process, peer, message);
             }
             Effect::Close(peer) => self.close(process, peer),
@@ -362,8 +366,12 @@ impl<'a> Lab<'a> {
     }
 
     /// Shows the checker what a node sends.
-    fn observe(&mut self, process: usize, message: &Message) {
+    fn observe(&mut self, process: usize, peer: PeerId, message: &Message) {
+        let to = self.other_end(process, peer).filter(|to| *to != MEETING);
         match message {
+            _ if process != MEETING && self.toy.job.architecture.is_asynchronous() => {
+                self.checker.tells(process - 1, to.map(|to| to - 1), message);
+            }
             Message::Ranks(ranks) => self.checker.forms(ranks),
             Message::Snapshot(it) => {
                 self.checker.sees(self.now, process - 1, it.version, &it.values);
@@ -408,6 +416,9 @@ impl<'a> Lab<'a> {
         let parameters = trained.parameters.expect("it has parameters");
         let version = trained.point.version;
         self.checker.ends(version, &parameters);
+        if reason == EndReason::BudgetReached {
+            self.checker.used_up(&parameters);
+        }
         PeersRun {
             reason,
             version: version.0,

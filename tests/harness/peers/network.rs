@@ -101,6 +101,12 @@ impl Lab<'_> {
         (0..2).find(|end| it.ends[*end] == Some(process)).filter(|end| it.open[*end])
     }
 
+    /// The process at the other end of a connection.
+    pub(super) fn other_end(&self, process: usize, peer: PeerId) -> Option<usize> {
+        let ends = self.links[peer.0 as usize].ends;
+        ends.into_iter().flatten().find(|end| *end != process)
+    }
+
     pub(super) fn send(&mut self, process: usize, peer: PeerId, message: Message) {
         let Some(end) = self.end_of(process, peer) else { return };
         let link = peer.0 as usize;

@@ -35,7 +35,9 @@ fn hops(architecture: Architecture, workers: u32) -> u32 {
         Architecture::Tree => 2 * workers.ilog2(),
         Architecture::Butterfly => workers.ilog2() + 2 * u32::from(!workers.is_power_of_two()),
         Architecture::AllGather => u32::from(workers > 1),
-        Architecture::Server | Architecture::DPsgd => unreachable!("it has no all-reduce"),
+        Architecture::Server | Architecture::DPsgd | Architecture::AdPsgd => {
+            unreachable!("it has no all-reduce")
+        }
     }
 }
 

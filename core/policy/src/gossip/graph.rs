@@ -1,6 +1,6 @@
 //! Graphs of workers.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -82,6 +82,34 @@ impl Graph {
             Self::Regular { degree } => return regular(degree, ranks, seed),
         }
         edges.into_iter().collect()
+    }
+
+    /// The neighbors that `rank` asks in pairwise exchanges, and those that ask it, in order. An
+    /// edge has one direction, and no directions form a cycle. In a graph whose ranks fall into two
+    /// classes without edges inside a class, one class asks and the other answers.
+    #[must_use]
+    pub fn directions(self, rank: Rank, ranks: u32, seed: Stream) -> (Vec<Rank>, Vec<Rank>) {
+        let edges = self.edges(ranks, seed);
+        let neighbors = |rank: Rank| {
+            edges.iter().filter_map(move |&(one, other)| match rank {
+                rank if rank == one => Some(other),
+                rank if rank == other => Some(one),
+                _ => None,
+            })
+        };
+        // Colors in the order of a search through the connected graph: two if two are enough.
+        let mut colors: Vec<Option<u32>> = vec![None; ranks as usize];
+        let mut found = VecDeque::from([0]);
+        while let Some(next) = found.pop_front() {
+            if colors[next as usize].is_some() {
+                continue;
+            }
+            let taken: BTreeSet<u32> =
+                neighbors(next).filter_map(|other| colors[other as usize]).collect();
+            colors[next as usize] = (0..ranks).find(|color| !taken.contains(color));
+            found.extend(neighbors(next));
+        }
+        neighbors(rank).partition(|other| colors[rank as usize] < colors[*other as usize])
     }
 
     /// `rank` and its neighbors, in order, with their Metropolis weights. `seed` draws random

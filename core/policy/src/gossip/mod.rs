@@ -14,13 +14,21 @@
 //! the second largest eigenvalue of `W` (Xiao and Boyd, "Fast linear iterations for distributed
 //! averaging", Systems and Control Letters 2004).
 
+//!
+//! In AD-PSGD each worker makes updates at its own pace. At each of them it averages its parameters
+//! with one neighbor's, drawn at random, and applies a gradient of its parameters before that (Lian
+//! et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018, algorithm
+//! 1). Both models become their mean in one step, so that the mean of all models is kept.
+
 mod average;
 mod graph;
 mod mixing;
+mod pairwise;
 
 pub use average::average;
 pub use graph::Graph;
 pub use mixing::Mixing;
+pub use pairwise::{Pairwise, Parcel};
 
 #[cfg(test)]
 mod tests;

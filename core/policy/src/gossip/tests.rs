@@ -1,4 +1,5 @@
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -6,8 +7,9 @@ use nalgebra::{DMatrix, SymmetricEigen};
 use proptest::prelude::*;
 
 use super::*;
-use crate::collective::{Outgoing, Rank};
-use pstrain_compute::rng::Stream;
+use crate::collective::{Outgoing, Rank, ReductionError};
+use pstrain_compute::id::WorkerId;
+use pstrain_compute::rng::{Random, Stream};
 
 /// The values of a piece of a short vector.
 const PIECE: usize = 16 * 1024;
@@ -150,9 +152,6 @@ proptest! {
 
 #[test]
 fn values_that_do_not_belong_to_a_round_are_refused() {
-    use crate::collective::ReductionError;
-    use alloc::sync::Arc;
-
     let mut round = mixing(Graph::Ring, 0, 5, 3);
     let values = || Arc::new(vec![1.0, 2.0, 3.0]);
     assert_eq!(round.receive(1, 0, values()), Ok(()));
@@ -163,4 +162,220 @@ fn values_that_do_not_belong_to_a_round_are_refused() {
     let short = ReductionError::Length { piece: 0, wanted: 3, given: 1 };
     assert_eq!(round.receive(4, 0, Arc::new(vec![1.0])), Err(short));
     assert!(!round.is_done());
+}
+
+#[test]
+fn directions_of_pairwise_exchanges_form_no_cycle() {
+    for graph in graphs() {
+        for ranks in 1..=33 {
+            let directions = |rank| graph.directions(rank, ranks, SEED);
+            let mut asked = BTreeMap::new();
+            for rank in 0..ranks {
+                let (asks, askers) = directions(rank);
+                let mut both = [asks.clone(), askers.clone()].concat();
+                both.sort_unstable();
+                assert_eq!(both, neighbors(graph, rank, ranks), "{graph} of {ranks}");
+                assert!(asks.iter().all(|other| directions(*other).1.contains(&rank)));
+                asked.insert(rank, asks);
+            }
+            // Ranks that ask none are taken away until none is left.
+            while !asked.is_empty() {
+                let left = asked.clone();
+                asked.retain(|_, asks| asks.iter().any(|other| left.contains_key(other)));
+                assert!(asked.len() < left.len(), "{graph} of {ranks}: {asked:?}");
+            }
+        }
+    }
+    let two_classes = [(Graph::Ring, 8), (Graph::Torus, 16), (Graph::Ring, 2)];
+    for (graph, ranks) in two_classes {
+        for rank in 0..ranks {
+            let (asks, askers) = graph.directions(rank, ranks, SEED);
+            assert!(asks.is_empty() || askers.is_empty(), "{graph} of {ranks}: {rank}");
+        }
+    }
+}
+
+/// Workers that exchange in pairs, with what is on its way between them.
+struct Pairs {
+    graph: Graph,
+    /// The workers in the order of their ranks.
+    ranks: Vec<WorkerId>,
+    workers: Vec<(Pairwise, Arc<Vec<f32>>)>,
+    ways: BTreeMap<(WorkerId, WorkerId), VecDeque<Parcel>>,
+}
+
+impl Pairs {
+    fn new(graph: Graph, workers: u32, len: usize, random: &mut Random) -> Self {
+        let mut worker = |worker: u32| {
+            let values = (0..len).map(|_| random.unit() as f32 * 8.0 - 4.0).collect();
+            (Pairwise::new(len, SEED.fork("worker", worker.into())), Arc::new(values))
+        };
+        let workers = (0..workers).map(&mut worker).collect();
+        let mut pairs = Self { graph, ranks: Vec::new(), workers, ways: BTreeMap::new() };
+        pairs.regroup(random);
+        pairs
+    }
+
+    /// All connections break, and the workers get other ranks.
+    fn regroup(&mut self, random: &mut Random) {
+        self.ways.clear();
+        self.ranks = (0..self.workers.len() as u32).map(WorkerId).collect();
+        random.shuffle(&mut self.ranks);
+        let awaits: Vec<Option<WorkerId>> =
+            self.workers.iter().map(|(pairs, _)| pairs.awaits()).collect();
+        for rank in 0..self.ranks.len() {
+            let worker = self.ranks[rank];
+            let ranks = self.ranks.len() as u32;
+            let (asks, askers) = self.graph.directions(rank as u32, ranks, SEED);
+            let of = |ranks: Vec<Rank>| ranks.iter().map(|it| self.ranks[*it as usize]).collect();
+            let waits = (0..).map(WorkerId).zip(&awaits);
+            let waits = waits.filter(|(_, of)| **of == Some(worker)).map(|(it, _)| it).collect();
+            let mut out = Vec::new();
+            let directions = (of(asks), of(askers));
+            let (pairs, parameters) = &mut self.workers[worker.0 as usize];
+            pairs.regroup(directions, waits, |_| true, parameters, &mut out);
+            self.send(worker, out);
+        }
+    }
+
+    fn send(&mut self, from: WorkerId, out: Vec<Parcel>) {
+        for parcel in out {
+            self.ways.entry((from, parcel.to)).or_default().push_back(parcel);
+        }
+    }
+
+    fn begin(&mut self, worker: WorkerId) {
+        let (pairs, parameters) = &mut self.workers[worker.0 as usize];
+        let mut out = Vec::new();
+        pairs.begin(parameters, &mut out);
+        self.send(worker, out);
+    }
+
+    /// Delivers the next parcel of a connection. Returns false if none is on its way.
+    fn deliver(&mut self, random: &mut Random) -> bool {
+        let full: Vec<(WorkerId, WorkerId)> =
+            self.ways.iter().filter(|(_, way)| !way.is_empty()).map(|(ends, _)| *ends).collect();
+        if full.is_empty() {
+            return false;
+        }
+        let (from, to) = full[random.below(full.len() as u64) as usize];
+        let parcel = self.ways.get_mut(&(from, to)).and_then(VecDeque::pop_front).unwrap();
+        let Parcel { exchange, piece, values, .. } = parcel;
+        let (pairs, parameters) = &mut self.workers[to.0 as usize];
+        let mut out = Vec::new();
+        pairs.receive(from, exchange, (piece, values), parameters, &mut out).unwrap();
+        self.send(to, out);
+        true
+    }
+
+    fn sum(&self, value: usize) -> f64 {
+        self.workers.iter().map(|(_, parameters)| f64::from(parameters[value])).sum()
+    }
+
+    fn spread(&self) -> f32 {
+        let values = || self.workers.iter().map(|(_, parameters)| parameters[0]);
+        values().fold(f32::MIN, f32::max) - values().fold(f32::MAX, f32::min)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn pairwise_exchanges_keep_the_mean_and_end_whatever_connections_break(
+        graph in prop::sample::select(graphs().collect::<Vec<_>>()),
+        workers in 1_u32..10,
+        len in prop::sample::select(vec![1_usize, 7, PIECE + 1]),
+        seed: u64,
+    ) {
+        let mut random = Stream::new(seed).fork("schedule", 0).rng();
+        let mut pairs = Pairs::new(graph, workers, len, &mut random);
+        let places = [0, len / 2, len - 1];
+        let mut wanted = places.map(|place| pairs.sum(place));
+        let mut updates = vec![0_u64; workers as usize];
+        let (mut breaks, most) = (0, 12);
+        loop {
+            let idle: Vec<usize> = (0..workers as usize)
+                .filter(|it| pairs.workers[*it].0.is_over() && updates[*it] < most)
+                .collect();
+            match random.below(64) {
+                0 if breaks < 40 => {
+                    breaks += 1;
+                    pairs.regroup(&mut random);
+                }
+                1..20 if !idle.is_empty() => {
+                    let worker = idle[random.below(idle.len() as u64) as usize];
+                    // A step between two exchanges.
+                    let step = random.unit() as f32;
+                    let (_, parameters) = &mut pairs.workers[worker];
+                    Arc::make_mut(parameters).iter_mut().for_each(|value| *value += step);
+                    wanted.iter_mut().for_each(|sum| *sum += f64::from(step));
+                    pairs.begin(WorkerId(worker as u32));
+                    updates[worker] += 1;
+                }
+                _ => {
+                    let moved = pairs.deliver(&mut random);
+                    let is_over = pairs.workers.iter().all(|(pairs, _)| pairs.is_over());
+                    if !moved && idle.is_empty() {
+                        prop_assert!(is_over, "workers wait for each other");
+                        break;
+                    }
+                }
+            }
+        }
+        for (place, wanted) in places.into_iter().zip(wanted) {
+            // Rounding to f32 is all that moves the mean.
+            prop_assert!((pairs.sum(place) - wanted).abs() < 1e-4, "{} {wanted}", pairs.sum(place));
+        }
+        for _ in 0..2000 {
+            let worker = WorkerId(random.below(workers.into()) as u32);
+            pairs.begin(worker);
+            while pairs.deliver(&mut random) {}
+        }
+        prop_assert!(pairs.spread() < 1e-3, "{}", pairs.spread());
+    }
+}
+
+#[test]
+fn an_exchange_that_was_made_is_answered_again_and_not_made_again() {
+    let [asker, other] = [WorkerId(0), WorkerId(1)];
+    let group = |pairs: &mut Pairwise, own: WorkerId, waits, parameters: &[f32]| {
+        let directions = match own == asker {
+            true => (vec![other], vec![]),
+            false => (vec![], vec![asker]),
+        };
+        let mut out = Vec::new();
+        pairs.regroup(directions, waits, |_| true, parameters, &mut out);
+        out
+    };
+    let (mut one, mut two) = (Pairwise::new(1, SEED), Pairwise::new(1, SEED));
+    let (mut of_one, mut of_two) = (Arc::new(vec![1.0]), Arc::new(vec![4.0]));
+    group(&mut one, asker, BTreeSet::new(), &of_one);
+    group(&mut two, other, BTreeSet::new(), &of_two);
+    let mut out = Vec::new();
+    one.begin(&of_one, &mut out);
+    let take = |pairs: &mut Pairwise, from, parcel: Parcel, parameters: &mut Arc<Vec<f32>>| {
+        let Parcel { exchange, piece, values, .. } = parcel;
+        let mut out = Vec::new();
+        pairs.receive(from, exchange, (piece, values), parameters, &mut out).unwrap();
+        out
+    };
+    let lost = take(&mut two, asker, out.remove(0), &mut of_two);
+    assert_eq!((lost.len(), of_two[0]), (1, 2.5));
+    // The answer is lost, and the other one changes its parameters meanwhile.
+    of_two = Arc::new(vec![7.0]);
+    let mut again = group(&mut one, asker, BTreeSet::new(), &of_one);
+    group(&mut two, other, BTreeSet::from([asker]), &of_two);
+    let mut answer = take(&mut two, asker, again.remove(0), &mut of_two);
+    assert_eq!((answer.clone(), of_two[0]), (lost, 7.0));
+    take(&mut one, other, answer.remove(0), &mut of_one);
+    assert_eq!((one.is_over(), of_one[0]), (true, 2.5));
+
+    let unexpected = ReductionError::Unexpected { piece: 0 };
+    let values = || (0, Arc::new(vec![1.0]));
+    let mut receive =
+        |from, exchange| two.receive(from, exchange, values(), &mut of_two, &mut Vec::new());
+    assert_eq!(receive(WorkerId(2), 2), Err(unexpected), "no neighbor");
+    assert_eq!(receive(asker, 0), Err(unexpected), "an earlier exchange");
+    assert_eq!(receive(asker, 2), Ok(()));
 }

@@ -137,7 +137,16 @@ impl Meeting {
         }
         checkpoints.newest = number;
         checkpoints.open = Some((number, Stage::Due));
-        self.ask_for_states(out);
+        match self.job.architecture.is_asynchronous() {
+            true => self.request(out),
+            false => self.ask_for_states(out),
+        }
+    }
+
+    /// True if a checkpoint waits for its states to be asked for.
+    pub(super) fn checkpoint_is_due(&self) -> bool {
+        let open = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.open.as_ref());
+        matches!(open, Some((_, Stage::Due)))
     }
 
     /// Asks members for the state of a version to come, if a checkpoint is due.
@@ -151,7 +160,10 @@ impl Meeting {
         };
         let ready = self.slots.with(Presence::Ready).filter(|(worker, _)| self.group.has(*worker));
         let latest = ready.map(|(_, slot)| slot.version).max().unwrap_or_default();
-        let version = Version(latest.0.saturating_add(*ahead));
+        let version = match self.job.architecture.is_asynchronous() {
+            true => self.lockstep.version(), // they rest
+            false => Version(latest.0.saturating_add(*ahead)),
+        };
         // The first member sends the parameters to evaluate: both come in order.
         let states = self.group.ranked().take(most).map(|worker| (worker, Incoming::default()));
         let states: BTreeMap<WorkerId, Incoming> = states.collect();
@@ -206,6 +218,18 @@ impl Meeting {
         let (oldest, saved) = (None, self.save_with(Some(States(states))));
         out.push(Effect::Checkpoint(Box::new(Checkpoint { number, run, origin, oldest, saved })));
         out.push(Effect::Write);
+        self.go_on(out);
+    }
+
+    /// Asks a member again whose connection broke before its state was here.
+    pub(super) fn ask_again(&mut self, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
+        let open = self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.open.as_mut());
+        if let Some((_, Stage::Asked(version, states))) = open
+            && let Some(state) = states.get_mut(&worker).filter(|state| !state.is_whole())
+        {
+            *state = Incoming::default();
+            out.push(Effect::Send(peer, Message::Save(Save { version: *version })));
+        }
     }
 
     /// A checkpoint is on the disk.
@@ -221,8 +245,13 @@ impl Meeting {
         let Some(state) = self.states.as_ref().and_then(|states| states.of(worker)) else { return };
         let parts = Inherit::parts(version, state).map(Message::Inherit);
         out.extend(parts.map(|part| Effect::Send(peer, part)));
+        let made = match self.job.architecture.is_asynchronous() {
+            true => self.first_version(worker),
+            false => version,
+        };
         if let Some(slot) = self.slots.get_mut(worker) {
-            slot.made(version);
+            slot.version = slot.version.max(made);
+            slot.joins = false;
         }
     }
 

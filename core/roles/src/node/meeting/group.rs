@@ -93,9 +93,16 @@ impl Meeting {
                 rows: slot.rows,
                 version: slot.version,
                 joins: slot.joins,
+                awaits: slot.awaits,
             })
             .collect();
-        let version = ranks.iter().map(|member| member.version).max().unwrap_or_default();
+        let is_asynchronous = self.job.architecture.is_asynchronous();
+        let version = match is_asynchronous {
+            // Each member has its own.
+            true if ranks.iter().all(|member| member.joins) => Version(0),
+            true => self.lockstep.version(),
+            false => ranks.iter().map(|member| member.version).max().unwrap_or_default(),
+        };
         // Members that are gone are waited for no more.
         self.catch_up(now, out);
         if self.lifecycle.phase() != Phase::Training {
@@ -122,6 +129,7 @@ impl Meeting {
         self.group.present = ranks.iter().map(|member| member.worker).collect();
         (self.group.ranks, self.group.version) = (ranks, version);
         self.group.state = State::Training;
+        self.pace.regroup();
         if let Some(why) = why {
             let (generation, members) = (self.group.generation, self.group.ranks.len() as u32);
             out.push(Effect::Report(Event::Regrouped { generation, members, version, why }));
@@ -129,7 +137,10 @@ impl Meeting {
         let message = self.group.ranks();
         let peers = self.group.ranks.iter().filter_map(|it| self.slots.get(it.worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
-        self.ask_for_states(out);
+        match is_asynchronous {
+            true => self.request(out),
+            false => self.ask_for_states(out),
+        }
     }
 
     /// Tells a worker that has resumed its membership what it may have missed.
@@ -173,15 +184,20 @@ impl Meeting {
         &mut self,
         now: Time,
         worker: WorkerId,
-        Halted { generation, version, why, .. }: Halted,
+        Halted { generation, version, why, awaits }: Halted,
         out: &mut Outbox,
     ) {
         if generation != self.group.generation {
             return;
         }
         let most = self.most_updates();
-        if let Some(slot) = self.slots.get_mut(worker) {
+        if self.job.architecture.is_asynchronous() {
+            self.count(now, worker, version, out);
+        } else if let Some(slot) = self.slots.get_mut(worker) {
             slot.made(version.min(most));
+        }
+        if let Some(slot) = self.slots.get_mut(worker) {
+            slot.awaits = awaits;
         }
         let why = why.unwrap_or_else(|| String::from("a member has halted"));
         self.halt(now, alloc::format!("worker {worker} halted: {why}"), out);

@@ -30,6 +30,10 @@ pub(super) struct Slot {
     pub(super) version: Version,
     /// True until it has the state of training.
     pub(super) joins: bool,
+    /// The worker whose answer to an exchange it awaited when it halted last.
+    pub(super) awaits: Option<WorkerId>,
+    /// The version of the run at its last update, if it makes updates alone.
+    pub(super) base: Version,
     /// Its reports of updates that not all members have made yet.
     pub(super) reports: VecDeque<Reduced>,
     /// Updates that it contributed to.

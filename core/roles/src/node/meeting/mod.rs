@@ -9,6 +9,7 @@ mod checkpoints;
 mod group;
 mod members;
 mod models;
+mod pace;
 mod progress;
 mod saving;
 mod status;
@@ -22,6 +23,7 @@ use self::checkpoints::{Checkpoints, States};
 use self::group::Group;
 use self::members::{Presence, Slots};
 use self::models::Models;
+use self::pace::Pace;
 use super::admission::{check_fingerprint, check_hello, check_parts};
 use super::flood::FloodControl;
 use super::server::{Evaluations, Ledger, Lifecycle, ServerError};
@@ -52,6 +54,8 @@ pub struct Meeting {
     lifecycle: Lifecycle,
     group: Group,
     lockstep: Lockstep,
+    /// Requests to workers that train at their own pace.
+    pace: Pace,
     ledger: Ledger,
     training_since: Option<Time>,
     last_update: Time,
@@ -93,6 +97,7 @@ impl Meeting {
             lifecycle: Lifecycle::new(),
             group: Group::default(),
             lockstep: Lockstep::new(&job),
+            pace: Pace::default(),
             ledger: Ledger::default(),
             training_since: None,
             last_update: Time::ZERO,
@@ -185,6 +190,7 @@ impl Meeting {
         if resumed.is_none() && slot.presence.is_alive() {
             self.depart(now, worker, Departure::Replaced, out);
         }
+        let version = self.first_version(worker);
         let slot = self.slots.get_mut(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
         self.strangers.remove(&peer);
         out.extend(slot.peer.replace(peer).map(Effect::Close));
@@ -192,8 +198,8 @@ impl Meeting {
         if resumed.is_none() {
             (slot.presence, slot.since) = (Presence::Preparing, now);
             slot.incarnation = slot.incarnation.next();
-            (slot.version, slot.idle) = (Version(0), FloodControl::default());
-            slot.joins = true;
+            (slot.version, slot.idle) = (version, FloodControl::default());
+            (slot.joins, slot.awaits) = (true, None);
             slot.reports.clear();
             slot.why_left = None;
             slot.name.clone_from(&hello.name);
@@ -225,6 +231,7 @@ impl Meeting {
                 self.send_state(worker, peer, out);
             }
             self.tell_group(worker, peer, out);
+            self.repeat_requests(worker, peer, out);
         }
         Ok(())
     }
@@ -265,6 +272,7 @@ impl Meeting {
             Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
             Message::Reduced(reduced) => self.on_reduced(now, worker, reduced, out),
             Message::Halted(halted) => self.on_halted(now, worker, halted, out),
+            Message::Rested(rested) => self.on_rested(worker, rested, out),
             Message::Snapshot(snapshot) => self.on_snapshot(now, peer, worker, snapshot, out),
             Message::Inherit(part) => {
                 if let Err(what) = self.on_state(worker, &part, out) {
@@ -349,7 +357,10 @@ impl Meeting {
             self.lifecycle.train(now);
             self.begin(now, out);
         }
-        let is_last = self.snapshot.0.version == self.lockstep.version();
+        let is_last = match self.job.architecture.is_asynchronous() {
+            true => self.pace.has_ended(),
+            false => self.snapshot.0.version == self.lockstep.version(),
+        };
         if self.lifecycle.phase() == Phase::Training
             && self.lockstep.is_over()
             && is_last

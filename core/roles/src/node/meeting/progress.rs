@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Meeting;
-use super::members::Presence;
+use super::members::{Presence, Slot};
 use crate::node::{Effect, Evaluate, Evaluated, Event, Outbox, Point};
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Clock, PeerId, Sequence, Version, WorkerId};
@@ -43,6 +43,11 @@ impl Meeting {
     ) {
         let most = self.most_updates();
         let Some(slot) = self.slots.get_mut(worker) else { return };
+        if self.job.architecture.is_asynchronous() {
+            slot.joins = false;
+            slot.reports.push_back(reduced);
+            return self.count(now, worker, reduced.version, out);
+        }
         if reduced.version <= slot.version || reduced.version > most {
             return;
         }
@@ -56,8 +61,50 @@ impl Meeting {
         let ready = self.slots.with(Presence::Ready).filter(|(worker, _)| self.group.has(*worker));
         let Some(version) = ready.map(|(_, slot)| slot.version).min() else { return };
         while self.lockstep.version() < version {
-            self.step(now, out);
+            let shares = self.lockstep.shares().collect();
+            self.step(shares, out);
+            self.lockstep.advance(&self.job.stopping);
+            self.updated(now, out);
+            self.evaluate_snapshot(now, out);
+            self.take_if_whole(out);
         }
+    }
+
+    /// Counts the updates of a worker that makes them alone, up to its own version.
+    pub(super) fn count(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        version: Version,
+        out: &mut Outbox,
+    ) {
+        let mut is_due = false;
+        loop {
+            let (most, share) = (self.most_updates(), self.lockstep.share(worker));
+            let Some(slot) = self.slots.get_mut(worker) else { return };
+            let Some(share) = share.filter(|_| slot.version < version.min(most)) else { break };
+            slot.version = slot.version.next();
+            let own = slot.version;
+            slot.reports.retain(|report| report.version >= own);
+            self.step(Vec::from([(worker, share)]), out);
+            is_due |= self.lockstep.advance_alone(worker, &self.job.stopping);
+            if let Some(slot) = self.slots.get_mut(worker) {
+                (slot.base, slot.since) = (self.lockstep.version(), now);
+            }
+            self.updated(now, out);
+        }
+        if is_due {
+            self.pace.evaluate();
+        }
+        self.request(out);
+    }
+
+    /// An update was made.
+    fn updated(&mut self, now: Time, out: &mut Outbox) {
+        self.states = None;
+        self.last_update = now;
+        let (point, closing) = (self.point(), Closing::Everything);
+        out.push(Effect::Report(Event::Updated { point, closing }));
     }
 
     /// The latest version that a worker can have: each update has an example at least.
@@ -65,15 +112,21 @@ impl Meeting {
         Version(self.lockstep.samples_wanted()).max(self.lockstep.version().next())
     }
 
-    /// Makes the next update.
-    fn step(&mut self, now: Time, out: &mut Outbox) {
-        let base = self.lockstep.version();
-        let shares: Vec<(WorkerId, Share)> = self.lockstep.shares().collect();
+    /// Records the next update, which has the gradients of `shares`.
+    fn step(&mut self, shares: Vec<(WorkerId, Share)>, out: &mut Outbox) {
+        let latest = self.lockstep.version();
+        let is_asynchronous = self.job.architecture.is_asynchronous();
+        // The version that a worker makes with this update, of its own or of all.
+        let made_by = |slot: &Slot| if is_asynchronous { slot.version } else { latest.next() };
         let slots = self.slots.iter_mut();
-        slots.for_each(|slot| slot.reports.retain(|report| report.version > base));
+        slots.for_each(|slot| {
+            let made = made_by(slot);
+            slot.reports.retain(|report| report.version >= made);
+        });
         let part_of = |worker| {
-            let report = self.slots.get(worker)?.reports.front();
-            report.filter(|report| report.version == base.next())?.part
+            let slot = self.slots.get(worker)?;
+            let report = slot.reports.front();
+            report.filter(|report| report.version == made_by(slot))?.part
         };
         let parts: BTreeMap<WorkerId, Contributed> =
             shares.iter().filter_map(|(worker, _)| Some((*worker, part_of(*worker)?))).collect();
@@ -84,7 +137,8 @@ impl Meeting {
             let clock = Clock(self.lockstep.batch(worker).0);
             let Some(slot) = self.slots.get_mut(worker) else { continue };
             slot.updates += 1;
-            let (incarnation, sequence) = (slot.incarnation, Sequence(base.0 + 1));
+            let (incarnation, sequence) = (slot.incarnation, Sequence(made_by(slot).0));
+            let base = if is_asynchronous { slot.base } else { latest };
             let (part, batch) = (task.part, task.batch);
             let mut age = Duration::ZERO;
             if let (Some(own), Some((by, slowest))) = (parts.get(&worker), slowest) {
@@ -117,7 +171,7 @@ impl Meeting {
                 examples: task.examples,
                 clock,
                 base,
-                staleness: 0,
+                staleness: latest.0 - base.0,
                 samples,
                 age,
             });
@@ -125,13 +179,6 @@ impl Meeting {
         self.ledger.assigned += applied.len() as u64;
         self.ledger.applied += applied.len() as u64;
         out.extend(pushed.into_iter().chain(applied).map(Effect::Report));
-        self.lockstep.advance(&self.job.stopping);
-        self.states = None;
-        self.last_update = now;
-        let (point, closing) = (self.point(), Closing::Everything);
-        out.push(Effect::Report(Event::Updated { point, closing }));
-        self.evaluate_snapshot(now, out);
-        self.take_if_whole(out);
     }
 
     /// A member has sent its parameters.
@@ -148,6 +195,9 @@ impl Meeting {
             let given = KeyRange::new(0, values.len() as u64).unwrap_or(wanted);
             let values = values.len() as u64;
             return self.refuse(now, peer, Refusal::Keys { given, values, wanted }, out);
+        }
+        if self.job.architecture.is_asynchronous() {
+            return self.on_shown(now, worker, version, values, out);
         }
         let is_known = version <= self.snapshot.0.version; // repeated after a reconnect
         if !is_known && version <= self.most_updates() {
@@ -171,16 +221,28 @@ impl Meeting {
         // A worker that is gone has no part in the mean.
         let models = models.into_iter().filter(|(worker, _)| !is_gossip || group.has(*worker));
         let models: Vec<Arc<Vec<f32>>> = models.map(|(_, model)| model).collect();
-        let parameters = match models.first() {
-            None => return,
-            Some(model) if !is_gossip => Arc::clone(model),
-            Some(_) => {
-                let models: Vec<&[f32]> = models.iter().map(|model| model.as_slice()).collect();
-                let (mean, distance) = average(&models);
-                self.distances.insert(point.version, distance);
-                Arc::new(mean)
-            }
-        };
+        match models.first() {
+            Some(model) if !is_gossip => self.evaluate(now, point, Arc::clone(model), out),
+            Some(_) => self.evaluate_mean(now, point, &models, out),
+            None => {}
+        }
+    }
+
+    /// Evaluates the mean of models.
+    pub(super) fn evaluate_mean(
+        &mut self,
+        now: Time,
+        point: Point,
+        models: &[Arc<Vec<f32>>],
+        out: &mut Outbox,
+    ) {
+        let models: Vec<&[f32]> = models.iter().map(|model| model.as_slice()).collect();
+        let (mean, distance) = average(&models);
+        self.distances.insert(point.version, distance);
+        self.evaluate(now, point, Arc::new(mean), out);
+    }
+
+    fn evaluate(&mut self, now: Time, point: Point, parameters: Arc<Vec<f32>>, out: &mut Outbox) {
         if first_not_finite(self.keys(), &parameters).is_some() {
             return self.end(now, EndReason::Diverged(point.version), out);
         }

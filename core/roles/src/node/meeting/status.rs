@@ -31,7 +31,10 @@ impl Meeting {
         Status {
             job: self.job.name.clone(),
             consistency: self.job.architecture.to_string(),
-            rule: "each update has a gradient of every worker".into(),
+            rule: match self.job.architecture.is_asynchronous() {
+                true => "each worker averages with one neighbor at each of its updates".into(),
+                false => "each update has a gradient of every worker".into(),
+            },
             lease: self.job.membership.lease,
             data_from: self.job.data.from,
             recipe: self.job.data.recipe.clone(),
@@ -62,6 +65,7 @@ impl Meeting {
     ) -> MemberStatus {
         let batch = self.lockstep.batch(worker);
         let is_member = self.group.has(worker);
+        let is_together = is_member && !self.job.architecture.is_asynchronous();
         MemberStatus {
             worker,
             name: slot.name.clone(),
@@ -77,8 +81,12 @@ impl Meeting {
                 Presence::Ready if awaited.contains(&worker) => MemberState::Computing,
                 Presence::Ready => MemberState::Waiting,
             },
-            // A member begins its next gradient with each update.
-            since: now.since(if is_member { slot.since.max(self.last_update) } else { slot.since }),
+            // A member begins its next gradient with each update, of all or of its own.
+            since: now.since(if is_together {
+                slot.since.max(self.last_update)
+            } else {
+                slot.since
+            }),
             silent: now.since(slot.heard),
             clock: Clock(batch.0),
             batch,

@@ -116,6 +116,11 @@ impl Links {
         self.generation
     }
 
+    /// The rank of a member of the group.
+    pub(super) fn rank_of(&self, worker: WorkerId) -> Option<Rank> {
+        self.group.as_ref()?.rank_of(worker)
+    }
+
     /// Joins a group as `rank`, with connections to `neighbors`.
     pub(super) fn join(
         &mut self,

@@ -5,12 +5,13 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::links::{Due, Links};
+use super::pairs::Pairs;
 use super::training::Training;
 use super::{Data, Member, Peer};
 use crate::node::admission::check_job;
 use crate::node::dialler::{self, Unreachable};
 use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
-use pstrain_compute::id::{PartId, PeerId, Sequence};
+use pstrain_compute::id::{PartId, PeerId, Sequence, Version};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
@@ -140,6 +141,8 @@ impl Peer {
             }
             Message::Halt(_) => {}
             Message::Save(save) => self.on_save(now, save, out),
+            Message::Rest(rest) => self.on_rest(now, rest, out),
+            Message::Show(show) => self.on_show(now, show, out),
             Message::Inherit(part) => self.on_kept_state(&part, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
@@ -246,7 +249,8 @@ impl Peer {
         let generation = self.links.generation();
         let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
         let (version, why) = (training.version(), why.map(|why| as_reason(&why)));
-        let halted = Halted { generation, version, why };
+        let awaits = training.pairs.as_ref().and_then(Pairs::awaits);
+        let halted = Halted { generation, version, why, awaits };
         self.tell(now, Message::Halted(halted), out);
     }
 
@@ -266,7 +270,8 @@ impl Peer {
         let rank = rank as Rank;
         let is_behind = needs(scheme, &members, rank);
         let is_near = own == version || own.next() == version || scheme.is_gossip();
-        if own > version || !is_near && !members[rank as usize].joins {
+        let is_ahead = own > version && !scheme.is_asynchronous();
+        if is_ahead || !is_near && !members[rank as usize].joins {
             let what = alloc::format!(
                 "its group goes on from version {version}, and this worker has {}",
                 training.version()
@@ -275,16 +280,27 @@ impl Peer {
         }
         let place = scheme.place(rank, members.len() as u32);
         let updating = updating(scheme, &members, rank);
-        let neighbors: Vec<Rank> =
-            place.neighbors().into_iter().chain(updating.iter().copied()).collect();
+        let neighbors = place.neighbors().into_iter().chain(updating.iter().copied());
+        let neighbors: Vec<Rank> = neighbors.chain(Pairs::partners(&members, rank)).collect();
         let of_step =
             |member: &RankOf| lockstep::Member { worker: member.worker, rows: member.rows };
-        training.regroup(place, members.iter().map(of_step).collect(), version, is_behind);
-        if source(&members) == Some(rank) {
+        let is_own = |member: &&RankOf| !scheme.is_asynchronous() || member.worker == worker;
+        let steps = members.iter().filter(is_own).map(of_step).collect();
+        let together = if scheme.is_asynchronous() { Version(0) } else { version };
+        training.regroup(place, steps, together, is_behind);
+        if let Some(pairs) = &mut training.pairs {
+            pairs.regroup(&members, rank, &training.parameters);
+            if !is_behind && own < members[rank as usize].version {
+                // The run is resumed.
+                training.lockstep.resume_alone(worker, members[rank as usize].version);
+            }
+        }
+        if source(scheme, &members) == Some(rank) {
             training.hand_over(updating.iter().map(|rank| &members[*rank as usize]));
         }
         let is_shown = (rank == 0 || scheme.is_gossip()) && generation > 1;
-        let snapshot = (is_shown && version.0 > 0 && own == version).then(|| training.snapshot());
+        let is_shown = is_shown && version.0 > 0 && own == version && !scheme.is_asynchronous();
+        let snapshot = is_shown.then(|| training.snapshot(version));
         self.links.join(now, (generation, rank), members, neighbors, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);
@@ -323,8 +339,11 @@ impl Peer {
     /// Takes connections of members that were early into the group.
     fn admit(&mut self, now: Time, out: &mut Outbox) {
         let generation = self.links.generation();
-        for (rank, peer) in self.links.admit(now, out) {
-            out.push(Effect::Send(peer, Message::Met(Met { generation })));
+        let admitted = self.links.admit(now, out);
+        // A member answers over a connection once it has this: values come after it.
+        let met = |(_, peer): &(_, PeerId)| Effect::Send(*peer, Message::Met(Met { generation }));
+        out.extend(admitted.iter().map(met));
+        for (rank, _) in admitted {
             self.attached(now, rank, out);
         }
     }
@@ -334,7 +353,7 @@ impl Peer {
     fn attached(&mut self, now: Time, rank: Rank, out: &mut Outbox) {
         let Some(group) = self.links.group() else { return };
         let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
-        let updates = source(&group.members) == Some(group.rank)
+        let updates = source(training.scheme(), &group.members) == Some(group.rank)
             && needs(training.scheme(), &group.members, rank);
         let other = group.members.get(rank as usize).cloned().filter(|_| updates);
         if let Some(other) = other
@@ -406,20 +425,23 @@ impl Peer {
 }
 
 /// True if a member has missed updates of its group.
-fn is_behind(members: &[RankOf], member: &RankOf) -> bool {
-    members.iter().any(|other| other.version > member.version)
+fn is_behind(scheme: Scheme, members: &[RankOf], member: &RankOf) -> bool {
+    members.iter().any(|other| match scheme.is_asynchronous() {
+        true => member.joins && !other.joins,
+        false => other.version > member.version,
+    })
 }
 
 /// True if a rank needs what it has missed from another one. Workers with models of their own do
 /// not, unless they join.
 fn needs(scheme: Scheme, members: &[RankOf], rank: Rank) -> bool {
     let member = members.get(rank as usize);
-    member.is_some_and(|it| is_behind(members, it) && (it.joins || !scheme.is_gossip()))
+    member.is_some_and(|it| is_behind(scheme, members, it) && (it.joins || !scheme.is_gossip()))
 }
 
 /// The rank that sends the others what they have missed.
-fn source(members: &[RankOf]) -> Option<Rank> {
-    let place = members.iter().position(|member| !is_behind(members, member))?;
+fn source(scheme: Scheme, members: &[RankOf]) -> Option<Rank> {
+    let place = members.iter().position(|member| !is_behind(scheme, members, member))?;
     Some(place as Rank)
 }
 
@@ -427,7 +449,7 @@ fn source(members: &[RankOf]) -> Option<Rank> {
 fn updating(scheme: Scheme, members: &[RankOf], rank: Rank) -> Vec<Rank> {
     let ranks = 0..members.len() as Rank;
     let behind: Vec<Rank> = ranks.filter(|rank| needs(scheme, members, *rank)).collect();
-    match source(members) {
+    match source(scheme, members) {
         Some(source) if source == rank => behind,
         Some(source) if behind.contains(&rank) => Vec::from([source]),
         _ => Vec::new(),

@@ -12,6 +12,7 @@
 
 mod links;
 mod meeting_point;
+mod pairs;
 mod training;
 
 use alloc::boxed::Box;

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::pairs::Pairs;
 use super::{Data, Member as Owner, Peer};
 use crate::node::{Compute, Computed, Effect, Event, NodeError, Outbox, Ticket};
 use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
@@ -29,17 +30,19 @@ use pstrain_wire::peers::{
 #[derive(Debug)]
 pub(super) struct Training {
     scheme: Scheme,
-    worker: WorkerId,
-    lockstep: Lockstep,
+    pub(super) worker: WorkerId,
+    pub(super) lockstep: Lockstep,
     /// The version from which the group makes updates together.
     together: Version,
     /// The place in the group; alone before the first.
     place: Place,
-    parameters: Arc<Vec<f32>>,
+    pub(super) parameters: Arc<Vec<f32>>,
     aggregator: Aggregator,
     stage: Stage,
+    /// The exchanges with single neighbors, if the worker trains at its own pace.
+    pub(super) pairs: Option<Pairs>,
     /// The version whose gradient is being computed.
-    computing: Option<Version>,
+    pub(super) computing: Option<Version>,
     /// An update that other members have begun, and this one has not.
     ahead: Option<(Version, Combining)>,
     /// The report of the last update.
@@ -51,7 +54,7 @@ pub(super) struct Training {
     /// The version of which the meeting point wants the state.
     saves_at: Option<Version>,
     /// A buffer for a gradient.
-    spare: Vec<f32>,
+    pub(super) spare: Vec<f32>,
     /// Buffers for values to send.
     spares: Vec<Arc<Vec<f32>>>,
 }
@@ -106,6 +109,7 @@ impl Training {
             parameters: Arc::new(job.initial(model)),
             aggregator,
             stage: Stage::Idle,
+            pairs: Pairs::of(scheme, worker, len),
             computing: None,
             ahead: None,
             reduced: None,
@@ -129,19 +133,25 @@ impl Training {
         self.parameters.len()
     }
 
-    /// The parameters, for the meeting point.
-    pub(super) fn snapshot(&mut self) -> Message {
-        let (version, values) = (self.version(), Arc::clone(&self.parameters));
-        let snapshot = Snapshot { version, values };
+    /// The parameters, for the meeting point, as those of `version`.
+    pub(super) fn snapshot(&mut self, version: Version) -> Message {
+        let snapshot = Snapshot { version, values: Arc::clone(&self.parameters) };
         self.shown = Some(snapshot.clone());
         Message::Snapshot(snapshot)
+    }
+
+    /// True if the parameters of `version` were the last that the meeting point was sent. They are
+    /// sent again after a reconnect.
+    pub(super) fn has_shown(&self, version: Version) -> bool {
+        self.shown.as_ref().is_some_and(|shown| shown.version == version)
     }
 
     /// The last reports to the meeting point.
     pub(super) fn reports(&self) -> Vec<Message> {
         // The snapshot is not of a later version than the report.
         let shown = self.shown.clone().map(Message::Snapshot);
-        shown.into_iter().chain(self.reduced.map(Message::Reduced)).collect()
+        let rested = self.pairs.as_ref().and_then(Pairs::rested);
+        shown.into_iter().chain(self.reduced.map(Message::Reduced)).chain(rested).collect()
     }
 
     /// Messages that bring a member that is behind to this version.
@@ -164,20 +174,20 @@ impl Training {
     /// they are here, if none of them is its neighbor.
     pub(super) fn hand_over<'a>(&mut self, behind: impl IntoIterator<Item = &'a RankOf>) {
         if behind.into_iter().any(|member| self.needs_state(member)) {
-            self.handover = self.state();
+            self.handover = self.state(self.version());
         }
     }
 
     /// The report of the last update.
-    fn report(&mut self, part: Option<Contributed>) -> Message {
+    pub(super) fn report(&mut self, part: Option<Contributed>) -> Message {
         let reduced = Reduced { version: self.version(), part };
         self.reduced = Some(reduced);
         Message::Reduced(reduced)
     }
 
-    /// The state of training, in parts.
-    fn state(&mut self) -> Vec<Message> {
-        let (version, mut saved) = (self.version(), Saved::default());
+    /// The state of training, in parts, as the one of `version`.
+    pub(super) fn state(&mut self, version: Version) -> Vec<Message> {
+        let mut saved = Saved::default();
         let keys = self.parameters.len();
         let done = self.archive(&mut Archive::save(&mut saved, keys));
         debug_assert!(done.is_ok(), "saving does not fail: {done:?}");
@@ -188,7 +198,7 @@ impl Training {
     fn wanted_state(&mut self) -> Vec<Message> {
         let version = self.version();
         match self.saves_at.take_if(|wanted| *wanted <= version) {
-            Some(wanted) if wanted == version => self.state(),
+            Some(wanted) if wanted == version => self.state(version),
             _ => Vec::new(),
         }
     }
@@ -222,7 +232,10 @@ impl Training {
     }
 
     fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        archive.small(&mut self.lockstep)?;
+        // The meeting point knows the updates of a worker at its own pace.
+        if self.pairs.is_none() {
+            archive.small(&mut self.lockstep)?;
+        }
         archive.shared("parameters", &mut self.parameters)?;
         self.aggregator.archive(archive)
     }
@@ -231,6 +244,7 @@ impl Training {
     pub(super) fn halt(&mut self) {
         self.ahead = None;
         self.stage = Stage::Idle;
+        self.pairs.iter_mut().for_each(Pairs::halt);
     }
 
     /// Goes on in the next group, whose members make updates together from `version` on.
@@ -250,6 +264,11 @@ impl Training {
         if is_behind {
             self.stage = Stage::Behind(Vec::new());
         }
+    }
+
+    /// True if the worker waits for the state of training.
+    pub(super) const fn is_behind(&self) -> bool {
+        matches!(self.stage, Stage::Behind(_))
     }
 
     /// True if the next update may begin.
@@ -272,7 +291,7 @@ impl Training {
         self.lockstep.advance(&job.stopping)
     }
 
-    fn apply(&mut self, gradient: Vec<f32>) {
+    pub(super) fn apply(&mut self, gradient: Vec<f32>) {
         let version = self.version();
         self.aggregator.begin(version);
         self.spare = self.aggregator.give_whole(gradient);
@@ -290,6 +309,9 @@ impl Peer {
         let Some(member) = &mut self.member else { return };
         let (run, incarnation, job) = (member.run, member.incarnation, &*member.job);
         let Data::Ready { training, .. } = &mut member.data else { return };
+        if training.pairs.is_some() {
+            return self.begin_alone(now, out);
+        }
         if !training.is_idle() {
             return;
         }
@@ -342,6 +364,9 @@ impl Peer {
             return;
         }
         training.computing = None;
+        if training.pairs.is_some() {
+            return self.computed_alone(now, (ticket, gradient), (samples, loss, took), out);
+        }
         let share = training.lockstep.share(training.worker);
         let (Stage::Stepping(step), Some(share)) = (&mut training.stage, share) else { return };
         if ticket.base != version {
@@ -368,6 +393,9 @@ impl Peer {
     /// Values have come from a member.
     pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        if training.pairs.is_some() {
+            return self.on_exchange(now, from, piece, out);
+        }
         let current = training.version();
         let Piece { header: PieceHeader { version, piece }, values } = piece;
         // A member is one update ahead of its neighbors at most. It waits for late neighbors.
@@ -449,6 +477,11 @@ impl Peer {
     /// The meeting point wants the state of a version for a checkpoint.
     pub(super) fn on_save(&mut self, now: Time, Save { version }: Save, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        if training.pairs.is_some() {
+            // The meeting point has made sure that no update is under way.
+            let state = training.state(version);
+            return state.into_iter().for_each(|part| self.tell(now, part, out));
+        }
         training.saves_at = Some(version);
         self.save_if_wanted(now, out);
     }
@@ -465,6 +498,9 @@ impl Peer {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         training.stage = Stage::Idle;
         training.computing = None;
+        if training.pairs.is_some() {
+            return self.catches_up_alone(now, out);
+        }
         self.updated(now, None, true, out);
     }
 
@@ -475,7 +511,7 @@ impl Peer {
         let reduced = training.report(part);
         let is_first = self.links.group().is_some_and(|group| group.rank == 0);
         let is_shown = shows && (is_first || training.scheme.is_gossip());
-        let snapshot = is_shown.then(|| training.snapshot());
+        let snapshot = is_shown.then(|| training.snapshot(training.version()));
         self.tell(now, reduced, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);
@@ -489,6 +525,9 @@ impl Peer {
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
         let Some(member) = &mut self.member else { return };
         let Data::Ready { training, .. } = &mut member.data else { return };
+        if training.pairs.is_some() {
+            return self.go_on_alone(now, out);
+        }
         let version = training.version();
         let Stage::Stepping(step) = &mut training.stage else { return };
         let links = &mut self.links;

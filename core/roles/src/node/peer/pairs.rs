@@ -1,0 +1,313 @@
+//! The training of a peer at its own pace: it averages with one neighbor at each update.
+//!
+//! An update has an exchange and a gradient, both from the parameters before it, and both at once.
+//! The gradient is applied once both are here. Between two updates of its own, and while its gradient
+//! is computed, the peer answers neighbors.
+
+use alloc::collections::VecDeque;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Data, Member as Owner, Peer};
+use crate::node::{Compute, Effect, Event, Outbox, Ticket};
+use pstrain_compute::id::{Sequence, Version, WorkerId};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::time::Time;
+use pstrain_policy::collective::Rank;
+use pstrain_policy::combining::Scheme;
+use pstrain_policy::gossip::{Graph, Pairwise, Parcel};
+use pstrain_wire::Message;
+use pstrain_wire::peers::{Contributed, Piece, PieceHeader, RankOf, Rest, Rested, Show};
+
+/// The exchanges of a peer with single neighbors, and the update under way.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    graph: Graph,
+    seed: Stream,
+    exchanges: Pairwise,
+    /// Values for neighbors to which there is no connection yet.
+    unsent: VecDeque<Parcel>,
+    /// Values that came before the state of training of a worker that joins.
+    early: Vec<(Rank, Piece)>,
+    update: Option<Update>,
+    /// The request to begin no update, and whether it is answered: it is once none is under way.
+    rest: Option<(Rest, bool)>,
+    /// The request of the meeting point for the parameters.
+    shows: Option<Show>,
+    /// Updates of this worker, as the meeting point has counted them.
+    counted: Version,
+}
+
+/// An update under way.
+#[derive(Debug, Default)]
+struct Update {
+    /// The gradient; none while it is computed.
+    own: Option<Own>,
+    /// Bytes of values that were sent for the exchange.
+    bytes: u64,
+}
+
+/// The gradient of the own mini-batch.
+#[derive(Debug)]
+struct Own {
+    gradient: Vec<f32>,
+    loss: f32,
+    took: Duration,
+    since: Time,
+}
+
+impl Pairs {
+    /// The exchanges of a worker; none unless it trains at its own pace.
+    pub(super) fn of(scheme: Scheme, worker: WorkerId, parameters: usize) -> Option<Self> {
+        let Scheme::Pairwise(graph, seed) = scheme else { return None };
+        let random = seed.fork("exchanges", worker.0.into());
+        Some(Self {
+            graph,
+            seed,
+            exchanges: Pairwise::new(parameters, random),
+            unsent: VecDeque::new(),
+            early: Vec::new(),
+            update: None,
+            rest: None,
+            shows: None,
+            counted: Version(0),
+        })
+    }
+
+    /// The worker whose answer is awaited.
+    pub(super) const fn awaits(&self) -> Option<WorkerId> {
+        self.exchanges.awaits()
+    }
+
+    /// The group has ended: values on their way are lost.
+    pub(super) fn halt(&mut self) {
+        self.unsent.clear();
+        self.early.clear();
+        (self.rest, self.shows) = (None, None);
+    }
+
+    /// The workers with which an exchange of an earlier group is not over.
+    pub(super) fn partners(members: &[RankOf], own: Rank) -> impl Iterator<Item = Rank> {
+        let worker = members.get(own as usize).map(|member| member.worker);
+        let awaits = members.get(own as usize).and_then(|member| member.awaits);
+        let is_partner = move |member: &RankOf| {
+            Some(member.worker) == awaits || member.awaits.is_some() && member.awaits == worker
+        };
+        (0..).zip(members).filter(move |(_, it)| is_partner(it)).map(|(rank, _)| rank)
+    }
+
+    /// Goes on in the next group.
+    pub(super) fn regroup(&mut self, members: &[RankOf], own: Rank, parameters: &[f32]) {
+        let Some(member) = members.get(own as usize) else { return };
+        self.counted = member.version;
+        let ranks = members.len() as u32;
+        let (asks, askers) = self.graph.directions(own, ranks, self.seed);
+        let of = |ranks: Vec<Rank>| {
+            let members = ranks.into_iter().filter_map(|rank| members.get(rank as usize));
+            members.map(|member| member.worker).collect()
+        };
+        // A worker that joins knows nothing of exchanges in earlier groups.
+        let stay = |worker: WorkerId| {
+            !member.joins && members.iter().any(|it| it.worker == worker && !it.joins)
+        };
+        let waits = members.iter().filter(|it| it.awaits == Some(member.worker));
+        let waits = waits.map(|it| it.worker).filter(|worker| stay(*worker)).collect();
+        let mut parcels = Vec::new();
+        let directions = (of(asks), of(askers));
+        self.exchanges.regroup(directions, waits, stay, parameters, &mut parcels);
+        self.unsent.extend(parcels);
+    }
+
+    /// The last answer to a request to rest.
+    pub(super) fn rested(&self) -> Option<Message> {
+        let (rest, _) = self.rest.filter(|(_, is_answered)| *is_answered)?;
+        Some(Message::Rested(Rested { number: rest.number }))
+    }
+}
+
+impl Peer {
+    /// Begins the next update, if none is under way.
+    pub(super) fn begin_alone(&mut self, now: Time, out: &mut Outbox) {
+        // The meeting point knows the exchange that is open when a group halts: none begins later.
+        let has_group = self.links.group().is_some();
+        let Some(member) = &mut self.member else { return };
+        let (run, incarnation, job) = (member.run, member.incarnation, &*member.job);
+        let Data::Ready { training, .. } = &mut member.data else { return };
+        let (version, is_over) = (training.version(), training.lockstep.is_over());
+        let share = training.lockstep.share(training.worker);
+        let is_behind = training.is_behind();
+        let Some(pairs) = &mut training.pairs else { return };
+        let is_idle = pairs.update.is_none() && pairs.rest.is_none();
+        let may_begin = has_group && is_idle && !is_behind && !is_over;
+        if let Some(share) = share.filter(|_| may_begin && pairs.exchanges.is_over()) {
+            let mut parcels = Vec::new();
+            pairs.exchanges.begin(&training.parameters, &mut parcels);
+            pairs.unsent.extend(parcels);
+            pairs.update = Some(Update::default());
+            if training.computing != Some(version) {
+                training.computing = Some(version);
+                let sequence = Sequence(version.0 + 1);
+                let ticket = Ticket { run, incarnation, sequence, base: version };
+                out.push(Effect::Report(Event::Received { sequence, version }));
+                out.push(Effect::Compute(Compute {
+                    ticket,
+                    task: share.task,
+                    amount: job.amount(share.task),
+                    parameters: Arc::clone(&training.parameters),
+                    scratch: core::mem::take(&mut training.spare),
+                }));
+            }
+        }
+        self.go_on_alone(now, out);
+    }
+
+    /// The own gradient is here.
+    pub(super) fn computed_alone(
+        &mut self,
+        now: Time,
+        (ticket, gradient): (Ticket, Vec<f32>),
+        (samples, loss, took): (u32, f32, Duration),
+        out: &mut Outbox,
+    ) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let is_next = ticket.base == training.version();
+        let Some(update) = training.pairs.as_mut().and_then(|pairs| pairs.update.as_mut()) else {
+            return; // the worker rests
+        };
+        if !is_next {
+            return;
+        }
+        update.own = Some(Own { gradient, loss, took, since: now });
+        let (sequence, base) = (ticket.sequence, ticket.base);
+        out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
+        self.go_on_alone(now, out);
+    }
+
+    /// Values of an exchange have come.
+    pub(super) fn on_exchange(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
+        let Some(group) = self.links.group() else { return };
+        let Some(worker) = group.members.get(from as usize).map(|it| it.worker) else { return };
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let is_behind = training.is_behind();
+        let Some(pairs) = &mut training.pairs else { return };
+        if is_behind {
+            let is_repeated = |(of, early): &(Rank, Piece)| {
+                (*of, early.header.piece) == (from, piece.header.piece)
+            };
+            if pairs.early.iter().any(is_repeated) {
+                return self.give_up_on(now, from, "it sent a piece twice", out);
+            }
+            return pairs.early.push((from, piece));
+        }
+        let Piece { header: PieceHeader { version, piece }, values } = piece;
+        let (parameters, mut parcels) = (&mut training.parameters, Vec::new());
+        let values = (piece, values);
+        let received = pairs.exchanges.receive(worker, version.0, values, parameters, &mut parcels);
+        pairs.unsent.extend(parcels);
+        match received {
+            Ok(()) => self.go_on_alone(now, out),
+            Err(error) => self.give_up_on(now, from, &error.to_string(), out),
+        }
+    }
+
+    /// This worker, which joins, has the state of training.
+    pub(super) fn catches_up_alone(&mut self, now: Time, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Some(pairs) = &mut training.pairs else { return };
+        training.lockstep.resume_alone(training.worker, pairs.counted);
+        let early = core::mem::take(&mut pairs.early);
+        // The meeting point learns that this worker has the state.
+        let reduced = training.report(None);
+        self.tell(now, reduced, out);
+        self.show_if_wanted(now, out);
+        for (from, piece) in early {
+            self.on_exchange(now, from, piece, out);
+        }
+        self.begin_alone(now, out);
+    }
+
+    /// Sends what can be sent, and ends the update once its gradient and its exchange are there.
+    pub(super) fn go_on_alone(&mut self, now: Time, out: &mut Outbox) {
+        let Some(member) = &mut self.member else { return };
+        let (job, links) = (&*member.job, &mut self.links);
+        let Data::Ready { training, .. } = &mut member.data else { return };
+        let (worker, is_behind) = (training.worker, training.is_behind());
+        let Some(pairs) = &mut training.pairs else { return };
+        pairs.unsent.retain(|Parcel { to, exchange, piece, values }| {
+            let Some(peer) = links.rank_of(*to).and_then(|rank| links.sends(now, rank)) else {
+                return true;
+            };
+            if let Some(update) = &mut pairs.update {
+                update.bytes += (values.len() * size_of::<f32>()) as u64;
+            }
+            let header = PieceHeader { version: Version(*exchange), piece: *piece };
+            let values = Arc::clone(values);
+            out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
+            false
+        });
+        if pairs.rest.is_some() {
+            return self.rest(now, out);
+        }
+        let is_over = pairs.exchanges.is_over() && links.group().is_some() && !is_behind;
+        let Some(Update { own: Some(own), bytes }) =
+            pairs.update.take_if(|update| is_over && update.own.is_some())
+        else {
+            return;
+        };
+        let Own { gradient, loss, took: compute, since } = own;
+        training.apply(gradient);
+        training.lockstep.advance_alone(worker, &job.stopping);
+        let part = Contributed { loss, compute, reduce: now.since(since), bytes };
+        let reduced = training.report(Some(part));
+        self.damage.progressed();
+        self.tell(now, reduced, out);
+        self.begin_alone(now, out);
+    }
+
+    /// The meeting point wants the worker to begin no update, or to go on.
+    pub(super) fn on_rest(&mut self, now: Time, rest: Rest, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Some(pairs) = &mut training.pairs else { return };
+        pairs.rest = rest.rests.then_some((rest, false));
+        self.begin_alone(now, out);
+    }
+
+    /// Gives the update under way up, once its exchange is over, and says so.
+    fn rest(&mut self, now: Time, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let is_behind = training.is_behind();
+        let Some(pairs) = &mut training.pairs else { return };
+        pairs.exchanges.withdraw();
+        if is_behind || !pairs.exchanges.is_over() {
+            return;
+        }
+        pairs.update = None;
+        let Some((_, is_answered)) = &mut pairs.rest else { return };
+        if !core::mem::replace(is_answered, true) {
+            let rested = pairs.rested();
+            rested.into_iter().for_each(|rested| self.tell(now, rested, out));
+        }
+    }
+
+    /// The meeting point wants the parameters.
+    pub(super) fn on_show(&mut self, now: Time, show: Show, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let is_repeated = training.has_shown(Version(show.number));
+        let Some(pairs) = &mut training.pairs else { return };
+        pairs.shows = Some(show).filter(|_| !is_repeated);
+        self.show_if_wanted(now, out);
+    }
+
+    /// Sends the meeting point the parameters, once they are those of the group.
+    fn show_if_wanted(&mut self, now: Time, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let is_behind = training.is_behind();
+        let Some(pairs) = &mut training.pairs else { return };
+        if let Some(Show { number }) = pairs.shows.take_if(|_| !is_behind) {
+            let snapshot = training.snapshot(Version(number));
+            self.tell(now, snapshot, out);
+        }
+    }
+}
