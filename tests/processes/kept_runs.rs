@@ -132,6 +132,20 @@ fn a_killed_run_without_a_server_ends_at_the_parameters_of_an_undisturbed_one() 
 }
 
 #[test]
+fn a_killed_run_of_workers_at_their_own_pace_uses_up_its_budget() {
+    let folder = TempDir::new().unwrap();
+    let state = folder.path().join("state");
+    let how = ["--durability", "checkpoint", "--checkpoint-every", "30ms"];
+    let pairs = ["--architecture", "gossip:ad-psgd", "--workers", "3", "--batch-size", "16"];
+    let how = [&how[..], &pairs].concat();
+    let summary = killed_after(&folder, &how, 2, || checkpoints(&state)).json();
+    assert_eq!(summary["ended"], "the budget is used up", "{summary}");
+    assert!(real(&summary["accuracy"]) > 0.85, "{summary}");
+    let again = finish(&["run", "--json", "--resume", path(&state)]).with_code(0).json();
+    assert_eq!(again["params_sha256"], summary["params_sha256"]);
+}
+
+#[test]
 fn the_state_of_a_run_is_refused_where_it_does_not_fit() {
     let folder = TempDir::new().unwrap();
     let state = folder.path().join("state");

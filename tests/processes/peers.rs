@@ -102,7 +102,8 @@ fn a_model_of_times_alone_has_messages_of_its_size_in_virtual_time() {
 
 #[test]
 fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
-    for architecture in Architecture::all_reduces().chain([Architecture::DPsgd]) {
+    let gossip = [Architecture::DPsgd, Architecture::AdPsgd];
+    for architecture in Architecture::all_reduces().chain(gossip) {
         let architecture = ["--architecture", &architecture.to_string()];
         let server = Server::tcp(&[&PACED, &architecture, &THREE, &["--epochs", "6"]]);
         let mut workers = peers(&server, 3);

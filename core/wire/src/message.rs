@@ -17,8 +17,8 @@ use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
 use crate::peers::{
-    Halt, Halted, Inherit, MOST_INHERIT_BYTES, Meet, Met, Missed, Piece, Ranks, Reachable, Reduced,
-    Rest, Rested, Save, Show, Snapshot,
+    Allow, Halt, Halted, Inherit, MOST_INHERIT_BYTES, Meet, Met, Missed, Piece, Ranks, Reachable,
+    Reduced, Rest, Rested, Save, Show, Snapshot,
 };
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
@@ -171,6 +171,8 @@ messages! {
         Halt(Halt) = 63, Server -> Worker;
         /// The worker reduces no more.
         Halted(Halted) = 64, Worker -> Server;
+        /// The worker may make updates up to a version.
+        Allow(Allow) = 72, Meeting -> Worker;
         /// Begin no update, or go on.
         Rest(Rest) = 69, Meeting -> Worker;
         /// The worker has no update under way.

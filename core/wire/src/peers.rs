@@ -187,6 +187,13 @@ pub struct Rested {
     pub number: u64,
 }
 
+/// Meeting point to worker at its own pace: it may make updates up to a version of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allow {
+    /// The version.
+    pub version: Version,
+}
+
 /// Meeting point to worker at its own pace: send the parameters, in a [`Snapshot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Show {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
-    Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met, Missed, Piece, PieceHeader,
-    RankOf, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
+    Allow, Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met, Missed, Piece,
+    PieceHeader, RankOf, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
 };
 
 use super::Messages;
@@ -59,6 +59,7 @@ impl Messages {
             68 => Message::Save(Save { version }),
             69 => Message::Rest(Rest { number: generation, rests: self.coin() }),
             70 => Message::Rested(Rested { number: generation }),
+            72 => Message::Allow(Allow { version }),
             71 => Message::Show(Show { number: generation }),
             _ => {
                 let header = InheritHeader { version, from: self.number(), total: self.number() };

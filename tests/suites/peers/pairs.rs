@@ -1,5 +1,6 @@
-//! Workers that average in pairs, each at its own pace: the mean is kept whatever happens, no worker
-//! waits for a slow one that it does not ask, and one worker alone trains as with any architecture.
+//! Workers that average in pairs, each at its own pace: the mean is kept whatever happens, no
+//! worker waits for a slow one that it does not ask, and one worker alone trains as with any
+//! architecture.
 
 use std::time::Duration;
 
@@ -134,4 +135,59 @@ fn runs_end_over_every_transport() {
             assert_eq!(run.reason, EndReason::BudgetReached, "{graph} {workers} {kind:?}");
         }
     }
+}
+
+/// Of two workers with equal links and machines the one that asks waits for its answer, and the
+/// other one for nothing.
+#[test]
+fn an_update_takes_the_longer_of_a_gradient_and_an_exchange() {
+    for (compute, asks) in [(7, 20), (20, 20), (31, 31)] {
+        let mut toy = peers(Architecture::AdPsgd, 2, 80);
+        (toy.job.batch_size, toy.job.budget.epochs) = (2, 5);
+        let link = "delay=6ms down.delay=4ms";
+        let run = simulate_toy_peers(&VirtualRun::new(&toy, link, &format!("{compute}ms")));
+        assert_eq!(run.reason, EndReason::BudgetReached);
+        let (first, last) = (run.updates[40], run.updates[run.updates.len() - 40]);
+        let elapsed = last.since(first).as_millis() as f64;
+        let wanted = elapsed / f64::from(compute) + elapsed / f64::from(asks);
+        let found = (run.updates.len() - 80) as f64;
+        assert!((found - wanted).abs() <= 2.0, "{compute} ms: {found} updates, not {wanted}");
+    }
+}
+
+#[test]
+fn a_slow_worker_holds_no_other_up() {
+    let time = |architecture| {
+        let mut toy = peers(architecture, 4, 160);
+        toy.job.membership.lease = Duration::from_secs(3600);
+        (toy.job.batch_size, toy.job.budget.epochs) = (2, 4);
+        let run = simulate_toy_peers(&VirtualRun::new(&toy, "delay=1ms", "10ms 2.time=200ms"));
+        assert_eq!(run.reason, EndReason::BudgetReached);
+        run.updates[run.updates.len() - 1].since(run.updates[0])
+    };
+    // 320 mini-batches: in rounds of 200 ms, or most of them by three workers at 10 ms each.
+    let (together, alone) = (time(Architecture::DPsgd), time(Architecture::AdPsgd));
+    assert!(together > Duration::from_secs(15), "{together:?}");
+    assert!(alone < Duration::from_millis(1500), "{alone:?}");
+}
+
+#[test]
+fn workers_do_not_run_far_past_the_budget() {
+    for seed in 0..8 {
+        let toy = job_of(seed, 3);
+        let job = &toy.job;
+        let run = simulate_toy_peers(&VirtualRun::new(&toy, "delay=50ms", "1ms"));
+        let rows = job.data.train.rows * u64::from(job.budget.epochs);
+        let (most, workers) = (rows / 4 + 3 * 12, u64::from(job.membership.workers));
+        assert!(run.version <= most + 3 * workers, "{} updates, of {most}", run.version);
+    }
+}
+
+#[test]
+fn virtual_time_repeats_a_run() {
+    let toy = job_of(3, 4);
+    let run = || simulate_toy_peers(&VirtualRun::new(&toy, "delay=3ms 2.delay=9ms", "4ms"));
+    let [one, other] = [run(), run()];
+    assert_eq!((one.version, one.updates), (other.version, other.updates));
+    assert_eq!(one.parameters, other.parameters);
 }

@@ -84,7 +84,7 @@ impl Graph {
         edges.into_iter().collect()
     }
 
-    /// The neighbors that `rank` asks in pairwise exchanges, and those that ask it, in order. An
+    /// The neighbors that `rank` asks in pairwise exchanges, and the ones that ask it, in order. An
     /// edge has one direction, and no directions form a cycle. In a graph whose ranks fall into two
     /// classes without edges inside a class, one class asks and the other answers.
     #[must_use]

@@ -18,8 +18,9 @@ use pstrain_compute::rng::Stream;
 /// [`Graph::directions`](super::Graph::directions) says who asks whom: workers that wait for each
 /// other form no cycle.
 ///
-/// A neighbor keeps its last answer to each worker. If a connection breaks, the worker asks again in
-/// the next group, and an exchange that the neighbor has made is answered again, and not made again.
+/// A neighbor keeps its last answer to each worker. If a connection breaks, the worker asks again
+/// in the next group, and an exchange that the neighbor has made is answered again, and not made
+/// again.
 #[derive(Debug)]
 pub struct Pairwise {
     len: usize,
@@ -54,7 +55,7 @@ pub struct Parcel {
 #[derive(Debug)]
 enum Own {
     None,
-    /// It begins once those that come before are over.
+    /// It begins once the exchanges that come before it are over.
     Due,
     /// The neighbor was sent the parameters.
     Asked(u64, WorkerId, Pieces),
@@ -168,7 +169,7 @@ impl Pairwise {
         }
     }
 
-    /// Asks a neighbor, if an exchange is due and nothing comes before it.
+    /// Asks a neighbor, if an exchange is due and none comes before it.
     fn ask(&mut self, parameters: &[f32], out: &mut Vec<Parcel>) {
         if !matches!(self.own, Own::Due) || !self.first.is_empty() {
             return;
@@ -259,7 +260,7 @@ impl Pairwise {
         self.first.remove(&to);
     }
 
-    /// The own exchange is over: those that waited for it are made.
+    /// The own exchange is over: makes the exchanges that waited for it.
     fn answer_waiting(&mut self, parameters: &mut Arc<Vec<f32>>, out: &mut Vec<Parcel>) {
         while let Some(next) = self.waiting.pop_front() {
             self.answer(next, parameters, out);
@@ -268,8 +269,8 @@ impl Pairwise {
 
     /// Goes on in the next group, in which this worker asks the neighbors `asks`, and `askers` ask
     /// it. `waits` are the workers that wait for its answer since an earlier group, and `stay`
-    /// tells which workers were in that group, too. Values on their way are lost: an exchange with a
-    /// worker that stays is asked for again, and one with a worker that has left is over.
+    /// tells which workers were in that group, too. Values on their way are lost: an exchange with
+    /// a worker that stays is asked for again, and one with a worker that has left is over.
     pub fn regroup(
         &mut self,
         (asks, askers): (Vec<WorkerId>, Vec<WorkerId>),

@@ -137,10 +137,13 @@ impl Meeting {
         let message = self.group.ranks();
         let peers = self.group.ranks.iter().filter_map(|it| self.slots.get(it.worker)?.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
-        match is_asynchronous {
-            true => self.request(out),
-            false => self.ask_for_states(out),
+        if is_asynchronous {
+            for worker in self.group.members().collect::<Vec<_>>() {
+                self.allow(worker, out);
+            }
+            return self.request(out);
         }
+        self.ask_for_states(out);
     }
 
     /// Tells a worker that has resumed its membership what it may have missed.

@@ -32,8 +32,10 @@ pub(super) struct Slot {
     pub(super) joins: bool,
     /// The worker whose answer to an exchange it awaited when it halted last.
     pub(super) awaits: Option<WorkerId>,
-    /// The version of the run at its last update, if it makes updates alone.
+    /// The version of the run at its last update, if it makes updates alone, and its own version up
+    /// to which it may make updates.
     pub(super) base: Version,
+    pub(super) allowed: Version,
     /// Its reports of updates that not all members have made yet.
     pub(super) reports: VecDeque<Reduced>,
     /// Updates that it contributed to.

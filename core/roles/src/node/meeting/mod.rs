@@ -200,6 +200,7 @@ impl Meeting {
             slot.incarnation = slot.incarnation.next();
             (slot.version, slot.idle) = (version, FloodControl::default());
             (slot.joins, slot.awaits) = (true, None);
+            (slot.base, slot.allowed) = (self.lockstep.version(), version);
             slot.reports.clear();
             slot.why_left = None;
             slot.name.clone_from(&hello.name);

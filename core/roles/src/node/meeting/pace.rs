@@ -1,9 +1,12 @@
 //! Requests to workers that train at their own pace.
 //!
-//! While they train, the meeting point asks for their models to evaluate the mean; the members go on
-//! meanwhile. For the end of the run and for a checkpoint it asks them to rest: each begins no
+//! While they train, the meeting point asks for their models to evaluate the mean; the members go
+//! on meanwhile. For the end of the run and for a checkpoint it asks them to rest: each begins no
 //! update, and answers once its own exchange is over. When all rest no exchange is under way, so
 //! that the mean of their models is exact.
+//!
+//! A worker makes a few updates more than the meeting point has counted, and not many more: the
+//! budget is one of all workers.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -13,8 +16,11 @@ use super::Meeting;
 use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
-use pstrain_wire::peers::{Rest, Rested, Show};
+use pstrain_wire::peers::{Allow, Rest, Rested, Show};
 use pstrain_wire::{Message, Phase};
+
+/// Most updates of a worker that the meeting point has not counted. It allows them in halves.
+const MOST_UNCOUNTED: u64 = 64;
 
 /// The requests that are open.
 #[derive(Debug, Default)]
@@ -72,6 +78,23 @@ impl Meeting {
         }
     }
 
+    /// Allows a worker updates: a few more than were counted, and fewer towards the end of the
+    /// budget.
+    pub(super) fn allow(&mut self, worker: WorkerId, out: &mut Outbox) {
+        let left = self.lockstep.samples_wanted().saturating_sub(self.lockstep.samples());
+        let updates = left / u64::from(self.job.batch_size.max(1));
+        let workers = u64::from(self.job.membership.workers.max(1));
+        let uncounted = (updates / workers / 2).clamp(1, MOST_UNCOUNTED);
+        let is_member = self.group.has(worker);
+        let Some(slot) = self.slots.get_mut(worker).filter(|_| is_member) else { return };
+        let version = Version(slot.version.0 + uncounted);
+        if slot.version.0 + uncounted.div_ceil(2) >= slot.allowed.0 && version > slot.allowed {
+            slot.allowed = version;
+            let allow = Message::Allow(Allow { version });
+            out.extend(slot.peer.map(|peer| Effect::Send(peer, allow)));
+        }
+    }
+
     /// Asks the members for what is due.
     pub(super) fn request(&mut self, out: &mut Outbox) {
         if self.lifecycle.phase() != Phase::Training || !self.group.is_training() {
@@ -108,6 +131,9 @@ impl Meeting {
     pub(super) fn repeat_requests(&mut self, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
         if !self.group.is_training() || !self.group.has(worker) {
             return;
+        }
+        if let Some(slot) = self.slots.get(worker).filter(|slot| slot.allowed.0 > 0) {
+            out.push(Effect::Send(peer, Message::Allow(Allow { version: slot.allowed })));
         }
         if let Stage::Ending(members) = &self.pace.stage
             && members.contains(&worker)

@@ -84,8 +84,6 @@ impl Meeting {
             let Some(slot) = self.slots.get_mut(worker) else { return };
             let Some(share) = share.filter(|_| slot.version < version.min(most)) else { break };
             slot.version = slot.version.next();
-            let own = slot.version;
-            slot.reports.retain(|report| report.version >= own);
             self.step(Vec::from([(worker, share)]), out);
             is_due |= self.lockstep.advance_alone(worker, &self.job.stopping);
             if let Some(slot) = self.slots.get_mut(worker) {
@@ -96,6 +94,7 @@ impl Meeting {
         if is_due {
             self.pace.evaluate();
         }
+        self.allow(worker, out);
         self.request(out);
     }
 
@@ -118,11 +117,12 @@ impl Meeting {
         let is_asynchronous = self.job.architecture.is_asynchronous();
         // The version that a worker makes with this update, of its own or of all.
         let made_by = |slot: &Slot| if is_asynchronous { slot.version } else { latest.next() };
-        let slots = self.slots.iter_mut();
-        slots.for_each(|slot| {
-            let made = made_by(slot);
-            slot.reports.retain(|report| report.version >= made);
-        });
+        for (worker, _) in &shares {
+            if let Some(slot) = self.slots.get_mut(*worker) {
+                let made = made_by(slot);
+                slot.reports.retain(|report| report.version >= made);
+            }
+        }
         let part_of = |worker| {
             let slot = self.slots.get(worker)?;
             let report = slot.reports.front();

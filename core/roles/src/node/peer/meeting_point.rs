@@ -141,6 +141,7 @@ impl Peer {
             }
             Message::Halt(_) => {}
             Message::Save(save) => self.on_save(now, save, out),
+            Message::Allow(allow) => self.on_allow(now, allow, out),
             Message::Rest(rest) => self.on_rest(now, rest, out),
             Message::Show(show) => self.on_show(now, show, out),
             Message::Inherit(part) => self.on_kept_state(&part, out),

@@ -1,8 +1,8 @@
 //! The training of a peer at its own pace: it averages with one neighbor at each update.
 //!
 //! An update has an exchange and a gradient, both from the parameters before it, and both at once.
-//! The gradient is applied once both are here. Between two updates of its own, and while its gradient
-//! is computed, the peer answers neighbors.
+//! The gradient is applied once both are here. Between two updates of its own, and while its
+//! gradient is computed, the peer answers neighbors.
 
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
@@ -19,7 +19,7 @@ use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
 use pstrain_policy::gossip::{Graph, Pairwise, Parcel};
 use pstrain_wire::Message;
-use pstrain_wire::peers::{Contributed, Piece, PieceHeader, RankOf, Rest, Rested, Show};
+use pstrain_wire::peers::{Allow, Contributed, Piece, PieceHeader, RankOf, Rest, Rested, Show};
 
 /// The exchanges of a peer with single neighbors, and the update under way.
 #[derive(Debug)]
@@ -38,6 +38,8 @@ pub(super) struct Pairs {
     shows: Option<Show>,
     /// Updates of this worker, as the meeting point has counted them.
     counted: Version,
+    /// The version up to which it may make updates.
+    allowed: Version,
 }
 
 /// An update under way.
@@ -73,6 +75,7 @@ impl Pairs {
             rest: None,
             shows: None,
             counted: Version(0),
+            allowed: Version(0),
         })
     }
 
@@ -140,7 +143,8 @@ impl Peer {
         let is_behind = training.is_behind();
         let Some(pairs) = &mut training.pairs else { return };
         let is_idle = pairs.update.is_none() && pairs.rest.is_none();
-        let may_begin = has_group && is_idle && !is_behind && !is_over;
+        let is_allowed = version < pairs.allowed && !is_over;
+        let may_begin = has_group && is_idle && is_allowed && !is_behind;
         if let Some(share) = share.filter(|_| may_begin && pairs.exchanges.is_over()) {
             let mut parcels = Vec::new();
             pairs.exchanges.begin(&training.parameters, &mut parcels);
@@ -263,6 +267,14 @@ impl Peer {
         let reduced = training.report(Some(part));
         self.damage.progressed();
         self.tell(now, reduced, out);
+        self.begin_alone(now, out);
+    }
+
+    /// The meeting point has counted updates, and allows more.
+    pub(super) fn on_allow(&mut self, now: Time, allow: Allow, out: &mut Outbox) {
+        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Some(pairs) = &mut training.pairs else { return };
+        pairs.allowed = pairs.allowed.max(allow.version);
         self.begin_alone(now, out);
     }
 
