@@ -27,8 +27,12 @@ pub struct Pairwise {
     random: Stream,
     /// The neighbors that this worker asks.
     asks: Vec<WorkerId>,
+    /// True if others ask it, and it asks none.
+    only_answers: bool,
     /// Exchanges that it has asked for.
     asked: u64,
+    /// Exchanges that it has made, asked for or answered.
+    made: u64,
     own: Own,
     callers: BTreeMap<WorkerId, Caller>,
     /// Workers whose requests are here, and wait for the end of the own exchange.
@@ -129,7 +133,9 @@ impl Pairwise {
             len,
             random,
             asks: Vec::new(),
+            only_answers: false,
             asked: 0,
+            made: 0,
             own: Own::None,
             callers: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -144,6 +150,18 @@ impl Pairwise {
             Own::Asked(_, of, _) => Some(*of),
             Own::None | Own::Due => None,
         }
+    }
+
+    /// Exchanges so far, asked for or answered.
+    #[must_use]
+    pub const fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// True if others ask this worker, and it asks none.
+    #[must_use]
+    pub const fn only_answers(&self) -> bool {
+        self.only_answers
     }
 
     /// True if the exchange of the last update is over.
@@ -202,6 +220,7 @@ impl Pairwise {
             Own::Asked(number, of, answer) if *of == from && *number == exchange => {
                 if answer.take(piece, values)? {
                     *parameters = Arc::new(answer.values().collect());
+                    self.made += 1;
                     self.own = Own::None;
                     self.answer_waiting(parameters, out);
                 }
@@ -253,6 +272,7 @@ impl Pairwise {
         if again.is_none() {
             let both = parameters.iter().zip(request.values());
             *parameters = Arc::new(both.map(|(own, other)| (own + other) * 0.5).collect());
+            self.made += 1;
         }
         let average = again.map_or(&*parameters, |(_, average)| average);
         out.extend(request.parcels(to, exchange, average));
@@ -279,6 +299,7 @@ impl Pairwise {
         parameters: &[f32],
         out: &mut Vec<Parcel>,
     ) {
+        self.only_answers = asks.is_empty() && !askers.is_empty();
         self.asks = asks;
         self.waiting.clear();
         self.callers.retain(|caller, _| stay(*caller));

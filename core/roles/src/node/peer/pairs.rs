@@ -1,7 +1,8 @@
 //! The training of a peer at its own pace: it averages with one neighbor at each update.
 //!
 //! An update has an exchange and a gradient, both from the parameters before it, and both at once.
-//! The gradient is applied once both are here. Between two updates of its own, and while its
+//! The gradient is applied once both are here. A peer that only answers makes a few updates between
+//! two exchanges. Between two updates of its own, and while its
 //! gradient is computed, the peer answers neighbors.
 
 use alloc::collections::VecDeque;
@@ -18,8 +19,13 @@ use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
 use pstrain_policy::gossip::{Graph, Pairwise, Parcel};
+use pstrain_policy::job::BudgetKind;
 use pstrain_wire::Message;
 use pstrain_wire::peers::{Allow, Contributed, Piece, PieceHeader, RankOf, Rest, Rested, Show};
+
+/// Most updates between two exchanges of a peer that only answers: without a limit its model would
+/// be its own alone where exchanges are slow.
+const MOST_APART: u64 = 8;
 
 /// The exchanges of a peer with single neighbors, and the update under way.
 #[derive(Debug)]
@@ -40,6 +46,8 @@ pub(super) struct Pairs {
     counted: Version,
     /// The version up to which it may make updates.
     allowed: Version,
+    /// The exchanges that were made before its last update, and its updates since the last of them.
+    apart: (u64, u64),
 }
 
 /// An update under way.
@@ -76,6 +84,7 @@ impl Pairs {
             shows: None,
             counted: Version(0),
             allowed: Version(0),
+            apart: (0, 0),
         })
     }
 
@@ -123,6 +132,23 @@ impl Pairs {
         self.unsent.extend(parcels);
     }
 
+    /// The worker has made an update.
+    fn updated(&mut self) {
+        let (made, updates) = self.apart;
+        let is_apart = made == self.exchanges.made();
+        self.apart = (self.exchanges.made(), if is_apart { updates + 1 } else { 1 });
+    }
+
+    /// True if the worker waits for a neighbor to ask it. Where each has a budget of its own,
+    /// neighbors may have used theirs up, and ask no more.
+    fn is_too_far_apart(&self, budget: BudgetKind) -> bool {
+        let (made, updates) = self.apart;
+        budget == BudgetKind::Global
+            && self.exchanges.only_answers()
+            && made == self.exchanges.made()
+            && updates >= MOST_APART
+    }
+
     /// The last answer to a request to rest.
     pub(super) fn rested(&self) -> Option<Message> {
         let (rest, _) = self.rest.filter(|(_, is_answered)| *is_answered)?;
@@ -143,7 +169,8 @@ impl Peer {
         let is_behind = training.is_behind();
         let Some(pairs) = &mut training.pairs else { return };
         let is_idle = pairs.update.is_none() && pairs.rest.is_none();
-        let is_allowed = version < pairs.allowed && !is_over;
+        let is_apart = pairs.is_too_far_apart(job.budget.kind);
+        let is_allowed = version < pairs.allowed && !is_over && !is_apart;
         let may_begin = has_group && is_idle && is_allowed && !is_behind;
         if let Some(share) = share.filter(|_| may_begin && pairs.exchanges.is_over()) {
             let mut parcels = Vec::new();
@@ -211,7 +238,7 @@ impl Peer {
         let received = pairs.exchanges.receive(worker, version.0, values, parameters, &mut parcels);
         pairs.unsent.extend(parcels);
         match received {
-            Ok(()) => self.go_on_alone(now, out),
+            Ok(()) => self.begin_alone(now, out),
             Err(error) => self.give_up_on(now, from, &error.to_string(), out),
         }
     }
@@ -261,6 +288,7 @@ impl Peer {
             return;
         };
         let Own { gradient, loss, took: compute, since } = own;
+        pairs.updated();
         training.apply(gradient);
         training.lockstep.advance_alone(worker, &job.stopping);
         let part = Contributed { loss, compute, reduce: now.since(since), bytes };
