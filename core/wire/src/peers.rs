@@ -82,6 +82,8 @@ pub struct PieceHeader {
     pub version: Version,
     /// The index of the piece.
     pub piece: u32,
+    /// True in the answer of an exchange of two workers.
+    pub answers: bool,
 }
 
 /// Worker to worker: the combined gradient of an update that the receiver has missed.

@@ -35,7 +35,7 @@ impl Messages {
                 worker: WorkerId(self.small()),
             }),
             60 => {
-                let header = PieceHeader { version, piece: self.small() };
+                let header = PieceHeader { version, piece: self.small(), answers: self.coin() };
                 Message::Piece(Piece { header, values: self.values() })
             }
             61 => Message::Missed(Missed { version, values: self.values() }),

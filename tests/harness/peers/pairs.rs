@@ -27,8 +27,6 @@ pub(super) struct Pairs {
     members: Vec<u32>,
     generation: u64,
     groups: u64,
-    /// Answers in this group: each is sent once.
-    answered: BTreeSet<(u32, u32, u64)>,
     seen: BTreeSet<u64>,
     updates: Vec<Time>,
     evaluated: Option<(Version, Vec<f32>)>,
@@ -93,7 +91,6 @@ impl Pairs {
             members: Vec::new(),
             generation: 0,
             groups: 0,
-            answered: BTreeSet::new(),
             seen: BTreeSet::new(),
             updates: Vec::from([Time::ZERO]),
             evaluated: None,
@@ -172,25 +169,17 @@ impl Pairs {
         self.workers.insert(worker, state);
     }
 
-    /// A worker asks another, or answers it.
-    fn exchanges(&mut self, worker: u32, to: u32, exchange: u64, values: Vec<f64>) {
-        let asked = self.workers.get(&to).and_then(|other| other.asked.clone());
-        let request = asked.filter(|(of, by, _)| (*of, *by) == (exchange, worker));
-        let Some((_, _, request)) = request else {
-            return self.asks(worker, to, exchange, values);
-        };
-        let is_again = self.answered.contains(&(worker, to, exchange));
+    /// A worker answers another.
+    fn answers(&mut self, worker: u32, to: u32, exchange: u64, values: Vec<f64>) {
         let answers = &self.workers[&worker].answers;
         if let Some((_, average)) = answers.get(&to).filter(|(it, _)| *it == exchange) {
-            if is_again {
-                // It asks the other one, and its own exchange has the same number.
-                return self.asks(worker, to, exchange, values);
-            }
+            // It waited for a connection, or is repeated in the next group.
             assert!(is_close(average, &values), "worker {worker} answers {to} otherwise");
-            self.answered.insert((worker, to, exchange));
             return;
         }
-        self.answered.insert((worker, to, exchange));
+        let asked = self.workers.get(&to).and_then(|other| other.asked.clone());
+        let request = asked.filter(|(number, of, _)| (*number, *of) == (exchange, worker));
+        let (_, _, request) = request.expect("a request");
         let states = [self.with_answer(worker), self.with_update(worker)];
         let average = |it: &Worker| Some(average(it.model.as_ref()?, request.as_ref()?));
         self.explain(worker, states, average, &values, "the answers");
@@ -248,7 +237,6 @@ impl Checker for Pairs {
         }
         self.generation = ranks.generation;
         self.groups += 1;
-        self.answered.clear();
         let begins = ranks.members.iter().all(|member| member.version.0 == 0);
         let before: BTreeMap<u32, Worker> = ranks
             .members
@@ -325,7 +313,11 @@ impl Checker for Pairs {
         }
         match (message, to) {
             (Message::Piece(it), Some(to)) if self.members.contains(&(to as u32)) => {
-                self.exchanges(worker, to as u32, it.header.version.0, wide(&it.values));
+                let (exchange, values) = (it.header.version.0, wide(&it.values));
+                match it.header.answers {
+                    true => self.answers(worker, to as u32, exchange, values),
+                    false => self.asks(worker, to as u32, exchange, values),
+                }
             }
             (Message::Reduced(it), _) if it.version.0 == self.workers[&worker].updates + 1 => {
                 let state = self.with_update(worker).expect("an update that is possible");

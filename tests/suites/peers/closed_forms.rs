@@ -135,7 +135,7 @@ fn in_a_ring_each_hop_sends_a_share_of_the_values() {
     for (architecture, workers, share) in
         [(Architecture::Ring, 3, 33), (Architecture::Ring, 9, 11), (Architecture::Tree, 2, 99)]
     {
-        let header = PieceHeader { version: Version(1), piece: 0 };
+        let header = PieceHeader { version: Version(1), piece: 0, answers: false };
         let values = Arc::new(vec![1.0; share]);
         let piece = Message::Piece(Piece { header, values });
         let bytes = frame_len(&piece, &mut Vec::new());

@@ -28,7 +28,7 @@ mod pairwise;
 pub use average::average;
 pub use graph::Graph;
 pub use mixing::Mixing;
-pub use pairwise::{Pairwise, Parcel};
+pub use pairwise::{Exchange, Pairwise, Parcel};
 
 #[cfg(test)]
 mod tests;

@@ -42,13 +42,22 @@ pub struct Pairwise {
     first: BTreeSet<WorkerId>,
 }
 
+/// An exchange, and the direction of values in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// Its number, as the worker that asks counts them.
+    pub number: u64,
+    /// True for the answer: two workers may ask each other, with the same number.
+    pub answers: bool,
+}
+
 /// Values to send to a neighbor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parcel {
     /// The receiver.
     pub to: WorkerId,
-    /// The number of the exchange, as the worker that asks counts them.
-    pub exchange: u64,
+    /// The exchange.
+    pub exchange: Exchange,
     /// The index of the piece.
     pub piece: u32,
     /// The values, one for each key of the piece.
@@ -115,7 +124,12 @@ impl Pieces {
     }
 
     /// Parcels of `values` for `to`.
-    fn parcels(&self, to: WorkerId, exchange: u64, values: &[f32]) -> impl Iterator<Item = Parcel> {
+    fn parcels(
+        &self,
+        to: WorkerId,
+        exchange: Exchange,
+        values: &[f32],
+    ) -> impl Iterator<Item = Parcel> {
         let piece = move |piece: usize| {
             let values = Arc::new(values[self.keys(piece)].to_vec());
             Parcel { to, exchange, piece: piece as u32, values }
@@ -200,7 +214,7 @@ impl Pairwise {
         self.asked += 1;
         let drawn = self.random.fork("neighbor", self.asked).rng().below(neighbors);
         let (of, answer) = (self.asks[drawn as usize], Pieces::new(self.len));
-        out.extend(answer.parcels(of, self.asked, parameters));
+        out.extend(answer.parcels(of, Exchange { number: self.asked, answers: false }, parameters));
         self.own = Own::Asked(self.asked, of, answer);
     }
 
@@ -211,13 +225,13 @@ impl Pairwise {
     pub fn receive(
         &mut self,
         from: WorkerId,
-        exchange: u64,
+        Exchange { number, answers }: Exchange,
         (piece, values): (u32, Arc<Vec<f32>>),
         parameters: &mut Arc<Vec<f32>>,
         out: &mut Vec<Parcel>,
     ) -> Result<(), ReductionError> {
         match &mut self.own {
-            Own::Asked(number, of, answer) if *of == from && *number == exchange => {
+            Own::Asked(asked, of, answer) if answers && *of == from && *asked == number => {
                 if answer.take(piece, values)? {
                     *parameters = Arc::new(answer.values().collect());
                     self.made += 1;
@@ -225,7 +239,8 @@ impl Pairwise {
                     self.answer_waiting(parameters, out);
                 }
             }
-            _ => self.called(from, exchange, (piece, values), parameters, out)?,
+            _ if answers => return Err(ReductionError::Unexpected { piece }),
+            _ => self.called(from, number, (piece, values), parameters, out)?,
         }
         Ok(())
     }
@@ -275,7 +290,8 @@ impl Pairwise {
             self.made += 1;
         }
         let average = again.map_or(&*parameters, |(_, average)| average);
-        out.extend(request.parcels(to, exchange, average));
+        let answer = Exchange { number: exchange, answers: true };
+        out.extend(request.parcels(to, answer, average));
         caller.answered = Some((exchange, Arc::clone(average)));
         self.first.remove(&to);
     }
@@ -311,7 +327,8 @@ impl Pairwise {
         match &mut self.own {
             Own::Asked(number, of, answer) if stay(*of) => {
                 *answer = Pieces::new(self.len);
-                out.extend(answer.parcels(*of, *number, parameters));
+                let exchange = Exchange { number: *number, answers: false };
+                out.extend(answer.parcels(*of, exchange, parameters));
             }
             Own::Asked(..) => self.own = Own::None,
             Own::Due => self.ask(parameters, out),

@@ -373,9 +373,57 @@ fn an_exchange_that_was_made_is_answered_again_and_not_made_again() {
 
     let unexpected = ReductionError::Unexpected { piece: 0 };
     let values = || (0, Arc::new(vec![1.0]));
-    let mut receive =
-        |from, exchange| two.receive(from, exchange, values(), &mut of_two, &mut Vec::new());
+    let mut receive = |from, number| {
+        let exchange = Exchange { number, answers: false };
+        two.receive(from, exchange, values(), &mut of_two, &mut Vec::new())
+    };
     assert_eq!(receive(WorkerId(2), 2), Err(unexpected), "no neighbor");
     assert_eq!(receive(asker, 0), Err(unexpected), "an earlier exchange");
     assert_eq!(receive(asker, 2), Ok(()));
+    let answer = Exchange { number: 9, answers: true };
+    let answered = two.receive(asker, answer, values(), &mut of_two, &mut Vec::new());
+    assert_eq!(answered, Err(unexpected), "it has asked nothing");
+}
+
+/// Its answer lost, a worker asks again in a group in which the other one has asked it meanwhile.
+#[test]
+fn two_workers_that_ask_each_other_tell_requests_from_answers() {
+    let ids = [WorkerId(0), WorkerId(1)];
+    let mut pairs = ids.map(|id| Pairwise::new(1, SEED.fork("worker", id.0.into())));
+    let mut models = [1.0, 4.0].map(|value| Arc::new(vec![value]));
+    let regroup = |pairs: &mut [Pairwise; 2], asker: usize, models: &[Arc<Vec<f32>>; 2]| {
+        let awaits = [pairs[0].awaits(), pairs[1].awaits()];
+        [0, 1].map(|own| {
+            let other = ids[1 - own];
+            let directions =
+                if own == asker { (vec![other], vec![]) } else { (vec![], vec![other]) };
+            let waits = if awaits[1 - own].is_some() { BTreeSet::from([other]) } else { [].into() };
+            let mut out = Vec::new();
+            pairs[own].regroup(directions, waits, |_| true, &models[own], &mut out);
+            out
+        })
+    };
+    let take = |pairs: &mut [Pairwise; 2], to: usize, parcel: &Parcel, models: &mut [_; 2]| {
+        let (values, mut out) = ((parcel.piece, Arc::clone(&parcel.values)), Vec::new());
+        let received =
+            pairs[to].receive(ids[1 - to], parcel.exchange, values, &mut models[to], &mut out);
+        received.unwrap();
+        out
+    };
+    regroup(&mut pairs, 0, &models);
+    let mut out = Vec::new();
+    pairs[0].begin(&models[0], &mut out);
+    take(&mut pairs, 1, &out[0], &mut models); // the answer is lost
+    let again = regroup(&mut pairs, 1, &models);
+    pairs[1].begin(&models[1], &mut Vec::new());
+    let lost = take(&mut pairs, 1, &again[0][0], &mut models);
+    assert_eq!(lost.len(), 2, "the answer, and a request of its own");
+    let [of_first, of_second] = regroup(&mut pairs, 1, &models);
+    assert_eq!(of_first[0].exchange.number, of_second[0].exchange.number);
+    assert_eq!(take(&mut pairs, 0, &of_second[0], &mut models), [], "it waits for its answer");
+    let answer = take(&mut pairs, 1, &of_first[0], &mut models);
+    let answers = take(&mut pairs, 0, &answer[0], &mut models);
+    take(&mut pairs, 1, &answers[0], &mut models);
+    assert_eq!(models.map(|model| model[0]), [2.5, 2.5]);
+    assert!(pairs.iter().all(Pairwise::is_over));
 }

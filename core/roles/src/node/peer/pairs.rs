@@ -18,7 +18,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
-use pstrain_policy::gossip::{Graph, Pairwise, Parcel};
+use pstrain_policy::gossip::{Exchange, Graph, Pairwise, Parcel};
 use pstrain_policy::job::BudgetKind;
 use pstrain_wire::Message;
 use pstrain_wire::peers::{Allow, Contributed, Piece, PieceHeader, RankOf, Rest, Rested, Show};
@@ -232,13 +232,17 @@ impl Peer {
             }
             return pairs.early.push((from, piece));
         }
-        let Piece { header: PieceHeader { version, piece }, values } = piece;
+        let Piece { header: PieceHeader { version, piece, answers }, values } = piece;
+        let exchange = Exchange { number: version.0, answers };
         let (parameters, mut parcels) = (&mut training.parameters, Vec::new());
         let values = (piece, values);
-        let received = pairs.exchanges.receive(worker, version.0, values, parameters, &mut parcels);
+        let received = pairs.exchanges.receive(worker, exchange, values, parameters, &mut parcels);
         pairs.unsent.extend(parcels);
         match received {
-            Ok(()) => self.begin_alone(now, out),
+            Ok(()) => {
+                self.go_on_alone(now, out);
+                self.begin_alone(now, out);
+            }
             Err(error) => self.give_up_on(now, from, &error.to_string(), out),
         }
     }
@@ -273,7 +277,8 @@ impl Peer {
             if let Some(update) = &mut pairs.update {
                 update.bytes += (values.len() * size_of::<f32>()) as u64;
             }
-            let header = PieceHeader { version: Version(*exchange), piece: *piece };
+            let Exchange { number, answers } = *exchange;
+            let header = PieceHeader { version: Version(number), piece: *piece, answers };
             let values = Arc::clone(values);
             out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
             false

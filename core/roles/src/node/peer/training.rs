@@ -397,7 +397,7 @@ impl Peer {
             return self.on_exchange(now, from, piece, out);
         }
         let current = training.version();
-        let Piece { header: PieceHeader { version, piece }, values } = piece;
+        let Piece { header: PieceHeader { version, piece, .. }, values } = piece;
         // A member is one update ahead of its neighbors at most. It waits for late neighbors.
         let is_due = if current < training.together {
             version == training.together
@@ -535,7 +535,7 @@ impl Peer {
             let Some(peer) = links.sends(now, outgoing.to) else { return true };
             let Outgoing { piece, values, .. } = outgoing;
             step.bytes += (values.len() * size_of::<f32>()) as u64;
-            let header = PieceHeader { version, piece: *piece };
+            let header = PieceHeader { version, piece: *piece, answers: false };
             let values = Arc::clone(values);
             out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
             false
