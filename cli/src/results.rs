@@ -125,10 +125,11 @@ fn departures(departures: &[Departed]) -> Vec<(&'static str, String)> {
 
 /// Formats the report of a run.
 pub(crate) fn report(report: &Report, width: usize) -> String {
-    let dash = || String::from("-");
     let (staleness, batches) = (report.staleness, report.batches);
+    let speed = figures::rounded(report.samples_per_s);
+    let time = format!("{}, {speed} samples/s", seconds(report.time_s));
     let facts = [
-        ("updates", format!("{} in {:.2} epochs", count(report.updates), report.epochs)),
+        ("updates", updates(report)),
         (
             "staleness",
             format!(
@@ -139,14 +140,7 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
                 count(staleness.max)
             ),
         ),
-        (
-            "fairness",
-            report
-                .jain
-                .map_or_else(dash, |index| format!("{index:.3} (Jain's index of the shares)")),
-        ),
-        ("training time", seconds(report.time_s)),
-        ("speed", format!("{} samples/s", figures::rounded(report.samples_per_s))),
+        ("training time", time),
         ("gradients", sent(report)),
         (
             "mini-batches",
@@ -168,6 +162,13 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
     let facts = ended.chain(quality).chain(facts).chain(shaping).collect::<Vec<_>>();
     let workers = workers(&report.workers, width);
     [headline(report, width), table::facts(&facts, width), workers].join("\n\n")
+}
+
+/// The updates, and how evenly the workers' shares in them are spread.
+fn updates(report: &Report) -> String {
+    let updates = format!("{} in {:.2} epochs", count(report.updates), report.epochs);
+    let fairness = report.jain.map(|index| format!(", fairness {index:.3} (Jain's index)"));
+    updates + &fairness.unwrap_or_default()
 }
 
 fn reached(target: &TargetReport) -> String {
@@ -227,13 +228,15 @@ fn workers(workers: &[WorkerReport], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     use pstrain_compute::id::WorkerId;
     use pstrain_data::EvaluationRows;
     use pstrain_roles::node::{Departure, Ledger};
+    use pstrain_transports::Punctuality;
 
     use super::*;
-    use crate::record::{AgeOfInformation, ClassQuality, Staleness};
+    use crate::record::{AgeOfInformation, ClassQuality, Shaping, Staleness};
 
     /// A worker of a large run.
     fn worker(number: u32) -> WorkerReport {
@@ -327,7 +330,8 @@ mod tests {
         assert_eq!(text.lines().next(), Some(first));
         for words in [
             "gradients      296.30 GB sent of 2.96 TB (10.00 %)",
-            "speed          1,234,568 samples/s",
+            "training time  1d 10h, 1,234,568 samples/s",
+            "updates        10,000,000 in 1234.50 epochs, fairness 0.987 (Jain's index)",
             "240,000,000 assigned = 239,999,000 applied",
             "24      greenho…:41234  10,000,000",
             "left out at this width: samples",
@@ -350,11 +354,19 @@ mod tests {
             classes: Some(ClassQuality { worst_class, recall, ..ClassQuality::default() }),
         };
         let workers = (0..2).map(worker).collect();
-        let text = report(&Report { quality, workers, ..large() }, 80);
+        let mut punctuality = Punctuality::default();
+        for late in (0..14_790).map(|micros| Duration::from_micros(micros % 4_990)) {
+            punctuality.messages.note(late);
+            punctuality.batches.note(late);
+        }
+        punctuality.overruns.note(Duration::from_millis(2));
+        let shaping = Shaping::of(&punctuality).unwrap();
+        assert_eq!(shaping.stalls, 0);
+        let text = report(&Report { quality, workers, shaping: Some(shaping), ..large() }, 80);
         assert!(text.lines().count() <= 23, "{text}");
         assert!(text.contains("recall         DoS 95.55 %, Normal 95.55 %, Probe"), "{text}");
         assert!(text.contains("\n               U2R 95.55 %\n"), "{text}");
-        assert!(text.contains("updates        10,000,000 in 1234.50 epochs"), "{text}");
+        assert!(text.contains("updates        10,000,000 in 1234.50 epochs, fair"), "{text}");
     }
 
     #[test]

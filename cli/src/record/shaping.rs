@@ -57,15 +57,15 @@ impl Shaping {
         for (what, punctual) in [("messages", self.messages), ("mini-batches", self.batches)] {
             if let (Some(median), Some(p99)) = (punctual.late_median_ms, punctual.late_p99_ms) {
                 let count = count(punctual.count);
-                parts.push(format!("{count} {what} late by {median:.3} ms (p99 {p99:.3} ms)"));
+                parts.push(format!("{count} {what} late by {median:.3} ms (p99 {p99:.3})"));
             }
         }
         if self.overruns > 0 {
-            parts.push(format!("{} gradients took longer than modelled", count(self.overruns)));
+            parts.push(format!("{} gradients slower than modelled", count(self.overruns)));
         }
         if self.stalls > 0 {
             let (stalls, seconds) = (count(self.stalls), self.stalled_s);
-            parts.push(format!("{stalls} stalls of the machine, {seconds:.3} s together"));
+            parts.push(format!("{stalls} stalls, {seconds:.3} s together"));
         }
         parts.join(", ")
     }
@@ -94,12 +94,12 @@ mod tests {
             punctuality.messages.note(Duration::from_micros(micros));
         }
         let shaping = Shaping::of(&punctuality).unwrap();
-        assert_eq!(shaping.in_words(), "3 messages late by 0.070 ms (p99 0.080 ms)");
+        assert_eq!(shaping.in_words(), "3 messages late by 0.070 ms (p99 0.080)");
         for millis in [1, 2] {
             punctuality.overruns.note(Duration::from_millis(millis));
         }
         let words = Shaping::of(&punctuality).unwrap().in_words();
-        assert!(words.ends_with(", 2 gradients took longer than modelled"), "{words}");
+        assert!(words.ends_with(", 2 gradients slower than modelled"), "{words}");
     }
 
     #[test]
@@ -115,6 +115,6 @@ mod tests {
         assert_eq!(shaping.messages.late_median_ms, Some(0.08));
         assert!(shaping.stalls == 3 && (shaping.stalled_s - 0.5).abs() < 1e-9, "{shaping:?}");
         let words = shaping.in_words();
-        assert!(words.ends_with(", 3 stalls of the machine, 0.500 s together"), "{words}");
+        assert!(words.ends_with(", 3 stalls, 0.500 s together"), "{words}");
     }
 }
