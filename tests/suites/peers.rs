@@ -9,14 +9,86 @@ mod restarts;
 mod schedules;
 mod status;
 
+use std::time::Duration;
+
 use pstrain_compute::optim::OptimizerSpec;
+use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::gossip::Graph;
-use pstrain_tests::Toy;
+use pstrain_policy::job::BudgetKind;
+use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
+use pstrain_wire::worker::EndReason;
 
 /// The graphs of workers with models of their own.
 const GRAPHS: [Graph; 5] =
     [Graph::Ring, Graph::Torus, Graph::Complete, Graph::Exponential, Graph::Regular { degree: 3 }];
+
+/// A job of workers with models of their own, drawn from a seed.
+fn drawn(architecture: Architecture, seed: u64, least: u64) -> Toy {
+    let mut random = Stream::new(seed).fork("job of gossip", 0).rng();
+    let workers = (least + random.below(7)) as u32;
+    let rows = workers as usize * 17 + random.below(9) as usize;
+    let mut toy = plain(architecture, workers, rows, random.below(2) == 0);
+    toy.job.graph = GRAPHS[random.below(5) as usize];
+    toy.job.batch_size = 4;
+    toy.job.budget.epochs = 12;
+    if random.below(3) == 0 {
+        toy.job.budget.kind = BudgetKind::Partition;
+    }
+    toy.job.membership.lease = Duration::from_millis([200, 1000, 5000][random.below(3) as usize]);
+    toy
+}
+
+fn describe(toy: &Toy) -> String {
+    format!("{} workers, {}", toy.job.membership.workers, toy.job.graph)
+}
+
+/// After the death of a worker the others use up the budget.
+fn survive_a_death(job_of: fn(u64, u64) -> Toy) {
+    let (mut struck, mut regrouped) = (0, 0);
+    let ran = for_seeds(
+        1200,
+        |seed| describe(&job_of(seed, 2)),
+        |seed| {
+            let toy = job_of(seed, 2);
+            let run = run_peers(&toy, PeerFaults::One, seed);
+            assert_eq!(run.reason, EndReason::BudgetReached, "{:?} {:?}", run.faults, run.reasons);
+            let workers = toy.job.membership.workers as usize;
+            let ended = |end: &&Option<_>| **end == Some(Ok(EndReason::BudgetReached));
+            let finished = run.workers.iter().filter(ended).count();
+            assert!(finished >= workers - 1, "{:?}", run.workers);
+            struck += u64::from(!run.faults.is_empty());
+            regrouped += u64::from(run.groups > 1);
+        },
+    );
+    ran.expect_above(600, struck, "faults");
+    ran.expect_above(400, regrouped, "groups that were formed again");
+}
+
+/// The lab's checker follows all updates under many faults. In a quarter of the schedules the
+/// meeting point dies, too.
+fn hold_under_faults(job_of: fn(u64, u64) -> Toy) {
+    let (mut regrouped, mut ended) = (0, 0);
+    let mut faults = Vec::new();
+    let ran = for_seeds(
+        4800,
+        |seed| describe(&job_of(seed, 2)),
+        |seed| {
+            let many = match seed % 4 {
+                0 => PeerFaults::ManyAndRestarts,
+                _ => PeerFaults::Many,
+            };
+            let run = run_peers(&job_of(seed, 2), many, seed);
+            regrouped += run.groups.saturating_sub(1);
+            ended += u64::from(run.reason == EndReason::BudgetReached);
+            faults.extend(run.faults.iter().map(|fault| format!("{fault:?}")));
+        },
+    );
+    ran.expect_above(4800, regrouped, "groups that were formed again");
+    ran.expect_above(2400, ended, "runs that used up their budget");
+    let words = ["Kill", "Stop", "CutOneWay", "Cut", "Isolate", "Break"];
+    ran.expect_each(words, |word| faults.iter().any(|fault| fault == word));
+}
 
 /// A job without a server.
 fn peers(architecture: Architecture, workers: u32, rows: usize) -> Toy {

@@ -194,7 +194,7 @@ impl Combining {
 
     /// True if the own gradient and all values of other ranks are here.
     #[must_use]
-    pub const fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         match self {
             Self::Reduce(reduction) => reduction.is_done(),
             Self::Gossip(mixing, own) => mixing.is_done() && matches!(own, Own::Here(_)),

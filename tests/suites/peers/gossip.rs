@@ -10,7 +10,6 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
 use pstrain_policy::gossip::Graph;
-use pstrain_policy::job::BudgetKind;
 use pstrain_policy::trainer::Trainer;
 use pstrain_tests::{
     Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, partition_of, run_peer_cluster,
@@ -18,7 +17,7 @@ use pstrain_tests::{
 };
 use pstrain_wire::worker::EndReason;
 
-use super::{GRAPHS, peers, plain};
+use super::{GRAPHS, describe, drawn, hold_under_faults, peers, plain, survive_a_death};
 
 fn gossip(graph: Graph, workers: u32, rows: usize) -> Toy {
     let mut toy = peers(Architecture::DPsgd, workers, rows);
@@ -166,38 +165,14 @@ fn gradients_are_computed_while_parameters_travel() {
 
 /// A job drawn from a seed.
 pub(super) fn job_of(seed: u64, least: u64) -> Toy {
-    let mut random = Stream::new(seed).fork("job of gossip", 0).rng();
-    let workers = (least + random.below(7)) as u32;
-    let rows = workers as usize * 17 + random.below(9) as usize;
-    let mut toy = plain(Architecture::DPsgd, workers, rows, random.below(2) == 0);
-    toy.job.graph = GRAPHS[random.below(5) as usize];
-    toy.job.batch_size = 4;
-    toy.job.budget.epochs = 12;
-    if random.below(3) == 0 {
-        toy.job.budget.kind = BudgetKind::Partition;
-    }
-    toy.job.membership.lease = Duration::from_millis([200, 1000, 5000][random.below(3) as usize]);
-    toy
-}
-
-/// In a quarter of the schedules the meeting point dies, too.
-const fn faults_of(seed: u64) -> PeerFaults {
-    match seed % 4 {
-        0 => PeerFaults::ManyAndRestarts,
-        _ => PeerFaults::Many,
-    }
-}
-
-pub(super) fn describe(seed: u64, least: u64) -> String {
-    let job = job_of(seed, least).job;
-    format!("{} workers, {}", job.membership.workers, job.graph)
+    drawn(Architecture::DPsgd, seed, least)
 }
 
 #[test]
 fn without_faults_every_schedule_ends_at_the_same_models() {
     for_seeds(
         120,
-        |seed| describe(seed, 1),
+        |seed| describe(&job_of(seed, 1)),
         |seed| {
             let toy = job_of(seed, 1);
             let [one, other] = [seed, seed + 1000].map(|it| run_peers(&toy, PeerFaults::None, it));
@@ -211,42 +186,10 @@ fn without_faults_every_schedule_ends_at_the_same_models() {
 
 #[test]
 fn after_a_death_the_others_go_on() {
-    let (mut struck, mut regrouped) = (0, 0);
-    let ran = for_seeds(
-        1200,
-        |seed| describe(seed, 2),
-        |seed| {
-            let toy = job_of(seed, 2);
-            let run = run_peers(&toy, PeerFaults::One, seed);
-            assert_eq!(run.reason, EndReason::BudgetReached, "{:?} {:?}", run.faults, run.reasons);
-            let workers = toy.job.membership.workers as usize;
-            let ended = |end: &&Option<_>| **end == Some(Ok(EndReason::BudgetReached));
-            let finished = run.workers.iter().filter(ended).count();
-            assert!(finished >= workers - 1, "{:?}", run.workers);
-            struck += u64::from(!run.faults.is_empty());
-            regrouped += u64::from(run.groups > 1);
-        },
-    );
-    ran.expect_above(600, struck, "faults");
-    ran.expect_above(400, regrouped, "groups that were formed again");
+    survive_a_death(job_of);
 }
 
 #[test]
 fn each_update_is_one_from_the_models_before_whatever_happens() {
-    let (mut regrouped, mut ended) = (0, 0);
-    let mut faults = Vec::new();
-    let ran = for_seeds(
-        4800,
-        |seed| describe(seed, 2),
-        |seed| {
-            let run = run_peers(&job_of(seed, 2), faults_of(seed), seed);
-            regrouped += run.groups.saturating_sub(1);
-            ended += u64::from(run.reason == EndReason::BudgetReached);
-            faults.extend(run.faults.iter().map(|fault| format!("{fault:?}")));
-        },
-    );
-    ran.expect_above(4800, regrouped, "groups that were formed again");
-    ran.expect_above(2400, ended, "runs that used up their budget");
-    let words = ["Kill", "Stop", "CutOneWay", "Cut", "Isolate", "Break"];
-    ran.expect_each(words, |word| faults.iter().any(|fault| fault == word));
+    hold_under_faults(job_of);
 }

@@ -3,12 +3,14 @@
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
 
-use super::{gossip, schedules};
+use super::{describe, gossip, schedules};
 
 /// The jobs and their descriptions: workers with the same parameters, and with models of their own.
 type Jobs = (fn(u64, u64) -> Toy, fn(u64, u64) -> String);
-const JOBS: [Jobs; 2] =
-    [(schedules::job_of, schedules::describe), (gossip::job_of, gossip::describe)];
+const JOBS: [Jobs; 2] = [
+    (schedules::job_of, schedules::describe),
+    (gossip::job_of, |seed, least| describe(&gossip::job_of(seed, least))),
+];
 
 #[test]
 fn a_run_that_goes_back_to_checkpoints_ends_at_the_same_parameters() {

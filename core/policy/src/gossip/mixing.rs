@@ -3,9 +3,9 @@
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::ops::Range;
 
-use crate::collective::{Outgoing, Rank, ReductionError, most_of_piece};
+use super::pieces::Pieces;
+use crate::collective::{Outgoing, Rank, ReductionError};
 
 /// The weighted average of a rank's parameters and its neighbors'.
 ///
@@ -16,11 +16,8 @@ pub struct Mixing {
     rank: Rank,
     /// The rank and its neighbors, in order, with their weights.
     weights: Arc<[(Rank, f64)]>,
-    len: usize,
-    /// The values of each of them that are here, by piece.
-    pieces: Vec<Vec<Option<Arc<Vec<f32>>>>>,
-    /// Values that are not here yet.
-    open: usize,
+    /// The values of each of them.
+    vectors: Vec<Pieces>,
 }
 
 impl Mixing {
@@ -28,15 +25,8 @@ impl Mixing {
     /// neighbors, in order ([`Graph::weights`](super::Graph::weights)).
     #[must_use]
     pub fn new(rank: Rank, weights: Arc<[(Rank, f64)]>, len: usize) -> Self {
-        let pieces = vec![vec![None; weights.len()]; len.div_ceil(most_of_piece(len))];
-        let open = weights.len() * pieces.len();
-        Self { rank, weights, len, pieces, open }
-    }
-
-    fn keys(&self, piece: usize) -> Range<usize> {
-        let most = most_of_piece(self.len);
-        let start = piece * most;
-        start..self.len.min(start + most)
+        let vectors = vec![Pieces::new(len); weights.len()];
+        Self { rank, weights, vectors }
     }
 
     /// Begins with the rank's own parameters.
@@ -44,9 +34,10 @@ impl Mixing {
     /// # Panics
     /// If it has begun already, or the number of values is another.
     pub fn begin(&mut self, own: &[f32], out: &mut Vec<Outgoing>) {
-        assert!(own.len() == self.len, "{} values, of {}", own.len(), self.len);
-        for piece in 0..self.pieces.len() {
-            let values = Arc::new(own[self.keys(piece)].to_vec());
+        let place = self.weights.iter().position(|(rank, _)| *rank == self.rank);
+        let place = place.unwrap_or_else(|| unreachable!("the weights have the rank itself"));
+        for piece in 0..self.vectors[place].count() {
+            let values = Arc::new(own[self.vectors[place].keys(piece)].to_vec());
             let index = piece as u32;
             for (to, _) in self.weights.iter().filter(|(to, _)| *to != self.rank) {
                 out.push(Outgoing { to: *to, piece: index, values: Arc::clone(&values) });
@@ -66,27 +57,15 @@ impl Mixing {
         piece: u32,
         values: Arc<Vec<f32>>,
     ) -> Result<(), ReductionError> {
-        let (index, pieces) = (piece as usize, self.pieces.len());
-        if index >= pieces {
-            return Err(ReductionError::Piece { piece, pieces });
-        }
-        let (wanted, given) = (self.keys(index).len(), values.len());
-        if wanted != given {
-            return Err(ReductionError::Length { piece, wanted, given });
-        }
         let place = self.weights.iter().position(|(rank, _)| *rank == from);
-        match place.map(|place| &mut self.pieces[index][place]) {
-            Some(place) if place.is_none() => *place = Some(values),
-            _ => return Err(ReductionError::Unexpected { piece }),
-        }
-        self.open -= 1;
-        Ok(())
+        let place = place.ok_or(ReductionError::Unexpected { piece })?;
+        self.vectors[place].take(piece, values)
     }
 
     /// True if the round has begun and the parameters of all neighbors are here.
     #[must_use]
-    pub const fn is_done(&self) -> bool {
-        self.open == 0
+    pub fn is_done(&self) -> bool {
+        self.vectors.iter().all(Pieces::is_whole)
     }
 
     /// The average.
@@ -96,13 +75,13 @@ impl Mixing {
     #[must_use]
     pub fn into_values(self) -> Vec<f32> {
         assert!(self.is_done(), "values are missing");
-        let mut average = Vec::with_capacity(self.len);
-        let mut sum = Vec::new();
-        for (piece, values) in self.pieces.iter().enumerate() {
+        let first = &self.vectors[0];
+        let (mut average, mut sum) = (Vec::new(), Vec::new());
+        for piece in 0..first.count() {
             sum.clear();
-            sum.resize(self.keys(piece).len(), 0.0_f64);
-            for ((_, weight), values) in self.weights.iter().zip(values.iter().flatten()) {
-                for (sum, value) in sum.iter_mut().zip(&**values) {
+            sum.resize(first.keys(piece).len(), 0.0_f64);
+            for ((_, weight), vector) in self.weights.iter().zip(&self.vectors) {
+                for (sum, value) in sum.iter_mut().zip(vector.piece(piece).unwrap_or_default()) {
                     *sum += weight * f64::from(*value);
                 }
             }

@@ -24,6 +24,7 @@ mod average;
 mod graph;
 mod mixing;
 mod pairwise;
+mod pieces;
 
 pub use average::average;
 pub use graph::Graph;

@@ -2,11 +2,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
-use core::ops::Range;
 
-use crate::collective::{ReductionError, most_of_piece};
+use super::pieces::Pieces;
+use crate::collective::ReductionError;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::Stream;
 
@@ -83,46 +82,7 @@ struct Caller {
     request: Option<(u64, Pieces)>,
 }
 
-/// A vector as it comes in.
-#[derive(Debug)]
-struct Pieces {
-    len: usize,
-    pieces: Vec<Option<Arc<Vec<f32>>>>,
-}
-
 impl Pieces {
-    fn new(len: usize) -> Self {
-        Self { len, pieces: vec![None; len.div_ceil(most_of_piece(len))] }
-    }
-
-    fn keys(&self, piece: usize) -> Range<usize> {
-        let most = most_of_piece(self.len);
-        let start = piece * most;
-        start..self.len.min(start + most)
-    }
-
-    /// Takes a piece. Returns true once all are here.
-    fn take(&mut self, piece: u32, values: Arc<Vec<f32>>) -> Result<bool, ReductionError> {
-        let (index, pieces) = (piece as usize, self.pieces.len());
-        if index >= pieces {
-            return Err(ReductionError::Piece { piece, pieces });
-        }
-        let (wanted, given) = (self.keys(index).len(), values.len());
-        if wanted != given {
-            return Err(ReductionError::Length { piece, wanted, given });
-        }
-        if self.pieces[index].is_some() {
-            return Err(ReductionError::Unexpected { piece });
-        }
-        self.pieces[index] = Some(values);
-        Ok(self.pieces.iter().all(Option::is_some))
-    }
-
-    /// The values, once all are here.
-    fn values(&self) -> impl Iterator<Item = f32> + '_ {
-        self.pieces.iter().flatten().flat_map(|values| values.iter().copied())
-    }
-
     /// Parcels of `values` for `to`.
     fn parcels(
         &self,
@@ -134,7 +94,7 @@ impl Pieces {
             let values = Arc::new(values[self.keys(piece)].to_vec());
             Parcel { to, exchange, piece: piece as u32, values }
         };
-        (0..self.pieces.len()).map(piece)
+        (0..self.count()).map(piece)
     }
 }
 
@@ -232,7 +192,8 @@ impl Pairwise {
     ) -> Result<(), ReductionError> {
         match &mut self.own {
             Own::Asked(asked, of, answer) if answers && *of == from && *asked == number => {
-                if answer.take(piece, values)? {
+                answer.take(piece, values)?;
+                if answer.is_whole() {
                     *parameters = Arc::new(answer.values().collect());
                     self.made += 1;
                     self.own = Own::None;
@@ -264,7 +225,8 @@ impl Pairwise {
         if *of != exchange {
             return Err(unexpected);
         }
-        if !pieces.take(piece, values)? {
+        pieces.take(piece, values)?;
+        if !pieces.is_whole() {
             return Ok(());
         }
         // An exchange that was made is answered again at once: it changes nothing here, and the

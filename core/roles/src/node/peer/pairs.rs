@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Data, Member as Owner, Peer};
-use crate::node::{Compute, Effect, Event, Outbox, Ticket};
-use pstrain_compute::id::{Sequence, Version, WorkerId};
+use crate::node::{Effect, Event, Outbox, Ticket};
+use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
@@ -177,19 +177,7 @@ impl Peer {
             pairs.exchanges.begin(&training.parameters, &mut parcels);
             pairs.unsent.extend(parcels);
             pairs.update = Some(Update::default());
-            if training.computing != Some(version) {
-                training.computing = Some(version);
-                let sequence = Sequence(version.0 + 1);
-                let ticket = Ticket { run, incarnation, sequence, base: version };
-                out.push(Effect::Report(Event::Received { sequence, version }));
-                out.push(Effect::Compute(Compute {
-                    ticket,
-                    task: share.task,
-                    amount: job.amount(share.task),
-                    parameters: Arc::clone(&training.parameters),
-                    scratch: core::mem::take(&mut training.spare),
-                }));
-            }
+            training.compute(share, (run, incarnation), job, out);
         }
         self.go_on_alone(now, out);
     }

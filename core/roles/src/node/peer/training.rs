@@ -9,7 +9,7 @@ use core::time::Duration;
 use super::pairs::Pairs;
 use super::{Data, Member as Owner, Peer};
 use crate::node::{Compute, Computed, Effect, Event, NodeError, Outbox, Ticket};
-use pstrain_compute::id::{PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimError;
 use pstrain_compute::params::KeyRange;
@@ -19,7 +19,7 @@ use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Outgoing, Rank};
 use pstrain_policy::combining::{Combined, Combining, Place, Scheme};
 use pstrain_policy::job::Job;
-use pstrain_policy::lockstep::{Lockstep, Member};
+use pstrain_policy::lockstep::{Lockstep, Member, Share};
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
     Contributed, Inherit, InheritHeader, Missed, Piece, PieceHeader, RankOf, Reduced, Save,
@@ -42,7 +42,7 @@ pub(super) struct Training {
     /// The exchanges with single neighbors, if the worker trains at its own pace.
     pub(super) pairs: Option<Pairs>,
     /// The version whose gradient is being computed.
-    pub(super) computing: Option<Version>,
+    computing: Option<Version>,
     /// An update that other members have begun, and this one has not.
     ahead: Option<(Version, Combining)>,
     /// The report of the last update.
@@ -54,7 +54,7 @@ pub(super) struct Training {
     /// The version of which the meeting point wants the state.
     saves_at: Option<Version>,
     /// A buffer for a gradient.
-    pub(super) spare: Vec<f32>,
+    spare: Vec<f32>,
     /// Buffers for values to send.
     spares: Vec<Arc<Vec<f32>>>,
 }
@@ -291,6 +291,30 @@ impl Training {
         self.lockstep.advance(&job.stopping)
     }
 
+    /// Orders the gradient of the next update, unless it is being computed already.
+    pub(super) fn compute(
+        &mut self,
+        share: Share,
+        (run, incarnation): (u64, Incarnation),
+        job: &Job,
+        out: &mut Outbox,
+    ) {
+        let version = self.version();
+        if self.computing.replace(version) == Some(version) {
+            return;
+        }
+        let sequence = Sequence(version.0 + 1);
+        let ticket = Ticket { run, incarnation, sequence, base: version };
+        out.push(Effect::Report(Event::Received { sequence, version }));
+        out.push(Effect::Compute(Compute {
+            ticket,
+            task: share.task,
+            amount: job.amount(share.task),
+            parameters: Arc::clone(&self.parameters),
+            scratch: core::mem::take(&mut self.spare),
+        }));
+    }
+
     pub(super) fn apply(&mut self, gradient: Vec<f32>) {
         let version = self.version();
         self.aggregator.begin(version);
@@ -334,20 +358,7 @@ impl Peer {
         let (unsent, own) = (VecDeque::from(outgoing), None);
         training.stage = Stage::Stepping(Step { combining, unsent, own, bytes: 0 });
         match share {
-            Some(_) if training.computing == Some(version) => {}
-            Some(share) => {
-                training.computing = Some(version);
-                let sequence = Sequence(version.0 + 1);
-                let ticket = Ticket { run, incarnation, sequence, base: version };
-                out.push(Effect::Report(Event::Received { sequence, version }));
-                out.push(Effect::Compute(Compute {
-                    ticket,
-                    task: share.task,
-                    amount: job.amount(share.task),
-                    parameters: Arc::clone(&training.parameters),
-                    scratch: core::mem::take(&mut training.spare),
-                }));
-            }
+            Some(share) => training.compute(share, (run, incarnation), job, out),
             None => return self.contribute(now, None, out),
         }
         self.go_on(now, out);
