@@ -61,11 +61,15 @@ impl Shaping {
             }
         }
         if self.overruns > 0 {
-            parts.push(format!("{} gradients slower than modelled", count(self.overruns)));
+            let gradients = if self.overruns == 1 { "gradient" } else { "gradients" };
+            parts.push(format!("{} {gradients} slower than modelled", count(self.overruns)));
         }
-        if self.stalls > 0 {
-            let (stalls, seconds) = (count(self.stalls), self.stalled_s);
-            parts.push(format!("{stalls} stalls, {seconds:.3} s together"));
+        match self.stalls {
+            0 => {}
+            1 => parts.push(format!("a stall of {:.3} s", self.stalled_s)),
+            stalls => {
+                parts.push(format!("{} stalls, {:.3} s together", count(stalls), self.stalled_s));
+            }
         }
         parts.join(", ")
     }
