@@ -1,6 +1,5 @@
-//! Workers that average in pairs, each at its own pace: the mean is kept whatever happens, no
-//! worker waits for a slow one that it does not ask, and one worker alone trains as with any
-//! architecture.
+//! Workers that average in pairs, each at its own pace: the mean is kept whatever happens, a
+//! slow worker delays its neighbors alone, and one worker alone trains as with any architecture.
 
 use std::time::Duration;
 
