@@ -90,13 +90,7 @@ impl Graph {
     #[must_use]
     pub fn directions(self, rank: Rank, ranks: u32, seed: Stream) -> (Vec<Rank>, Vec<Rank>) {
         let edges = self.edges(ranks, seed);
-        let neighbors = |rank: Rank| {
-            edges.iter().filter_map(move |&(one, other)| match rank {
-                rank if rank == one => Some(other),
-                rank if rank == other => Some(one),
-                _ => None,
-            })
-        };
+        let neighbors = |rank| neighbors(&edges, rank);
         // Colors in the order of a search through the connected graph: two if two are enough.
         let mut colors: Vec<Option<u32>> = vec![None; ranks as usize];
         let mut found = VecDeque::from([0]);
@@ -122,12 +116,7 @@ impl Graph {
             degrees[*one as usize] += 1;
             degrees[*other as usize] += 1;
         }
-        let neighbors = edges.iter().filter_map(|&(one, other)| match rank {
-            rank if rank == one => Some(other),
-            rank if rank == other => Some(one),
-            _ => None,
-        });
-        let mut weights: Vec<(Rank, f64)> = neighbors
+        let mut weights: Vec<(Rank, f64)> = neighbors(&edges, rank)
             .map(|other| {
                 let degree = degrees[rank as usize].max(degrees[other as usize]);
                 (other, 1.0 / f64::from(1 + degree))
@@ -138,6 +127,15 @@ impl Graph {
         weights.sort_unstable_by_key(|(rank, _)| *rank);
         weights
     }
+}
+
+/// The neighbors of a rank, in the order of the edges.
+fn neighbors(edges: &[Edge], rank: Rank) -> impl Iterator<Item = Rank> {
+    edges.iter().filter_map(move |&(one, other)| match rank {
+        rank if rank == one => Some(other),
+        rank if rank == other => Some(one),
+        _ => None,
+    })
 }
 
 /// The length of the rows of a torus: the smallest divisor from the square root on.

@@ -34,11 +34,8 @@ impl Mixing {
     /// # Panics
     /// If it has begun already, or the number of values is another.
     pub fn begin(&mut self, own: &[f32], out: &mut Vec<Outgoing>) {
-        let place = self.weights.iter().position(|(rank, _)| *rank == self.rank);
-        let place = place.unwrap_or_else(|| unreachable!("the weights have the rank itself"));
-        for piece in 0..self.vectors[place].count() {
-            let values = Arc::new(own[self.vectors[place].keys(piece)].to_vec());
-            let index = piece as u32;
+        let pieces: Vec<Arc<Vec<f32>>> = self.vectors[0].cut(own).collect();
+        for (index, values) in (0..).zip(pieces) {
             for (to, _) in self.weights.iter().filter(|(to, _)| *to != self.rank) {
                 out.push(Outgoing { to: *to, piece: index, values: Arc::clone(&values) });
             }

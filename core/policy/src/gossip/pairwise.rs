@@ -90,11 +90,8 @@ impl Pieces {
         exchange: Exchange,
         values: &[f32],
     ) -> impl Iterator<Item = Parcel> {
-        let piece = move |piece: usize| {
-            let values = Arc::new(values[self.keys(piece)].to_vec());
-            Parcel { to, exchange, piece: piece as u32, values }
-        };
-        (0..self.count()).map(piece)
+        let pieces = (0..).zip(self.cut(values));
+        pieces.map(move |(piece, values)| Parcel { to, exchange, piece, values })
     }
 }
 

@@ -17,10 +17,19 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// A vector of `len` values, of which none are here.
+    /// A vector of `len` values, without any piece yet.
     pub(super) fn new(len: usize) -> Self {
         let open = len.div_ceil(most_of_piece(len));
         Self { len, pieces: vec![None; open], open }
+    }
+
+    /// Cuts a whole vector into pieces, in order.
+    ///
+    /// # Panics
+    /// If the number of values is another.
+    pub(super) fn cut(&self, values: &[f32]) -> impl Iterator<Item = Arc<Vec<f32>>> {
+        assert!(values.len() == self.len, "{} values, of {}", values.len(), self.len);
+        (0..self.count()).map(|piece| Arc::new(values[self.keys(piece)].to_vec()))
     }
 
     /// The number of pieces.

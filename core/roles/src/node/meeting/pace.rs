@@ -129,7 +129,8 @@ impl Meeting {
 
     /// Repeats requests to a member that may have missed them.
     pub(super) fn repeat_requests(&mut self, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
-        if !self.group.is_training() || !self.group.has(worker) {
+        let is_asynchronous = self.job.architecture.is_asynchronous();
+        if !is_asynchronous || !self.group.is_training() || !self.group.has(worker) {
             return;
         }
         if let Some(slot) = self.slots.get(worker).filter(|slot| slot.allowed.0 > 0) {
@@ -148,9 +149,7 @@ impl Meeting {
         if let Some(number) = self.pace.shown {
             out.push(Effect::Send(peer, Message::Show(Show { number })));
         }
-        if self.job.architecture.is_asynchronous() {
-            self.ask_again(worker, peer, out);
-        }
+        self.ask_again(worker, peer, out);
     }
 
     /// A member has no update under way.

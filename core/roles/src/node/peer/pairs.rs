@@ -228,6 +228,7 @@ impl Peer {
         pairs.unsent.extend(parcels);
         match received {
             Ok(()) => {
+                // The answer goes out before the next update begins.
                 self.go_on_alone(now, out);
                 self.begin_alone(now, out);
             }
