@@ -41,7 +41,7 @@ fn departures(summary: &Value) -> &Vec<Value> {
 #[test]
 fn processes_end_at_the_parameters_of_a_single_process() {
     let short = ["--epochs", "1", "--data", "synthetic:2000", "--workers", "3"];
-    for architecture in Architecture::all_reduces().map(|it| it.to_string()) {
+    for architecture in Architecture::replicated().map(|it| it.to_string()) {
         let job = [&["--architecture", &architecture], &short[..]].concat();
         let one = undisturbed(&[&job]);
         let server = Server::tcp(&[&job]);
@@ -103,7 +103,7 @@ fn a_model_of_times_alone_has_messages_of_its_size_in_virtual_time() {
 #[test]
 fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
     let gossip = [Architecture::DPsgd, Architecture::AdPsgd];
-    for architecture in Architecture::all_reduces().chain(gossip) {
+    for architecture in Architecture::replicated().chain(gossip) {
         let architecture = ["--architecture", &architecture.to_string()];
         let server = Server::tcp(&[&PACED, &architecture, &THREE, &["--epochs", "6"]]);
         let mut workers = peers(&server, 3);

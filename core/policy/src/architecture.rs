@@ -4,7 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::collective::Collective;
 use pstrain_compute::named;
-use pstrain_compute::named::Word;
+use pstrain_compute::named::{Number, Word};
+
+/// Most packets in flight, and most values of one: 256 KiB.
+const MOST_SLOTS: u64 = 65_536;
+const MOST_VALUES: u64 = 65_536;
+
+/// Most workers of a site.
+const MOST_FANOUT: u64 = 1_000_000;
 
 /// The architecture of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +36,19 @@ pub enum Architecture {
     /// Every worker has a model of its own, trains at its own pace, and averages it with one
     /// neighbor's at each update.
     AdPsgd,
+    /// As [`Ring`](Self::Ring), up and down a tree of sites: neighboring workers, whose first one
+    /// adds up their gradients.
+    Hierarchical {
+        /// The workers, or sites, of a site.
+        fanout: u32,
+    },
+    /// Every worker has all parameters; the meeting point adds up their gradients in slots.
+    InNetwork {
+        /// The packets of a worker in flight, at most.
+        slots: u32,
+        /// The values of a packet, at most.
+        values: u32,
+    },
 }
 
 named!(Architecture: "architecture", ',' {
@@ -44,6 +64,15 @@ named!(Architecture: "architecture", ',' {
         "the same, by recursive doubling: half the steps of halving-doubling, and more bytes"),
     AllGather = Word::new("all-reduce:all-gather", &[],
         "the same, every worker sums all gradients itself: one step, bit for bit as bsp"),
+    Hierarchical { fanout } = Word::new("hierarchical",
+        &[Number::whole("FANOUT", 2..=MOST_FANOUT).usual("4")],
+        "the same, in sites of FANOUT workers: the first of a site adds up their gradients"),
+    InNetwork { slots, values } = Word::new("in-network",
+        &[
+            Number::whole("SLOTS", 1..=MOST_SLOTS).usual("64"),
+            Number::whole("VALUES", 1..=MOST_VALUES).usual("4096"),
+        ],
+        "every worker has the parameters; the meeting point adds up packets of VALUES integers"),
     DPsgd = Word::new("gossip:d-psgd", &[],
         "every worker has a model of its own, and averages it with its neighbors in each round"),
     AdPsgd = Word::new("gossip:ad-psgd", &[],
@@ -55,21 +84,28 @@ impl Architecture {
     #[must_use]
     pub const fn collective(self) -> Option<Collective> {
         match self {
-            Self::Server | Self::DPsgd | Self::AdPsgd => None,
+            Self::Server | Self::DPsgd | Self::AdPsgd | Self::InNetwork { .. } => None,
             Self::Ring => Some(Collective::Ring),
             Self::HalvingDoubling => Some(Collective::HalvingDoubling),
             Self::AllToAll => Some(Collective::AllToAll),
             Self::Tree => Some(Collective::Tree),
             Self::Butterfly => Some(Collective::Butterfly),
             Self::AllGather => Some(Collective::AllGather),
+            Self::Hierarchical { fanout } => Some(Collective::Hierarchical { fanout }),
         }
     }
 
-    /// All architectures with an all-reduce, in the order of the table.
-    pub fn all_reduces() -> impl Iterator<Item = Self> {
+    /// True if every worker has the same parameters, and no server has them.
+    #[must_use]
+    pub const fn is_replicated(self) -> bool {
+        !matches!(self, Self::Server | Self::DPsgd | Self::AdPsgd)
+    }
+
+    /// All replicated architectures, in the order of the table, with the defaults of their numbers.
+    pub fn replicated() -> impl Iterator<Item = Self> {
         let all = <Self as named::Named>::FAMILY.words.iter();
         let all = all.filter_map(|word| word.name.parse().ok());
-        all.filter(|architecture: &Self| architecture.collective().is_some())
+        all.filter(|architecture: &Self| architecture.is_replicated())
     }
 
     /// True if each worker has a model of its own.

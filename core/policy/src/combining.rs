@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::architecture::Architecture;
 use crate::collective::{Collective, Outgoing, Rank, Reduction, ReductionError};
 use crate::gossip::{Graph, Mixing};
+use crate::in_network::{Layout, Packet, PacketError, Streaming};
 use crate::job::Job;
 use pstrain_compute::rng::Stream;
 
@@ -15,6 +16,14 @@ use pstrain_compute::rng::Stream;
 pub enum Scheme {
     /// All apply the sum of their gradients to the same parameters.
     Reduce(Collective),
+    /// The same; the sum is made by the meeting point, with so many packets in flight of so many
+    /// values.
+    InNetwork {
+        /// The packets of a worker in flight, at most.
+        slots: u32,
+        /// The values of a packet, at most.
+        values: u32,
+    },
     /// Each averages its parameters with its neighbors', and applies its own gradient.
     Gossip(Graph, Stream),
     /// The same with one neighbor at each update, which others do not wait for.
@@ -26,6 +35,8 @@ pub enum Scheme {
 pub enum Place {
     /// The rank, and the number of ranks.
     Reduce(Collective, Rank, u32),
+    /// Packets in flight, values of a packet, and the number of ranks.
+    InNetwork(u32, u32, u32),
     /// The rank; it and its neighbors, in order, with their weights.
     Gossip(Rank, Arc<[(Rank, f64)]>),
 }
@@ -35,6 +46,8 @@ pub enum Place {
 pub enum Combining {
     /// The sum of all gradients.
     Reduce(Reduction),
+    /// The same, made by the meeting point.
+    InNetwork(Streaming),
     /// The average of the neighbors' parameters, and the rank's own gradient.
     Gossip(Mixing, Own),
 }
@@ -65,6 +78,7 @@ impl Scheme {
         match job.architecture {
             Architecture::DPsgd => Some(Self::Gossip(graph, seed)),
             Architecture::AdPsgd => Some(Self::Pairwise(graph, seed)),
+            Architecture::InNetwork { slots, values } => Some(Self::InNetwork { slots, values }),
             architecture => architecture.collective().map(Self::Reduce),
         }
     }
@@ -90,6 +104,7 @@ impl Scheme {
         assert!(rank < ranks, "rank {rank} of {ranks}");
         match self {
             Self::Reduce(collective) => Place::Reduce(collective, rank, ranks),
+            Self::InNetwork { slots, values } => Place::InNetwork(slots, values, ranks),
             Self::Gossip(graph, seed) | Self::Pairwise(graph, seed) => {
                 Place::Gossip(rank, graph.weights(rank, ranks, seed).into())
             }
@@ -103,6 +118,7 @@ impl Place {
     pub fn neighbors(&self) -> Vec<Rank> {
         match self {
             Self::Reduce(collective, rank, ranks) => collective.neighbors(*rank, *ranks),
+            Self::InNetwork(..) => Vec::new(),
             Self::Gossip(rank, weights) => {
                 weights.iter().map(|(other, _)| *other).filter(|other| other != rank).collect()
             }
@@ -111,12 +127,16 @@ impl Place {
 }
 
 impl Combining {
-    /// The part of a rank in an update with `len` parameters.
+    /// The part of a rank in an update with `len` parameters, after `updates` of its group.
     #[must_use]
-    pub fn new(place: &Place, len: usize) -> Self {
+    pub fn new(place: &Place, len: usize, updates: u64) -> Self {
         match place {
             Place::Reduce(collective, rank, ranks) => {
                 Self::Reduce(Reduction::new(*collective, *rank, *ranks, len))
+            }
+            Place::InNetwork(slots, values, ranks) => {
+                let layout = Layout::new(len, *slots, *values);
+                Self::InNetwork(Streaming::new(layout, *ranks, updates))
             }
             Place::Gossip(rank, weights) => {
                 Self::Gossip(Mixing::new(*rank, Arc::clone(weights), len), Own::Awaited)
@@ -130,7 +150,7 @@ impl Combining {
     /// If it has begun already, or the number of parameters is another.
     pub fn begin(&mut self, parameters: &[f32], out: &mut Vec<Outgoing>) {
         match self {
-            Self::Reduce(_) => {}
+            Self::Reduce(_) | Self::InNetwork(_) => {}
             Self::Gossip(mixing, _) => mixing.begin(parameters, out),
         }
     }
@@ -146,10 +166,16 @@ impl Combining {
         parameters: usize,
         out: &mut Vec<Outgoing>,
     ) {
+        let or_zeros =
+            |gradient: Option<_>| gradient.unwrap_or_else(|| (vec![0.0; parameters], 1.0));
         match self {
             Self::Reduce(reduction) => {
-                let (gradient, factor) = gradient.unwrap_or_else(|| (vec![0.0; parameters], 1.0));
+                let (gradient, factor) = or_zeros(gradient);
                 reduction.begin(gradient, factor, out);
+            }
+            Self::InNetwork(streaming) => {
+                let (gradient, factor) = or_zeros(gradient);
+                streaming.begin(gradient, factor);
             }
             Self::Gossip(_, own) => {
                 assert!(matches!(own, Own::Awaited), "there is a gradient already");
@@ -171,6 +197,7 @@ impl Combining {
     ) -> Result<(), ReductionError> {
         match self {
             Self::Reduce(reduction) => reduction.receive(from, piece, values, out),
+            Self::InNetwork(_) => Err(ReductionError::Unexpected { piece }),
             Self::Gossip(mixing, _) => mixing.receive(from, piece, values),
         }
     }
@@ -179,7 +206,34 @@ impl Combining {
     pub fn lend(&mut self, spares: Vec<Arc<Vec<f32>>>) {
         match self {
             Self::Reduce(reduction) => reduction.lend(spares),
-            Self::Gossip(..) => {}
+            Self::InNetwork(_) | Self::Gossip(..) => {}
+        }
+    }
+
+    /// Receives a sum of the meeting point.
+    ///
+    /// # Errors
+    /// [`PacketError`] if its values are not those of its turn.
+    pub fn receive_sum(&mut self, sum: &Packet) -> Result<(), PacketError> {
+        match self {
+            Self::InNetwork(streaming) => streaming.receive(sum),
+            Self::Reduce(_) | Self::Gossip(..) => Ok(()),
+        }
+    }
+
+    /// The packets to send to the meeting point now.
+    pub fn packets(&mut self) -> impl Iterator<Item = Packet> + '_ {
+        let streaming = match self {
+            Self::InNetwork(streaming) => Some(streaming),
+            Self::Reduce(_) | Self::Gossip(..) => None,
+        };
+        streaming.into_iter().flat_map(Streaming::packets)
+    }
+
+    /// Repeats the packets that the meeting point has not answered.
+    pub fn repeat(&mut self) {
+        if let Self::InNetwork(streaming) = self {
+            streaming.repeat();
         }
     }
 
@@ -187,7 +241,7 @@ impl Combining {
     pub fn excess(&mut self) -> impl Iterator<Item = Arc<Vec<f32>>> + '_ {
         let reduction = match self {
             Self::Reduce(reduction) => Some(reduction),
-            Self::Gossip(..) => None,
+            Self::InNetwork(_) | Self::Gossip(..) => None,
         };
         reduction.into_iter().flat_map(Reduction::excess)
     }
@@ -197,6 +251,7 @@ impl Combining {
     pub fn is_done(&self) -> bool {
         match self {
             Self::Reduce(reduction) => reduction.is_done(),
+            Self::InNetwork(streaming) => streaming.is_done(),
             Self::Gossip(mixing, own) => mixing.is_done() && matches!(own, Own::Here(_)),
         }
     }
@@ -212,6 +267,7 @@ impl Combining {
                 let (sum, spares) = reduction.into_parts();
                 (Combined::Gradient(sum), spares)
             }
+            Self::InNetwork(streaming) => (Combined::Gradient(streaming.into_values()), Vec::new()),
             Self::Gossip(mixing, Own::Here(gradient)) => {
                 (Combined::Average(mixing.into_values(), gradient), Vec::new())
             }

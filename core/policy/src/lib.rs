@@ -20,6 +20,7 @@ pub mod collective;
 pub mod combining;
 pub mod consistency;
 pub mod gossip;
+pub mod in_network;
 pub mod job;
 pub mod lockstep;
 pub mod mode;

@@ -17,8 +17,8 @@ use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
 use crate::peers::{
-    Allow, Halt, Halted, Inherit, MOST_INHERIT_BYTES, Meet, Met, Missed, Piece, Ranks, Reachable,
-    Reduced, Rest, Rested, Save, Show, Snapshot,
+    Allow, Halt, Halted, Inherit, MOST_INHERIT_BYTES, MOST_PACKET_BYTES, Meet, Met, Missed, Packet,
+    Piece, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
 };
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
@@ -157,6 +157,9 @@ messages! {
         Met(Met) = 66, Worker -> Worker;
         /// Values of a reduction.
         Piece(Piece { header; values: Content::Values }) = 60, Worker -> Worker;
+        /// A chunk of a gradient, or the sum of all workers' chunks.
+        Packet(Packet { header; values: Content::Bytes(MOST_PACKET_BYTES) }) = 73,
+            Worker -> Meeting, Meeting -> Worker;
         /// The combined gradient of an update that the receiver has missed.
         Missed(Missed { version; values: Content::Values }) = 61, Worker -> Worker;
         /// A part of the state of training, for a worker that joins, a checkpoint, or a worker of a

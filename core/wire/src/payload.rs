@@ -22,10 +22,14 @@ impl<'a> Payload<'a> {
     pub(super) const NONE: Self = Self::Borrowed(&[]);
 
     pub(super) fn of(values: &'a [f32]) -> Self {
+        Self::of_words(bytemuck::cast_slice(values))
+    }
+
+    fn of_words(words: &'a [u32]) -> Self {
         if cfg!(target_endian = "little") {
-            Self::Borrowed(bytemuck::cast_slice(values))
+            Self::Borrowed(bytemuck::cast_slice(words))
         } else {
-            Self::Owned(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+            Self::Owned(words.iter().flat_map(|word| word.to_le_bytes()).collect())
         }
     }
 
@@ -149,5 +153,16 @@ impl PayloadField for Arc<Vec<f32>> {
 
     fn of_received(payload: Received) -> Result<Self, Malformed> {
         payload.into_values().map(|(values, _)| values).ok_or(Malformed)
+    }
+}
+
+impl PayloadField for Arc<Vec<i32>> {
+    fn payload(&self) -> Payload<'_> {
+        Payload::of_words(bytemuck::cast_slice(self))
+    }
+
+    fn of_received(payload: Received) -> Result<Self, Malformed> {
+        let (values, _) = payload.into_values().ok_or(Malformed)?;
+        Ok(Self::new(values.iter().map(|value| value.to_bits() as i32).collect()))
     }
 }

@@ -8,6 +8,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::{Version, WorkerId};
+use pstrain_policy::in_network::{self, Exponent};
 
 /// Worker to meeting point: the address at which other workers reach it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +85,48 @@ pub struct PieceHeader {
     pub piece: u32,
     /// True in the answer of an exchange of two workers.
     pub answers: bool,
+}
+
+/// Maximum bytes of the values of a [`Packet`].
+pub const MOST_PACKET_BYTES: u32 = 256 * 1024;
+
+/// Worker to meeting point: a chunk of its gradient in fixed point, to be added up. Meeting point
+/// to worker: the sum of all workers' chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Everything but the values.
+    pub header: PacketHeader,
+    /// The values: the payload, at most [`MOST_PACKET_BYTES`].
+    pub values: Arc<Vec<i32>>,
+}
+
+/// The fields of a [`Packet`], whose meaning is the one of [`in_network::Packet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketHeader {
+    /// The group.
+    pub generation: u64,
+    /// The index of the slot.
+    pub slot: u32,
+    /// The number of the slot's turn.
+    pub turn: u64,
+    /// The greatest exponent of the chunk in the slot's next turn.
+    pub next: Exponent,
+}
+
+impl Packet {
+    /// A packet of a group, as a message.
+    #[must_use]
+    pub fn new(generation: u64, packet: in_network::Packet) -> Self {
+        let in_network::Packet { slot, turn, next, values } = packet;
+        Self { header: PacketHeader { generation, slot, turn, next }, values }
+    }
+
+    /// The packet, without the number of its group.
+    #[must_use]
+    pub fn into_packet(self) -> in_network::Packet {
+        let Self { header: PacketHeader { slot, turn, next, .. }, values } = self;
+        in_network::Packet { slot, turn, next, values }
+    }
 }
 
 /// Worker to worker: the combined gradient of an update that the receiver has missed.

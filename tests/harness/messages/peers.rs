@@ -1,12 +1,15 @@
 //! Random messages of workers without a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_compute::id::{Version, WorkerId};
+use pstrain_policy::in_network::Exponent;
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
-    Allow, Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met, Missed, Piece,
-    PieceHeader, RankOf, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
+    Allow, Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met, Missed, Packet,
+    PacketHeader, Piece, PieceHeader, RankOf, Ranks, Reachable, Reduced, Rest, Rested, Save, Show,
+    Snapshot,
 };
 
 use super::Messages;
@@ -60,6 +63,13 @@ impl Messages {
             69 => Message::Rest(Rest { number: generation, rests: self.coin() }),
             70 => Message::Rested(Rested { number: generation }),
             72 => Message::Allow(Allow { version }),
+            73 => {
+                let (slot, turn, next) =
+                    (self.small(), self.number(), Exponent::of(&self.values()));
+                let header = PacketHeader { generation, slot, turn, next };
+                let values = self.values().iter().map(|value| value.to_bits() as i32).collect();
+                Message::Packet(Packet { header, values: Arc::new(values) })
+            }
             71 => Message::Show(Show { number: generation }),
             _ => {
                 let header = InheritHeader { version, from: self.number(), total: self.number() };

@@ -35,6 +35,16 @@ fn hops(architecture: Architecture, workers: u32) -> u32 {
         Architecture::Tree => 2 * workers.ilog2(),
         Architecture::Butterfly => workers.ilog2() + 2 * u32::from(!workers.is_power_of_two()),
         Architecture::AllGather => u32::from(workers > 1),
+        // One up and one down for each digit that is not 0 of a rank to base `fanout`.
+        Architecture::Hierarchical { fanout } => {
+            let digits = |rank: u32| {
+                let digit = |power| rank / fanout.pow(power) % fanout;
+                (0..5).filter(|power| digit(*power) > 0).count() as u32
+            };
+            2 * (0..workers).map(digits).max().unwrap_or_default()
+        }
+        // To the meeting point and back for the exponents, and for the values.
+        Architecture::InNetwork { .. } => 2 * u32::from(workers > 1),
         Architecture::Server | Architecture::DPsgd | Architecture::AdPsgd => {
             unreachable!("it has no all-reduce")
         }
@@ -45,7 +55,7 @@ fn hops(architecture: Architecture, workers: u32) -> u32 {
 fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
     let mut random = Stream::new(3).fork("closed forms of peers", 0).rng();
     for workers in 1..=12 {
-        for architecture in Architecture::all_reduces() {
+        for architecture in Architecture::replicated() {
             let mut draw = || 1 + random.below(20_000_000);
             let (up, down, compute) = (draw(), draw(), draw());
             let link = format!("delay={up}ns down.delay={down}ns");
@@ -66,7 +76,7 @@ fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
 /// The setting `all.delay` is of the way up alone.
 #[test]
 fn without_a_delay_down_a_hop_is_the_way_up() {
-    for architecture in Architecture::all_reduces() {
+    for architecture in Architecture::replicated() {
         let times = steady(architecture, 4, "all.delay=5ms", "2ms");
         let wanted = Duration::from_millis(2 + 5 * u64::from(hops(architecture, 4)));
         assert!(times.iter().all(|time| *time == wanted), "{architecture}: {times:?}");

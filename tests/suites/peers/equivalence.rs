@@ -33,7 +33,7 @@ fn ended(run: PeersEnded) -> PeersEnded {
 #[test]
 fn every_transport_ends_at_the_parameters_of_virtual_time() {
     for workers in 1..=9 {
-        for architecture in Architecture::all_reduces() {
+        for architecture in Architecture::replicated() {
             let toy = peers(architecture, workers, 203);
             let wanted = virtually(&toy);
             for kind in Kind::ALL {
@@ -95,7 +95,7 @@ fn all_to_all_and_all_gather_are_bsp_at_a_server_bit_for_bit() {
 fn all_collectives_train_alike_up_to_rounding() {
     for workers in [2, 3, 7, 8] {
         let end = |architecture| virtually(&peers(architecture, workers, 203));
-        let ends: Vec<_> = Architecture::all_reduces().map(end).collect();
+        let ends: Vec<_> = Architecture::replicated().map(end).collect();
         for end in &ends {
             assert_eq!(end.version, ends[0].version);
             for (one, other) in end.parameters.iter().zip(&ends[0].parameters) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
+use pstrain_policy::in_network::Layout;
 use pstrain_policy::job::OnLoss;
 use pstrain_policy::rules::Aggregation;
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
@@ -16,8 +17,17 @@ use super::plain;
 pub(super) fn job_of(seed: u64, least: u64) -> Toy {
     let mut random = Stream::new(seed).fork("job of peers", 0).rng();
     let workers = (least + random.below(7)) as u32;
-    let all: Vec<Architecture> = Architecture::all_reduces().collect();
-    let architecture = all[random.below(all.len() as u64) as usize];
+    let all: Vec<Architecture> = Architecture::replicated().collect();
+    let architecture = match all[random.below(all.len() as u64) as usize] {
+        Architecture::InNetwork { .. } => Architecture::InNetwork {
+            slots: 1 + random.below(4) as u32,
+            values: 1 + random.below(20) as u32,
+        },
+        Architecture::Hierarchical { .. } => {
+            Architecture::Hierarchical { fanout: 2 + random.below(3) as u32 }
+        }
+        architecture => architecture,
+    };
     let rows = workers as usize * 17 + random.below(9) as usize;
     let mut toy = plain(architecture, workers, rows, random.below(2) == 0);
     toy.job.batch_size = 4;
@@ -74,7 +84,13 @@ fn after_a_death_the_others_go_on_within_a_lease() {
             let (delay, compute) = run.pace;
             // A lease of silence; messages to and from the meeting point and new connections; the
             // update under way begins again.
-            let again = delay * (2 * workers + 12) + compute * 2;
+            let turns = match toy.job.architecture {
+                Architecture::InNetwork { slots, values } => {
+                    Layout::new(run.parameters.len(), slots, values).turns(0) as u32
+                }
+                _ => 0,
+            };
+            let again = delay * (2 * (workers + turns) + 12) + compute * 2;
             let most = again + lease + lease / 5 * 2;
             assert!(run.longest <= most, "{:?} after {:?}, of {most:?}", run.longest, run.faults);
             let finished = run

@@ -19,6 +19,7 @@ mod all_gather;
 mod all_to_all;
 mod butterfly;
 mod halving_doubling;
+mod hierarchical;
 mod reduction;
 mod ring;
 mod tree;
@@ -47,6 +48,11 @@ pub enum Collective {
     Butterfly,
     /// Each rank sends its vector to all others, and sums all vectors itself.
     AllGather,
+    /// Up and down a tree of sites.
+    Hierarchical {
+        /// The ranks, or sites, of a site.
+        fanout: u32,
+    },
 }
 
 /// A step of a rank's program for a chunk.
@@ -71,7 +77,9 @@ impl Collective {
         match self {
             Self::Ring | Self::AllToAll => even(ranks, len),
             Self::HalvingDoubling => halving_doubling::chunks(ranks, len),
-            Self::Tree | Self::Butterfly | Self::AllGather => core::iter::once(0..len).collect(),
+            Self::Tree | Self::Butterfly | Self::AllGather | Self::Hierarchical { .. } => {
+                core::iter::once(0..len).collect()
+            }
         }
     }
 
@@ -92,6 +100,7 @@ impl Collective {
             Self::Tree => tree::program(rank, ranks),
             Self::Butterfly => butterfly::program(rank, ranks),
             Self::AllGather => all_gather::program(rank, ranks),
+            Self::Hierarchical { fanout } => hierarchical::program(fanout, rank, ranks),
         }
     }
 

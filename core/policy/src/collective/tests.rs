@@ -10,7 +10,8 @@ use crate::architecture::Architecture;
 use pstrain_compute::rng::Stream;
 
 fn all() -> impl Iterator<Item = Collective> {
-    Architecture::all_reduces().filter_map(Architecture::collective)
+    let defaults = Architecture::replicated().filter_map(Architecture::collective);
+    defaults.chain([2, 3, 1000].map(|fanout| Collective::Hierarchical { fanout }))
 }
 
 /// Bytes and messages that a rank sends.
@@ -234,4 +235,15 @@ fn values_that_do_not_belong_to_the_reduction_are_refused() {
     assert_eq!(receive(2, 0, 10), Err(ReductionError::Unexpected { piece: 0 }));
     assert_eq!(receive(2, 2, 10), Ok(()));
     assert_eq!(receive(2, 2, 10), Ok(()), "chunk 2 passes rank 0 twice");
+}
+
+#[test]
+fn the_first_rank_of_a_site_is_the_only_one_that_other_sites_know() {
+    let tree = Collective::Hierarchical { fanout: 4 };
+    let neighbors = |rank| tree.neighbors(rank, 22);
+    assert_eq!(neighbors(0), [1, 2, 3, 4, 8, 12, 16]);
+    assert_eq!(neighbors(4), [0, 5, 6, 7]);
+    assert_eq!(neighbors(15), [12]);
+    assert_eq!(neighbors(16), [0, 17, 18, 19, 20]);
+    assert_eq!(neighbors(20), [16, 21]);
 }

@@ -11,6 +11,7 @@ use super::members::Presence;
 use crate::node::{Departure, Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
+use pstrain_policy::collective::Rank;
 use pstrain_policy::lockstep;
 use pstrain_wire::peers::{Halt, Halted, RankOf, Ranks};
 use pstrain_wire::worker::EndReason;
@@ -71,6 +72,13 @@ impl Group {
         self.ranks.iter().map(|member| member.worker)
     }
 
+    /// The rank of a member that is not gone, in the group with this number while it trains.
+    pub(super) fn rank(&self, worker: WorkerId, generation: u64) -> Option<Rank> {
+        let trains = self.is_training() && self.generation == generation && self.has(worker);
+        let place = self.ranked().position(|member| member == worker)?;
+        trains.then_some(place as Rank)
+    }
+
     /// The number of the group.
     pub(super) const fn generation(&mut self) -> &mut u64 {
         &mut self.generation
@@ -129,6 +137,7 @@ impl Meeting {
         self.group.present = ranks.iter().map(|member| member.worker).collect();
         (self.group.ranks, self.group.version) = (ranks, version);
         self.group.state = State::Training;
+        self.aggregator = self.new_aggregator();
         self.pace.regroup();
         if let Some(why) = why {
             let (generation, members) = (self.group.generation, self.group.ranks.len() as u32);

@@ -5,6 +5,7 @@
 //! When a member is lost it halts the others, finds out which updates each has made, and forms the
 //! next group ([`Peer`](super::Peer) has the contract).
 
+mod aggregation;
 mod checkpoints;
 mod group;
 mod members;
@@ -31,6 +32,7 @@ use super::{Departure, Effect, Event, Input, Node, Outbox, Point, Trained};
 use pstrain_compute::id::{PeerId, Term, Version, WorkerId};
 use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::time::Time;
+use pstrain_policy::in_network::Aggregator;
 use pstrain_policy::job::{Job, OnLoss};
 use pstrain_policy::lockstep::Lockstep;
 use pstrain_wire::group::{Exchanged, is_address};
@@ -56,6 +58,8 @@ pub struct Meeting {
     lockstep: Lockstep,
     /// Requests to workers that train at their own pace.
     pace: Pace,
+    /// The sums of the group's gradients, if the meeting point makes them.
+    aggregator: Option<Aggregator>,
     ledger: Ledger,
     training_since: Option<Time>,
     last_update: Time,
@@ -98,6 +102,7 @@ impl Meeting {
             group: Group::default(),
             lockstep: Lockstep::new(&job),
             pace: Pace::default(),
+            aggregator: None,
             ledger: Ledger::default(),
             training_since: None,
             last_update: Time::ZERO,
@@ -257,8 +262,10 @@ impl Meeting {
             Message::Inherit(part) => {
                 self.checkpoints.as_ref().is_some_and(|it| it.awaits(worker, part.header.version))
             }
+            Message::Packet(packet) => self.awaits(worker, &packet.header),
             _ => false,
         };
+        let Some(slot) = self.slots.get_mut(worker) else { return };
         if !is_awaited && slot.idle.is_flood(now, self.job.membership.lease, &message) {
             return self.refuse(now, peer, Refusal::Flooding, out);
         }
@@ -277,6 +284,12 @@ impl Meeting {
             Message::Snapshot(snapshot) => self.on_snapshot(now, peer, worker, snapshot, out),
             Message::Inherit(part) => {
                 if let Err(what) = self.on_state(worker, &part, out) {
+                    return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+                }
+            }
+            Message::Packet(packet) => {
+                if let Err(error) = self.on_packet(worker, packet, out) {
+                    let what = alloc::format!("{error}");
                     return self.refuse(now, peer, Refusal::Unexpected { what }, out);
                 }
             }

@@ -145,6 +145,7 @@ impl Peer {
             Message::Rest(rest) => self.on_rest(now, rest, out),
             Message::Show(show) => self.on_show(now, show, out),
             Message::Inherit(part) => self.on_kept_state(&part, out),
+            Message::Packet(sum) => self.on_sum(now, sum, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(NodeError::Protocol(what)), out);
@@ -196,8 +197,9 @@ impl Peer {
         let reports = training.reports();
         reports.into_iter().for_each(|message| self.tell(now, message, out));
         if self.links.group().is_none() {
-            self.tell_halted(now, None, out);
+            return self.tell_halted(now, None, out);
         }
+        self.repeat_packets(now, out);
     }
 
     pub(super) fn on_prepared(

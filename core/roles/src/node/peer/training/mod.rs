@@ -1,5 +1,8 @@
 //! The training of a peer: gradients, their sums, and updates.
 
+mod aggregation;
+mod state;
+
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -8,12 +11,11 @@ use core::time::Duration;
 
 use super::pairs::Pairs;
 use super::{Data, Member as Owner, Peer};
-use crate::node::{Compute, Computed, Effect, Event, NodeError, Outbox, Ticket};
+use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimError;
 use pstrain_compute::params::KeyRange;
-use pstrain_compute::saved::{Archive, Saved, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Outgoing, Rank};
@@ -21,10 +23,7 @@ use pstrain_policy::combining::{Combined, Combining, Place, Scheme};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member, Share};
 use pstrain_wire::Message;
-use pstrain_wire::peers::{
-    Contributed, Inherit, InheritHeader, Missed, Piece, PieceHeader, RankOf, Reduced, Save,
-    Snapshot,
-};
+use pstrain_wire::peers::{Contributed, Piece, PieceHeader, Reduced, Snapshot};
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
 #[derive(Debug)]
@@ -154,90 +153,11 @@ impl Training {
         shown.into_iter().chain(self.reduced.map(Message::Reduced)).chain(rested).collect()
     }
 
-    /// Messages that bring a member that is behind to this version.
-    pub(super) fn missed(&self, member: &RankOf) -> Vec<Message> {
-        if self.needs_state(member) {
-            return self.handover.clone();
-        }
-        let values = Arc::new(self.aggregator.combined().to_vec());
-        let version = Version(self.version().0.saturating_sub(1));
-        Vec::from([Message::Missed(Missed { version, values })])
-    }
-
-    /// True if a member that is behind needs the whole state: it joins, or this worker does not
-    /// have the last gradient, because it has joined since.
-    fn needs_state(&self, member: &RankOf) -> bool {
-        member.joins || self.aggregator.combined().is_empty()
-    }
-
-    /// Keeps the state for members that are behind. In gossip this worker may make updates before
-    /// they are here, if none of them is its neighbor.
-    pub(super) fn hand_over<'a>(&mut self, behind: impl IntoIterator<Item = &'a RankOf>) {
-        if behind.into_iter().any(|member| self.needs_state(member)) {
-            self.handover = self.state(self.version());
-        }
-    }
-
     /// The report of the last update.
     pub(super) fn report(&mut self, part: Option<Contributed>) -> Message {
         let reduced = Reduced { version: self.version(), part };
         self.reduced = Some(reduced);
         Message::Reduced(reduced)
-    }
-
-    /// The state of training, in parts, as the one of `version`.
-    pub(super) fn state(&mut self, version: Version) -> Vec<Message> {
-        let mut saved = Saved::default();
-        let keys = self.parameters.len();
-        let done = self.archive(&mut Archive::save(&mut saved, keys));
-        debug_assert!(done.is_ok(), "saving does not fail: {done:?}");
-        Inherit::parts(version, &saved.to_bytes()).map(Message::Inherit).collect()
-    }
-
-    /// The state, if the meeting point wants the one of this version.
-    fn wanted_state(&mut self) -> Vec<Message> {
-        let version = self.version();
-        match self.saves_at.take_if(|wanted| *wanted <= version) {
-            Some(wanted) if wanted == version => self.state(version),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Continues from the state of another member.
-    fn inherit(&mut self, bytes: &[u8]) -> Result<(), SavedError> {
-        let saved = Saved::of_bytes(bytes)?;
-        let mut archive = Archive::restore(&saved, self.parameters.len());
-        self.archive(&mut archive)?;
-        archive.finish()
-    }
-
-    /// Takes a part of the state, if this worker is behind. Returns true once the worker has the
-    /// whole state.
-    fn take(&mut self, part: &Inherit) -> Result<bool, String> {
-        let Stage::Behind(state) = &mut self.stage else { return Ok(false) };
-        let Inherit { header: InheritHeader { from, total, .. }, bytes } = part;
-        if *from > state.len() as u64 {
-            return Err(String::from("a part of its state is missing"));
-        }
-        if *from < state.len() as u64 {
-            return Ok(false); // repeated
-        }
-        state.extend(bytes);
-        if (state.len() as u64) < *total {
-            return Ok(false);
-        }
-        let state = core::mem::take(state);
-        self.inherit(&state).map_err(|error| error.to_string())?;
-        Ok(true)
-    }
-
-    fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        // The meeting point knows the updates of a worker at its own pace.
-        if self.pairs.is_none() {
-            archive.small(&mut self.lockstep)?;
-        }
-        archive.shared("parameters", &mut self.parameters)?;
-        self.aggregator.archive(archive)
     }
 
     /// Gives the update in progress up.
@@ -351,7 +271,8 @@ impl Peer {
             false => training.place.clone(),
         };
         let begun = training.ahead.take_if(|(ahead, _)| *ahead == version);
-        let new = || Combining::new(&place, len);
+        let updates = version.0.saturating_sub(training.together.0);
+        let new = || Combining::new(&place, len, updates);
         let mut combining = begun.map_or_else(new, |(_, combining)| combining);
         let mut outgoing = Vec::new();
         combining.begin(&training.parameters, &mut outgoing);
@@ -427,7 +348,8 @@ impl Peer {
             }
             _ => {
                 let (place, len) = (&training.place, training.parameters.len());
-                let new = || (version, Combining::new(place, len));
+                let updates = version.0.saturating_sub(training.together.0);
+                let new = || (version, Combining::new(place, len, updates));
                 let (_, ahead) = match &mut training.ahead {
                     Some(ahead) if ahead.0 == version => ahead,
                     ahead => ahead.insert(new()),
@@ -438,69 +360,6 @@ impl Peer {
         match received {
             Ok(()) => self.go_on(now, out),
             Err(error) => self.give_up_on(now, from, &error.to_string(), out),
-        }
-    }
-
-    /// The last update, which this member has missed.
-    pub(super) fn on_missed(&mut self, now: Time, from: Rank, missed: &Missed, out: &mut Outbox) {
-        let Some(member) = &mut self.member else { return };
-        let Data::Ready { training, .. } = &mut member.data else { return };
-        let is_next = missed.version == training.version();
-        let is_whole = missed.values.len() == training.parameters.len();
-        let Stage::Behind(_) = training.stage else { return };
-        if !is_next || !is_whole {
-            return self.give_up_on(now, from, "it sent another update than the missed one", out);
-        }
-        training.update(Combined::Gradient(missed.values.to_vec()), &member.job);
-        self.catches_up(now, out);
-    }
-
-    /// A part of the state of training, for this member, which joins.
-    pub(super) fn on_inherit(&mut self, now: Time, from: Rank, part: &Inherit, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        match training.take(part) {
-            Ok(true) => self.catches_up(now, out),
-            Ok(false) => {}
-            Err(why) => self.give_up_on(now, from, &why, out),
-        }
-    }
-
-    /// A part of the state of training of a run that is resumed, from the meeting point. It sends
-    /// the state before the first group, again from the beginning after a connection has broken.
-    pub(super) fn on_kept_state(&mut self, part: &Inherit, out: &mut Outbox) {
-        if self.links.generation() > 0 {
-            return; // repeated
-        }
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        if part.header.from == 0 {
-            training.stage = Stage::Behind(Vec::new());
-        }
-        match training.take(part) {
-            Ok(true) => training.stage = Stage::Idle,
-            Ok(false) => {}
-            Err(why) => {
-                let what = alloc::format!("the state that it kept: {why}");
-                self.finish(Err(NodeError::Protocol(what)), out);
-            }
-        }
-    }
-
-    /// The meeting point wants the state of a version for a checkpoint.
-    pub(super) fn on_save(&mut self, now: Time, Save { version }: Save, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        if training.pairs.is_some() {
-            // The meeting point has made sure that no update is under way.
-            let state = training.state(version);
-            return state.into_iter().for_each(|part| self.tell(now, part, out));
-        }
-        training.saves_at = Some(version);
-        self.save_if_wanted(now, out);
-    }
-
-    fn save_if_wanted(&mut self, now: Time, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        for part in training.wanted_state() {
-            self.tell(now, part, out);
         }
     }
 
@@ -534,6 +393,7 @@ impl Peer {
 
     /// Sends what can be sent, and makes the update once the sum is there.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
+        self.send_packets(now, out);
         let Some(member) = &mut self.member else { return };
         let Data::Ready { training, .. } = &mut member.data else { return };
         if training.pairs.is_some() {
