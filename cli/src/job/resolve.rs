@@ -361,6 +361,13 @@ impl Layers {
                 self.text("link")
             );
         }
+        if scenario.links.has_sites() {
+            bail!(
+                "link = {:?}: the links of sites are modelled in virtual time only; use \
+                 `pstrain simulate`, or leave site.* out",
+                self.text("link")
+            );
+        }
         Ok(scenario)
     }
 

@@ -89,6 +89,7 @@ pub(super) fn of_job(
     obstacle(job.mode.in_flight.is_some_and(|most| most > 1), "several mini-batches in flight");
     obstacle(!scenario.faults.is_none(), "faults");
     obstacle(scenario.links.standby().is_some(), "a standby");
+    obstacle(scenario.links.has_sites(), "links that the workers of a site share");
     obstacle(job.redundancy != Redundancy::None, "rounds that close without everybody");
     obstacle(job.work != WorkSpec::Equal, "work that is not divided equally");
     let shared = scenario.links.server();

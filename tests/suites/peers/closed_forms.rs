@@ -155,3 +155,38 @@ fn in_a_ring_each_hop_sends_a_share_of_the_values() {
         assert!(times.iter().all(|time| *time == wanted), "{workers}: {times:?} {wanted:?}");
     }
 }
+
+/// Eight workers in two sites: a hop within a site takes 3 ms, one between them 53 ms.
+#[test]
+fn a_hop_between_sites_crosses_the_links_of_both() {
+    let link = "delay=1ms down.delay=2ms site.size=4 site.delay=20ms site.down.delay=30ms";
+    for (architecture, wanted) in [
+        (Architecture::Hierarchical { fanout: 4 }, 5 + 2 * (3 + 53)),
+        (Architecture::AllGather, 5 + 53),
+        (Architecture::AllToAll, 5 + 2 * 53),
+        // The meeting point is at the switch of the sites.
+        (Architecture::InNetwork { slots: 1, values: 99 }, 5 + 2 * 53),
+    ] {
+        let times = steady(architecture, 8, link, "5ms");
+        let wanted = Duration::from_millis(wanted);
+        assert!(times.iter().all(|time| *time == wanted), "{architecture}: {times:?} {wanted:?}");
+    }
+}
+
+/// The link of a site has 8 Mbit/s, a microsecond for a byte, and the others take no time. One sum
+/// of a site leaves it and another comes, where each of four workers would send a gradient.
+#[test]
+fn the_link_of_a_site_carries_one_sum_of_it() {
+    let header = PieceHeader { version: Version(1), piece: 0, answers: false };
+    let piece = Message::Piece(Piece { header, values: Arc::new(vec![1.0; 99]) });
+    let bytes = frame_len(&piece, &mut Vec::new());
+    let link = "delay=0ms site.size=4 site.rate=8mbit site.down.rate=8mbit";
+    let times = steady(Architecture::Hierarchical { fanout: 4 }, 8, link, "5ms");
+    // The rates of both sites, up to the first site and back.
+    let wanted = Duration::from_millis(5) + Duration::from_micros(4 * bytes);
+    assert!(times.iter().all(|time| *time == wanted), "{times:?} {wanted:?}");
+    // Each of four workers sends its gradient to the four of the other site.
+    let times = steady(Architecture::AllGather, 8, link, "5ms");
+    let least = Duration::from_micros(16 * bytes).max(wanted * 3 / 2);
+    assert!(times.iter().all(|time| *time >= least), "{times:?} {least:?}");
+}

@@ -182,6 +182,9 @@ impl ComputeTimes {
                 Some((who, key)) => (Who::read(who)?, key, value),
             },
         };
+        if matches!(who, Who::Site(_)) {
+            return Err("a site computes no gradients; say it of a worker or of all".into());
+        }
         if matches!(who, Who::Server | Who::Standby) {
             return Err("the server computes no gradients; say it of a worker or of all".into());
         }

@@ -132,6 +132,7 @@ impl FaultPlan {
                 Item::At { who: Who::Server, fault, at } => {
                     faults.push((at, Victim::Server, fault));
                 }
+                Item::At { who: Who::Site(_), .. } => unreachable!("refused as it was read"),
                 Item::At { who: Who::Standby, fault, at } => {
                     faults.push((at, Victim::Standby, fault));
                 }
@@ -194,6 +195,11 @@ impl FromStr for Item {
         };
         let who = Who::read(who)?;
         let fault = fault.parse()?;
+        if matches!(who, Who::Site(_)) {
+            return Err("a site has an outage of its link, such as --link site1.outage=10s+2s; \
+                        faults are of its workers"
+                .into());
+        }
         if matches!(who, Who::Server | Who::Standby) && fault == Fault::Duplicate {
             return Err("only workers push; name one by its number, or all".into());
         }

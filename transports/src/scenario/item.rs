@@ -31,6 +31,8 @@ pub(super) enum Who {
     All,
     Server,
     Standby,
+    /// A site by its number from 0 on; none for all.
+    Site(Option<u32>),
     Worker(WorkerId),
 }
 
@@ -41,6 +43,15 @@ impl Who {
             "all" => Ok(Self::All),
             "server" => Ok(Self::Server),
             "standby" => Ok(Self::Standby),
+            "site" => Ok(Self::Site(None)),
+            _ if word.starts_with("site") => {
+                let number = word["site".len()..].parse::<u32>().ok();
+                let site = number.and_then(|number| number.checked_sub(1));
+                let site = site.ok_or_else(|| {
+                    format!("{word:?} is no site; write site and its number from 1, or site alone")
+                })?;
+                Ok(Self::Site(Some(site)))
+            }
             _ => word.parse().map(Self::Worker).map_err(|_not_a_worker| {
                 format!("{word:?} is no worker; write its number (they count from 1), or all")
             }),
@@ -64,6 +75,8 @@ impl fmt::Display for Who {
             Self::All => f.write_str("all"),
             Self::Server => f.write_str("server"),
             Self::Standby => f.write_str("standby"),
+            Self::Site(None) => f.write_str("site"),
+            Self::Site(Some(site)) => write!(f, "site{}", site + 1),
             Self::Worker(worker) => worker.fmt(f),
         }
     }

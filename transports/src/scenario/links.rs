@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use super::quantity::{Loss, Rate, Span, span};
 const SETTING: &str = "link";
 
 /// The links between the workers and the server.
+///
+/// Workers of a site share the link between the site's switch and the switch at which the server is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Links {
@@ -108,11 +111,17 @@ struct Said {
     slow_start: Option<bool>,
     /// Only for the link of a standby.
     replicate: Option<Replicate>,
+    /// Workers of a site; only for the links of sites.
+    size: Option<NonZeroU32>,
 }
 
 /// A standby's setting that is not about its link, and where it is stored.
 const REPLICATE: &str = "replicate";
 const STANDBYS: (Who, Direction) = (Who::Standby, Direction::Up);
+
+/// The number of workers of a site, and where it is stored.
+const SIZE: &str = "size";
+const SITES: (Who, Direction) = (Who::Site(None), Direction::Up);
 
 const KEYS: &[&str] =
     &["delay", "later", "jitter", "distribution", "rate", "loss", "outage", "slow-start"];
@@ -147,19 +156,45 @@ impl Links {
     pub fn of(&self, worker: WorkerId) -> Option<WorkerLink> {
         let up = self.direction(worker, Direction::Up);
         let down = self.direction(worker, Direction::Down);
-        if up.is_none() && down.is_none() {
+        if up.is_none() && down.is_none() && !self.has_sites() {
             return None;
         }
         Some(WorkerLink { up: up.unwrap_or_default(), down: down.unwrap_or_default() })
     }
 
+    /// True if workers share links of their sites.
+    #[must_use]
+    pub fn has_sites(&self) -> bool {
+        self.said.keys().any(|(who, _)| matches!(who, Who::Site(_)))
+    }
+
+    /// Returns the site of a worker, by its number from 0 on; `None` if there are no sites.
+    #[must_use]
+    pub fn site_of(&self, worker: WorkerId) -> Option<u32> {
+        Some(worker.0 / self.said.get(&SITES)?.size?)
+    }
+
+    /// Returns the link between a site and the switch at which the server is.
+    #[must_use]
+    pub fn site(&self, site: u32) -> WorkerLink {
+        let way = |direction| {
+            self.merged(Who::Site(Some(site)), Who::Site(None), direction).unwrap_or_default()
+        };
+        WorkerLink { up: way(Direction::Up), down: way(Direction::Down) }
+    }
+
     fn direction(&self, worker: WorkerId, direction: Direction) -> Option<LinkSpec> {
-        let own = self.said.get(&(Who::Worker(worker), direction));
-        let all = self.said.get(&(Who::All, direction));
+        self.merged(Who::Worker(worker), Who::All, direction)
+    }
+
+    /// One direction of a link, by what is said of it and of all like it; `None` without either.
+    fn merged(&self, own: Who, all: Who, direction: Direction) -> Option<LinkSpec> {
+        let own = self.said.get(&(own, direction));
+        let all = self.said.get(&(all, direction));
         if own.is_none() && all.is_none() {
             return None;
         }
-        // The worker's own settings come last and take precedence.
+        // Its own settings come last and take precedence.
         let mut spec = LinkSpec::default();
         for said in [all, own].into_iter().flatten() {
             said.apply(&mut spec);
@@ -201,6 +236,7 @@ impl Links {
     /// # Errors
     /// [`ScenarioError`] names the item.
     pub fn check(&self, workers: u32) -> Result<(), ScenarioError> {
+        self.check_sites(workers)?;
         for (&(who, direction), said) in &self.said {
             who.check(workers).map_err(|problem| {
                 let item = said.items().into_iter().next().unwrap_or_default();
@@ -208,6 +244,31 @@ impl Links {
             })?;
         }
         Ok(())
+    }
+
+    fn check_sites(&self, workers: u32) -> Result<(), ScenarioError> {
+        if !self.has_sites() {
+            return Ok(());
+        }
+        let problem = |item: String, problem: &str| {
+            Err(ScenarioError::new(SETTING, item, String::from(problem)))
+        };
+        let Some(size) = self.said.get(&SITES).and_then(|said| said.size) else {
+            let why = "how many workers are a site? say it too, such as site.size=4";
+            return problem("site".into(), why);
+        };
+        let sites = workers.div_ceil(size.get());
+        let of_site = |(who, _): &(Who, Direction)| match who {
+            Who::Site(Some(site)) => Some(*site),
+            _ => None,
+        };
+        match self.said.keys().filter_map(of_site).find(|site| *site >= sites) {
+            Some(site) => problem(
+                format!("site{}", site + 1),
+                &format!("the job has no such site; its sites are numbered 1 to {sites}"),
+            ),
+            None => Ok(()),
+        }
     }
 
     fn take(&mut self, item: &str) -> Result<(), String> {
@@ -237,6 +298,12 @@ impl Links {
         }
         if key == REPLICATE && (who, direction.unwrap_or(Direction::Up)) != STANDBYS {
             return Err(format!("{REPLICATE} is said of the standby: standby.{REPLICATE}=pushes"));
+        }
+        if key == SIZE && (who, direction.unwrap_or(Direction::Up)) != SITES {
+            return Err(format!("{SIZE} is said of all sites: site.{SIZE}=4"));
+        }
+        if key == "slow-start" && matches!(who, Who::Site(_)) {
+            return Err("a window is of a connection; say it of workers: all.slow-start=on".into());
         }
         let directions = match (direction, who) {
             (Some(direction), _) => vec![direction],
@@ -284,6 +351,12 @@ impl Said {
                     "updates" => Replicate::Updates,
                     _ => return Err(unknown("way to replicate", value, &["pushes", "updates"])),
                 });
+            }
+            SIZE => {
+                let size = value.parse();
+                self.size = Some(size.map_err(|_not_a_number| {
+                    format!("{value:?} is no number of workers; write 1 or more")
+                })?);
             }
             _ => return Err(unknown("key of a link", key, KEYS)),
         }
@@ -333,6 +406,7 @@ impl Said {
             Replicate::Pushes => format!("{REPLICATE}=pushes"),
             Replicate::Updates => format!("{REPLICATE}=updates"),
         }));
+        items.extend(self.size.map(|size| format!("{SIZE}={size}")));
         items
     }
 }
@@ -408,136 +482,4 @@ impl fmt::Display for Distribution {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn links(text: &str) -> Links {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn the_last_item_wins_and_a_numbered_one_over_all() {
-        let links = links(
-            "2.delay=5ms delay=10ms delay=20ms 1.down.delay=3ms rate=10mbit 2.rate=none \
-             outage=1s+1s outage=5s+1s 2.outage=9s+1s",
-        );
-        let first = links.of(WorkerId(0)).unwrap();
-        assert_eq!(first.up.delay, Duration::from_millis(20));
-        assert_eq!(first.down.delay, Duration::from_millis(3));
-        assert_eq!(first.round_trip(), Duration::from_millis(23));
-        assert_eq!(first.up.rate, Rate::new(10_000_000));
-        assert_eq!(first.down.rate, None);
-        assert_eq!(first.up.outages.len(), 2);
-        let second = links.of(WorkerId(1)).unwrap();
-        assert_eq!(second.up.delay, Duration::from_millis(5));
-        assert_eq!(second.up.rate, None);
-        assert_eq!(second.up.outages, ["9s+1s".parse().unwrap()]);
-    }
-
-    #[test]
-    fn nothing_said_is_told_from_nothing_to_wait() {
-        assert_eq!(links("2.delay=0ms server.rate=1gbit").of(WorkerId(0)), None);
-        assert_eq!(links("2.delay=0ms").of(WorkerId(1)), Some(WorkerLink::default()));
-        assert_eq!(links("all.delay=1ms").standby(), None);
-        let standby = links("all.delay=1ms standby.down.delay=2ms").standby().unwrap();
-        assert_eq!(standby.round_trip(), Duration::from_millis(2));
-        assert!(links(" none ").is_none());
-        assert_eq!(links("standby.delay=2ms").replicate(), Replicate::Updates);
-        let pushes = links("standby.delay=2ms standby.replicate=pushes");
-        assert_eq!(pushes.replicate(), Replicate::Pushes);
-        assert_eq!(links(&pushes.to_string()), pushes);
-        assert!("2.replicate=pushes".parse::<Links>().is_err());
-    }
-
-    #[test]
-    fn the_server_has_a_rate_each_way() {
-        let rate = Rate::new;
-        let gigabit = rate(1_000_000_000);
-        assert_eq!(links("server.rate=1gbit").server(), ServerLink { up: gigabit, down: gigabit });
-        let two = links("server.rate=1gbit server.down.rate=10mbit").server();
-        assert_eq!(two, ServerLink { up: gigabit, down: rate(10_000_000) });
-    }
-
-    #[test]
-    fn errors_name_the_item_and_what_is_allowed() {
-        for (text, told) in [
-            (
-                "all.latency=5ms",
-                "link: all.latency=5ms: \"latency\" is no key of a link; did you mean delay?",
-            ),
-            (
-                "1.Bandwidth=1mbit",
-                "link: 1.Bandwidth=1mbit: \"Bandwidth\" is no key of a link; did you mean rate?",
-            ),
-            (
-                "1.dela=5ms",
-                "link: 1.dela=5ms: \"dela\" is no key of a link (did you mean delay?); there are \
-                 delay, later, jitter, distribution, rate, loss, outage, slow-start",
-            ),
-            (
-                "2.later=5ms",
-                "link: 2.later=5ms: \"5ms\" is no later delay; write DELAY@TIME, such as 100ms@60s",
-            ),
-            (
-                "delay=5",
-                "link: delay=5: \"5\" is no time; write one such as 100ms, 4.5ms, 250us or 2s",
-            ),
-            (
-                "0.delay=5ms",
-                "link: 0.delay=5ms: \"0\" is no worker; write its number (they count from 1), \
-                 or all",
-            ),
-            ("delay", "link: delay: write KEY=VALUE, such as 1.delay=100ms"),
-            (
-                "server.delay=5ms",
-                "link: server.delay=5ms: \"delay\" cannot be said of the server, only rate; the \
-                 delay of a link is said of its worker",
-            ),
-            (
-                "delay=5ms none",
-                "link: none: it stands alone: nothing is modelled then; leave it out",
-            ),
-            ("slow-start=yes", "link: slow-start=yes: \"yes\" is no switch; there are on, off"),
-        ] {
-            assert_eq!(text.parse::<Links>().unwrap_err().to_string(), told);
-        }
-    }
-
-    fn item() -> impl Strategy<Value = String> {
-        let who = prop_oneof![
-            Just(String::new()),
-            Just("all.".to_owned()),
-            Just("standby.".to_owned()),
-            (1_u32..5).prop_map(|worker| format!("{worker}.")),
-        ];
-        let direction = prop_oneof![Just(""), Just("up."), Just("down.")];
-        let value = prop_oneof![
-            (0..u64::MAX).prop_map(|ns| format!("delay={}", Span(Duration::from_nanos(ns)))),
-            (0..9_999_u32).prop_map(|us| format!("jitter={us}us")),
-            (0..9_u32, 0..5_u32).prop_map(|(delay, at)| format!("later={delay}ms@{at}s")),
-            Just("later=none".to_owned()),
-            prop_oneof![Just("uniform"), Just("normal"), Just("pareto")]
-                .prop_map(|how| format!("distribution={how}")),
-            (1..u32::MAX).prop_map(|bits| format!("rate={bits}bit")),
-            Just("rate=none".to_owned()),
-            (0..99_u32, 0..9_u32).prop_map(|(a, b)| format!("loss={a}.{b}%")),
-            (0..99_u32, 1..99_u32).prop_map(|(a, b)| format!("outage={a}s+{b}ms")),
-            Just("outage=none".to_owned()),
-            prop_oneof![Just("slow-start=on"), Just("slow-start=off")].prop_map(str::to_owned),
-        ];
-        (who, direction, value).prop_map(|(who, way, value)| format!("{who}{way}{value}"))
-    }
-
-    proptest! {
-        #[test]
-        fn the_canonical_text_reads_back(items in prop::collection::vec(item(), 0..12)) {
-            let links = links(&items.join(" "));
-            let text = links.to_string();
-            prop_assert_eq!(&text.parse::<Links>().unwrap(), &links);
-            let json = serde_json::to_string(&links).unwrap();
-            prop_assert_eq!(json, format!("{text:?}"));
-        }
-    }
-}
+mod tests;

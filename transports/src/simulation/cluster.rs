@@ -27,6 +27,7 @@ use pstrain_wire::range::RangePart;
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 use super::history::History;
+use super::topology::add_links;
 use super::{Ending, Environment, LinkId, Network, ProcessId, Simulation, SimulationError};
 use crate::scenario::{Fault, Pace, Scenario, Victim};
 pub use outcome::Outcome;
@@ -238,12 +239,11 @@ fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>,
         reason: None,
     };
     let mut network = Network::new(weight);
-    for worker in workers {
-        let link = scenario.links.of(worker).ok_or(SimulationError::Link(worker))?;
-        let link = network.add(link, worker.0, stream);
+    let ways = add_links(&mut network, &scenario.links, membership.workers, stream)?;
+    for (worker, way) in workers.into_iter().zip(ways) {
         let process = cluster.process_of(worker);
         for server in 0..cluster.servers {
-            network.join(process, ProcessId(server), link);
+            network.join_over((process, &way), (ProcessId(server), &[]));
         }
     }
     let standby_link = standby.map(|link| {

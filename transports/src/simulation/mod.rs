@@ -18,6 +18,7 @@ mod laboratory;
 mod network;
 mod peers;
 mod process;
+mod topology;
 mod trace;
 mod traffic;
 
@@ -76,8 +77,9 @@ enum Due {
     Answer(ProcessId, u32, Input),
     /// An item comes out of a link at one end.
     Arrive(u32, End, Item),
-    /// An item of so many bytes reaches the access link of the process at one end.
-    Merge(u32, End, Item, u64),
+    /// An item that has passed so many ways of its path, and has so many bytes, reaches the next
+    /// one, or the access link of the process at one end.
+    Merge(u32, End, Item, (usize, u64)),
     /// Part of a large message has come.
     Receiving(u32, End),
     /// A dial has taken as long as one may.
@@ -196,7 +198,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             Due::Wake(process) => self.wake(process),
             Due::Answer(process, life, input) => self.answer(process, life, input),
             Due::Arrive(connection, end, item) => self.arrive(connection, end, item),
-            Due::Merge(connection, end, item, bytes) => self.merge(connection, end, item, bytes),
+            Due::Merge(connection, end, item, so_far) => self.merge(connection, end, item, so_far),
             Due::Receiving(connection, end) => self.receiving(connection, end),
             Due::DialOver(connection) => self.dial_over(connection),
             Due::Fault(process, fault) => self.fault(process, fault),

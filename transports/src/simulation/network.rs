@@ -16,6 +16,9 @@ use crate::scenario::{LinkSpec, Loss, Pipe, Rate, WorkerLink};
 /// Size of an opening or closing segment: TCP without data.
 const EMPTY_SEGMENT_BYTES: u64 = 60;
 
+/// Most links between two processes: one of each, and one of the site of each.
+const MOST_LEGS: usize = 4;
+
 /// A link of a network, by the order in which links were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkId(usize);
@@ -58,12 +61,9 @@ pub(super) struct Path {
     to_dialler: Route,
 }
 
-/// The way that items go, and a second one if the other end has a link of its own.
+/// The ways of links that items go over, in order.
 #[derive(Clone, Copy, Debug)]
-struct Route {
-    first: Leg,
-    second: Option<Leg>,
-}
+struct Route([Option<Leg>; MOST_LEGS]);
 
 /// One way of a link.
 #[derive(Clone, Copy, Debug)]
@@ -73,18 +73,27 @@ struct Leg {
 }
 
 impl Route {
-    const fn of(link: LinkId, is_up: bool) -> Self {
-        Self { first: Leg { link, is_up }, second: None }
+    /// Up some links, and down others.
+    fn over(up: &[LinkId], down: &[LinkId]) -> Self {
+        let up = up.iter().map(|link| Leg { link: *link, is_up: true });
+        let down = down.iter().rev().map(|link| Leg { link: *link, is_up: false });
+        let (mut route, mut legs) = (Self([None; MOST_LEGS]), up.chain(down));
+        route.0.iter_mut().for_each(|leg| *leg = legs.next());
+        assert!(legs.next().is_none(), "a route over more than {MOST_LEGS} links");
+        route
     }
 
-    /// Up one link, and down another.
-    const fn over(up: LinkId, down: LinkId) -> Self {
-        let second = Some(Leg { link: down, is_up: false });
-        Self { first: Leg { link: up, is_up: true }, second }
+    fn legs(self) -> impl Iterator<Item = Leg> {
+        self.0.into_iter().flatten()
     }
 }
 
 impl Path {
+    /// True if there are more ways towards an end than those that have been passed.
+    pub(super) fn has(self, end: End, passed: usize) -> bool {
+        self.to(end).legs().count() > passed
+    }
+
     const fn to(self, end: End) -> Route {
         match end {
             End::Listener => self.to_listener,
@@ -148,18 +157,20 @@ impl Network {
 
     /// Joins two processes by a link whose way up leads from `below` to `above`.
     pub fn join(&mut self, below: ProcessId, above: ProcessId, link: LinkId) {
-        let (up, down) = (Route::of(link, true), Route::of(link, false));
-        self.paths.insert((below, above), Path { to_listener: up, to_dialler: down });
-        self.paths.insert((above, below), Path { to_listener: down, to_dialler: up });
+        self.join_over((below, &[link]), (above, &[]));
     }
 
-    /// Joins two processes that each have a link to a switch: items go up one and down the other.
-    pub fn join_over(
-        &mut self,
-        (one, its): (ProcessId, LinkId),
-        (other, link): (ProcessId, LinkId),
-    ) {
-        let (there, back) = (Route::over(its, link), Route::over(link, its));
+    /// Joins two processes that each have links, in order, up to a common switch: items go up those
+    /// of the one and down those of the other, and over none that both have.
+    ///
+    /// # Panics
+    /// If items have to go over more than four links, or over none.
+    pub fn join_over(&mut self, one: (ProcessId, &[LinkId]), other: (ProcessId, &[LinkId])) {
+        let ((one, its), (other, theirs)) = (one, other);
+        let common = its.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| a == b).count();
+        let (its, theirs) = (&its[..its.len() - common], &theirs[..theirs.len() - common]);
+        assert!(its.len() + theirs.len() > 0, "no link between two processes");
+        let (there, back) = (Route::over(its, theirs), Route::over(theirs, its));
         self.paths.insert((one, other), Path { to_listener: there, to_dialler: back });
         self.paths.insert((other, one), Path { to_listener: back, to_dialler: there });
     }
@@ -185,7 +196,8 @@ impl Network {
 
     /// The first way of a path towards an end.
     fn way(&mut self, path: Path, to: End) -> &mut Way {
-        self.leg(path.to(to).first)
+        let [first, ..] = path.to(to).0;
+        self.leg(first.unwrap_or_else(|| unreachable!("a path has a link")))
     }
 
     fn leg(&mut self, Leg { link, is_up }: Leg) -> &mut Way {
@@ -196,10 +208,7 @@ impl Network {
     /// A connection opens: the way towards an end begins with a new congestion window.
     pub(super) fn reconnect(&mut self, path: Option<Path>, to: End) {
         if let Some(path) = path {
-            let Route { first, second } = path.to(to);
-            [Some(first), second].into_iter().flatten().for_each(|leg| {
-                self.leg(leg).pipe.reconnect();
-            });
+            path.to(to).legs().for_each(|leg| self.leg(leg).pipe.reconnect());
         }
     }
 
@@ -208,9 +217,15 @@ impl Network {
         path.is_none_or(|path| self.way(path, to).pipe.is_open(at))
     }
 
-    /// Whether an item that has come out of a path's first way passes another one.
-    pub(super) fn has_entrance(&self, path: Option<Path>, end: End, process: ProcessId) -> bool {
-        path.is_some_and(|path| path.to(end).second.is_some())
+    /// Whether an item that has passed so many ways of a path passes another one, or the access
+    /// link of the process at its end.
+    pub(super) fn goes_on(
+        &self,
+        (path, end): (Option<Path>, End),
+        passed: usize,
+        process: ProcessId,
+    ) -> bool {
+        path.is_some_and(|path| path.has(end, passed))
             || self.access.get(&process).is_some_and(|access| access.into.is_some())
     }
 
@@ -225,7 +240,7 @@ impl Network {
         let weighs = path.is_some_and(|path| self.way(path, end).weighs);
         let counts = path.is_some_and(|path| self.way(path, end).bytes.is_some());
         let leaves = self.access.get(&from).is_some_and(|access| access.out.is_some());
-        let in_parts = weighs || leaves || self.has_entrance(path, end, to);
+        let in_parts = weighs || leaves || self.goes_on((path, end), 1, to);
         let bytes = if in_parts || counts { self.bytes(item) } else { 0 };
         let exit = self.access.get_mut(&from).and_then(|access| access.out.as_mut());
         let mut departure = Departure { begin: now, end: now, bytes, in_parts };
@@ -241,17 +256,19 @@ impl Network {
         departure
     }
 
-    /// When an item that has come out of a path's first way has passed the others, the access link
-    /// of the process last.
-    pub(super) fn enter(
+    /// When an item that has passed so many ways of a path has passed the next one; after the last,
+    /// the access link of the process.
+    pub(super) fn pass(
         &mut self,
         now: Time,
         (path, end): (Option<Path>, End),
-        process: ProcessId,
-        bytes: u64,
+        passed: usize,
+        (process, bytes): (ProcessId, u64),
     ) -> Time {
-        let second = path.and_then(|path| path.to(end).second);
-        let now = second.map_or(now, |leg| self.leg(leg).pipe.send(now, bytes));
+        let leg = path.and_then(|path| path.to(end).legs().nth(passed));
+        if let Some(leg) = leg {
+            return self.leg(leg).pipe.send(now, bytes);
+        }
         let access = self.access.get_mut(&process);
         let entrance = access.and_then(|access| access.into.as_mut());
         entrance.map_or(now, |entrance| entrance.pass(now, bytes))

@@ -1,7 +1,8 @@
 //! The cluster of a job without servers, in virtual time: its meeting point and its workers.
 //!
 //! Process 0 is the meeting point; the workers follow. A message of one worker to another goes up
-//! the link of the one and down the link of the other: their links meet at a switch.
+//! the link of the one and down the link of the other: their links meet at a switch, or at the
+//! switches of their sites, whose links meet at another.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use pstrain_roles::node::{
 use pstrain_wire::worker::EndReason;
 
 use super::cluster::{Host, Origin, Outcome, evaluate, pace, work};
+use super::topology::add_links;
 use super::{Ending, Environment, Network, ProcessId, Simulation, SimulationError};
 use crate::scenario::{Pace, Scenario, Victim};
 
@@ -120,15 +122,12 @@ fn build<'a, H: Host>(
     SimulationError::check(scenario, membership.workers)?;
     let workers = (0..membership.workers).map(WorkerId);
     let mut network = Network::new(None);
-    let mut links = Vec::new();
-    for worker in workers.clone() {
-        let link = scenario.links.of(worker).ok_or(SimulationError::Link(worker))?;
-        let link = network.add(link, worker.0, stream);
-        network.join(process_of(worker), MEETING, link);
-        for (other, theirs) in (0..).map(WorkerId).zip(&links) {
-            network.join_over((process_of(worker), link), (process_of(other), *theirs));
+    let ways = add_links(&mut network, &scenario.links, membership.workers, stream)?;
+    for (worker, way) in workers.clone().zip(&ways) {
+        network.join_over((process_of(worker), way), (MEETING, &[]));
+        for (other, theirs) in (0..worker.0).map(WorkerId).zip(&ways) {
+            network.join_over((process_of(worker), way), (process_of(other), theirs));
         }
-        links.push(link);
     }
     let shared = scenario.links.server();
     network.give_access(MEETING, shared.up, shared.down);

@@ -114,12 +114,25 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             let parts: Vec<Time> = parts.collect();
             self.trickle(number, to, &parts);
         }
-        let due = if self.network.has_entrance(path, to, goal) {
-            Due::Merge(number, to, item, departure.bytes)
+        self.passes_on(departure.end, (number, to), item, (1, departure.bytes));
+    }
+
+    /// An item has passed so many ways of its path at a time.
+    fn passes_on(
+        &mut self,
+        at: Time,
+        (number, to): (u32, End),
+        item: Item,
+        (passed, bytes): (usize, u64),
+    ) {
+        let connection = &self.connections[number as usize];
+        let (path, goal) = (connection.path, connection.at(to));
+        let due = if self.network.goes_on((path, to), passed, goal) {
+            Due::Merge(number, to, item, (passed, bytes))
         } else {
             Due::Arrive(number, to, item)
         };
-        self.agenda.put(departure.end, due);
+        self.agenda.put(at, due);
     }
 
     /// A message that is under way for long comes in parts, which tell the receiver that the
@@ -149,14 +162,24 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         ends.find(|process| self.processes[process.0 as usize].is_cut)
     }
 
-    /// An item has come over a link to the access link of the process at that end.
-    pub(super) fn merge(&mut self, number: u32, end: End, item: Item, bytes: u64) {
+    /// An item that has passed so many ways of its path enters the next one, or the access link of
+    /// the process at its end.
+    pub(super) fn merge(
+        &mut self,
+        number: u32,
+        end: End,
+        item: Item,
+        (passed, bytes): (usize, u64),
+    ) {
         let connection = &self.connections[number as usize];
         let (process, path) = (connection.at(end), connection.path);
-        let at = self.network.enter(self.now, (path, end), process, bytes);
+        let at = self.network.pass(self.now, (path, end), passed, (process, bytes));
         let parts: Vec<Time> = parts(self.now, at, self.heartbeat).collect();
         self.trickle(number, end, &parts);
-        self.agenda.put(at, Due::Arrive(number, end, item));
+        match path.is_some_and(|path| path.has(end, passed)) {
+            true => self.passes_on(at, (number, end), item, (passed + 1, bytes)),
+            false => self.agenda.put(at, Due::Arrive(number, end, item)),
+        }
     }
 
     /// An item comes out of the link, unless that is cut.
