@@ -20,6 +20,7 @@ mod reference;
 mod replicas;
 mod seeds;
 mod simulated;
+mod softmax;
 mod stepping;
 mod stood_by;
 mod toy;
@@ -51,6 +52,7 @@ pub use replicas::{
 };
 pub use seeds::{Ran, for_seeds};
 pub use simulated::{Arrival, Simulated, VirtualRun};
+pub use softmax::{Rows, accuracy_of_softmax};
 pub use stepping::Stepping;
 pub use stood_by::{StoodBy, run_stood_by};
 pub use toy::{Toy, all_keys, partition_of, parts_of};

@@ -3,7 +3,7 @@
 //!
 //! | variable | runs |
 //! |---|---|
-//! | none | the first twelfth of each test's seeds, at least 50 |
+//! | none | the first 24th of each test's seeds, at least 30 |
 //! | `PSTRAIN_SEEDS=FACTOR` | `FACTOR` times each test's seeds: 1 is all of them |
 //! | `PSTRAIN_FRESH=SECONDS` | after the fixed seeds, fresh random ones for so long in each test |
 //! | `PSTRAIN_SEED=SEED` | this seed alone |
@@ -19,9 +19,9 @@ use pstrain_compute::time::Time;
 use pstrain_transports::WallClock;
 
 /// By default one in so many of a test's seeds runs,
-const USUAL_SHARE: u64 = 12;
+const USUAL_SHARE: u64 = 24;
 /// but at least so many, or all.
-const USUAL_LEAST: u64 = 50;
+const USUAL_LEAST: u64 = 30;
 
 /// The seeds that one test ran; its minimum counts are scaled to them.
 #[derive(Debug, Clone, Copy)]

@@ -316,8 +316,9 @@ fn a_server_with_an_unwritable_log_ends_at_a_signal_with_the_reason() {
 }
 
 /// Starts a server that keeps its log in the folder `kept` of a small disk, and its two workers.
+/// Their gradients are long, so that few updates fill the disk.
 fn logging_on(disk: &SmallDisk, kept: &Path) -> (Server, Vec<Process>) {
-    let log = ["--durability", "log", "--state", path(kept)];
+    let log = ["--durability", "log", "--state", path(kept), "--model", "mlp:16"];
     let parts: [&[&str]; 4] = [&ENDLESS, &["--workers", "2"], &log, &NEVER];
     let server = Server::under(&disk.under(), "127.0.0.1:0", &parts);
     let workers = server.workers(2);
@@ -330,8 +331,8 @@ fn a_log_on_a_small_disk_never_fills_it() {
     let disk = SmallDisk::mount();
     let kept = disk.path().join("kept");
     let (server, workers) = logging_on(&disk, &kept);
-    // An update has two gradients of 300 bytes or more each.
-    server.wait_for_updates(10_000);
+    // An update has two gradients of 2 KB or more each.
+    server.wait_for_updates(1500);
     server.process.signal(Signal::INT);
     for worker in workers {
         worker.wait().with_code(3);
@@ -350,7 +351,7 @@ fn a_server_resumed_on_a_full_small_disk_continues_once_space_is_free_and_never_
     let (server, workers) = logging_on(&disk, &kept);
     // By then the logs have reached their share of the disk: the resumed server checkpoints at
     // once.
-    server.wait_for_updates(1000);
+    server.wait_for_updates(150);
     server.process.signal(Signal::STOP);
     disk.fill();
     let server = server.replace(&[&["--resume", path(&kept)]]);
@@ -358,7 +359,7 @@ fn a_server_resumed_on_a_full_small_disk_continues_once_space_is_free_and_never_
     server.process.wait_to_say("nothing is acknowledged until it");
     disk.free();
     let said = server.process.wait_to_say("checkpoints can be written again");
-    server.wait_for_updates(8000);
+    server.wait_for_updates(1200);
     server.process.signal(Signal::INT);
     for worker in workers {
         worker.wait().with_code(3);

@@ -6,49 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use pstrain_compute::rng::{Random, Stream};
+use pstrain_tests::{Rows, accuracy_of_softmax};
 
 use crate::cluster::{Server, path, real};
 use crate::process::{Process, finish};
-
-/// Rows: the inputs as a model sees them, and the class.
-type Rows = Vec<(Vec<f64>, usize)>;
-
-/// Returns the accuracy on `test` of softmax regression, trained on `train` by gradient descent
-/// over all rows.
-fn reference(train: &Rows, test: &Rows, classes: usize) -> f64 {
-    let inputs = train[0].0.len();
-    let scores = |weights: &[f64], row: &[f64]| -> Vec<f64> {
-        let score = |weights: &[f64]| {
-            let products = weights.iter().zip(row).map(|(weight, value)| weight * value);
-            weights[inputs] + products.sum::<f64>()
-        };
-        weights.chunks_exact(inputs + 1).map(score).collect()
-    };
-    let (mut weights, mut speed) =
-        (vec![0.0; classes * (inputs + 1)], vec![0.0; classes * (inputs + 1)]);
-    for _ in 0..100 {
-        let mut gradient = vec![0.0; weights.len()];
-        for (row, class) in train {
-            let scores = scores(&weights, row);
-            let most = scores.iter().copied().fold(f64::MIN, f64::max);
-            let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum();
-            for (at, gradient) in gradient.chunks_exact_mut(inputs + 1).enumerate() {
-                let error = (scores[at] - most).exp() / sum - f64::from(u8::from(at == *class));
-                gradient.iter_mut().zip(row).for_each(|(it, value)| *it += error * value);
-                gradient[inputs] += error;
-            }
-        }
-        for ((weight, speed), gradient) in weights.iter_mut().zip(&mut speed).zip(&gradient) {
-            *speed = 0.9 * *speed - 0.1 * gradient / train.len() as f64;
-            *weight += *speed;
-        }
-    }
-    let right = test.iter().filter(|(row, class)| {
-        let scores = scores(&weights, row);
-        (0..classes).max_by(|&one, &other| scores[one].total_cmp(&scores[other])) == Some(*class)
-    });
-    right.count() as f64 / test.len() as f64
-}
 
 /// Returns the accuracy of a run on training and evaluation data.
 fn trained(train: &str, test: &str, model: &str) -> f64 {
@@ -111,7 +72,7 @@ fn a_table_of_numbers_and_texts_is_learnt_as_well_as_by_a_plain_program() {
     let folder = tempfile::tempdir().unwrap();
     let [train, test] = ["train.csv", "test.csv"].map(|name| folder.path().join(name));
     let stream = Stream::new(3);
-    let expected = reference(
+    let expected = accuracy_of_softmax(
         &table(&train, 3000, stream.fork("train", 0)),
         &table(&test, 1000, stream.fork("test", 0)),
         3,
@@ -152,7 +113,7 @@ fn images_are_learnt_as_well_as_by_a_plain_program() {
     let stream = Stream::new(4);
     let (train, rows) = images(folder.path(), "train", 3000, stream.fork("train", 0));
     let (test, test_rows) = images(folder.path(), "test", 1000, stream.fork("test", 0));
-    check(&train, &test, reference(&rows, &test_rows, 10));
+    check(&train, &test, accuracy_of_softmax(&rows, &test_rows, 10));
 }
 
 /// Draws sparse rows of 20 classes, in which words of the class are more frequent; writes them.
@@ -182,7 +143,7 @@ fn sparse_rows_of_twenty_classes_are_learnt_as_well_as_by_a_plain_program() {
     let folder = tempfile::tempdir().unwrap();
     let [train, test] = ["train", "test"].map(|name| folder.path().join(name));
     let stream = Stream::new(5);
-    let expected = reference(
+    let expected = accuracy_of_softmax(
         &topics(&train, 2500, stream.fork("train", 0)),
         &topics(&test, 1000, stream.fork("test", 0)),
         20,

@@ -225,9 +225,9 @@ fn a_flood_of_connections_does_not_block_training() {
             })
         };
         let before = number(&server.status()["updates"]);
-        server.wait_for_updates(before + 200);
+        server.wait_for_updates(before + 50);
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        println!("{name}: 200 updates during {} connections", flood.join().unwrap());
+        println!("{name}: 50 updates during {} connections", flood.join().unwrap());
         // More connections than slots, from the client's own address: each frees its slot at once.
         (0..1500).for_each(|_| drop(connect(&server.address)));
         server.status();

@@ -47,7 +47,7 @@ fn describe(toy: &Toy) -> String {
 fn survive_a_death(job_of: fn(u64, u64) -> Toy) {
     let (mut struck, mut regrouped) = (0, 0);
     let ran = for_seeds(
-        1200,
+        1440,
         |seed| describe(&job_of(seed, 2)),
         |seed| {
             let toy = job_of(seed, 2);
@@ -61,8 +61,8 @@ fn survive_a_death(job_of: fn(u64, u64) -> Toy) {
             regrouped += u64::from(run.groups > 1);
         },
     );
-    ran.expect_above(600, struck, "faults");
-    ran.expect_above(400, regrouped, "groups that were formed again");
+    ran.expect_above(720, struck, "faults");
+    ran.expect_above(480, regrouped, "groups that were formed again");
 }
 
 /// The lab's checker follows all updates under many faults. In a quarter of the schedules the
