@@ -466,7 +466,9 @@ impl Checker {
         }
         match reason {
             EndReason::TargetReached => panic!("there is no target"),
-            EndReason::ParametersLost(_) => panic!("the server has the parameters"),
+            EndReason::ParametersLost(_) | EndReason::Unreached { .. } => {
+                panic!("the server has the parameters, and workers connect to it alone")
+            }
             EndReason::NoImprovement => {}
             EndReason::BudgetReached if self.job.budget.kind == BudgetKind::Global => {
                 assert!(self.books.samples >= wanted, "it ended too early");

@@ -120,6 +120,30 @@ fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
     }
 }
 
+/// A worker whose advertised address leads nowhere.
+#[test]
+fn a_worker_that_no_other_reaches_is_named() {
+    let server = Server::tcp(&[&PACED, &RING, &["--workers", "2", "--lease", "200ms"]]);
+    let workers = [peer(&server, 1, &["--advertise", "127.0.0.1:1"]), peer(&server, 2, &[])];
+    let summary = server.process.wait().with_code(1).json();
+    let ended = summary["ended"].as_str().unwrap();
+    assert!(ended.contains("does not reach worker"), "{summary}");
+    for worker in workers {
+        worker.wait().with_code(1);
+    }
+}
+
+#[test]
+fn a_target_that_is_reached_without_a_server_ends_with_its_evaluation() {
+    let job = ["--data", "synthetic:8000", "--epochs", "30", "--target", "accuracy=0.9"];
+    let often = ["--evaluate-every", "0.1", "--workers", "3", "--json"];
+    for architecture in ["all-reduce:ring", "in-network", "gossip:d-psgd", "gossip:ad-psgd"] {
+        let summary = json(&[&["run", "--architecture", architecture], &job, &often]);
+        assert_eq!(summary["ended"], "the target is reached", "{architecture}: {summary}");
+        assert!(real(&summary["accuracy"]) >= 0.9, "{architecture}: {summary}");
+    }
+}
+
 #[test]
 fn a_killed_worker_ends_a_run_that_stops_then() {
     let stop = ["--on-worker-loss", "stop"];

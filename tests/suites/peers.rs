@@ -8,6 +8,7 @@ mod pairs;
 mod restarts;
 mod schedules;
 mod status;
+mod stops;
 
 use std::time::Duration;
 

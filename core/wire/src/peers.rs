@@ -214,6 +214,8 @@ pub struct Halted {
     pub why: Option<String>,
     /// The worker whose answer to an exchange it awaits.
     pub awaits: Option<WorkerId>,
+    /// The member to which it had no connection, if that is why.
+    pub unreached: Option<WorkerId>,
 }
 
 /// Meeting point to worker at its own pace: begin no update, or go on.

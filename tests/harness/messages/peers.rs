@@ -55,7 +55,8 @@ impl Messages {
             64 => {
                 let why = self.coin().then(|| self.text());
                 let awaits = self.coin().then(|| WorkerId(self.small()));
-                Message::Halted(Halted { generation, version, why, awaits })
+                let unreached = self.coin().then(|| WorkerId(self.small()));
+                Message::Halted(Halted { generation, version, why, awaits, unreached })
             }
             65 => Message::Snapshot(Snapshot { version, values: self.values() }),
             66 => Message::Met(Met { generation }),

@@ -37,6 +37,9 @@ pub(super) trait Checker: Debug {
         parameters: &Arc<Vec<f32>>,
     ) -> bool;
 
+    /// A member of a group that has halted for good sends its parameters.
+    fn shows_last(&mut self, _worker: usize, _parameters: &Arc<Vec<f32>>) {}
+
     /// The meeting point evaluates parameters.
     fn evaluates(&mut self, version: Version, parameters: &[f32]);
 

@@ -21,6 +21,8 @@ pub enum PeerFaults {
     Restarts,
     /// The same, and several faults of all kinds.
     ManyAndRestarts,
+    /// A person stops the run.
+    Stopped,
 }
 
 /// A kind of fault.
@@ -59,6 +61,10 @@ impl Lab<'_> {
         }
         let (count, kinds) = match faults {
             PeerFaults::None => return,
+            PeerFaults::Stopped => {
+                let at = self.span(self.delay * 10 + step * 20);
+                return self.after(at, Happening::Input(MEETING, Input::Drain));
+            }
             PeerFaults::Ahead => {
                 let lasts = [lease / 2, lease * 5][self.random.below(2) as usize];
                 let fault = Fault { kind: F::Isolate, process: MEETING, lasts };

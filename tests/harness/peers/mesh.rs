@@ -33,6 +33,8 @@ pub(super) struct Mesh {
     /// The mini-batches that each worker has computed since it has had the state of training.
     batches: BTreeMap<u32, BTreeMap<u64, BatchId>>,
     groups: Vec<Group>,
+    /// Models that workers have sent for the end of a run that is stopped.
+    last: Vec<Arc<Vec<f32>>>,
     /// The last parameters that the meeting point evaluated.
     evaluated: Option<(Version, Vec<f32>)>,
     updates: Vec<Time>,
@@ -87,6 +89,7 @@ impl Mesh {
             gradients: BTreeMap::new(),
             batches: BTreeMap::new(),
             groups: Vec::new(),
+            last: Vec::new(),
             evaluated: None,
             updates: Vec::from([Time::ZERO]),
             is_resumed: false,
@@ -330,6 +333,14 @@ impl Checker for Mesh {
         assert_eq!(last.unwrap_or((Version(0), &self.initial)), (version, parameters));
     }
 
+    fn shows_last(&mut self, worker: usize, parameters: &Arc<Vec<f32>>) {
+        let own = self.known.range((worker as u32, 0)..=(worker as u32, u64::MAX));
+        let (_, latest) = own.last().expect("a model of the worker");
+        let wanted: Vec<f64> = latest.parameters.iter().map(|it| f64::from(*it)).collect();
+        assert!(is_close(&wanted, parameters), "the last model of worker {worker} differs");
+        self.last.push(Arc::clone(parameters));
+    }
+
     fn evaluates(&mut self, version: Version, parameters: &[f32]) {
         let evaluated = (version, parameters.to_vec());
         if self.evaluated.as_ref() == Some(&evaluated) {
@@ -338,12 +349,15 @@ impl Checker for Mesh {
         self.evaluated = Some(evaluated);
         let Some(group) = self.groups.last() else { return };
         let members = group.members.iter();
-        let models: Vec<_> =
-            members.filter_map(|worker| self.known.get(&(*worker, version.0))).collect();
+        let models = members.filter_map(|worker| self.known.get(&(*worker, version.0)));
+        let models: Vec<_> = match self.last.is_empty() {
+            true => models.map(|model| &model.parameters).collect(),
+            false => self.last.iter().collect(),
+        };
         // Members may have gone since they have made the version.
         let is_mean = (1_u32..1 << models.len()).rev().any(|some| {
             let of = models.iter().enumerate().filter(|(place, _)| some & (1 << place) != 0);
-            let of: Vec<_> = of.map(|(_, model)| &model.parameters).collect();
+            let of: Vec<_> = of.map(|(_, model)| model).collect();
             let mean = |key: usize| {
                 of.iter().map(|model| f64::from(model[key])).sum::<f64>() / of.len() as f64
             };

@@ -20,7 +20,7 @@ mod runs;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pstrain_compute::id::{PeerId, WorkerId};
+use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
@@ -47,6 +47,8 @@ pub use runs::{PeersEnded, intervals, run_peer_cluster, simulate_toy_peers};
 
 /// The meeting point; the process of worker `k` is `k + 1`.
 const MEETING: usize = 0;
+/// Stands for the version of parameters that end a run that is stopped.
+const LAST: Version = Version(u64::MAX);
 /// The prefix of the workers' addresses.
 const ADDRESS: &str = "lab worker ";
 /// Events at one time that only nodes that wait for nothing cause.
@@ -373,6 +375,9 @@ impl<'a> Lab<'a> {
                 self.checker.tells(process - 1, to.map(|to| to - 1), message);
             }
             Message::Ranks(ranks) => self.checker.forms(ranks),
+            Message::Snapshot(it) if it.version == LAST => {
+                self.checker.shows_last(process - 1, &it.values);
+            }
             Message::Snapshot(it) => {
                 self.checker.sees(self.now, process - 1, it.version, &it.values);
             }

@@ -13,7 +13,7 @@ use pstrain_wire::worker::EndReason;
 use super::{GRAPHS, describe, drawn, hold_under_faults, peers, survive_a_death};
 
 /// A job drawn from a seed.
-fn job_of(seed: u64, least: u64) -> Toy {
+pub(super) fn job_of(seed: u64, least: u64) -> Toy {
     drawn(Architecture::AdPsgd, seed, least)
 }
 

@@ -1,4 +1,4 @@
-//! Workers that dial again, driven by hand: the limits before the welcome is handled.
+//! Workers that dial, driven by hand: the limits before the welcome is handled, and strangers.
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
@@ -8,11 +8,11 @@ use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_roles::node::{
-    Effect, Input, Meeting, Node, Peer, PeerConfig, Server, Worker, WorkerConfig,
+    Effect, Input, Meeting, Node, Outbox, Peer, PeerConfig, Server, Worker, WorkerConfig,
 };
 use pstrain_tests::Toy;
-use pstrain_wire::Limits;
 use pstrain_wire::identity::Identity;
+use pstrain_wire::{FrameError, Limits};
 
 use super::by_hand::{Hand, RUN, sent};
 
@@ -56,13 +56,32 @@ fn a_worker_that_dials_again_takes_what_may_follow_its_welcome() {
 
     let mut toy = Toy::new(1, 40);
     toy.job.architecture = Architecture::Ring;
-    let peer = Peer::new(PeerConfig {
+    let peer = Peer::new(peer_config());
+    let meeting = Meeting::new(toy.job, RUN).expect("a valid job");
+    assert_eq!(limits(meeting, peer), [Limits::DIALER, Limits::of_meeting()]);
+}
+
+fn peer_config() -> PeerConfig {
+    PeerConfig {
         name: "peer".into(),
         worker: Some(WorkerId(0)),
         address: "here".into(),
         lease: LEASE,
         stream: Stream::new(1),
-    });
-    let meeting = Meeting::new(toy.job, RUN).expect("a valid job");
-    assert_eq!(limits(meeting, peer), [Limits::DIALER, Limits::of_meeting()]);
+    }
+}
+
+/// Before it is a member, a worker takes foreign bytes of the address that it has dialled for
+/// another program, and of others for strangers.
+#[test]
+fn foreign_bytes_end_a_waiting_worker_only_if_it_has_dialled_their_sender() {
+    let foreign = FrameError::Magic(*b"GET ");
+    let is_done = |out: &Outbox| out.iter().any(|effect| matches!(effect, Effect::Done(_)));
+    let mut peer = Hand::new(Peer::new(peer_config()));
+    peer.give(Input::Connected(PeerId(9), Identity::Anyone));
+    let out = peer.give(Input::Garbage(PeerId(9), foreign));
+    let closes = out.iter().any(|effect| matches!(effect, Effect::Close(PeerId(9))));
+    assert!(closes && !is_done(&out), "{out:?}");
+    peer.give(Input::Dialled(PeerId(1), Identity::Anyone));
+    assert!(is_done(&peer.give(Input::Garbage(PeerId(1), foreign))));
 }

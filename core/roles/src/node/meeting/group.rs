@@ -31,6 +31,8 @@ pub(super) struct Group {
     /// The version of the last two groups, if it is the same, and since when: no update was made
     /// between them.
     stuck: Option<(Version, Time)>,
+    /// The last member that did not reach another one, and that one.
+    unreached: Option<(WorkerId, WorkerId)>,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +95,9 @@ impl Group {
 impl Meeting {
     /// Forms a group of all workers that are ready.
     pub(super) fn form(&mut self, now: Time, why: Option<String>, out: &mut Outbox) {
+        if self.stop.is_some() && !self.job.architecture.is_asynchronous() {
+            return self.ask_for_last_models(now, out);
+        }
         let ready = self.slots.with(Presence::Ready);
         let ranks: Vec<RankOf> = ready
             .map(|(worker, slot)| RankOf {
@@ -127,8 +132,12 @@ impl Meeting {
         let members = members.map(|it| lockstep::Member { worker: it.worker, rows: it.rows });
         self.lockstep.set_members(version, members.collect());
         if version == Version(0) {
-            // The run begins: all have its initial state.
-            self.slots.iter_mut().for_each(|slot| slot.joins = false);
+            // The run begins: its members have the initial state. A worker that loads its data joins.
+            for member in &ranks {
+                if let Some(slot) = self.slots.get_mut(member.worker) {
+                    slot.joins = false;
+                }
+            }
         }
         self.group.generation += 1;
         self.group.formed = now;
@@ -148,6 +157,10 @@ impl Meeting {
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
         if is_asynchronous {
             for worker in self.group.members().collect::<Vec<_>>() {
+                // What it was allowed before may have been lost with a connection meanwhile.
+                if let Some(slot) = self.slots.get_mut(worker) {
+                    slot.allowed = slot.version;
+                }
                 self.allow(worker, out);
             }
             return self.request(out);
@@ -180,7 +193,11 @@ impl Meeting {
             && let Some(first) = self.group.ranks.first()
         {
             // They reach the meeting point, but not each other.
-            return self.end(now, EndReason::WorkerLost(first.worker, Departure::Lost), out);
+            let reason = match self.group.unreached {
+                Some((from, to)) => EndReason::Unreached { from, to },
+                None => EndReason::WorkerLost(first.worker, Departure::Lost),
+            };
+            return self.end(now, reason, out);
         }
         let generation = self.group.generation;
         let waiting = self.group.present.clone();
@@ -196,7 +213,7 @@ impl Meeting {
         &mut self,
         now: Time,
         worker: WorkerId,
-        Halted { generation, version, why, awaits }: Halted,
+        Halted { generation, version, why, awaits, unreached }: Halted,
         out: &mut Outbox,
     ) {
         if generation != self.group.generation {
@@ -210,6 +227,9 @@ impl Meeting {
         }
         if let Some(slot) = self.slots.get_mut(worker) {
             slot.awaits = awaits;
+        }
+        if let Some(other) = unreached {
+            self.group.unreached = Some((worker, other));
         }
         let why = why.unwrap_or_else(|| String::from("a member has halted"));
         self.halt(now, alloc::format!("worker {worker} halted: {why}"), out);

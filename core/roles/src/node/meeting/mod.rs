@@ -14,6 +14,7 @@ mod pace;
 mod progress;
 mod saving;
 mod status;
+mod stopping;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -25,6 +26,7 @@ use self::group::Group;
 use self::members::{Presence, Slots};
 use self::models::Models;
 use self::pace::Pace;
+use self::stopping::Stop;
 use super::admission::{check_fingerprint, check_hello, check_parts};
 use super::flood::FloodControl;
 use super::server::{Evaluations, Ledger, Lifecycle, ServerError};
@@ -54,6 +56,8 @@ pub struct Meeting {
     strangers: BTreeMap<PeerId, (Time, Identity)>,
     slots: Slots,
     lifecycle: Lifecycle,
+    /// A stop on request that is under way.
+    stop: Option<Stop>,
     group: Group,
     lockstep: Lockstep,
     /// Requests to workers that train at their own pace.
@@ -99,6 +103,7 @@ impl Meeting {
             strangers: BTreeMap::new(),
             slots: Slots::new(job.membership.workers),
             lifecycle: Lifecycle::new(),
+            stop: None,
             group: Group::default(),
             lockstep: Lockstep::new(&job),
             pace: Pace::default(),
@@ -183,7 +188,8 @@ impl Meeting {
             .filter(|worker| self.slots.get(*worker).is_some_and(|slot| !slot.presence.is_alive()));
         let wanted = resumed.map(|resume| resume.worker).or(hello.worker).or(back);
         let claimed = identity.claim(wanted)?;
-        if resumed.is_none() && self.lifecycle.phase() == Phase::Ending {
+        let is_over = self.lifecycle.phase() == Phase::Ending || self.stop.is_some();
+        if resumed.is_none() && is_over {
             return Err(Refusal::Over);
         }
         let workers = self.job.membership.workers;
@@ -238,6 +244,7 @@ impl Meeting {
             }
             self.tell_group(worker, peer, out);
             self.repeat_requests(worker, peer, out);
+            self.repeat_stop(worker, peer, out);
         }
         Ok(())
     }
@@ -329,8 +336,10 @@ impl Meeting {
         out.push(Effect::Report(Event::Ready { worker, rows }));
         match self.lifecycle.phase() {
             Phase::Gathering => self.send_state(worker, peer, out),
-            Phase::Training => self.halt(now, alloc::format!("worker {worker} joins"), out),
-            Phase::Draining | Phase::Ending => {}
+            Phase::Training if self.stop.is_none() => {
+                self.halt(now, alloc::format!("worker {worker} joins"), out);
+            }
+            Phase::Training | Phase::Draining | Phase::Ending => {}
         }
     }
 
@@ -348,6 +357,10 @@ impl Meeting {
         out.push(Effect::Report(Event::Departed { worker, how, lost: 0, why }));
         if self.lifecycle.phase() != Phase::Training {
             return;
+        }
+        if self.stop.is_some() {
+            self.halt_without(now, worker, alloc::format!("worker {worker} is gone"), out);
+            return self.stop_without(now, worker, out);
         }
         let (present, needed) = (self.slots.ready(), self.job.membership.needed_to_run());
         match self.job.membership.on_loss {
@@ -371,16 +384,22 @@ impl Meeting {
             self.lifecycle.train(now);
             self.begin(now, out);
         }
-        let is_last = match self.job.architecture.is_asynchronous() {
+        let is_asynchronous = self.job.architecture.is_asynchronous();
+        let is_last = match is_asynchronous {
             true => self.pace.has_ended(),
             false => self.snapshot.0.version == self.lockstep.version(),
         };
-        if self.lifecycle.phase() == Phase::Training
-            && self.lockstep.is_over()
-            && is_last
-            && self.evaluations.requested.is_empty()
-        {
-            self.end(now, EndReason::BudgetReached, out);
+        let is_evaluated = self.evaluations.requested.is_empty();
+        if self.lifecycle.phase() == Phase::Training && is_last && is_evaluated {
+            if self.lockstep.is_over() {
+                self.end(now, EndReason::BudgetReached, out);
+            } else if is_asynchronous && self.stop.is_some() {
+                self.end(now, EndReason::Stopped, out);
+            }
+        }
+        let has_stopped = self.stop.as_ref().is_some_and(Stop::is_evaluating) && is_evaluated;
+        if has_stopped || self.stops_at().is_some_and(|at| now >= at) {
+            self.end(now, EndReason::Stopped, out);
         }
         let has_left = self.slots.iter().all(|(_, slot)| !slot.presence.is_alive());
         let is_late = now >= self.lifecycle.since + self.job.membership.lease;
@@ -474,7 +493,7 @@ impl Node for Meeting {
             Input::Evaluated(evaluated) => self.on_evaluated(now, evaluated, out),
             Input::Unevaluated { version, why } => self.on_unevaluated(now, version, why, out),
             Input::Drain => {
-                self.end(now, EndReason::Stopped, out);
+                self.stop(now, out);
                 self.settle(now, out);
             }
             Input::Overslept => {
@@ -513,7 +532,8 @@ impl Node for Meeting {
             Phase::Ending => Some(self.lifecycle.since + lease),
             Phase::Training | Phase::Draining => None,
         };
-        slots.chain(strangers).chain(phase).chain(self.forms_at()).min()
+        let own = [phase, self.forms_at(), self.stops_at()].into_iter().flatten();
+        slots.chain(strangers).chain(own).min()
     }
 
     fn outlook(&self, now: Time) -> Option<pstrain_wire::Status> {

@@ -100,7 +100,8 @@ impl Meeting {
         if self.lifecycle.phase() != Phase::Training || !self.group.is_training() {
             return;
         }
-        let (is_over, is_saved) = (self.lockstep.is_over(), self.checkpoint_is_due());
+        let is_over = self.lockstep.is_over() || self.stop.is_some();
+        let is_saved = self.checkpoint_is_due();
         match &self.pace.stage {
             Stage::Training if is_over || is_saved => {
                 self.pace.number += 1;

@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use super::Meeting;
 use super::members::{Presence, Slot};
+use super::stopping::LAST;
 use crate::node::{Effect, Evaluate, Evaluated, Event, Outbox, Point};
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Clock, PeerId, Sequence, Version, WorkerId};
@@ -199,6 +200,9 @@ impl Meeting {
         if self.job.architecture.is_asynchronous() {
             return self.on_shown(now, worker, version, values, out);
         }
+        if version == LAST {
+            return self.on_last_model(now, worker, values, out);
+        }
         let is_known = version <= self.snapshot.0.version; // repeated after a reconnect
         if !is_known && version <= self.most_updates() {
             self.models.insert(worker, version, values);
@@ -242,7 +246,13 @@ impl Meeting {
         self.evaluate(now, point, Arc::new(mean), out);
     }
 
-    fn evaluate(&mut self, now: Time, point: Point, parameters: Arc<Vec<f32>>, out: &mut Outbox) {
+    pub(super) fn evaluate(
+        &mut self,
+        now: Time,
+        point: Point,
+        parameters: Arc<Vec<f32>>,
+        out: &mut Outbox,
+    ) {
         if first_not_finite(self.keys(), &parameters).is_some() {
             return self.end(now, EndReason::Diverged(point.version), out);
         }
@@ -252,14 +262,16 @@ impl Meeting {
 
     pub(super) fn on_evaluated(&mut self, now: Time, mut evaluated: Evaluated, out: &mut Outbox) {
         let version = evaluated.point.version;
-        if !self.evaluations.requested.iter().any(|it| it.point.version == version) {
-            return;
-        }
+        let mut requested = self.evaluations.requested.iter();
+        let requested = requested.find(|it| it.point.version == version).cloned();
+        let Some(Evaluate { point, parameters }) = requested else { return };
         evaluated.evaluation.consensus_distance = self.distances.remove(&version);
         let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
         self.evaluations.finish(&evaluated);
         out.push(Effect::Report(evaluated.into()));
         if let Some(reason) = end {
+            // The result is the model that was evaluated, not one that has come since.
+            self.snapshot = (point, parameters);
             self.end(now, reason, out);
         }
         self.settle(now, out);

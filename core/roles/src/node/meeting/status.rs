@@ -39,7 +39,10 @@ impl Meeting {
             data_from: self.job.data.from,
             recipe: self.job.data.recipe.clone(),
             ordered: None,
-            phase: self.lifecycle.phase(),
+            phase: match self.stops_at() {
+                Some(_) => Phase::Draining,
+                None => self.lifecycle.phase(),
+            },
             uptime: now.since(Time::ZERO),
             version: point.version,
             samples: point.samples,

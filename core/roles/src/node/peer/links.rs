@@ -70,8 +70,10 @@ enum Link {
 
 /// An action that is due at a link.
 pub(super) enum Due {
-    /// The neighbor has been silent, or away, for a lease.
+    /// The neighbor has been silent for a lease.
     Lost(Rank, &'static str),
+    /// There has been no connection to the neighbor, and no new one to another, for a lease.
+    Unreached(Rank),
     /// A neighbor to dial.
     Dial(String),
     Nothing,
@@ -176,7 +178,18 @@ impl Links {
             Link::Awaited(_) | Link::Up { .. } => false,
         })?;
         *link = Link::Up { peer: from, heard: now, sent: now };
-        Some(*rank)
+        let rank = *rank;
+        self.progressed(now);
+        Some(rank)
+    }
+
+    /// A connection is up: others may follow. Many neighbors are dialled one after another.
+    fn progressed(&mut self, now: Time) {
+        for link in self.group.iter_mut().flat_map(|group| group.links.values_mut()) {
+            if let Link::Awaited(since) = link {
+                *since = now;
+            }
+        }
     }
 
     /// The identity that a connection has proved which has not introduced itself.
@@ -209,6 +222,9 @@ impl Links {
                 }
                 None => out.push(Effect::Close(peer)),
             }
+        }
+        if !admitted.is_empty() {
+            self.progressed(now);
         }
         admitted
     }
@@ -278,7 +294,7 @@ impl Links {
         for (&rank, link) in &mut group.links {
             match link {
                 Link::Awaited(since) if now >= *since + lease => {
-                    return Due::Lost(rank, "there is no connection to it");
+                    return Due::Unreached(rank);
                 }
                 Link::Awaited(_) if rank < own => {
                     next.get_or_insert(rank);

@@ -113,6 +113,10 @@ impl Peer {
             Due::Nothing => {}
             Due::Dial(address) => self.dialler.dial_other(address, out),
             Due::Lost(rank, why) => self.give_up_on(now, rank, why, out),
+            Due::Unreached(rank) => {
+                self.unreached = self.links.group().map(|it| it.members[rank as usize].worker);
+                self.give_up_on(now, rank, "there is no connection to it", out);
+            }
         }
     }
 
@@ -253,7 +257,7 @@ impl Peer {
         let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
         let (version, why) = (training.version(), why.map(|why| as_reason(&why)));
         let awaits = training.pairs.as_ref().and_then(Pairs::awaits);
-        let halted = Halted { generation, version, why, awaits };
+        let halted = Halted { generation, version, why, awaits, unreached: self.unreached };
         self.tell(now, Message::Halted(halted), out);
     }
 
@@ -304,6 +308,7 @@ impl Peer {
         let is_shown = (rank == 0 || scheme.is_gossip()) && generation > 1;
         let is_shown = is_shown && version.0 > 0 && own == version && !scheme.is_asynchronous();
         let snapshot = is_shown.then(|| training.snapshot(version));
+        self.unreached = None;
         self.links.join(now, (generation, rank), members, neighbors, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);

@@ -62,6 +62,8 @@ pub struct Peer {
     /// this membership.
     preparations: u32,
     links: Links,
+    /// The member because of which the last group halted, if it was not reached.
+    unreached: Option<WorkerId>,
     done: bool,
 }
 
@@ -109,6 +111,7 @@ impl Peer {
             member: None,
             preparations: 0,
             links: Links::default(),
+            unreached: None,
             done: false,
         }
     }
@@ -168,6 +171,7 @@ impl Peer {
 
     fn on_damage(&mut self, now: Time, peer: PeerId, error: &str, out: &mut Outbox) {
         if self.dialler.peer() != Some(peer) {
+            out.push(Effect::Close(peer));
             return self.lose_link(now, peer, error, out);
         }
         match self.damage.again(error) {
@@ -194,7 +198,11 @@ impl Node for Peer {
             Input::Receiving(from) => {
                 let _is_known = self.dialler.heard(now, from);
             }
-            Input::Garbage(_, error) if self.member.is_none() && is_foreign(error) => {
+            Input::Garbage(peer, error)
+                if self.member.is_none()
+                    && self.dialler.peer() == Some(peer)
+                    && is_foreign(error) =>
+            {
                 self.finish(Err(NodeError::Protocol(error.to_string())), out);
             }
             Input::Garbage(peer, error) => self.on_damage(now, peer, &error.to_string(), out),

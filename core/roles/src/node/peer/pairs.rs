@@ -329,7 +329,11 @@ impl Peer {
     pub(super) fn on_show(&mut self, now: Time, show: Show, out: &mut Outbox) {
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
         let is_repeated = training.has_shown(Version(show.number));
-        let Some(pairs) = &mut training.pairs else { return };
+        let Some(pairs) = &mut training.pairs else {
+            // The run is stopped, and the group has halted.
+            let snapshot = training.snapshot(Version(show.number));
+            return self.tell(now, snapshot, out);
+        };
         pairs.shows = Some(show).filter(|_| !is_repeated);
         self.show_if_wanted(now, out);
     }

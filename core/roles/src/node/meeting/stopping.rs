@@ -1,0 +1,152 @@
+//! The end of a run on request: the members' last models become its result.
+//!
+//! The group halts, and the meeting point asks for the parameters: one member that has the latest
+//! version where all have the same, and all members where each has a model of its own. Workers at
+//! their own pace rest instead of halting, as at the end of the budget. A run whose members do not
+//! answer within a lease ends with the parameters that it has.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::Meeting;
+use super::members::Presence;
+use crate::node::{Effect, Outbox};
+use pstrain_compute::id::{PeerId, Version, WorkerId};
+use pstrain_compute::time::Time;
+use pstrain_wire::peers::Show;
+use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Message, Phase};
+
+/// Stands for the version of the last models: no update makes it.
+pub(super) const LAST: Version = Version(u64::MAX);
+
+/// A stop that is under way.
+#[derive(Debug)]
+pub(super) struct Stop {
+    since: Time,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The members halt, or rest.
+    Halting,
+    /// These members are asked for their models; those that have come.
+    Asked(BTreeMap<WorkerId, Option<Arc<Vec<f32>>>>),
+    /// The models are evaluated.
+    Evaluating,
+}
+
+impl Stop {
+    /// True if the last models have come.
+    pub(super) const fn is_evaluating(&self) -> bool {
+        matches!(self.stage, Stage::Evaluating)
+    }
+
+    fn asks(&self, worker: WorkerId) -> bool {
+        matches!(&self.stage, Stage::Asked(models) if models.contains_key(&worker))
+    }
+}
+
+impl Meeting {
+    /// Ends the run on request: at once if it has not begun, or is asked a second time.
+    pub(super) fn stop(&mut self, now: Time, out: &mut Outbox) {
+        if self.lifecycle.phase() != Phase::Training || self.stop.is_some() {
+            return self.end(now, EndReason::Stopped, out);
+        }
+        self.stop = Some(Stop { since: now, stage: Stage::Halting });
+        match self.job.architecture.is_asynchronous() {
+            true => self.request(out),
+            false => self.halt(now, String::from("the run is stopped"), out),
+        }
+    }
+
+    /// The members have halted for a stop: asks for their models.
+    pub(super) fn ask_for_last_models(&mut self, now: Time, out: &mut Outbox) {
+        self.dissolve();
+        let is_gossip = self.job.architecture.is_gossip();
+        let there = self.slots.with(Presence::Ready).filter(|(_, slot)| !slot.joins);
+        let there: Vec<_> =
+            there.filter_map(|(worker, slot)| Some((worker, slot.version, slot.peer?))).collect();
+        let latest = there.iter().map(|(_, version, _)| *version).max().unwrap_or_default();
+        if !is_gossip {
+            // An update that one member has made has the gradients of all.
+            for worker in self.group.members().collect::<Vec<_>>() {
+                if let Some(slot) = self.slots.get_mut(worker) {
+                    slot.made(latest);
+                }
+            }
+            self.catch_up(now, out);
+        }
+        let is_known = self.snapshot.0.version == self.lockstep.version();
+        let most = if is_gossip { there.len() } else { 1 };
+        let asked = there.iter().filter(|(_, version, _)| is_gossip || *version == latest);
+        let asked: Vec<_> = asked.take(if is_known { 0 } else { most }).collect();
+        let models = asked.iter().map(|(worker, ..)| (*worker, None)).collect();
+        for (.., peer) in asked {
+            out.push(Effect::Send(*peer, Message::Show(Show { number: LAST.0 })));
+        }
+        self.advance_stop(now, Stage::Asked(models), out);
+    }
+
+    /// Repeats the request for the last model to a member that may have missed it.
+    pub(super) fn repeat_stop(&self, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
+        if self.stop.as_ref().is_some_and(|stop| stop.asks(worker)) {
+            out.push(Effect::Send(peer, Message::Show(Show { number: LAST.0 })));
+        }
+    }
+
+    /// A member has sent its last model.
+    pub(super) fn on_last_model(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        values: Arc<Vec<f32>>,
+        out: &mut Outbox,
+    ) {
+        if let Some(Stop { stage: Stage::Asked(models), .. }) = &mut self.stop
+            && let Some(model) = models.get_mut(&worker)
+        {
+            *model = Some(values);
+            let models = core::mem::take(models);
+            self.advance_stop(now, Stage::Asked(models), out);
+        }
+    }
+
+    /// A member is gone that may have been asked for its model.
+    pub(super) fn stop_without(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
+        if let Some(Stop { stage: Stage::Asked(models), .. }) = &mut self.stop
+            && models.remove(&worker).is_some()
+        {
+            let models = core::mem::take(models);
+            self.advance_stop(now, Stage::Asked(models), out);
+        }
+    }
+
+    /// Evaluates the last models once all are here.
+    fn advance_stop(&mut self, now: Time, stage: Stage, out: &mut Outbox) {
+        let Some(stop) = &mut self.stop else { return };
+        stop.stage = stage;
+        let Stage::Asked(models) = &mut stop.stage else { return };
+        if models.values().any(Option::is_none) {
+            return;
+        }
+        let models: Vec<_> = core::mem::take(models).into_values().flatten().collect();
+        stop.stage = Stage::Evaluating;
+        match models.first() {
+            Some(model) if !self.job.architecture.is_gossip() => {
+                self.evaluate(now, self.point(), Arc::clone(model), out);
+            }
+            Some(_) => self.evaluate_mean(now, self.point(), &models, out),
+            None => {}
+        }
+    }
+
+    /// When a stop waits no longer.
+    pub(super) fn stops_at(&self) -> Option<Time> {
+        let stop = self.stop.as_ref().filter(|_| self.lifecycle.phase() == Phase::Training)?;
+        Some(stop.since + self.job.membership.lease)
+    }
+}
