@@ -23,7 +23,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
         "core/policy",
         &[
             &["batches", "collective", "rules"],
-            &["architecture", "consistency", "gossip"],
+            &["architecture", "consistency", "gossip", "in_network"],
             &["mode"],
             &["aggregate", "auto"],
             &["job"],

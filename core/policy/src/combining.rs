@@ -213,7 +213,7 @@ impl Combining {
     /// Receives a sum of the meeting point.
     ///
     /// # Errors
-    /// [`PacketError`] if its values are not those of its turn.
+    /// [`PacketError`] if its number of values is not the one of its turn.
     pub fn receive_sum(&mut self, sum: &Packet) -> Result<(), PacketError> {
         match self {
             Self::InNetwork(streaming) => streaming.receive(sum),

@@ -21,7 +21,7 @@ const SETTING: &str = "link";
 
 /// The links between the workers and the server.
 ///
-/// Workers of a site share the link between the site's switch and the switch at which the server is.
+/// Workers of a site share the link between its switch and the one at which the server is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Links {

@@ -89,7 +89,7 @@ impl Route {
 }
 
 impl Path {
-    /// True if there are more ways towards an end than those that have been passed.
+    /// True if a path towards an end has more ways than have been passed.
     pub(super) fn has(self, end: End, passed: usize) -> bool {
         self.to(end).legs().count() > passed
     }
@@ -160,8 +160,8 @@ impl Network {
         self.join_over((below, &[link]), (above, &[]));
     }
 
-    /// Joins two processes that each have links, in order, up to a common switch: items go up those
-    /// of the one and down those of the other, and over none that both have.
+    /// Joins two processes that each have links, in order, up to a common switch: items go up the
+    /// links of the one and down the links of the other, and over none that both have.
     ///
     /// # Panics
     /// If items have to go over more than four links, or over none.

@@ -11,7 +11,7 @@ use super::{Op, Rank};
 
 pub(super) fn program(fanout: u32, rank: Rank, ranks: u32) -> Vec<Op> {
     let (parent, width) = parent(fanout, rank, ranks);
-    // Sites of 1, fanout, fanout^2, ... ranks, of which this rank adds up those that follow its own.
+    // Sites of 1, fanout, fanout^2, ... ranks: this rank adds up the ones that follow its own.
     let widths = core::iter::successors(Some(1), |width: &u64| Some(width * u64::from(fanout)));
     let children: Vec<Rank> = widths
         .take_while(|site| *site < width)

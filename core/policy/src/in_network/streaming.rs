@@ -62,7 +62,7 @@ impl Streaming {
     /// Receives a sum. One that has come before is ignored.
     ///
     /// # Errors
-    /// [`PacketError`] if its values are not those of its turn.
+    /// [`PacketError`] if its number of values is not the one of its turn.
     pub fn receive(&mut self, sum: &Packet) -> Result<(), PacketError> {
         let (layout, ranks) = (self.layout, self.ranks);
         let Packet { slot, turn, next, values: sums } = sum;

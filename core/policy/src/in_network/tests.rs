@@ -7,7 +7,7 @@ use super::*;
 use crate::collective::Rank;
 use pstrain_compute::rng::{Random, Stream};
 
-/// What the network does to packets.
+/// Faults of the network.
 #[derive(Clone, Copy, Debug)]
 struct Network {
     loses: bool,

@@ -60,7 +60,7 @@ fn workers_of_a_site_share_a_link() {
     assert_eq!(all.site(1).down.rate, Rate::new(8_000_000));
     assert_eq!(links(&all.to_string()), all);
     assert_eq!(links("all.delay=1ms").site_of(WorkerId(0)), None);
-    // Workers have links without delay where only those of their sites are said.
+    // Workers have links without delay where only links of sites are said.
     assert_eq!(links("site.size=2").of(WorkerId(5)), Some(WorkerLink::default()));
     assert_eq!(all.check(4), Ok(()));
     for (text, told) in [

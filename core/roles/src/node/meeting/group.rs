@@ -132,7 +132,7 @@ impl Meeting {
         let members = members.map(|it| lockstep::Member { worker: it.worker, rows: it.rows });
         self.lockstep.set_members(version, members.collect());
         if version == Version(0) {
-            // The run begins: its members have the initial state. A worker that loads its data joins.
+            // Its members have the initial state of the run. A worker that loads its data joins.
             for member in &ranks {
                 if let Some(slot) = self.slots.get_mut(member.worker) {
                     slot.joins = false;
@@ -157,7 +157,7 @@ impl Meeting {
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
         if is_asynchronous {
             for worker in self.group.members().collect::<Vec<_>>() {
-                // What it was allowed before may have been lost with a connection meanwhile.
+                // An allowance may have been lost with a connection meanwhile.
                 if let Some(slot) = self.slots.get_mut(worker) {
                     slot.allowed = slot.version;
                 }

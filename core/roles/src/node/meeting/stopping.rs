@@ -33,7 +33,7 @@ pub(super) struct Stop {
 enum Stage {
     /// The members halt, or rest.
     Halting,
-    /// These members are asked for their models; those that have come.
+    /// The models that have come, of the members that are asked for theirs.
     Asked(BTreeMap<WorkerId, Option<Arc<Vec<f32>>>>),
     /// The models are evaluated.
     Evaluating,

@@ -62,7 +62,7 @@ pub struct Peer {
     /// this membership.
     preparations: u32,
     links: Links,
-    /// The member because of which the last group halted, if it was not reached.
+    /// The member that was not reached, if the last group halted for that reason.
     unreached: Option<WorkerId>,
     done: bool,
 }
