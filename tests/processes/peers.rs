@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::books::{called, events};
 use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
+use crate::compute::served;
 use crate::lab::Lab;
 use crate::process::{Process, finish, json};
 
@@ -32,6 +33,12 @@ fn peers(server: &Server, count: u32) -> Vec<Process> {
 fn socket(server: &Server, id: u32) -> String {
     let folder = server.out.parent().unwrap();
     format!("{}/worker-{id}", folder.display())
+}
+
+/// The words of all architectures without a server.
+pub(crate) fn all_without_a_server() -> impl Iterator<Item = String> {
+    let gossip = [Architecture::DPsgd, Architecture::AdPsgd];
+    Architecture::replicated().chain(gossip).map(|it| it.to_string())
 }
 
 fn departures(summary: &Value) -> &Vec<Value> {
@@ -201,6 +208,27 @@ fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
     finish(&[&base[..], &several].concat()).refused(2, &["servers = 1"]);
     let wait = ["--on-worker-loss", "wait"];
     finish(&[&base[..], &wait].concat()).refused(2, &["on-worker-loss = continue or stop"]);
+}
+
+#[test]
+fn settings_that_need_a_server_are_refused_with_the_reason_that_holds() {
+    let process = served();
+    let process = ["--process", &process];
+    for architecture in all_without_a_server() {
+        let run =
+            |more: &[&str]| finish(&[&["run", "--architecture", &architecture], more].concat());
+        let words = "max-staleness = none: no server drops late gradients";
+        run(&["--max-staleness", "2"]).refused(2, &[&architecture, words]);
+        let why = match architecture.as_str() {
+            "gossip:ad-psgd" => "workers without a server have no other",
+            _ => "workers make each update together",
+        };
+        let words = format!("consistency = bsp, and no switch: {why}");
+        run(&["--consistency", "asp"]).refused(2, &[&architecture, &words]);
+        let words = "needs a built-in model: a compute process gives the initial parameters, and \
+                     no server passes them on";
+        run(&process).refused(2, &[&architecture, words]);
+    }
 }
 
 #[test]
