@@ -256,6 +256,7 @@ fn status_and_why_answer_while_workers_gather_and_train() {
     server.wait_for("two workers", both);
     let said = finish(&["why", &server.address]).with_code(0).stdout;
     assert!(said.contains("worker 3"), "{said}");
+    assert!(said.contains(" --id 3 --listen 0.0.0.0:PORT`"), "{said}");
     workers.push(peer(&server, 3, &[]));
     let status = server.wait_for_updates(5);
     assert_eq!(status["consistency"], "all-reduce:ring", "{status}");
