@@ -364,6 +364,13 @@ fn a_process_that_ends_before_hello_is_told_at_once_with_its_own_words() {
 }
 
 #[test]
+fn a_process_without_examples_is_refused_with_this_reason() {
+    let process = r#"echo '{"tensors":[{"name":"w","shape":[2]}],"examples":0}'; cat"#;
+    let words = r#"the compute process has no examples: its "examples" is 0"#;
+    finish(&["run", "--process", process]).refused(2, &[words]);
+}
+
+#[test]
 fn the_processes_of_a_run_share_the_cores_unless_the_user_says_otherwise() {
     let folder = TempDir::new().unwrap();
     let list = folder.path().join("threads");
