@@ -364,6 +364,13 @@ fn a_process_that_ends_before_hello_is_told_at_once_with_its_own_words() {
 }
 
 #[test]
+fn a_process_without_examples_is_refused_with_this_reason() {
+    let process = r#"echo '{"tensors":[{"name":"w","shape":[2]}],"examples":0}'; cat"#;
+    let words = r#"the compute process has no examples: its "examples" is 0"#;
+    finish(&["run", "--process", process]).refused(2, &[words]);
+}
+
+#[test]
 fn the_processes_of_a_run_share_the_cores_unless_the_user_says_otherwise() {
     let folder = TempDir::new().unwrap();
     let list = folder.path().join("threads");
@@ -513,6 +520,19 @@ fn a_run_whose_processes_cannot_evaluate_ends_well_and_says_so_once() {
     let run = [&["run", "--process", &process], &job[..]].concat();
     let said = finish(&run).with_code(0).stderr;
     assert_eq!(said.matches("are not evaluated").count(), 1, "{said}");
+}
+
+#[test]
+fn a_process_that_answers_another_number_ends_the_run_with_the_cure() {
+    let folder = TempDir::new().unwrap();
+    let Some(process) = linear(&folder, "sameid", "m['id'] = 1", "pass") else { return };
+    let job = ["run", "--process", &process, "--process-restarts", "1", "--lease", "1s"];
+    let said = finish(&[&job[..], &["--workers", "2", "--batch-size", "20"]].concat());
+    let words = "it answered id 1 where 2 was asked; send the id of the request back";
+    let said = said.with_code(1).stderr;
+    assert!(said.contains("sameid.py") && said.contains(words), "{said}");
+    let checked = finish(&["compute", "check", &process, "--json"]).with_code(1).json();
+    assert!(checked.to_string().contains(words), "{checked}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::books::{called, events};
 use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
+use crate::compute::served;
 use crate::lab::Lab;
 use crate::process::{Process, finish, json};
 
@@ -32,6 +33,12 @@ fn peers(server: &Server, count: u32) -> Vec<Process> {
 fn socket(server: &Server, id: u32) -> String {
     let folder = server.out.parent().unwrap();
     format!("{}/worker-{id}", folder.display())
+}
+
+/// The words of all architectures without a server.
+pub(crate) fn all_without_a_server() -> impl Iterator<Item = String> {
+    let gossip = [Architecture::DPsgd, Architecture::AdPsgd];
+    Architecture::replicated().chain(gossip).map(|it| it.to_string())
 }
 
 fn departures(summary: &Value) -> &Vec<Value> {
@@ -189,7 +196,12 @@ fn a_run_whose_processes_all_die_one_after_the_other_ends_at_the_parameters_of_a
     for updates in [10, 30] {
         server.wait_for_updates(updates);
         server = server.replace(&[&resume]);
-        server.process.wait_to_say("resumed from checkpoint");
+        let said = server.process.wait_to_say("; what came after it is computed again");
+        let is_resumed = said.lines().any(|line| {
+            line.contains("resumed from checkpoint ") && line.ends_with("is computed again")
+        });
+        assert!(is_resumed, "{said}");
+        assert!(said.contains(" updates, epoch "), "{said}");
     }
     server.wait_for_updates(40);
     for worker in &workers {
@@ -228,6 +240,27 @@ fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
 }
 
 #[test]
+fn settings_that_need_a_server_are_refused_with_the_reason_that_holds() {
+    let process = served();
+    let process = ["--process", &process];
+    for architecture in all_without_a_server() {
+        let run =
+            |more: &[&str]| finish(&[&["run", "--architecture", &architecture], more].concat());
+        let words = "max-staleness = none: no server drops late gradients";
+        run(&["--max-staleness", "2"]).refused(2, &[&architecture, words]);
+        let why = match architecture.as_str() {
+            "gossip:ad-psgd" => "workers without a server have no other",
+            _ => "workers make each update together",
+        };
+        let words = format!("consistency = bsp, and no switch: {why}");
+        run(&["--consistency", "asp"]).refused(2, &[&architecture, &words]);
+        let words = "needs a built-in model: a compute process gives the initial parameters, and \
+                     no server passes them on";
+        run(&process).refused(2, &[&architecture, words]);
+    }
+}
+
+#[test]
 fn shared_keys_do_not_change_the_parameters() {
     let lab = Lab::with_nodes();
     let psk = ["--psk", &lab.at("key")];
@@ -252,6 +285,7 @@ fn status_and_why_answer_while_workers_gather_and_train() {
     server.wait_for("two workers", both);
     let said = finish(&["why", &server.address]).with_code(0).stdout;
     assert!(said.contains("worker 3"), "{said}");
+    assert!(said.contains(" --id 3 --listen 0.0.0.0:PORT`"), "{said}");
     workers.push(peer(&server, 3, &[]));
     let status = server.wait_for_updates(5);
     assert_eq!(status["consistency"], "all-reduce:ring", "{status}");

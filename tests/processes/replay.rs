@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::books::{check_books, timeline};
 use crate::cluster::{ENDLESS, Left, SLOW, Server, number, path, real};
+use crate::peers::all_without_a_server;
 use crate::process::{Ended, finish};
 
 /// Updates that depend on history: momentum, clipping and a schedule.
@@ -389,4 +390,19 @@ fn a_run_in_virtual_time_replays_to_the_same_bits() {
     let first = 0.024 * 0.024 / real(&summary["time_s"]);
     assert!((real(&age["mean_s"]) - (1.5 * 0.024 - first)).abs() < 0.001, "{age}");
     assert!((real(&age["peak_mean_s"]) - 2.0 * 0.024).abs() < 0.001, "{age}");
+}
+
+#[test]
+fn a_run_without_a_server_is_not_replayed() {
+    let folder = tempfile::TempDir::new().unwrap();
+    for architecture in all_without_a_server() {
+        let out = folder.path().join(architecture.replace(':', "-"));
+        let job = ["run", "--architecture", &architecture, "--data", "synthetic:400"];
+        finish(&[&job[..], &["--epochs", "1", "--out", path(&out)]].concat()).with_code(0);
+        let why = format!(
+            "a run of architecture = {architecture} has no server to replay: its workers hold the \
+             parameters"
+        );
+        finish(&["replay", path(&out)]).refused(2, &["order.log", &why]);
+    }
 }

@@ -7,6 +7,7 @@ use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::Version;
 use pstrain_compute::model::ModelSpec;
 use pstrain_data::{Dataset, Prepared, Settings};
+use pstrain_policy::architecture::Architecture;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
@@ -63,6 +64,15 @@ struct Survey {
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     let args = &ReplayArgs { log: file_of(&args.log, ORDER), ..args.clone() };
     let (header, _) = OrderReader::open(&args.log)?;
+    let layers = recorded_job(args)?;
+    let architecture: Architecture = layers.get("architecture")?;
+    if architecture != Architecture::Server {
+        bail!(
+            "{}: a run of architecture = {architecture} has no server to replay: its workers hold \
+             the parameters",
+            args.log.display()
+        );
+    }
     let Survey { last, complete, uses, missing, full } = survey(args)?;
     if let Some(missing) = missing {
         tell_missing(args, missing)?;
@@ -79,7 +89,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     {
         bail!("--until {until}: {} has versions 0 to {last}", args.log.display());
     }
-    let Resolved { job, data, arithmetic } = resolve(args, &header)?;
+    let Resolved { job, data, arithmetic } = resolve(args, &header, layers)?;
     if matches!(job.model, ModelSpec::Timing { .. }) {
         bail!("{}: a job of messages and times has no parameters to compute", args.log.display());
     }
@@ -194,12 +204,15 @@ fn tell_full(args: &ReplayArgs, last: Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The job recorded next to the order of updates, with its data.
-fn resolve(args: &ReplayArgs, header: &Header) -> anyhow::Result<Resolved> {
-    let job = args.log.with_file_name(JOB);
-    let mut layers = Layers::of_file(&job).with_context(|| {
+/// The settings recorded next to the order of updates.
+fn recorded_job(args: &ReplayArgs) -> anyhow::Result<Layers> {
+    Layers::of_file(&args.log.with_file_name(JOB)).with_context(|| {
         format!("{} needs the {JOB} that was recorded beside it", args.log.display())
-    })?;
+    })
+}
+
+/// The recorded job, with its data.
+fn resolve(args: &ReplayArgs, header: &Header, mut layers: Layers) -> anyhow::Result<Resolved> {
     layers.give_process(args.process.as_ref())?;
     layers.give_data(args.data.as_deref(), args.evaluation_data.as_deref())?;
     let load = |source: &dyn Dataset, settings: &Settings| {

@@ -164,6 +164,9 @@ impl Layers {
     /// Source of the data of a job whose compute process describes itself so, if it has one.
     fn source_by(&self, described: Option<&Description>) -> anyhow::Result<Arc<dyn Dataset>> {
         match (self.text("data"), described) {
+            ("process", Some(described)) if described.examples == 0 => {
+                bail!("the compute process has no examples: its \"examples\" is 0")
+            }
             ("process", Some(described)) => {
                 source_of(&process::rows_format(described)).map_err(anyhow::Error::msg)
             }

@@ -23,6 +23,7 @@ use super::host::{
 };
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, State, find, nothing_but};
+use crate::figures::counted;
 use crate::messages;
 use crate::record::{Kept, Recorder, Summary};
 
@@ -74,7 +75,7 @@ impl Training {
             Restored::Meeting(meeting) => recover(folder.state(), &found, &mut **meeting, report)?,
         };
         if !is_new {
-            say(folder.identity().durability, &found, &recovered, node.point());
+            say(folder.identity().durability, &found, &recovered, &node);
         }
         let Recovered { log, begin, now, .. } = recovered;
         let (state, of) = folder.into_parts(found, now);
@@ -260,19 +261,32 @@ fn is_same(one: &Path, other: &Path) -> bool {
     matches!((canonical(one), canonical(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-fn say(durability: Durability, found: &Found, recovered: &Recovered, point: Option<Point>) {
+fn say(durability: Durability, found: &Found, recovered: &Recovered, node: &Restored) {
     let Recovered { inputs, torn, .. } = recovered;
-    let from = match (&found.checkpoint, durability) {
+    let point = node.point().map(|Point { version, epoch, .. }| {
+        format!("{}, epoch {epoch:.2}", counted(version.0, "update"))
+    });
+    let (after, so_far) = match point {
+        Some(point) => (format!(" after {point}"), format!(": {point}")),
+        None => (String::new(), String::new()),
+    };
+    messages::say(&match (&found.checkpoint, durability) {
         (None, Durability::Checkpoint) => {
-            "there is no checkpoint yet: the run starts from the beginning".to_owned()
+            format!("there is no checkpoint yet: the run starts from the beginning{so_far}")
         }
         (Some(checkpoint), Durability::Checkpoint) => {
-            format!("resumed from checkpoint {}, all since is lost", checkpoint.number)
+            // No client changes a run without a server.
+            let but = match node {
+                Restored::Meeting(_) => "",
+                _ => ", except what clients pushed or changed since, which is lost",
+            };
+            format!(
+                "resumed from checkpoint {}{after}; what came after it is computed again{but}",
+                checkpoint.number
+            )
         }
-        _ => resumed(found, *inputs, *torn),
-    };
-    let point = point.map(|it| format!(": {} updates, epoch {:.2}", it.version, it.epoch));
-    messages::say(&format!("{from}{}", point.unwrap_or_default()));
+        _ => resumed(found, *inputs, *torn) + &so_far,
+    });
 }
 
 /// Describes the state from which a server with a log continues.

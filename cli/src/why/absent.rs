@@ -6,7 +6,7 @@ use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
 use super::process::has_processes;
 use super::verdict::{Cause, Finding};
-use super::{Way, pace, run_waits};
+use super::{Way, architecture, pace, run_waits};
 use crate::figures::span;
 
 /// Returns one finding for each such worker: first the workers that others wait for, then by
@@ -70,9 +70,13 @@ fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severit
             let cure = if has_processes(status) {
                 "the worker answers, its compute process does not: look at that process; \
                  --process-timeout has the worker start it again"
+                    .to_owned()
             } else {
-                "look at its machine: stopped, swapping or busy with something else; \
-                 consistency = backup:B lets a run do without the slowest"
+                let next = architecture::for_next_run(status)
+                    .unwrap_or("consistency = backup:B lets a run do without the slowest");
+                format!(
+                    "look at its machine: stopped, swapping or busy with something else; {next}"
+                )
             };
             Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(worker), says, cure)))
         }

@@ -4,6 +4,7 @@
 //! Works on a [`Status`] alone, independent of how it is requested and displayed.
 
 mod absent;
+mod architecture;
 mod pace;
 mod process;
 mod run_waits;

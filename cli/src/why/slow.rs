@@ -10,7 +10,7 @@ use pstrain_wire::{MemberStatus, Status, TimeSpent};
 
 use super::process::has_processes;
 use super::verdict::{Cause, Finding};
-use super::{Usual, pace};
+use super::{Usual, architecture, pace};
 use crate::figures::{count, span};
 
 /// Waiting for one worker is reported from this share of all workers' time on.
@@ -27,6 +27,8 @@ const CURE_OF_LINK: &str = "let no other wait for it (ssp:3, asp, auto)";
 /// The cures if no other worker waits for it.
 const CURE_OF_SLOW_MACHINE: &str =
     "give it less to do (work = speed), or look at what else its machine does";
+/// The cure without a server, where each worker computes on its own rows.
+const CURE_OF_MACHINE_ALONE: &str = "look at what else its machine does";
 const FEWER_ROUND_TRIPS: &str = "larger mini-batches (batch-size) need fewer round trips";
 
 /// True if the mode of the run lets a worker have several mini-batches under way.
@@ -158,10 +160,12 @@ fn blame(status: &Status, cause: Cause, member: &MemberStatus, usual: &Usual) ->
 /// The finding about the worker for which the others wait `percent` of their time.
 fn of_holder(status: &Status, member: &MemberStatus, usual: &Usual, percent: f64) -> Finding {
     let worker = member.worker;
+    let next = architecture::for_next_run(status);
     let (cause, cure) = if usual.network < usual.compute {
-        (Cause::Machine, CURE_OF_MACHINE.to_owned())
+        let cure = next.map(|next| format!("{CURE_OF_MACHINE_ALONE}; {next}"));
+        (Cause::Machine, cure.unwrap_or_else(|| CURE_OF_MACHINE.to_owned()))
     } else {
-        (Cause::Link, cures_of_link(status, Some(CURE_OF_LINK)))
+        (Cause::Link, cures_of_link(status, Some(next.unwrap_or(CURE_OF_LINK))))
     };
     let times = times_slower(status, usual)
         .map_or_else(String::new, |times| format!(", {times:.1} times the median"));
@@ -180,7 +184,9 @@ fn far_slower(status: &Status, member: &MemberStatus, usual: &Usual, times: f64)
     let median = |of| pace::median(status, of).unwrap_or_default();
     let more = |of: fn(&Usual) -> Duration| of(usual).saturating_sub(median(of));
     let (cause, cure) = if more(|usual| usual.compute) >= more(|usual| usual.network) {
-        (Cause::Machine, CURE_OF_SLOW_MACHINE.to_owned())
+        let has_server = architecture::has_server(status);
+        let cure = if has_server { CURE_OF_SLOW_MACHINE } else { CURE_OF_MACHINE_ALONE };
+        (Cause::Machine, cure.to_owned())
     } else {
         (Cause::Link, cures_of_link(status, None))
     };

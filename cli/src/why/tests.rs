@@ -10,6 +10,7 @@ use pstrain_wire::{
 };
 
 mod servers;
+mod without_a_server;
 
 use super::verdict::{Cause, Finding};
 use super::{WaitsFor, Way};

@@ -7,6 +7,7 @@ use pstrain_data::DataSpec;
 use pstrain_policy::job::DataFrom;
 use pstrain_wire::Status;
 
+use super::architecture;
 use super::process::has_processes;
 use crate::args::SecurityArgs;
 
@@ -75,7 +76,13 @@ impl Way {
         } else {
             format!(" with {}", besides.join(", and "))
         };
-        format!("`pstrain worker --server {}{id}{rows}`{besides}", self.in_flags())
+        // Workers without a server reach each other.
+        let listens = match (architecture::has_server(status), self.address.starts_with("unix:")) {
+            (true, _) => "",
+            (false, true) => " --listen unix:PATH",
+            (false, false) => " --listen 0.0.0.0:PORT",
+        };
+        format!("`pstrain worker --server {}{id}{listens}{rows}`{besides}", self.in_flags())
     }
 }
 

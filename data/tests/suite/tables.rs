@@ -137,6 +137,7 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
         ("", "no table"),
         ("only\n1\n", "no table"),
         ("a,,c\n1,2,3\n", "column 2 has no name"),
+        ("a,b\n", "it has no rows after its first line, which names the columns"),
         ("a,b,a\n1,2,3\n", "two columns are called \"a\""),
         ("a,b\n1,x\n2,x\n", "column b: all its values are \"x\""),
         (&format!("a,b\n{many}"), "column b: it has more than 1000 different values"),

@@ -138,8 +138,8 @@ impl ProcessSource {
         let found = self.attempt(|source| {
             let id = source.send(Request::Evaluate, rows, params)?;
             let found = hear::<Evaluated>(source.link()?, "an evaluation")?;
+            check_id(found.id, id, found.error.is_some())?;
             match found.error {
-                _ if found.id != id => Err(ProtocolError::Id { given: found.id, asked: id }.into()),
                 Some(why) => Err(Failure::Final(why)),
                 None => Ok(found),
             }
@@ -247,17 +247,11 @@ impl ProcessSource {
         Ok(id)
     }
 
-    /// Receives the answer to request `id`: values into `values`. Returns the loss.
+    /// Receives the answer to request `id`, 0 for the start, and its values. Returns the loss.
     fn receive(&mut self, id: u64, values: &mut [f32]) -> Result<f64, Failure> {
         let link = self.link()?;
-        let received = loop {
-            match receive_into(link, id, values) {
-                Ok(None) => {}
-                Ok(Some(answer)) => break Ok(answer),
-                Err(error) => break Err(Failure::Broken(ended_or(link, &error))),
-            }
-        };
-        match received? {
+        let received = receive_into(link, id, values);
+        match received.map_err(|error| Failure::Broken(ended_or(link, &error)))? {
             Answer { error: Some(why), .. } => Err(Failure::Final(why)),
             Answer { loss, .. } => Ok(loss.unwrap_or(f64::NAN)),
         }
@@ -279,24 +273,29 @@ fn hear<M: for<'de> serde::Deserialize<'de>>(
     message.map_err(|error| Failure::Broken(ended_or(link, &error)))
 }
 
-/// Receives one answer; none if it is a late answer to a request before `id`.
-fn receive_into(
-    link: &mut Link,
-    id: u64,
-    values: &mut [f32],
-) -> Result<Option<Answer>, ProtocolError> {
+/// Receives the answer to request `id`, 0 for the start.
+fn receive_into(link: &mut Link, id: u64, values: &mut [f32]) -> Result<Answer, ProtocolError> {
     let answer = read_line::<Answer>(&mut link.from, "an answer").and_then(whole)?;
-    if answer.error.is_some() && answer.id == id {
-        return Ok(Some(answer));
+    check_id(answer.id, id, answer.error.is_some())?;
+    if answer.error.is_some() {
+        return Ok(answer);
     }
     if answer.values != values.len() {
         return Err(ProtocolError::Values { given: answer.values, wanted: values.len() });
     }
-    if answer.id > id {
-        return Err(ProtocolError::Id { given: answer.id, asked: id });
-    }
     read_values(&mut link.from, values)?;
-    Ok((answer.id == id).then_some(answer))
+    Ok(answer)
+}
+
+/// Checks the number of an answer to request `asked`, 0 for the start. A connection has one request
+/// at a time, so any other number is an error, also one from before: another answer may never come.
+fn check_id(given: Option<u64>, asked: u64, is_refusal: bool) -> Result<(), ProtocolError> {
+    let may_lack = asked == 0 || is_refusal;
+    match given {
+        None if may_lack => Ok(()),
+        Some(given) if given == asked => Ok(()),
+        _ => Err(ProtocolError::Id { given, asked }),
+    }
 }
 
 /// The description in the answer to a hello.

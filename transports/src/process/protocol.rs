@@ -144,9 +144,9 @@ pub enum StateType {
 /// The answer to [`Request::Start`] and [`Request::Gradient`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The number of the request.
-    #[serde(default)]
-    pub id: u64,
+    /// The number of the request; none in the answer to [`Request::Start`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
     /// The mean loss of the rows; none if it is not finite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
@@ -162,7 +162,8 @@ pub struct Answer {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluated {
     /// The number of the request.
-    pub id: u64,
+    #[serde(default)]
+    pub id: Option<u64>,
     /// The number of examples that were evaluated.
     #[serde(default)]
     pub examples: u64,
@@ -220,14 +221,32 @@ pub enum ProtocolError {
         /// The number of parameters.
         wanted: usize,
     },
-    /// An answer to a request that was not made.
-    #[error("it answered request {given}, but the last one is {asked}")]
+    /// An answer to another request than the one that waits for it.
+    #[error("{}", wrong_id(*.given, *.asked))]
     Id {
-        /// The number in the answer.
-        given: u64,
-        /// The number of the last request.
+        /// The number in the answer, if it has one.
+        given: Option<u64>,
+        /// The number of the request; 0 for the start, which has none.
         asked: u64,
     },
+}
+
+fn wrong_id(given: Option<u64>, asked: u64) -> String {
+    match (given, asked) {
+        (Some(given), 0) => {
+            format!("it answered id {given} to start, which has no id; leave it out")
+        }
+        (Some(given), asked) => {
+            format!(
+                "it answered id {given} where {asked} was asked; send the id of the request back"
+            )
+        }
+        (None, asked) => {
+            format!(
+                "it answered without id where {asked} was asked; send the id of the request back"
+            )
+        }
+    }
 }
 
 impl From<io::Error> for ProtocolError {

@@ -63,7 +63,7 @@ impl Served {
                         Ok(loss) => {
                             let values = gradient.len();
                             let loss = Some(f64::from(loss)).filter(|loss| loss.is_finite());
-                            let answer = Answer { id, loss, values, error: None };
+                            let answer = Answer { id: Some(id), loss, values, error: None };
                             write_message(to, &answer, &gradient, &[])?;
                         }
                         Err(error) => write_message(to, &Refused { id, error }, &[], &[])?,
@@ -125,5 +125,5 @@ fn evaluated(id: u64, found: Evaluation) -> Evaluated {
         Figures::Classes(ClassFigures { recall, f1, .. }) => (recall, f1),
         _ => (Vec::new(), Vec::new()),
     };
-    Evaluated { id, examples, loss, metrics, recall, f1, error: None }
+    Evaluated { id: Some(id), examples, loss, metrics, recall, f1, error: None }
 }

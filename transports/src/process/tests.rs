@@ -148,7 +148,7 @@ def fault(m):
 def fault(m):
     if m["do"] == "gradient": say({"id": m["id"] + 1, "loss": 1}, [1, 1]); return True
 "#,
-            "it answered request",
+            "it answered id 4 where 3 was asked; send the id of the request back",
         ),
         (
             "cut",
@@ -218,21 +218,47 @@ def fault(m):
     assert_eq!(told("names"), [""; 0]);
 }
 
+/// A late answer and a process that always sends the same number look alike, and the second never
+/// sends the right one: neither is waited for.
 #[test]
-fn an_answer_that_comes_twice_is_ignored() {
+fn an_answer_with_no_number_or_another_one_is_an_error() {
     if !has_python() {
         return;
     }
-    let fault = r#"
+    let back = "send the id of the request back";
+    // Requests 1 and 2 are answered rightly; 4 and 5 are the third's after restarts.
+    for (name, id, why) in [
+        ("noid", "{}", format!("it answered without id where 4 was asked; {back}")),
+        ("sameid", r#"{"id": 1}"#, format!("it answered id 1 where 4 was asked; {back}")),
+        ("lateid", r#"{"id": m["id"] - 1}"#, format!("it answered id 3 where 4 was asked; {back}")),
+    ] {
+        for (asked, answer) in
+            [("gradient", r#""loss": 1}, [1, 1]"#), ("evaluate", r#""examples": 4, "loss": .5}"#)]
+        {
+            let name = format!("{name}-{asked}");
+            let fault = format!(
+                r#"
 def fault(m):
-    if m["do"] == "gradient": say({"id": m["id"], "loss": 7}, [7, 7])
-"#;
-    let (source, _folder) = source("twice", fault, None);
-    let mut source = source.unwrap();
-    for _ in 0..3 {
-        assert_eq!(gradient(&mut source, &[0]), Ok((7.0, vec![7.0, 7.0])));
+    if m["do"] == "{asked}" and m["id"] > 2:
+        say({{**{id}, {answer}); return True
+"#
+            );
+            let (source, _folder) = source(&name, &fault, None);
+            let mut source = source.unwrap().with_parts(vec![vec![0]]);
+            let mut ask = || match asked {
+                "gradient" => gradient(&mut source, &[0]).map(|_| ()),
+                _ => source.evaluate(0, &[0.0; 2]).map(|_| ()).map_err(|error| error.to_string()),
+            };
+            assert_eq!((ask(), ask()), (Ok(()), Ok(())), "{name}");
+            let error = ask().unwrap_err();
+            let why_last = why.replace("4 was", "5 was").replace("id 3", "id 4");
+            assert!(error.contains(&why_last), "{name}: {error}");
+            assert!(error.contains(&format!("{name}.py")), "{error}");
+            let told = told(&name);
+            assert_eq!(told.len(), 2, "{told:?}");
+            assert!(told[1].contains(&format!("{why}; starting it again (2 of 2)")), "{told:?}");
+        }
     }
-    assert_eq!(told("twice"), [""; 0]);
 }
 
 #[test]
@@ -258,7 +284,7 @@ fn losses_that_are_not_finite_are_read() {
     for text in ["NaN", "Infinity", "-Infinity", "null"] {
         let line = format!("{{\"id\":3,\"loss\":{text},\"values\":2}}\n");
         let answer: Answer = read_line(&mut line.as_bytes(), "an answer").unwrap().unwrap();
-        assert_eq!(answer, Answer { id: 3, loss: None, values: 2, error: None });
+        assert_eq!(answer, Answer { id: Some(3), loss: None, values: 2, error: None });
     }
 }
 

@@ -5,6 +5,7 @@ use crate::architecture::Architecture;
 use crate::consistency::ConsistencySpec;
 use crate::gossip::Graph;
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
+use pstrain_compute::model::ModelSpec;
 
 impl Job {
     /// Checks that an architecture other than servers can do what the job asks for.
@@ -24,20 +25,24 @@ impl Job {
     /// reason.
     fn without_servers_needs(&self) -> Option<&'static str> {
         let mode = &self.mode;
+        let is_asynchronous = self.architecture.is_asynchronous();
+        let is_bsp = mode.consistency == ConsistencySpec::Bsp && self.switches.is_empty();
         let is_gossip = self.architecture.is_gossip();
         let is_mean = self.aggregation == Aggregation::Mean;
         let mean_or_sum = is_mean || self.aggregation == Aggregation::Sum;
         let is_equal = matches!(self.work, WorkSpec::Equal);
         let needs = [
             (
-                mode.consistency == ConsistencySpec::Bsp && self.switches.is_empty(),
+                is_bsp || is_asynchronous,
                 "consistency = bsp, and no switch: workers make each update together",
             ),
+            (is_bsp, "consistency = bsp, and no switch: workers without a server have no other"),
             (
                 mode.staleness == StalenessSpec::Plain
                     && mode.participation == ParticipationSpec::Plain,
                 "staleness = plain and participation = plain: no gradient is late",
             ),
+            (mode.max_staleness.is_none(), "max-staleness = none: no server drops late gradients"),
             (
                 mean_or_sum || is_gossip,
                 "aggregation = mean or sum: gradients are added on their way",
@@ -51,6 +56,11 @@ impl Job {
                 "redundancy = none and work = equal: each worker computes on its own rows",
             ),
             (self.exchange == Exchange::Combined, "exchange = combined: workers pull nothing"),
+            (
+                !matches!(self.model, ModelSpec::External { .. }),
+                "a built-in model: a compute process gives the initial parameters, and no server \
+                 passes them on",
+            ),
             (
                 !self.is_sparse() && !self.model.has_state(),
                 "a model of dense parameters without state beside them",

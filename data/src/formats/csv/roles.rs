@@ -94,7 +94,11 @@ pub(super) fn find(csv: &Csv) -> Result<Found, DataError> {
             columns[column].sum.add(&reader, column)?;
         }
     }
-    if rows == 0 && left_out > 0 {
+    if rows == 0 && left_out == 0 {
+        let problem = "it has no rows after its first line, which names the columns";
+        return Err(reader.refused_whole(problem));
+    }
+    if rows == 0 {
         return Err(reader.refused_whole(&format!(
             "each of its {left_out} rows has a missing value, and missing=skip leaves them out"
         )));
