@@ -1,5 +1,6 @@
 //! `pstrain run`: a whole cluster in one process.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -71,8 +72,10 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     // Servers with a state are not waited for: workers dial again until all are there.
     let gate = Gate::new(if kept.is_some() { 0 } else { others });
     let nodes = Nodes::default();
+    let running = Arc::new(AtomicU32::new(workers));
     let local = |worker: u32| Local {
         worker: WorkerId(worker),
+        running: Arc::clone(&running),
         lease,
         clock,
         gate: gate.clone(),
@@ -287,6 +290,7 @@ impl Cluster {
         let Ended { name, mut server, reason, workers, others } = ended;
         self.nodes.drain();
         self.kept.iter().flatten().for_each(|(_, drain)| drain.end());
+        let all = workers.len();
         let mut workers = Joined::of(workers);
         server.note_punctuality(&workers.punctuality);
         server.finish(name)?;
@@ -295,7 +299,7 @@ impl Cluster {
             workers.broken.take().map_or(Ok(()), Err)?;
             join_shards(others)?;
         }
-        match workers.without_data() {
+        match workers.cause(all) {
             Some(failed) if reason == EndReason::Stopped => Err(failed.into()),
             // A job that comes to its end does so without the workers that failed.
             _ => exit::of_reason(reason),
@@ -366,13 +370,16 @@ fn start(
 /// A worker in this process.
 struct Local {
     worker: WorkerId,
+    /// The workers that have not ended.
+    running: Arc<AtomicU32>,
     lease: Duration,
     clock: WallClock,
     gate: Gate,
     nodes: Nodes,
     data: Arc<pstrain_data::Prepared>,
     arithmetic: Arithmetic,
-    /// Ends the run if the worker has no data: it would wait for the worker.
+    /// Ends the run if the worker has no data, or is the last and cannot continue: the run would
+    /// wait for workers.
     drain: Drain,
     /// Recorder of the worker's events, if the run is recorded.
     recorder: Option<Recorder>,
@@ -402,7 +409,7 @@ impl Local {
         address: Option<String>,
     ) -> Thread {
         let Self { worker, lease, gate, nodes, data, arithmetic, drain, .. } = self;
-        let (recorder, is_shaped) = (self.recorder, self.is_shaped);
+        let (recorder, is_shaped, running) = (self.recorder, self.is_shaped, self.running);
         let (name, stream) = (format!("local-{worker}"), Stream::new(u64::from(worker.0)));
         let load = move |order: &Prepare| {
             let parts = data.partitions(&order.parts());
@@ -428,8 +435,11 @@ impl Local {
                     shaped(Worker::new(config), transport, services, &nodes, is_shaped)
                 }
             };
-            if let Ok((Err(NodeError::Data(_)), _)) = &worked {
-                drain.ask();
+            let is_last = running.fetch_sub(1, Ordering::Relaxed) == 1;
+            match &worked {
+                Ok((Err(NodeError::Data(_)), _)) => drain.ask(),
+                Ok((Err(_), _)) | Err(_) if is_last => drain.ask(),
+                Ok(_) | Err(_) => {}
             }
             worked
         })
@@ -506,9 +516,13 @@ impl Joined {
         }
     }
 
-    /// The failure of a worker that had no data, which ends the run.
-    fn without_data(self) -> Option<Failed> {
-        let is_it = |(_, error): &(WorkerId, NodeError)| matches!(error, NodeError::Data(_));
+    /// The failure that has ended the run: of a worker that had no data, or the first if all
+    /// workers failed.
+    fn cause(self, workers: usize) -> Option<Failed> {
+        let have_all_failed = self.failed.len() == workers;
+        let is_it = |(_, error): &(WorkerId, NodeError)| {
+            have_all_failed || matches!(error, NodeError::Data(_))
+        };
         let (worker, error) = self.failed.into_iter().find(is_it)?;
         Some(Failed(format!("worker {worker}: {error}")))
     }
