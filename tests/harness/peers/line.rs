@@ -190,6 +190,15 @@ impl Checker for Line {
         true
     }
 
+    /// They are of a version that is known, or of the last one, whose gradients no worker computes.
+    fn shows_last(&mut self, worker: usize, parameters: &Arc<Vec<f32>>) {
+        if self.known.values().all(|known| bits(&known.parameters) != bits(parameters)) {
+            let (latest, known) = self.known.last_key_value().expect("the initial parameters");
+            let (next, at) = (Version(latest + 1), known.at);
+            self.sees(at, worker, next, parameters);
+        }
+    }
+
     /// The meeting point evaluates parameters.
     fn evaluates(&mut self, version: Version, parameters: &[f32]) {
         let known = self.known.get(&version.0);

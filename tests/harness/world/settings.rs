@@ -432,7 +432,12 @@ impl Settings {
     /// Most gradients that a single worker may have to give before there is an update.
     #[must_use]
     pub fn most_gradients(&self) -> u32 {
-        most_gradients(self.job.mode.consistency)
+        let mode = &self.job.mode;
+        match (mode.consistency, mode.in_flight) {
+            // One that a worker had in flight before the last update may be discarded as too old.
+            (ConsistencySpec::Ringmaster { .. }, Some(window)) => window,
+            (consistency, _) => most_gradients(consistency),
+        }
     }
 
     /// Longest time of one gradient.
