@@ -1,4 +1,4 @@
-//! What helps against a slow worker, by the architecture of the job.
+//! The advice against a slow worker, by the architecture of the job.
 
 use pstrain_policy::architecture::Architecture;
 use pstrain_wire::Status;
@@ -14,8 +14,8 @@ pub(super) fn has_server(status: &Status) -> bool {
     of(status) == Architecture::Server
 }
 
-/// What lets fewer workers wait for a slow one, if the job has no server: workers have no other
-/// consistency then, and an architecture is chosen before a run.
+/// The architectures in which fewer workers wait for a slow one, if the job has no server: workers
+/// have no other consistency then, and an architecture is chosen before a run.
 pub(super) fn for_next_run(status: &Status) -> Option<&'static str> {
     match of(status) {
         Architecture::Server => None,

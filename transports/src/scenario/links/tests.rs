@@ -81,11 +81,13 @@ fn workers_of_a_site_share_a_link() {
         ("2.size=4", "link: 2.size=4: size is said of all sites: site.size=4"),
         (
             "site0.delay=5ms",
-            "link: site0.delay=5ms: \"site0\" is no site; write site and its number from 1, or site alone",
+            "link: site0.delay=5ms: \"site0\" is no site; write site and its \
+             number from 1, or site alone",
         ),
         (
             "site.slow-start=on",
-            "link: site.slow-start=on: a window is of a connection; say it of workers: all.slow-start=on",
+            "link: site.slow-start=on: a window is of a connection; say it of \
+             workers: all.slow-start=on",
         ),
     ] {
         assert_eq!(text.parse::<Links>().unwrap_err().to_string(), told);
