@@ -23,6 +23,8 @@ pub enum PeerFaults {
     ManyAndRestarts,
     /// A person stops the run.
     Stopped,
+    /// The same, and a worker dies at about that time.
+    StoppedAndKilled,
 }
 
 /// A kind of fault.
@@ -61,8 +63,14 @@ impl Lab<'_> {
         }
         let (count, kinds) = match faults {
             PeerFaults::None => return,
-            PeerFaults::Stopped => {
+            PeerFaults::Stopped | PeerFaults::StoppedAndKilled => {
                 let at = self.span(self.delay * 10 + step * 20);
+                if faults == PeerFaults::StoppedAndKilled {
+                    let process = 1 + self.random.below(workers.into()) as usize;
+                    let kill = Fault { kind: F::Kill, process, lasts: lease };
+                    let later = self.span(self.delay * 8);
+                    self.after(at + later, Happening::Strikes(kill));
+                }
                 return self.after(at, Happening::Input(MEETING, Input::Drain));
             }
             PeerFaults::Ahead => {

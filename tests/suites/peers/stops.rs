@@ -8,11 +8,11 @@ use pstrain_wire::worker::EndReason;
 
 use super::{describe, gossip, pairs, peers, schedules};
 
-fn job_of(seed: u64) -> Toy {
+fn job_of(seed: u64, least: u64) -> Toy {
     let mut toy = match seed % 3 {
-        0 => schedules::job_of(seed, 1),
-        1 => gossip::job_of(seed, 1),
-        _ => pairs::job_of(seed, 1),
+        0 => schedules::job_of(seed, least),
+        1 => gossip::job_of(seed, least),
+        _ => pairs::job_of(seed, least),
     };
     // No evaluation but the first and the last.
     toy.job.stopping.evaluate_every = 1000.0;
@@ -25,9 +25,9 @@ fn a_run_that_is_stopped_ends_with_the_last_models() {
     let (mut stopped, mut trained) = (0, 0);
     let ran = for_seeds(
         1200,
-        |seed| describe(&job_of(seed)),
+        |seed| describe(&job_of(seed, 1)),
         |seed| {
-            let run = run_peers(&job_of(seed), PeerFaults::Stopped, seed);
+            let run = run_peers(&job_of(seed, 1), PeerFaults::Stopped, seed);
             let is_stopped = run.reason == EndReason::Stopped;
             assert!(is_stopped || run.reason == EndReason::BudgetReached, "{:?}", run.reason);
             let ended = |end: &Option<_>| matches!(end, Some(Ok(reason)) if *reason == run.reason);
@@ -38,6 +38,26 @@ fn a_run_that_is_stopped_ends_with_the_last_models() {
     );
     ran.expect_above(800, stopped, "runs that were stopped");
     ran.expect_above(600, trained, "runs that were stopped after updates");
+}
+
+/// If the member that was asked for its model dies, another one is asked. The checkers compare the
+/// result with the models.
+#[test]
+fn a_worker_that_dies_while_a_run_is_stopped_does_not_take_the_result_with_it() {
+    let (mut killed, mut trained) = (0, 0);
+    let ran = for_seeds(
+        1200,
+        |seed| describe(&job_of(seed, 2)),
+        |seed| {
+            let run = run_peers(&job_of(seed, 2), PeerFaults::StoppedAndKilled, seed);
+            let is_over = matches!(run.reason, EndReason::Stopped | EndReason::BudgetReached);
+            assert!(is_over, "{:?}", run.reason);
+            killed += u64::from(!run.faults.is_empty());
+            trained += u64::from(!run.faults.is_empty() && run.version > 0);
+        },
+    );
+    ran.expect_above(400, killed, "deaths");
+    ran.expect_above(300, trained, "results of updates");
 }
 
 /// A worker that died before the first update joins later, and has no part of what was made

@@ -71,16 +71,8 @@ impl Meeting {
         let there: Vec<_> =
             there.filter_map(|(worker, slot)| Some((worker, slot.version, slot.peer?))).collect();
         let latest = there.iter().map(|(_, version, _)| *version).max().unwrap_or_default();
-        if !is_gossip {
-            // An update that one member has made has the gradients of all.
-            for worker in self.group.members().collect::<Vec<_>>() {
-                if let Some(slot) = self.slots.get_mut(worker) {
-                    slot.made(latest);
-                }
-            }
-            self.catch_up(now, out);
-        }
-        let is_known = self.snapshot.0.version == self.lockstep.version();
+        let ends_at = if is_gossip { self.lockstep.version() } else { latest };
+        let is_known = self.snapshot.0.version == ends_at;
         let most = if is_gossip { there.len() } else { 1 };
         let asked = there.iter().filter(|(_, version, _)| is_gossip || *version == latest);
         let asked: Vec<_> = asked.take(if is_known { 0 } else { most }).collect();
@@ -115,14 +107,21 @@ impl Meeting {
         }
     }
 
-    /// A member is gone that may have been asked for its model.
+    /// A member is gone: if it was asked for its model, the others are asked again.
     pub(super) fn stop_without(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
-        if let Some(Stop { stage: Stage::Asked(models), .. }) = &mut self.stop
-            && models.remove(&worker).is_some()
-        {
-            let models = core::mem::take(models);
-            self.advance_stop(now, Stage::Asked(models), out);
+        if self.stop.as_ref().is_some_and(|stop| stop.asks(worker)) {
+            self.ask_for_last_models(now, out);
         }
+    }
+
+    /// All members have an update that one of them has made: it has the gradients of all.
+    fn have_all_made(&mut self, now: Time, version: Version, out: &mut Outbox) {
+        for worker in self.group.members().collect::<Vec<_>>() {
+            if let Some(slot) = self.slots.get_mut(worker) {
+                slot.made(version);
+            }
+        }
+        self.catch_up(now, out);
     }
 
     /// Evaluates the last models once all are here.
@@ -133,14 +132,18 @@ impl Meeting {
         if models.values().any(Option::is_none) {
             return;
         }
-        let models: Vec<_> = core::mem::take(models).into_values().flatten().collect();
+        let models = core::mem::take(models);
         stop.stage = Stage::Evaluating;
-        match models.first() {
-            Some(model) if !self.job.architecture.is_gossip() => {
+        let of = models.keys().next().and_then(|worker| self.slots.get(*worker));
+        let version = of.map(|slot| slot.version);
+        let models: Vec<_> = models.into_values().flatten().collect();
+        match (version, models.first()) {
+            (Some(version), Some(model)) if !self.job.architecture.is_gossip() => {
+                self.have_all_made(now, version, out);
                 self.evaluate(now, self.point(), Arc::clone(model), out);
             }
-            Some(_) => self.evaluate_mean(now, self.point(), &models, out),
-            None => {}
+            (_, Some(_)) => self.evaluate_mean(now, self.point(), &models, out),
+            (_, None) => {}
         }
     }
 
