@@ -12,6 +12,7 @@ pub(crate) fn waiting(wait: &Wait) -> String {
         // Any newcomer would do, so no worker is named.
         _ if workers.is_empty() => wait.reason.to_string(),
         WaitReason::Workers => format!("{noun} {workers} to come"),
+        WaitReason::Unreached(_) => format!("{} from {noun} {workers}", wait.reason),
         reason => format!("{reason} of {noun} {workers}"),
     };
     let left =

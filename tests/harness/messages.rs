@@ -33,9 +33,9 @@ use pstrain_wire::worker::{
     ParametersHeader, Pull, PullExamples, Push, PushHeader, Ready, Resume, Welcome,
 };
 use pstrain_wire::{
-    Held, Kind, LatestEvaluation, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus, Message,
-    Phase, Recent, Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures, TimeSpent,
-    Wait, WaitReason, encode,
+    Endpoint, Held, Kind, LatestEvaluation, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus,
+    Message, Phase, Recent, Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures,
+    TimeSpent, Wait, WaitReason, encode,
 };
 
 use crate::toy::Toy;
@@ -222,6 +222,15 @@ impl Messages {
 
     fn unreached(&mut self) -> Unreached {
         Unreached { server: ServerId(self.small()), why: self.text() }
+    }
+
+    fn unreached_node(&mut self) -> pstrain_wire::Unreached {
+        let (number, address, why) = (self.small(), self.text(), self.text());
+        let node = match self.coin() {
+            true => Endpoint::Server(ServerId(number)),
+            false => Endpoint::Worker(WorkerId(number)),
+        };
+        pstrain_wire::Unreached { node, address, why }
     }
 
     fn hello(&mut self) -> Hello {
@@ -521,7 +530,7 @@ impl Messages {
             link: self.coin().then(|| self.link()),
             reassigned: self.number(),
             why_left: self.coin().then(|| self.text()),
-            unreached: self.coin().then(|| (self.unreached(), self.span())),
+            unreached: self.coin().then(|| (self.unreached_node(), self.span())),
         });
         let members = members.collect();
         Status {

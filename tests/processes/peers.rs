@@ -130,11 +130,21 @@ fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
 /// A worker whose advertised address leads nowhere.
 #[test]
 fn a_worker_that_no_other_reaches_is_named() {
-    let server = Server::tcp(&[&PACED, &RING, &["--workers", "2", "--lease", "200ms"]]);
+    let server = Server::tcp(&[&PACED, &RING, &["--workers", "2", "--lease", "500ms"]]);
     let workers = [peer(&server, 1, &["--advertise", "127.0.0.1:1"]), peer(&server, 2, &[])];
+    let is_named = |status: &Value| status["wait"]["reason"] == "a way to worker 1";
+    let status = server.wait_for("the second worker to say so", is_named);
+    let unreached = &status["workers"][1]["unreached"];
+    assert_eq!(
+        (&unreached["worker"], &unreached["address"]),
+        (&1.into(), &"tcp://127.0.0.1:1".into())
+    );
+    let why = finish(&["why", &server.address]).with_code(0).stdout;
+    let words = "worker 2 does not reach worker 1 at tcp://127.0.0.1:1, since ";
+    assert!(why.contains(words) && why.contains("Connection refused"), "{why}");
     let summary = server.process.wait().with_code(1).json();
     let ended = summary["ended"].as_str().unwrap();
-    assert!(ended.contains("does not reach worker"), "{summary}");
+    assert!(ended.contains("worker 2 does not reach worker 1, or"), "{summary}");
     for worker in workers {
         worker.wait().with_code(1);
     }

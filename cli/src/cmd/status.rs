@@ -5,9 +5,9 @@ use std::time::Duration;
 use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_transports::Address;
 use pstrain_wire::client::PullStatus;
-use pstrain_wire::holders::Unreached;
 use pstrain_wire::{
-    MemberState, Message, PROTOCOL_VERSION, RefusedStatus, ServerStatus, Status, Wait,
+    Endpoint, MemberState, Message, PROTOCOL_VERSION, RefusedStatus, ServerStatus, Status,
+    Unreached, Wait,
 };
 use serde::Serialize;
 
@@ -129,8 +129,28 @@ struct MemberView<'a> {
     /// Why it left, in its words, if it left because of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_left: Option<&'a str>,
-    /// The server that it cannot reach, and why.
-    unreached: Option<&'a Unreached>,
+    /// The node that it cannot reach, and why.
+    unreached: Option<UnreachedView<'a>>,
+}
+
+#[derive(Serialize)]
+struct UnreachedView<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<ServerId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<WorkerId>,
+    address: &'a str,
+    why: &'a str,
+}
+
+impl<'a> UnreachedView<'a> {
+    fn of((unreached, _): &'a (Unreached, Duration)) -> Self {
+        let (server, worker) = match unreached.node {
+            Endpoint::Server(server) => (Some(server), None),
+            Endpoint::Worker(worker) => (None, Some(worker)),
+        };
+        Self { server, worker, address: &unreached.address, why: &unreached.why }
+    }
 }
 
 impl<'a> View<'a> {
@@ -146,7 +166,7 @@ impl<'a> View<'a> {
             updates: member.updates,
             reassigned: member.reassigned,
             why_left: member.why_left.as_deref(),
-            unreached: member.unreached.as_ref().map(|(unreached, _)| unreached),
+            unreached: member.unreached.as_ref().map(UnreachedView::of),
         });
         Self {
             job: &status.job,

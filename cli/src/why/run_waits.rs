@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use pstrain_compute::id::{ServerId, WorkerId};
-use pstrain_wire::{MemberStatus, Phase, ServerStatus, Status, Successor, Wait, WaitReason};
+use pstrain_compute::id::ServerId;
+use pstrain_wire::{
+    Endpoint, MemberStatus, Phase, ServerStatus, Status, Successor, Unreached, Wait, WaitReason,
+};
 
 use super::pace::STUTTER;
 use super::verdict::{Cause, Finding};
@@ -57,7 +59,7 @@ pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
              run, and workers that are started now know nothing of this one",
         ),
         WaitReason::Unreached(_) => {
-            status.members.iter().filter_map(|member| unreached(status, member)).collect()
+            status.members.iter().filter_map(|member| unreached(wait, member)).collect()
         }
         WaitReason::Part(server) if wait.waited > STUTTER => finding(
             Cause::Overdue,
@@ -163,21 +165,24 @@ fn missing_server(status: &Status, wait: &Wait, server: ServerId, way: &Way) -> 
     Finding::new(Cause::Missing, None, says, cure)
 }
 
-/// The finding about a worker that cannot reach one of the other servers, although the server is
+/// The finding about a worker that cannot reach another server or worker, although that is
 /// present.
-fn unreached(status: &Status, member: &MemberStatus) -> Option<Finding> {
-    let (unreached, since) = member.unreached.as_ref()?;
-    let server = status.servers.iter().find(|server| server.server == unreached.server);
-    let address = server.map_or("", |server| &server.address);
-    let worker: WorkerId = member.worker;
+fn unreached(wait: &Wait, member: &MemberStatus) -> Option<Finding> {
+    let (Unreached { node, address, why }, since) = member.unreached.as_ref()?;
+    let (worker, left) = (member.worker, wait.left);
+    let left = left.map_or_else(String::new, |left| format!("; the run ends in {}", span(left)));
     let says = format!(
-        "worker {worker} cannot be with server {} at {address}, since {}: {}",
-        unreached.server,
-        span(*since),
-        unreached.why
+        "worker {worker} does not reach {node} at {address}, since {}: {why}{left}",
+        span(*since)
     );
-    let cure = "start that server with --advertise HOST:PORT where workers reach it, and with \
-                --tls a certificate for that HOST; see that nothing between the two blocks it";
+    let whom = match node {
+        Endpoint::Server(_) => "workers reach it",
+        Endpoint::Worker(_) => "the others reach it",
+    };
+    let cure = format!(
+        "start {node} with --advertise HOST:PORT where {whom}, and with --tls a certificate for \
+         that HOST; see that nothing between the two blocks it"
+    );
     Some(Finding::new(Cause::Unreached, Some(worker), says, cure))
 }
 

@@ -171,8 +171,8 @@ pub use refusal::Refusal;
 pub use release::{BUILD, PROTOCOL_VERSION};
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{
-    LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus, Status,
-    Successor, Wait, WaitReason,
+    Endpoint, LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus,
+    Status, Successor, Unreached, Wait, WaitReason,
 };
 pub use table::{Party, Way};
 

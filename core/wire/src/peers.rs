@@ -211,11 +211,31 @@ pub struct Halted {
     /// The version that the worker has.
     pub version: Version,
     /// Why, if it was not asked to.
-    pub why: Option<String>,
+    pub why: Option<Complaint>,
     /// The worker whose answer to an exchange it awaits.
     pub awaits: Option<WorkerId>,
-    /// The member to which it had no connection, if that is why.
-    pub unreached: Option<WorkerId>,
+}
+
+/// Why a member of a group cannot reduce with another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Complaint {
+    /// The other member.
+    pub about: WorkerId,
+    /// The connection to it.
+    pub connection: Connection,
+    /// Why, in words that may be shown as they are.
+    pub why: String,
+}
+
+/// The connection of a member to another one about which it complains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Connection {
+    /// There was one.
+    Made,
+    /// The member could not open it.
+    Outgoing,
+    /// The other member has not opened it.
+    Incoming,
 }
 
 /// Meeting point to worker at its own pace: begin no update, or go on.

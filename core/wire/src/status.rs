@@ -7,7 +7,6 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::holders::Unreached;
 use crate::spent::{LinkFigures, Recent};
 use pstrain_compute::id::{BatchId, Clock, ServerId, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
@@ -159,8 +158,9 @@ pub enum WaitReason {
     Server(ServerId),
     /// The standby is gone, and not enough workers have voted for the server to continue alone.
     Standby,
-    /// These workers cannot reach one of the other servers, which is connected to the coordinator.
-    Unreached(ServerId),
+    /// These workers cannot reach another node, which is connected to the coordinator or the
+    /// meeting point.
+    Unreached(Endpoint),
     /// This node is a standby that has lost its primary: it waits for the primary, or for enough
     /// votes to lead in its place.
     Primary,
@@ -211,8 +211,29 @@ pub struct MemberStatus {
     pub reassigned: u64,
     /// Why, if it left because of an error or was refused.
     pub why_left: Option<String>,
-    /// The other server that it cannot reach, and since when.
+    /// The node that it cannot reach, and since when.
     pub unreached: Option<(Unreached, Duration)>,
+}
+
+/// A node to which workers connect, other than the coordinator or the meeting point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Endpoint {
+    /// Another server.
+    Server(ServerId),
+    /// A worker of the same group.
+    Worker(WorkerId),
+}
+
+/// A node that a worker cannot reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreached {
+    /// The node.
+    pub node: Endpoint,
+    /// The address at which it says that it is reached.
+    pub address: String,
+    /// Why, in words that may be shown as they are
+    /// ([`is_presentable`](crate::name::is_presentable)).
+    pub why: String,
 }
 
 /// State of a worker, as the server sees it.
@@ -253,7 +274,7 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server(server) => return write!(f, "server {server} to come"),
-            Self::Unreached(server) => return write!(f, "a way to server {server}"),
+            Self::Unreached(node) => return write!(f, "a way to {node}"),
             Self::Part(server) => {
                 return write!(f, "what server {server} has of a norm, by which the update goes");
             }
@@ -269,6 +290,15 @@ impl fmt::Display for WaitReason {
             Self::Evaluation => "the last evaluation",
             Self::StandbySilent => "the standby, which is silent, to confirm what it was sent",
         })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(server) => write!(f, "server {server}"),
+            Self::Worker(worker) => write!(f, "worker {worker}"),
+        }
     }
 }
 

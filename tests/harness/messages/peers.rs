@@ -7,9 +7,9 @@ use pstrain_compute::id::{Version, WorkerId};
 use pstrain_policy::in_network::Exponent;
 use pstrain_wire::Message;
 use pstrain_wire::peers::{
-    Allow, Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met, Missed, Packet,
-    PacketHeader, Piece, PieceHeader, RankOf, Ranks, Reachable, Reduced, Rest, Rested, Save, Show,
-    Snapshot,
+    Allow, Complaint, Connection, Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met,
+    Missed, Packet, PacketHeader, Piece, PieceHeader, RankOf, Ranks, Reachable, Reduced, Rest,
+    Rested, Save, Show, Snapshot,
 };
 
 use super::Messages;
@@ -53,10 +53,13 @@ impl Messages {
             }
             63 => Message::Halt(Halt { generation }),
             64 => {
-                let why = self.coin().then(|| self.text());
+                let why = self.coin().then(|| Complaint {
+                    about: WorkerId(self.small()),
+                    connection: Connection::Outgoing,
+                    why: self.text(),
+                });
                 let awaits = self.coin().then(|| WorkerId(self.small()));
-                let unreached = self.coin().then(|| WorkerId(self.small()));
-                Message::Halted(Halted { generation, version, why, awaits, unreached })
+                Message::Halted(Halted { generation, version, why, awaits })
             }
             65 => Message::Snapshot(Snapshot { version, values: self.values() }),
             66 => Message::Met(Met { generation }),

@@ -10,9 +10,9 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_roles::node::{Input, Meeting, Node, Outbox};
 use pstrain_tests::Toy;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::peers::{Reachable, Reduced};
+use pstrain_wire::peers::{Complaint, Connection, Halted, Reachable, Reduced};
 use pstrain_wire::worker::{Heartbeat, Hello, Ready};
-use pstrain_wire::{MemberState, Message, Status, WaitReason};
+use pstrain_wire::{Endpoint, MemberState, Message, Status, WaitReason};
 
 use super::peers;
 
@@ -117,4 +117,52 @@ fn a_worker_that_is_refused_has_not_left() {
     let member = &played.status().members[2];
     assert_eq!(member.state, MemberState::Refused);
     assert!(member.why_left.as_ref().unwrap().contains("Description"), "{member:?}");
+}
+
+/// All members halt their group, of which the third does not reach the second.
+fn halt(played: &mut Played, generation: u64, why: &str) {
+    for worker in [2, 0, 1] {
+        let (about, connection) = (WorkerId(1), Connection::Outgoing);
+        let why = (worker == 2).then(|| Complaint { about, connection, why: why.into() });
+        let version = played.status().version;
+        let halted = Halted { generation, version, why, awaits: None };
+        played.give(Input::Message(PeerId(worker), Message::Halted(halted)));
+    }
+}
+
+#[test]
+fn a_member_that_another_does_not_reach_is_named_while_they_try() {
+    let toy = peers(Architecture::Ring, 3, 24);
+    let lease = toy.job.membership.lease;
+    let patience = toy.job.membership.patience();
+    let mut played = Played::training(&toy);
+    for (generation, why) in (1..=3).zip(["refused", "refused", "timed\u{1b} out"]) {
+        assert_eq!(
+            played.status().wait.map(|wait| wait.reason),
+            match generation {
+                1 => None,
+                _ => Some(WaitReason::Unreached(Endpoint::Worker(WorkerId(1)))),
+            }
+        );
+        played.now = Time::ZERO + lease * generation as u32;
+        (0..3).for_each(|worker| played.hear(worker));
+        halt(&mut played, generation, why);
+        played.give(Input::Wake);
+    }
+    let status = played.status();
+    let wait = status.wait.unwrap();
+    assert_eq!((wait.workers, wait.waited), (vec![WorkerId(2)], lease * 3));
+    // They have made no update since the second group was formed.
+    assert_eq!(wait.left, Some(patience - lease * 2));
+    let (unreached, since) = status.members[2].unreached.clone().unwrap();
+    assert_eq!((unreached.node, since), (Endpoint::Worker(WorkerId(1)), lease * 3));
+    assert_eq!((&*unreached.address, &*unreached.why), ("worker 1", "timed  out"));
+    assert!(status.members[..2].iter().all(|member| member.unreached.is_none()));
+    for worker in 0..3 {
+        let reduced = Reduced { version: Version(1), part: None };
+        played.give(Input::Message(PeerId(worker), Message::Reduced(reduced)));
+    }
+    let status = played.status();
+    assert_eq!((status.wait, status.version), (None, Version(1)));
+    assert!(status.members.iter().all(|member| member.unreached.is_none()));
 }

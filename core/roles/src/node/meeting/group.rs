@@ -13,7 +13,8 @@ use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::lockstep;
-use pstrain_wire::peers::{Halt, Halted, RankOf, Ranks};
+use pstrain_wire::peers::{Complaint, Connection, Halt, Halted, RankOf, Ranks};
+use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Phase};
 
@@ -31,8 +32,18 @@ pub(super) struct Group {
     /// The version of the last two groups, if it is the same, and since when: no update was made
     /// between them.
     stuck: Option<(Version, Time)>,
-    /// The last member that did not reach another one, and that one.
-    unreached: Option<(WorkerId, WorkerId)>,
+    /// Why the last group halted, if a member did not reach another one.
+    unreached: Option<Unreached>,
+}
+
+/// A member that did not reach another one.
+#[derive(Debug)]
+pub(super) struct Unreached {
+    pub(super) from: WorkerId,
+    pub(super) to: WorkerId,
+    pub(super) why: String,
+    /// Since the first group that halted for this reason was formed.
+    pub(super) since: Time,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +83,13 @@ impl Group {
     /// Its members in the order of their ranks.
     pub(super) fn ranked(&self) -> impl Iterator<Item = WorkerId> {
         self.ranks.iter().map(|member| member.worker)
+    }
+
+    /// The member that does not reach another one, if groups make no update for that reason, and
+    /// since when they make none. `latest` is the version of the run.
+    pub(super) fn unreached(&self, latest: Version) -> Option<(&Unreached, Time)> {
+        let (_, since) = self.stuck.filter(|_| latest <= self.version)?;
+        Some((self.unreached.as_ref()?, since))
     }
 
     /// The rank of a member that is not gone, in the group with this number while it trains.
@@ -143,6 +161,9 @@ impl Meeting {
         self.group.formed = now;
         let stuck = self.group.stuck.filter(|(stuck, _)| *stuck == version);
         self.group.stuck = why.is_some().then(|| stuck.unwrap_or((version, now)));
+        if version > self.group.version {
+            self.group.unreached = None;
+        }
         self.group.present = ranks.iter().map(|member| member.worker).collect();
         (self.group.ranks, self.group.version) = (ranks, version);
         self.group.state = State::Training;
@@ -194,7 +215,7 @@ impl Meeting {
         {
             // They reach the meeting point, but not each other.
             let reason = match self.group.unreached {
-                Some((from, to)) => EndReason::Unreached { from, to },
+                Some(Unreached { from, to, .. }) => EndReason::Unreached { from, to },
                 None => EndReason::WorkerLost(first.worker, Departure::Lost),
             };
             return self.end(now, reason, out);
@@ -213,7 +234,7 @@ impl Meeting {
         &mut self,
         now: Time,
         worker: WorkerId,
-        Halted { generation, version, why, awaits, unreached }: Halted,
+        Halted { generation, version, why, awaits }: Halted,
         out: &mut Outbox,
     ) {
         if generation != self.group.generation {
@@ -228,11 +249,31 @@ impl Meeting {
         if let Some(slot) = self.slots.get_mut(worker) {
             slot.awaits = awaits;
         }
-        if let Some(other) = unreached {
-            self.group.unreached = Some((worker, other));
-        }
-        let why = why.unwrap_or_else(|| String::from("a member has halted"));
-        self.halt(now, alloc::format!("worker {worker} halted: {why}"), out);
+        let said = match why {
+            Some(Complaint { about, connection, why }) => {
+                let why = as_reason(&why);
+                let said = alloc::format!("worker {worker} halted: worker {about}: {why}");
+                let known = self.group.unreached.as_ref();
+                let since = known.map_or(self.group.formed, |it| it.since);
+                match connection {
+                    Connection::Made => {}
+                    Connection::Outgoing => {
+                        let (from, to) = (worker, about);
+                        self.group.unreached = Some(Unreached { from, to, why, since });
+                    }
+                    // The member that dials knows more.
+                    Connection::Incoming if known.is_some() => {}
+                    Connection::Incoming => {
+                        let (from, to) = (about, worker);
+                        let why = String::from("it has not connected");
+                        self.group.unreached = Some(Unreached { from, to, why, since });
+                    }
+                }
+                said
+            }
+            None => alloc::format!("worker {worker} halted: a member has halted"),
+        };
+        self.halt(now, said, out);
         if let State::Halting(waiting, ..) = &mut self.group.state {
             waiting.remove(&worker);
         }

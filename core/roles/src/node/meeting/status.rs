@@ -1,8 +1,9 @@
 //! The status of a run without a server.
 
 use alloc::boxed::Box;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::Meeting;
 use super::members::{Presence, Slot};
@@ -11,7 +12,9 @@ use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{Clock, PeerId, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::{MemberState, MemberStatus, Phase, Refusal, Status, Wait, WaitReason};
+use pstrain_wire::{
+    Endpoint, MemberState, MemberStatus, Phase, Refusal, Status, Unreached, Wait, WaitReason,
+};
 
 impl Meeting {
     pub(super) fn on_pull_status(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
@@ -101,8 +104,16 @@ impl Meeting {
             link: None,
             reassigned: 0,
             why_left: slot.why_left.clone(),
-            unreached: None,
+            unreached: self.unreached_by(now, worker),
         }
+    }
+
+    /// The member that a worker does not reach, and for how long.
+    fn unreached_by(&self, now: Time, worker: WorkerId) -> Option<(Unreached, Duration)> {
+        let (it, _) = self.group.unreached(self.lockstep.version())?;
+        let address = self.slots.get(it.to).map_or_else(String::new, |slot| slot.address.clone());
+        let unreached = Unreached { node: Endpoint::Worker(it.to), address, why: it.why.clone() };
+        (it.from == worker).then(|| (unreached, now.since(it.since)))
     }
 
     fn wait(&self, now: Time) -> Option<Wait> {
@@ -117,6 +128,14 @@ impl Meeting {
                 (WaitReason::Goodbyes, alive.map(|(worker, _)| worker).collect())
             }
             Phase::Training | Phase::Draining => {
+                if let Some((it, stuck)) = self.group.unreached(self.lockstep.version()) {
+                    return Some(Wait {
+                        reason: WaitReason::Unreached(Endpoint::Worker(it.to)),
+                        workers: [it.from].into(),
+                        waited: now.since(it.since),
+                        left: Some((stuck + self.job.membership.patience()).since(now)),
+                    });
+                }
                 let Some((members, halting)) = self.group.halting() else {
                     return self.silence(now);
                 };

@@ -16,7 +16,7 @@ use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::job::heartbeat;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::peers::{Meet, RankOf};
+use pstrain_wire::peers::{Connection, Meet, RankOf};
 use pstrain_wire::worker::Heartbeat;
 use pstrain_wire::{Limits, Message};
 
@@ -52,6 +52,8 @@ pub(super) struct Group {
     dialling: Option<Rank>,
     /// No member is dialled before.
     dial_at: Time,
+    /// Why the last dial of a rank failed.
+    failures: BTreeMap<Rank, String>,
 }
 
 /// The connection to a neighbor.
@@ -73,7 +75,7 @@ pub(super) enum Due {
     /// The neighbor has been silent for a lease.
     Lost(Rank, &'static str),
     /// There has been no connection to the neighbor, and no new one to another, for a lease.
-    Unreached(Rank),
+    Unreached(Rank, Connection, String),
     /// A neighbor to dial.
     Dial(String),
     Nothing,
@@ -135,7 +137,22 @@ impl Links {
         self.halt(out);
         self.generation = generation;
         let links = neighbors.into_iter().map(|rank| (rank, Link::Awaited(now))).collect();
-        self.group = Some(Group { rank, members, links, dialling: None, dial_at: now });
+        self.group = Some(Group {
+            rank,
+            members,
+            links,
+            dialling: None,
+            dial_at: now,
+            failures: BTreeMap::new(),
+        });
+    }
+
+    /// The first member that could not be dialled, and why.
+    pub(super) fn failed(&mut self) -> Option<(Rank, String)> {
+        let group = self.group.as_mut()?;
+        let is_awaited = |rank: &Rank| matches!(group.links.get(rank), Some(Link::Awaited(_)));
+        let rank = *group.failures.keys().find(|rank| is_awaited(rank))?;
+        group.failures.remove_entry(&rank)
     }
 
     /// Leaves the group: closes its connections.
@@ -156,9 +173,9 @@ impl Links {
     }
 
     /// A dial has failed: the next one waits.
-    pub(super) fn dial_failed(&mut self, now: Time, lease: Duration) {
+    pub(super) fn dial_failed(&mut self, now: Time, why: String, lease: Duration) {
         if let Some(group) = &mut self.group {
-            group.dialling = None;
+            group.failures.extend(group.dialling.take().map(|rank| (rank, why)));
             group.dial_at = now + heartbeat(lease) / 4;
         }
     }
@@ -294,7 +311,17 @@ impl Links {
         for (&rank, link) in &mut group.links {
             match link {
                 Link::Awaited(since) if now >= *since + lease => {
-                    return Due::Unreached(rank);
+                    return match group.failures.remove(&rank) {
+                        Some(why) => Due::Unreached(rank, Connection::Outgoing, why),
+                        None if rank < own => {
+                            let why = String::from("its address does not answer");
+                            Due::Unreached(rank, Connection::Outgoing, why)
+                        }
+                        None => {
+                            let why = String::from("it has not connected");
+                            Due::Unreached(rank, Connection::Incoming, why)
+                        }
+                    };
                 }
                 Link::Awaited(_) if rank < own => {
                     next.get_or_insert(rank);

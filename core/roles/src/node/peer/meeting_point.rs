@@ -18,7 +18,9 @@ use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
 use pstrain_policy::lockstep;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::peers::{Halt, Halted, Meet, Met, RankOf, Ranks, Reachable};
+use pstrain_wire::peers::{
+    Complaint, Connection, Halt, Halted, Meet, Met, RankOf, Ranks, Reachable,
+};
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, Heartbeat, Hello, Ready, Resume, Welcome};
 use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
@@ -68,7 +70,7 @@ impl Peer {
     ) {
         if self.dialler.release() {
             let lease = self.lease();
-            return self.links.dial_failed(now, lease);
+            return self.links.dial_failed(now, why, lease);
         }
         if permanent && self.member.is_none() {
             let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
@@ -113,9 +115,9 @@ impl Peer {
             Due::Nothing => {}
             Due::Dial(address) => self.dialler.dial_other(address, out),
             Due::Lost(rank, why) => self.give_up_on(now, rank, why, out),
-            Due::Unreached(rank) => {
-                self.unreached = self.links.group().map(|it| it.members[rank as usize].worker);
-                self.give_up_on(now, rank, "there is no connection to it", out);
+            Due::Unreached(rank, connection, why) => {
+                self.complain(rank, connection, &why);
+                self.halt(now, out);
             }
         }
     }
@@ -141,7 +143,11 @@ impl Peer {
             Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
             Message::Ranks(ranks) => self.on_ranks(now, ranks, out),
             Message::Halt(Halt { generation }) if generation == self.links.generation() => {
-                self.halt(now, None, out);
+                // Another member may have complained first, without knowing why.
+                if let Some((rank, why)) = self.links.failed() {
+                    self.complain(rank, Connection::Outgoing, &why);
+                }
+                self.halt(now, out);
             }
             Message::Halt(_) => {}
             Message::Save(save) => self.on_save(now, save, out),
@@ -201,7 +207,7 @@ impl Peer {
         let reports = training.reports();
         reports.into_iter().for_each(|message| self.tell(now, message, out));
         if self.links.group().is_none() {
-            return self.tell_halted(now, None, out);
+            return self.tell_halted(now, out);
         }
         self.repeat_packets(now, out);
     }
@@ -244,20 +250,27 @@ impl Peer {
     }
 
     /// Stops reducing in the group, and tells the meeting point.
-    pub(super) fn halt(&mut self, now: Time, why: Option<String>, out: &mut Outbox) {
+    pub(super) fn halt(&mut self, now: Time, out: &mut Outbox) {
         self.links.halt(out);
         let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
         training.halt();
-        self.tell_halted(now, why, out);
+        self.tell_halted(now, out);
+    }
+
+    /// Notes a member with which the group cannot go on.
+    pub(super) fn complain(&mut self, rank: Rank, connection: Connection, why: &str) {
+        let Some(group) = self.links.group() else { return };
+        let about = group.members[rank as usize].worker;
+        self.complaint = Some(Complaint { about, connection, why: as_reason(why) });
     }
 
     /// Tells the meeting point which version this member has halted at.
-    fn tell_halted(&mut self, now: Time, why: Option<String>, out: &mut Outbox) {
-        let generation = self.links.generation();
+    fn tell_halted(&mut self, now: Time, out: &mut Outbox) {
+        let (generation, why) = (self.links.generation(), self.complaint.clone());
         let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
-        let (version, why) = (training.version(), why.map(|why| as_reason(&why)));
+        let version = training.version();
         let awaits = training.pairs.as_ref().and_then(Pairs::awaits);
-        let halted = Halted { generation, version, why, awaits, unreached: self.unreached };
+        let halted = Halted { generation, version, why, awaits };
         self.tell(now, Message::Halted(halted), out);
     }
 
@@ -308,7 +321,7 @@ impl Peer {
         let is_shown = (rank == 0 || scheme.is_gossip()) && generation > 1;
         let is_shown = is_shown && version.0 > 0 && own == version && !scheme.is_asynchronous();
         let snapshot = is_shown.then(|| training.snapshot(version));
-        self.unreached = None;
+        self.complaint = None;
         self.links.join(now, (generation, rank), members, neighbors, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);

@@ -30,6 +30,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_wire::Message;
+use pstrain_wire::peers::Complaint;
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, EndReason, Ready};
 
@@ -62,8 +63,8 @@ pub struct Peer {
     /// this membership.
     preparations: u32,
     links: Links,
-    /// The member that was not reached, if the last group halted for that reason.
-    unreached: Option<WorkerId>,
+    /// Why this peer has halted the last group, if it did.
+    complaint: Option<Complaint>,
     done: bool,
 }
 
@@ -111,7 +112,7 @@ impl Peer {
             member: None,
             preparations: 0,
             links: Links::default(),
-            unreached: None,
+            complaint: None,
             done: false,
         }
     }

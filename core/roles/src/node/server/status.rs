@@ -13,7 +13,10 @@ use pstrain_compute::id::PeerId;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::time::Time;
 use pstrain_policy::mode::Mode;
-use pstrain_wire::{MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+use pstrain_wire::holders;
+use pstrain_wire::{
+    Endpoint, MemberState, MemberStatus, Phase, Status, Unreached, Wait, WaitReason,
+};
 
 impl Server {
     /// Returns the status of the job.
@@ -42,7 +45,7 @@ impl Server {
                 .unreached
                 .as_ref()
                 .filter(|_| slot.presence.is_alive())
-                .map(|(unreached, since)| (unreached.clone(), now.since(*since))),
+                .map(|(unreached, since)| (self.unreached(unreached), now.since(*since))),
             reassigned: self
                 .rounds
                 .assigner
@@ -133,6 +136,14 @@ impl Server {
 
     /// Returns what the job waits for, if anything. The cause that all others follow from comes
     /// first.
+    /// Another server that a worker does not reach, with its address.
+    fn unreached(&self, unreached: &holders::Unreached) -> Unreached {
+        let server = self.group.get(unreached.server);
+        let address = server.map_or_else(String::new, |server| server.address.clone());
+        let (node, why) = (Endpoint::Server(unreached.server), unreached.why.clone());
+        Unreached { node, address, why }
+    }
+
     fn wait(&self, now: Time) -> Option<Wait> {
         let membership = self.job.membership;
         let which = |wanted: &dyn Fn(WorkerId, &Slot) -> bool| -> Vec<WorkerId> {
@@ -163,7 +174,8 @@ impl Server {
                 let theirs = slot.unreached.as_ref().filter(|_| slot.presence.is_alive());
                 theirs.is_some_and(|(unreached, _)| unreached.server == server)
             });
-            return Some(wait(WaitReason::Unreached(server), those, since, None));
+            let reason = WaitReason::Unreached(Endpoint::Server(server));
+            return Some(wait(reason, those, since, None));
         }
         match self.lifecycle.phase() {
             Phase::Gathering => {

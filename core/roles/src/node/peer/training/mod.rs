@@ -4,7 +4,7 @@ mod aggregation;
 mod state;
 
 use alloc::collections::VecDeque;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -23,7 +23,7 @@ use pstrain_policy::combining::{Combined, Combining, Place, Scheme};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member, Share};
 use pstrain_wire::Message;
-use pstrain_wire::peers::{Contributed, Piece, PieceHeader, Reduced, Snapshot};
+use pstrain_wire::peers::{Connection, Contributed, Piece, PieceHeader, Reduced, Snapshot};
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
 #[derive(Debug)]
@@ -439,12 +439,9 @@ impl Peer {
 
     /// Halts the group, which cannot get on because of a member.
     pub(super) fn give_up_on(&mut self, now: Time, rank: Rank, why: &str, out: &mut Outbox) {
-        let Some(group) = self.links.group() else { return };
-        let worker = group.members.get(rank as usize).map(|member| member.worker);
-        let why = match worker {
-            Some(worker) => alloc::format!("worker {worker}: {why}"),
-            None => String::from(why),
-        };
-        self.halt(now, Some(why), out);
+        if self.links.group().is_some() {
+            self.complain(rank, Connection::Made, why);
+            self.halt(now, out);
+        }
     }
 }
