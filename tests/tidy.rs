@@ -17,6 +17,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
             &["model"],
             &["evaluation", "filter"],
             &["source"],
+            &["local_training"],
         ],
     ),
     (

@@ -8,6 +8,7 @@ use pstrain_compute::examples::{Examples, Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, WorkerId};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Activation, Loss, Model, ModelSpec};
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_compute::params::{KeyList, KeyRange};
@@ -62,6 +63,7 @@ impl Toy {
             mode: Mode::of(ConsistencySpec::Bsp),
             switches: Vec::new(),
             exchange: Exchange::Combined,
+            local_training: LocalTraining::None,
             batch_size: 8,
             redundancy: Redundancy::None,
             blocks: None,

@@ -10,6 +10,7 @@ use pstrain_compute::examples::Examples;
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{Version, WorkerId};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_compute::rng::{Random, Stream};
@@ -216,6 +217,7 @@ impl Draw {
             mode: Mode::of(draw_policy(&mut self.random, workers)),
             switches: Vec::new(),
             exchange: self.word(&["combined", "separate"]),
+            local_training: LocalTraining::None,
             batch_size,
             redundancy: Redundancy::None,
             blocks: None,

@@ -30,6 +30,7 @@ mod json;
 mod kept_runs;
 mod lab;
 mod local_rows;
+mod local_training;
 mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;

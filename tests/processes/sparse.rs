@@ -70,6 +70,18 @@ fn working_sets_and_numbers_of_servers_change_no_bit() {
     }
 }
 
+#[test]
+fn without_a_server_a_sparse_model_ends_at_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = files(folder.path());
+    let server = run(&data, &[]);
+    for architecture in ["all-reduce:all-to-all", "all-reduce:all-gather"] {
+        let peers = run(&data, &["--architecture", architecture]);
+        assert_eq!(peers["params_sha256"], server["params_sha256"], "{architecture}");
+        assert_eq!(peers["objective"], server["objective"], "{architecture}");
+    }
+}
+
 /// Runs with blocks are identical over several servers and in virtual time, and replay.
 #[test]
 fn blocks_of_keys_give_the_same_run_on_any_number_of_servers_and_in_virtual_time() {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use pstrain_compute::evaluation::evaluate;
 use pstrain_compute::filter::Filters;
 use pstrain_compute::id::{PartId, PeerId, WorkerId};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Activation, Loss, ModelSpec, Workspace};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
@@ -53,6 +54,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         mode: Mode::of(ConsistencySpec::Bsp),
         switches: Vec::new(),
         exchange: Exchange::Combined,
+        local_training: LocalTraining::None,
         batch_size: 64,
         redundancy: Redundancy::None,
         blocks: None,

@@ -10,7 +10,8 @@ use pstrain_compute::evaluation::metrics;
 use pstrain_compute::examples::Target;
 use pstrain_compute::filter::Filters;
 use pstrain_compute::id::WorkerId;
-use pstrain_compute::model::{Loss, ModelSpec};
+use pstrain_compute::local_training::LocalTraining;
+use pstrain_compute::model::{Answers, Loss, ModelSpec};
 use pstrain_compute::optim::{Functions, UpdateSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::{
@@ -431,10 +432,15 @@ impl Layers {
 
     fn update(&self, model: &ModelSpec) -> anyhow::Result<UpdateSpec> {
         let optimizer = self.get("optimizer")?;
+        let sends = match (model, self.get("local-training")?) {
+            (ModelSpec::External { answers, .. }, _) => *answers,
+            (_, LocalTraining::None) => Answers::Gradient,
+            _ => Answers::Difference,
+        };
         let update = UpdateSpec {
             optimizer,
             learning_rate: self
-                .parse("learning-rate", |text| values::learning_rate(text, model, optimizer))?,
+                .parse("learning-rate", |text| values::learning_rate(text, sends, optimizer))?,
             schedule: self.get("schedule")?,
             weight_decay: self.number("weight-decay")?,
             clip_norm: self.parse("clip-norm", |text| values::optional(text, "none"))?,
@@ -510,6 +516,7 @@ impl Layers {
             filters,
             blocks,
             stopping,
+            local_training: self.get("local-training")?,
             batch_size,
             redundancy,
             work,

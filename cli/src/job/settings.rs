@@ -2,6 +2,7 @@
 //! flag and, in capitals after `PSTRAIN_JOB_`, its environment variable.
 
 use pstrain_compute::filter::{ErrorFeedback, FilterSpec, KeyCaching, PullFilter};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Activation, Loss};
 use pstrain_compute::named::Named;
 use pstrain_compute::optim::{FunctionSpec, OptimizerSpec, Proximal, Schedule};
@@ -105,8 +106,8 @@ const OPTIMISATION: &[Setting] = &[
         "learning-rate",
         "RATE|auto",
         "auto",
-        "The learning rate; auto: 0.1, or 1 for sgd, momentum and nesterov if a compute process \
-         answers with differences",
+        "The learning rate; auto: 0.1, or 1 for sgd, momentum and nesterov if workers send \
+         differences, by local-training or of a compute process",
     )
     .or(&["lr"]),
     named::<Schedule>(
@@ -121,6 +122,11 @@ const OPTIMISATION: &[Setting] = &[
         "Mini-batch size: examples of one worker; all: all it has",
     )
     .or(&["batch"]),
+    named::<LocalTraining>(
+        "local-training",
+        "none",
+        "Local steps before a worker sends: it sends their difference, in place of a gradient",
+    ),
     setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient").or(&["wd"]),
     items(
         "groups",
@@ -369,12 +375,13 @@ mod tests {
         text.parse::<T>().map(|it| it.to_string()).map_err(|error| error.to_string())
     }
 
-    const READ: [(&str, Read); 23] = [
+    const READ: [(&str, Read); 24] = [
         ("budget", read::<BudgetKind>),
         ("activation", read::<Activation>),
         ("loss", read::<Loss>),
         ("optimizer", read::<OptimizerSpec>),
         ("schedule", read::<Schedule>),
+        ("local-training", read::<LocalTraining>),
         ("proximal", read::<Proximal>),
         ("server-functions", read::<FunctionSpec>),
         ("aggregation", read::<Aggregation>),

@@ -68,14 +68,14 @@ pub(super) fn groups(text: &str) -> Result<Vec<GroupSpec>, String> {
     text.split_whitespace().map(str::parse).collect()
 }
 
-/// Reads `learning-rate`: a number, or `auto` for the rate that suits the answers of the model.
+/// Reads `learning-rate`: a number, or `auto` for the rate that suits gradients or differences.
 pub(super) fn learning_rate(
     text: &str,
-    model: &ModelSpec,
+    sends: Answers,
     optimizer: OptimizerSpec,
 ) -> Result<f32, String> {
     use OptimizerSpec::{Momentum, Nesterov, Sgd};
-    let is_difference = matches!(model, ModelSpec::External { answers: Answers::Difference, .. });
+    let is_difference = sends == Answers::Difference;
     // Other optimisers divide by the size of the differences.
     let is_proportional = matches!(optimizer, Sgd | Momentum { .. } | Nesterov { .. });
     let usual = if is_difference && is_proportional { 1.0 } else { 0.1 };

@@ -20,6 +20,7 @@ pub mod examples;
 pub mod filter;
 pub mod fingerprint;
 pub mod id;
+pub mod local_training;
 pub mod model;
 pub mod optim;
 pub mod params;

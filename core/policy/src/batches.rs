@@ -12,12 +12,15 @@ use pstrain_compute::task::Task;
 /// The mini-batches of a part are numbered. A number names the same examples at any time, any
 /// number of times, and on any worker. A pass over the `n` examples of a part takes
 /// `ceil(n / batch size)` mini-batches, the last with the remainder. Each pass goes through all
-/// examples once in its own random order, or in storage order if one mini-batch is all of them. A
-/// mini-batch with a size of its own has the examples of that order from its number on.
+/// examples once in its own random order; or in storage order, if one mini-batch is all of them and
+/// their order has no effect. A mini-batch with a size of its own has the examples of that order
+/// from its number on.
 #[derive(Clone, Debug)]
 pub(crate) struct Batches {
     parts: Vec<Part>,
     batch_size: usize,
+    /// True if the order within a mini-batch has no effect.
+    is_unordered: bool,
 }
 
 /// A part of the data.
@@ -40,7 +43,12 @@ impl Batches {
             let shuffle = seed.fork("shuffle", id.0.into());
             Part { id, count, shuffle, pass: None, order: Vec::new() }
         };
-        Self { parts: parts.iter().map(part).collect(), batch_size }
+        Self { parts: parts.iter().map(part).collect(), batch_size, is_unordered: true }
+    }
+
+    /// The same mini-batches, where the order within one has an effect.
+    pub(crate) fn ordered(self) -> Self {
+        Self { is_unordered: false, ..self }
     }
 
     /// Returns the index of a part. A worker with all parts has each at its own index.
@@ -57,15 +65,15 @@ impl Batches {
 
     /// Returns the examples that a task has in the part at `index`, by number.
     pub(crate) fn rows(&mut self, index: usize, task: Task) -> &[u32] {
-        self.parts[index].rows(task, self.batch_size)
+        self.parts[index].rows(task, self.batch_size, self.is_unordered)
     }
 }
 
 impl Part {
-    fn rows(&mut self, task: Task, batch_size: usize) -> &[u32] {
+    fn rows(&mut self, task: Task, batch_size: usize, is_unordered: bool) -> &[u32] {
         let (pass, rows) = self.range(task, batch_size);
         // A sum over all examples needs no random order, and is fastest in storage order.
-        let pass = (rows.len() < self.count).then_some(pass);
+        let pass = (rows.len() < self.count || !is_unordered).then_some(pass);
         if self.pass != pass || self.order.is_empty() {
             self.order.clear();
             self.order.extend(0..self.count as u32);

@@ -31,6 +31,7 @@ use pstrain_compute::examples::Shape;
 use pstrain_compute::filter::{FilterError, Filters};
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{MAX_WORKERS, ServerId};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
 use pstrain_compute::named;
 use pstrain_compute::named::Word;
@@ -66,6 +67,8 @@ pub struct Job {
     pub filters: Filters,
     /// The blocks of keys of which each update changes one; `None` if it changes all keys.
     pub blocks: Option<Blocks>,
+    /// The steps that a worker takes before it sends anything.
+    pub local_training: LocalTraining,
     /// Number of examples of one mini-batch of one worker; the mean over the workers if sizes
     /// differ.
     pub batch_size: u32,
@@ -314,6 +317,7 @@ impl Job {
         if self.redundancy.is_coded() && self.model.has_state() {
             return Err(JobError::CodedState);
         }
+        self.check_local_training().map_err(JobError::LocalTraining)?;
         self.stopping.check().map_err(JobError::Stopping)?;
         self.check_sparse(&self.mode)?;
         self.check_blocks(&self.mode)?;
@@ -334,6 +338,29 @@ impl Job {
         }
         if rows < u64::from(workers) {
             return Err(JobError::FewRows { rows, workers });
+        }
+        Ok(())
+    }
+
+    /// Checks that the differences of local training can take the place of gradients; the error
+    /// names the required setting.
+    fn check_local_training(&self) -> Result<(), &'static str> {
+        if self.local_training == LocalTraining::None {
+            return Ok(());
+        }
+        named::check(self.local_training, |_, _| "a number that is not in its range")?;
+        if matches!(self.model, ModelSpec::External { .. }) {
+            return Err(
+                "a model of pstrain: a compute process that takes steps of its own answers \
+                        with differences",
+            );
+        }
+        if self.redundancy.is_coded() {
+            return Err("redundancy = none or partial: others send sums of gradients at the same \
+                        parameters");
+        }
+        if self.blocks.is_some() {
+            return Err("blocks = none: the steps change all keys");
         }
         Ok(())
     }
@@ -518,6 +545,9 @@ pub enum JobError {
          the model is lost: use redundancy = none or partial, or a model without state"
     )]
     CodedState,
+    /// Local training with a setting that needs gradients.
+    #[error("local-training needs {0}")]
+    LocalTraining(&'static str),
     /// A scenario description that is too long, in bytes.
     #[error(
         "link, compute and faults are {0} bytes, but {MOST_SCENARIO_BYTES} at most are carried: \

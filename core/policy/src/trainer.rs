@@ -9,6 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::architecture::Architecture;
 use crate::batches::Batches;
 use crate::job::Job;
 use crate::rules::Aggregation;
@@ -16,6 +17,7 @@ use pstrain_compute::coding::Piece;
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::{Examples, Shape};
 use pstrain_compute::id::{PartId, ServerId, WorkerId};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::params::KeyList;
@@ -25,8 +27,8 @@ use pstrain_compute::task::Task;
 
 /// One worker's source of gradients, and the mini-batches of its parts of the data.
 ///
-/// With a sparse model the trainer knows only the keys that its examples touch: parameters and
-/// gradients have a value for each key of [`Trainer::keys`].
+/// With a sparse model and servers the trainer knows only the keys that its examples touch:
+/// parameters and gradients have a value for each key of [`Trainer::keys`].
 #[derive(Debug)]
 pub struct Trainer {
     source: Box<dyn GradientSource>,
@@ -133,7 +135,9 @@ impl Trainer {
         }
         let blocks =
             job.blocks.is_some().then(|| (Box::new(job.clone()), model.parameters() as u64));
-        let (keys, model, parts) = match model.is_sparse() {
+        // Workers without a server reduce vectors of all keys.
+        let has_keys = model.is_sparse() && job.architecture == Architecture::Server;
+        let (keys, model, parts) = match has_keys {
             true => {
                 let (keys, model, parts) = compact(job, &model, parts)?;
                 (Some(keys), model, parts)
@@ -156,7 +160,11 @@ impl Trainer {
         worker: WorkerId,
     ) -> Result<Self, TrainerError> {
         let (ids, seed) = (job.parts_of(worker), Stream::new(job.seed));
+        let source = job.local_training.around(source);
         let mut trainer = Self::of_source(source, &ids, seed, job.batch_size)?;
+        if job.local_training != LocalTraining::None {
+            trainer.batches = trainer.batches.ordered();
+        }
         let coefficient = |piece: Piece| piece.coefficient;
         trainer.combination = job.pieces_of(worker).map(|pieces| Combination {
             coefficients: pieces.into_iter().map(coefficient).collect(),

@@ -19,6 +19,7 @@ use pstrain_compute::examples::{Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{PartId, PeerId, Sequence, WorkerId};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
@@ -55,6 +56,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         mode,
         switches: Vec::new(),
         exchange: Exchange::Combined,
+        local_training: LocalTraining::None,
         batch_size: 64,
         redundancy: Redundancy::None,
         blocks: None,

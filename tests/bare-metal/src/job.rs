@@ -8,6 +8,7 @@ use core::time::Duration;
 use pstrain_compute::examples::{Examples, Shape, ShapeError, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Activation, Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::rng::Stream;
@@ -54,6 +55,7 @@ pub(crate) fn job(train: &Examples) -> Job {
         mode: Mode::of(ConsistencySpec::Bsp),
         switches: Vec::new(),
         exchange: Exchange::Combined,
+        local_training: LocalTraining::None,
         batch_size: 8,
         redundancy: Redundancy::None,
         blocks: None,

@@ -13,6 +13,7 @@ use pstrain_compute::examples::{Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{BatchId, Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::KeyRange;
@@ -92,6 +93,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         mode: Mode::of(consistency),
         switches: Vec::new(),
         exchange: if choices.coin() { Exchange::Combined } else { Exchange::Separate },
+        local_training: LocalTraining::None,
         batch_size: 4,
         redundancy: Redundancy::None,
         blocks: None,

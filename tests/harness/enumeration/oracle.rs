@@ -7,6 +7,7 @@ use pstrain_compute::examples::{Examples, Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::{BatchId, ServerId, Version, WorkerId};
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Loss, ModelSpec};
 use pstrain_compute::optim::{UpdateSpec, Updater};
 use pstrain_compute::params::KeyRange;
@@ -54,6 +55,7 @@ pub fn small_job(bounds: Bounds) -> Job {
         mode: Mode::of(ConsistencySpec::Bsp),
         switches: Vec::new(),
         exchange: Exchange::Combined,
+        local_training: LocalTraining::None,
         batch_size: 1,
         redundancy: Redundancy::None,
         blocks: None,

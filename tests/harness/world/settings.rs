@@ -8,6 +8,7 @@ use pstrain_compute::examples::{Examples, Shape, Target};
 use pstrain_compute::filter::Filters;
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::Version;
+use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Answers, ExternalTensor, Loss, ModelSpec};
 use pstrain_compute::optim::{GroupSpec, OptimizerSpec, Proximal, UpdateSpec};
 use pstrain_compute::params::{BlockOrder, Blocks, Combine, Role};
@@ -540,6 +541,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         mode: Mode { in_flight, ..Mode::of(consistency) },
         switches: Vec::new(),
         exchange: [Exchange::Combined, Exchange::Separate][rng.below(2) as usize],
+        local_training: LocalTraining::None,
         batch_size,
         redundancy: Redundancy::None,
         blocks: None,

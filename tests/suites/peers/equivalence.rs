@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use pstrain_compute::optim::OptimizerSpec;
+use pstrain_compute::local_training::LocalTraining;
+use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::BudgetKind;
 use pstrain_policy::rules::Aggregation;
@@ -78,17 +79,61 @@ fn jobs(workers: u32) -> Vec<(String, Toy)> {
 #[test]
 fn all_to_all_and_all_gather_are_bsp_at_a_server_bit_for_bit() {
     for workers in [1, 2, 3, 5, 8, 9] {
-        for (name, mut toy) in jobs(workers) {
-            let server = VirtualRun::new(&toy, LINK, COMPUTE).run();
-            for architecture in [Architecture::AllToAll, Architecture::AllGather] {
-                toy.job.architecture = architecture;
-                let run = virtually(&toy);
-                let which = format!("{architecture}, {workers} workers, {name}");
-                assert_eq!(run.version, server.point.version.0, "{which}");
-                assert!(bits(&run.parameters) == bits(&server.parameters), "{which}");
-            }
+        for (name, toy) in jobs(workers) {
+            assert_as_bsp(toy, &format!("{workers} workers, {name}"));
         }
     }
+}
+
+/// Asserts that the two architectures that sum in the order of the workers end as the server does.
+fn assert_as_bsp(mut toy: Toy, which: &str) {
+    let server = VirtualRun::new(&toy, LINK, COMPUTE).run();
+    for architecture in [Architecture::AllToAll, Architecture::AllGather] {
+        toy.job.architecture = architecture;
+        let run = virtually(&toy);
+        assert_eq!(run.version, server.point.version.0, "{architecture}, {which}");
+        assert!(bits(&run.parameters) == bits(&server.parameters), "{architecture}, {which}");
+    }
+}
+
+#[test]
+fn differences_of_local_training_are_averaged_as_gradients_are() {
+    for workers in [1, 2, 5, 8] {
+        let mut toy = Toy::new(workers, 149);
+        toy.job.update.learning_rate = 1.0;
+        for local in [
+            LocalTraining::Sgd { steps: 3, rate: 0.05 },
+            LocalTraining::Proximal { steps: 2, rate: 0.05, mu: 0.5 },
+        ] {
+            toy.job.local_training = local;
+            assert_as_bsp(toy.clone(), &format!("{local}, {workers} workers"));
+        }
+    }
+}
+
+#[test]
+fn local_steps_of_one_worker_are_steps_of_smaller_mini_batches() {
+    let mut toy = Toy::new(1, 144);
+    toy.job.update = UpdateSpec::sgd(0.05);
+    let small = toy.job.batch_size;
+    let sgd = VirtualRun::new(&toy, LINK, COMPUTE).run();
+    let rate = toy.job.update.learning_rate;
+    toy.job.batch_size = small * 3;
+    toy.job.update.learning_rate = 1.0;
+    toy.job.local_training = LocalTraining::Sgd { steps: 3, rate };
+    assert_eq!(144 % (3 * small), 0, "mini-batches of {small} begin where those of 3 times do");
+    let compare = |toy: &Toy, steps| {
+        let local = VirtualRun::new(toy, LINK, COMPUTE).run();
+        assert_eq!(local.point.version.0 * steps, sgd.point.version.0);
+        for (one, other) in local.parameters.iter().zip(sgd.parameters.iter()) {
+            assert!((one - other).abs() <= 1e-5 * (1.0 + one.abs()), "{one} {other}");
+        }
+    };
+    compare(&toy, 3);
+    // A mini-batch of all examples has the random order of its pass, too.
+    toy.job.batch_size = 144;
+    toy.job.local_training = LocalTraining::Sgd { steps: 144 / small, rate };
+    compare(&toy, u64::from(144 / small));
 }
 
 #[test]

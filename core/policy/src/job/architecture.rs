@@ -61,10 +61,7 @@ impl Job {
                 "a built-in model: a compute process gives the initial parameters, and no server \
                  passes them on",
             ),
-            (
-                !self.is_sparse() && !self.model.has_state(),
-                "a model of dense parameters without state beside them",
-            ),
+            (!self.model.has_state(), "a model without state beside its parameters"),
             (
                 self.update.clip_contribution.is_none(),
                 "no clip-contribution: gradients are added on their way, or not sent at all",
