@@ -163,6 +163,20 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// The worker that the decision is about, if it is about one.
+    #[must_use]
+    pub const fn worker(&self) -> Option<WorkerId> {
+        match self {
+            Self::Admit { worker, .. }
+            | Self::Forget { worker }
+            | Self::Rows { worker, .. }
+            | Self::Give { worker, .. }
+            | Self::Drop { worker, .. } => Some(*worker),
+            Self::Gather { contribution, .. } => Some(contribution.worker),
+            _ => None,
+        }
+    }
+
     /// Bytes of values in the decision. Large decisions reduce the number that fit in one message.
     #[must_use]
     pub const fn bytes(&self) -> usize {

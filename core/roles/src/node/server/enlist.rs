@@ -221,7 +221,17 @@ impl Server {
                     other.standby = address.filter(|address| is_address(address));
                 }
             }
-            Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
+            Message::Arrived(arrived) => {
+                let (worker, workers) = (arrived.worker, self.job.membership.workers);
+                if worker.0 >= workers {
+                    let what = alloc::format!(
+                        "a push of worker {worker} came to server {server}, but the job has \
+                         {workers} workers"
+                    );
+                    return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+                }
+                self.on_arrived(now, server, arrived, out);
+            }
             Message::Measured(measured) => self.on_measured(now, peer, server, &measured, out),
             Message::Portion(portion) => self.on_portion(now, server, portion, out),
             Message::Taken(taken) => self.on_taken(now, server, taken.cut, out),
@@ -298,8 +308,8 @@ impl Server {
         server.is_some()
     }
 
-    /// Handles the loss of the connection to a server, which keeps its parameters and may come
-    /// back.
+    /// Handles the loss of a connection, which may be the one to a server. That server keeps its
+    /// parameters and may come back.
     pub(super) fn lose_server(&mut self, now: Time, peer: PeerId, why: String, out: &mut Outbox) {
         let Some(server) = self.group.of_peer(peer) else { return };
         self.stay(server);

@@ -71,8 +71,14 @@ impl Workers {
         Self { seats, peers: BTreeMap::new() }
     }
 
-    fn seat(&mut self, worker: WorkerId) -> Option<&mut Seat> {
-        self.seats.get_mut(worker.0 as usize)
+    /// The slot of a worker that has attached, or that a decision names: both are checked.
+    fn seat(&mut self, worker: WorkerId) -> &mut Seat {
+        &mut self.seats[worker.0 as usize]
+    }
+
+    /// True if the job has a worker with this id.
+    pub(super) fn has(&self, worker: WorkerId) -> bool {
+        (worker.0 as usize) < self.seats.len()
     }
 
     /// Saves or restores the whole state.
@@ -134,30 +140,28 @@ impl Workers {
     /// Records that pushes up to `last` are decided. Parts still held belong to pushes that were
     /// called off.
     pub(super) fn decide(&mut self, worker: WorkerId, last: Sequence) {
-        let Some(seat) = self.seat(worker) else { return };
+        let seat = self.seat(worker);
         seat.decided = seat.decided.max(last);
         seat.held.retain(|&sequence, _| sequence > last);
     }
 
     /// Removes and returns a part of a push whose decision has arrived.
     pub(super) fn take(&mut self, worker: WorkerId, sequence: Sequence) -> Option<Push> {
-        let seat = self.seat(worker)?;
+        let seat = self.seat(worker);
         seat.decided = seat.decided.max(sequence);
         seat.held.remove(&sequence)
     }
 
     /// Records that pushes up to `last` are allowed; returns the worker's connection.
     pub(super) fn allow(&mut self, worker: WorkerId, last: Sequence) -> Option<PeerId> {
-        let seat = self.seat(worker)?;
+        let seat = self.seat(worker);
         seat.allowed = seat.allowed.max(last);
         seat.peer
     }
 
     /// Records bytes exchanged with `worker`.
     pub(super) fn count(&mut self, worker: WorkerId, bytes: Exchanged) {
-        if let Some(seat) = self.seat(worker) {
-            seat.exchanged += bytes;
-        }
+        self.seat(worker).exchanged += bytes;
     }
 
     /// The bytes exchanged with all workers so far.
@@ -174,7 +178,7 @@ impl Workers {
         (keys, all): (KeyRange, KeyRange),
     ) -> Result<Option<Push>, Refusal> {
         let (header, values) = (push.header, push.gradient.len() as u64);
-        let Some(seat) = self.seat(worker) else { return Ok(None) };
+        let seat = self.seat(worker);
         if header.incarnation != seat.incarnation {
             return Err(Refusal::Fenced { incarnation: header.incarnation });
         }
@@ -197,12 +201,12 @@ impl Workers {
 
     /// True if the worker's incarnation has been allowed a push.
     pub(super) fn has_begun(&mut self, worker: WorkerId) -> bool {
-        self.seat(worker).is_some_and(|seat| seat.allowed > Sequence(0))
+        self.seat(worker).allowed > Sequence(0)
     }
 
     /// Drops the pushes of `worker`, which is gone; returns its connection, to be closed.
     pub(super) fn forget(&mut self, worker: WorkerId) -> Option<PeerId> {
-        let seat = self.seat(worker)?;
+        let seat = self.seat(worker);
         seat.held.clear();
         let peer = seat.peer.take()?;
         self.peers.remove(&peer);
@@ -212,15 +216,15 @@ impl Workers {
     /// Removes a connection.
     pub(super) fn detach(&mut self, peer: PeerId) {
         let Some(worker) = self.peers.remove(&peer) else { return };
-        let Some(seat) = self.seat(worker) else { return };
+        let seat = self.seat(worker);
         seat.peer.take_if(|it| *it == peer);
         seat.early.take_if(|(it, _)| *it == peer);
     }
 
     /// Sends a heartbeat to a worker whose long message is being received.
     pub(super) fn hear(&mut self, now: Time, peer: PeerId, lease: Duration, out: &mut Outbox) {
-        let worker = self.peers.get(&peer).copied();
-        let Some(seat) = worker.and_then(|worker| self.seat(worker)) else { return };
+        let Some(worker) = self.peers.get(&peer).copied() else { return };
+        let seat = self.seat(worker);
         if now >= seat.told + heartbeat(lease) {
             seat.told = now;
             out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
@@ -238,7 +242,7 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let (worker, lease) = (self.workers.peers.get(&from).copied(), self.lease());
-        let seat = worker.and_then(|worker| self.workers.seat(worker));
+        let seat = worker.map(|worker| self.workers.seat(worker));
         if seat.is_some_and(|seat| seat.idle.is_flood(now, lease, &message)) {
             return self.refuse(from, Refusal::Flooding, out);
         }
@@ -311,10 +315,11 @@ impl Shard {
             return self.refuse(peer, why.into(), out);
         }
         let is_run = self.following.as_ref().is_some_and(|following| following.run == run);
-        let Some(seat) = self.workers.seat(worker).filter(|_| is_run) else {
+        if !is_run || !self.workers.has(worker) {
             let what = String::from("this server does not follow that run, or not yet");
             return self.refuse(peer, Refusal::Server { what }, out);
-        };
+        }
+        let seat = self.workers.seat(worker);
         if incarnation < seat.incarnation {
             return self.refuse(peer, Refusal::Fenced { incarnation }, out);
         }
@@ -331,7 +336,7 @@ impl Shard {
 
     /// The coordinator has admitted an incarnation.
     pub(super) fn admit(&mut self, worker: WorkerId, incarnation: Incarnation, out: &mut Outbox) {
-        let Some(seat) = self.workers.seat(worker) else { return };
+        let seat = self.workers.seat(worker);
         seat.incarnation = incarnation;
         (seat.allowed, seat.decided, seat.came) = (Sequence(0), Sequence(0), Sequence(0));
         seat.held.clear();
@@ -340,8 +345,10 @@ impl Shard {
 
     /// Attaches a waiting worker if its incarnation and key map are known here by now.
     pub(super) fn attach_waiting(&mut self, worker: WorkerId, out: &mut Outbox) {
-        let (Some(keys), map) = (self.keys(), self.map()) else { return };
-        let Some(seat) = self.workers.seat(worker) else { return };
+        let (Some(keys), map) = (self.keys(), self.map()) else {
+            return; // until keys have moved here
+        };
+        let seat = self.workers.seat(worker);
         let admitted = seat.incarnation;
         let is_due = |(_, it): &mut (PeerId, Attach)| it.incarnation == admitted && it.map <= map;
         let Some((peer, _)) = seat.early.take_if(is_due) else { return };
