@@ -73,7 +73,9 @@ impl SocketTransport {
         if let Some(oldest) = self.door.enter(id, origin) {
             self.evict(oldest);
         }
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.get(&id) else {
+            return; // the oldest of its origin, and evicted at once
+        };
         if connection.is_connected() {
             self.shared.events.push(TransportEvent::Connected(id, Identity::Anyone));
         } else {
@@ -124,7 +126,9 @@ impl SocketTransport {
 
     /// Records an event of a pending connection.
     pub(super) fn call(&mut self, id: PeerId, ready: Ready) {
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.get(&id) else {
+            return; // lost by an earlier event of the same poll
+        };
         let step = if connection.awaits_hello() { Step::Hello } else { Step::Later };
         // A dialler that has closed is worth neither a signature nor, if it sent nothing, a slot in
         // the queue: a flood of such connections would fill all slots of its address, and an honest

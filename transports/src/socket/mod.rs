@@ -261,6 +261,7 @@ impl SocketTransport {
     }
 
     fn set_end(&mut self, id: PeerId, at: Option<Time>) {
+        // What has happened meanwhile may have removed the connection.
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut connection.ends_at, at) {
             self.deadlines.remove(&(before, id));
@@ -275,7 +276,9 @@ impl SocketTransport {
         self.unread.remove(&id);
         self.set_end(id, None);
         let origin = self.door.leave(id);
-        let Some(mut connection) = self.connections.remove(&id) else { return };
+        let Some(mut connection) = self.connections.remove(&id) else {
+            return; // lost already: reading after a failed write finds the same end
+        };
         self.poll.registry().deregister(connection.stream()).unwrap_or_default();
         if connection.is_lingering() {
             return; // the node has closed it and expects no further events
@@ -293,7 +296,9 @@ impl SocketTransport {
     /// Drops a connection after an error. A pending connection that is refused may still read the
     /// reason.
     fn fail(&mut self, id: PeerId, broken: Broken) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return; // lost already: reading after a failed write finds the same end
+        };
         if connection.is_connected() || !connection.is_accepted() || connection.has_hung_up() {
             return self.lose(id, broken);
         }
@@ -305,7 +310,9 @@ impl SocketTransport {
     }
 
     fn on_ready(&mut self, id: PeerId, ready: Ready) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return; // lost by an earlier event of the same poll
+        };
         if connection.is_connecting() {
             match connection.finish_connect() {
                 Ok(true) => {
@@ -325,7 +332,9 @@ impl SocketTransport {
                 Err(error) => return self.lose(id, error.into()),
             }
         }
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            unreachable!("the connection is there")
+        };
         if ready.closed {
             connection.hang_up();
         }
@@ -345,7 +354,9 @@ impl SocketTransport {
     /// its end has sent its last messages before, such as the goodbye that a server waits for.
     fn read(&mut self, id: PeerId) {
         self.unread.remove(&id);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return; // lost since it was marked as unread
+        };
         let was_connected = connection.is_connected();
         let progress = connection.read(id, &mut self.shared);
         if !was_connected && connection.is_connected() {

@@ -151,7 +151,9 @@ pub(super) fn add_up<'v>(sum: &mut [f32], mut terms: impl Iterator<Item = Scaled
 fn add_next<const N: usize>(sum: &mut [f32], begins: bool, terms: [Scaled<'_>; N]) {
     let keys = sum.len();
     let terms = terms.map(|(factor, values)| (factor, &values[..keys]));
-    let Some(((factor, values), rest)) = terms.split_first() else { return };
+    let Some(((factor, values), rest)) = terms.split_first() else {
+        unreachable!("a sum has a term")
+    };
     for (key, sum) in sum.iter_mut().enumerate() {
         let mut value = factor * values[key];
         if !begins {

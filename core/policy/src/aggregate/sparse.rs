@@ -75,7 +75,9 @@ fn scatter<'a>(
     sum: &mut [f32],
 ) {
     sum[range.clone()].fill(0.0);
-    let Ok(keys) = KeyRange::new(range.start as u64, range.end as u64) else { return };
+    let Ok(keys) = KeyRange::new(range.start as u64, range.end as u64) else {
+        return; // an update of a block whose keys are elsewhere
+    };
     for (gradient, planned) in gradients.zip(&plan.gradients) {
         let (Term::Add(factor), Some(list)) = (planned.term, gradient.keys) else { continue };
         let places = list.places(keys);

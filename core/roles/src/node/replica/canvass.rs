@@ -67,7 +67,7 @@ impl Standby {
             Message::Heartbeat(_) => {}
             Message::Vote(promise) => {
                 let asked = self.contest.as_ref().map(|contest| contest.term());
-                let Some(peer) = self.dialler.peer() else { return };
+                let Some(peer) = self.dialler.peer() else { unreachable!("an elector speaks") };
                 let granted = promise.granted;
                 self.on_promise(peer, promise, out);
                 let again = self.contest.as_ref().map(|contest| contest.term()) > asked;

@@ -153,7 +153,7 @@ impl Standby {
 
     /// Applies an input of the primary, which sent it at the stream's time `sent`.
     fn follow(&mut self, now: Time, sent: Time, (at, input): (Time, Input), out: &mut Outbox) {
-        let Some(copy) = &mut self.copy else { return };
+        let Some(copy) = &mut self.copy else { unreachable!("entries follow a state") };
         copy.clock = (now, at);
         let mut effects = Outbox::new();
         copy.server.handle(at, input, &mut effects);

@@ -42,7 +42,9 @@ impl Standby {
     /// Asks an elector, which knows the term `known`, to vote for this standby in a later one.
     pub(super) fn ask(&mut self, now: Time, peer: PeerId, known: Term, out: &mut Outbox) {
         let (latest, lease) = (self.latest.max(known), self.lease());
-        let Some(candidate) = self.candidate() else { return };
+        let Some(candidate) = self.candidate() else {
+            return; // without a state there is nothing to lead
+        };
         let contest = self.contest.get_or_insert_with(|| {
             let mut contest = Election::new(latest, now);
             contest.ask_later(now, lease);
@@ -55,7 +57,7 @@ impl Standby {
     /// Records a vote, if the peer `from` may cast it.
     pub(super) fn on_promise(&mut self, from: PeerId, promise: Vote, out: &mut Outbox) {
         let (Some(candidate), Some(contest)) = (self.candidate(), &mut self.contest) else {
-            return;
+            return; // the primary leads on: the vote comes late
         };
         let is_its = match (promise.elector, self.attending.get(&from)) {
             (Elector::Worker(worker, _), Some(it)) => it.identity.claim(Some(worker)).is_ok(),

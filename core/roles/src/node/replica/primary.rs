@@ -176,7 +176,9 @@ impl Primary {
         let keeps_back = self.is_paired() && self.replicate == Replicate::Updates;
         // The entry precedes its effects: `Unsettled::hold` adds them to the newest entry.
         if self.follower.is_some() {
-            let Some(content) = self.content(at, &input, keeps_back) else { return };
+            let Some(content) = self.content(at, &input, keeps_back) else {
+                return; // an input of another role, which changes no server
+            };
             self.append(at, content);
         } else {
             self.copy.entries += 1;

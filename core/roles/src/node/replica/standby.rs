@@ -354,7 +354,9 @@ impl Standby {
             }
             return;
         }
-        let Some((_, identity)) = self.unauthenticated.remove(&from) else { return };
+        let Some((_, identity)) = self.unauthenticated.remove(&from) else {
+            return; // its first message was answered, and the connection is being closed
+        };
         match message {
             Message::Hello(hello) if self.can_lead() && self.is_coordinator() => {
                 self.attend(now, from, WaitingWorker { identity, hello, since: now }, out);

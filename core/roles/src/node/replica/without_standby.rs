@@ -80,7 +80,7 @@ impl Primary {
     }
 
     fn ask_all(&self, config: &ReplicaConfig, out: &mut Outbox) {
-        let Some(contest) = &self.contest else { return };
+        let Some(contest) = &self.contest else { unreachable!("electors vote in an election") };
         let electors = self.outer_of(self.copy.server.electors());
         electors.for_each(|peer| contest.ask(peer, self.candidate(config), out));
     }
@@ -95,7 +95,9 @@ impl Primary {
     ) {
         let candidate = self.candidate(config);
         let is_its = self.copy.server.is_elector(inner(self.began, peer), promise.elector);
-        let Some(contest) = self.contest.as_mut().filter(|_| is_its) else { return };
+        let Some(contest) = self.contest.as_mut().filter(|_| is_its) else {
+            return; // late, or another node's vote
+        };
         contest.hear(peer, promise, candidate, out);
         self.latest = self.latest.max(contest.term());
         self.win_if_promised(now, config, out);
@@ -105,16 +107,15 @@ impl Primary {
     fn win_if_promised(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
         // Once both servers have the end of the run, nothing changes any more, whoever leads.
         let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
-        loop {
-            let Some(contest) = &mut self.contest else { return };
+        self.term = loop {
+            let Some(contest) = &mut self.contest else { unreachable!("there is an election") };
             match contest.tally(|it| ended || it.has_most_of(&self.electorate)) {
                 Tally::TooFew => return,
                 Tally::Binds => self.ask_all(config, out),
-                Tally::Won => break,
+                Tally::Won => break contest.term(),
             }
-        }
-        let Some(contest) = self.contest.take() else { return };
-        self.term = contest.term();
+        };
+        self.contest = None;
         if let Some(Follower { link: Link::Down { since, why }, .. }) = self.follower.take() {
             let stood = now.since(since);
             out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));

@@ -62,9 +62,10 @@ impl Server {
     fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let (version, window) = (self.version(), self.window(worker));
         let slot = &self.members.roster[worker];
+        // A worker that joins later, or has finished its share, waits without being of the cohort.
         let (Some(peer), true) = (slot.peer, self.rounds.cohort.contains(worker)) else { return };
         if self.is_suspect(worker) {
-            return;
+            return; // until the verdict on its gradient
         }
         let first = slot.seat.next_sequence();
         let quota = self.quota(slot.rows);
@@ -197,7 +198,9 @@ impl Server {
             return self.grant_later(peer, worker);
         }
         let slot = &mut self.members.roster[worker];
-        let Some(first) = slot.seat.grants.front_mut() else { return };
+        let Some(first) = slot.seat.grants.front_mut() else {
+            return; // decided or called off while the answer had to wait
+        };
         first.at = now;
         let sequence = first.sequence;
         out.push(Effect::Report(Event::Repeated { worker, sequence }));

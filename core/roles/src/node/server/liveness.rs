@@ -68,7 +68,9 @@ impl Server {
             return;
         }
         self.initial.hear(now, peer);
-        let Some((_, slot)) = self.members.roster.of_peer(peer) else { return };
+        let Some((_, slot)) = self.members.roster.of_peer(peer) else {
+            return; // it has not introduced itself
+        };
         slot.heard = now;
         if now >= slot.told + heartbeat {
             slot.told = now;
@@ -209,7 +211,7 @@ impl Server {
 
     /// Tells all connected workers that the run has ended.
     pub(super) fn tell_end(&self, out: &mut Outbox) {
-        let Some(reason) = self.lifecycle.end() else { return };
+        let Some(reason) = self.lifecycle.end() else { unreachable!("the run has ended") };
         let peers = self.members.roster.iter().filter_map(|(_, slot)| slot.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::End(End { reason }))));
     }

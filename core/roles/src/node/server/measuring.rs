@@ -92,7 +92,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         let has_keys = self.group.map.keys_of(server).is_some();
-        let Some(asked) = self.measuring.asked.as_mut().filter(|_| has_keys) else { return };
+        let Some(asked) = self.measuring.asked.as_mut().filter(|_| has_keys) else {
+            return; // repeated after a reconnect
+        };
         if asked.decision != measured.decision || asked.came.contains(&server) {
             return; // repeated after a reconnect
         }

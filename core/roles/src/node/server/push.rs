@@ -36,12 +36,7 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.repeat_lost_grants(now, peer, worker, pull.allowed, out);
-        if self
-            .members
-            .roster
-            .slot(worker)
-            .is_some_and(|slot| slot.seat.under_way() < self.window(worker))
-        {
+        if self.members.roster[worker].seat.under_way() < self.window(worker) {
             self.ask(now, worker);
         }
         self.settle(now, out);

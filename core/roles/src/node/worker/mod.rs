@@ -192,6 +192,11 @@ impl Member {
     }
 }
 
+/// The membership of a worker that a server has admitted.
+fn admitted(member: &Option<Member>) -> &Member {
+    member.as_ref().unwrap_or_else(|| unreachable!("no server has admitted this worker"))
+}
+
 #[derive(Debug)]
 enum Data {
     None,
