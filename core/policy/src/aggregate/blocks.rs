@@ -2,10 +2,11 @@
 
 use core::ops::Range;
 
+use super::Gradient;
+use super::combination::Combination;
 use super::correction::Correction;
 use super::iterations::Iterations;
 use super::plan::{Plan, Term};
-use super::{Combination, Gradient};
 use pstrain_compute::optim::BLOCK;
 
 /// Splits `keys` keys into blocks.
@@ -24,7 +25,7 @@ pub(super) fn combine<'b, 'a: 'b>(
     (sum, corrected): (&'b mut [f32], &'b mut [f32]),
 ) -> (&'b [f32], f32) {
     let mut planned = gradients.zip(&plan.gradients);
-    let is_sum = matches!(combination, Combination::Round | Combination::ByWorker);
+    let is_sum = combination.is_sum();
     if plan.is_lone
         && let Some((gradient, planned)) = planned.next()
     {
