@@ -36,7 +36,7 @@ impl Combination {
         }
     }
 
-    /// True if an update takes the gradients of a table, besides those that have arrived.
+    /// True if an update takes the gradients of a table, not only the new ones.
     pub(super) const fn has_table(&self) -> bool {
         matches!(self, Self::Incremental(_) | Self::Ringleader(_))
     }

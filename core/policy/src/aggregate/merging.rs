@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::blocks::{add, blocks, values};
 use super::combination::Combination;
+use super::weighted_sum::{add, blocks, values};
 use super::weights::unit;
 use super::{Aggregator, Gradient};
 use crate::mode::Mode;

@@ -7,11 +7,10 @@
 //!
 //! An update weighs its gradients (`plan`, with `weights` and `shares`; the factor for staleness is
 //! in [`rules`](crate::rules)), corrects them (`correction`: DC-ASGD, gap-aware), and adds them up
-//! (`blocks`), unless the rule is robust (`robust`: Krum, median, trimmed mean) or keeps gradients
+//! (`weighted_sum`), unless the rule is robust (`robust`: Krum, median, trimmed mean) or keeps gradients
 //! from update to update (`combination`, with `table` and `iterations`). The changes of state that
 //! come with gradients are averaged and added (`state`).
 
-mod blocks;
 mod combination;
 mod combined;
 mod correction;
@@ -25,6 +24,7 @@ mod settings;
 mod shares;
 mod state;
 mod table;
+mod weighted_sum;
 mod weights;
 
 use alloc::sync::Arc;
@@ -37,7 +37,6 @@ pub use iterations::MOST_OPEN_ITERATIONS;
 pub use measure::Found;
 pub use merging::Merging;
 
-use self::blocks::{add, blocks, scale};
 use self::combination::Combination;
 use self::combined::Combined;
 use self::correction::Correction;
@@ -45,6 +44,7 @@ use self::merging::kept;
 use self::plan::Weighting;
 use self::settings::Settings;
 use self::state::StateKeys;
+use self::weighted_sum::{add, blocks, scale};
 use self::weights::Factors;
 use crate::mode::Mode;
 use crate::rules::{Aggregation, Closing};
@@ -287,7 +287,7 @@ impl Aggregator {
             let room = (&mut memory.sum[..len], &mut memory.corrected[..len]);
             let gradients = gradients.clone();
             let (values, factor) =
-                blocks::combine((correction, combination), plan, gradients, block, room);
+                weighted_sum::combine((correction, combination), plan, gradients, block, room);
             scale(&mut combined[keys], factor, values);
         }
         self.combination.finish();
@@ -394,8 +394,13 @@ impl Aggregator {
             let len = params.len();
             let room = (&mut sum[..len], &mut corrected[..len]);
             let (block, gradients) = ((first, &*params), gradients.clone());
-            let (gradient, scale) =
-                blocks::combine((correction, combination), &weighting.plan, gradients, block, room);
+            let (gradient, scale) = weighted_sum::combine(
+                (correction, combination),
+                &weighting.plan,
+                gradients,
+                block,
+                room,
+            );
             let step = Step { first, gradient, curvature: &[], scale, learning_rate };
             change((updater, correction), params, step, before);
         };
