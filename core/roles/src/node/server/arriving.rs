@@ -14,6 +14,7 @@ use pstrain_compute::id::{PeerId, Sequence, ServerId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::sum::ExactSum;
 use pstrain_compute::time::Time;
+use pstrain_wire::Refusal;
 use pstrain_wire::group::{Arrived, Fault};
 use pstrain_wire::worker::{Push, PushHeader, Seen};
 
@@ -77,14 +78,24 @@ impl Server {
         self.take_whole(now, worker, out);
     }
 
+    /// Records that another server has received its part of a push.
     pub(super) fn on_arrived(
         &mut self,
         now: Time,
+        peer: PeerId,
         server: ServerId,
         arrived: Arrived,
         out: &mut Outbox,
     ) {
         let Arrived { worker, incarnation, sequence, base, fault, squares } = arrived;
+        let workers = self.job.membership.workers;
+        if worker.0 >= workers {
+            let what = alloc::format!(
+                "a push of worker {worker} came to server {server}, but the job has {workers} \
+                 workers"
+            );
+            return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+        }
         let slot = &mut self.members.roster[worker];
         let is_granted = slot.seat.grants.iter().any(|grant| grant.sequence == sequence);
         if slot.incarnation != incarnation || !is_granted {

@@ -221,17 +221,7 @@ impl Server {
                     other.standby = address.filter(|address| is_address(address));
                 }
             }
-            Message::Arrived(arrived) => {
-                let (worker, workers) = (arrived.worker, self.job.membership.workers);
-                if worker.0 >= workers {
-                    let what = alloc::format!(
-                        "a push of worker {worker} came to server {server}, but the job has \
-                         {workers} workers"
-                    );
-                    return self.refuse(now, peer, Refusal::Unexpected { what }, out);
-                }
-                self.on_arrived(now, server, arrived, out);
-            }
+            Message::Arrived(arrived) => self.on_arrived(now, peer, server, arrived, out),
             Message::Measured(measured) => self.on_measured(now, peer, server, &measured, out),
             Message::Portion(portion) => self.on_portion(now, server, portion, out),
             Message::Taken(taken) => self.on_taken(now, server, taken.cut, out),
