@@ -105,7 +105,7 @@ pub enum Decision {
         oldest: Option<Clock>,
         /// The current version.
         version: Version,
-        /// Weights of the gradients in the order of the update, if they are not those of the mode.
+        /// Weights of the gradients in the order of the update, if the mode does not give them.
         weights: Option<Vec<f32>>,
     },
     /// The result of the sums over all servers.

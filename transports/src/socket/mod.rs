@@ -261,7 +261,7 @@ impl SocketTransport {
     }
 
     fn set_end(&mut self, id: PeerId, at: Option<Time>) {
-        // What has happened meanwhile may have removed the connection.
+        // The connection may have been lost meanwhile.
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut connection.ends_at, at) {
             self.deadlines.remove(&(before, id));

@@ -298,7 +298,7 @@ impl Store {
         Some(Answer { place, values, changes })
     }
 
-    /// True if `header` is that of the list stored for `worker`.
+    /// True if `header` describes the list stored for `worker`.
     #[must_use]
     pub fn knows(&self, worker: WorkerId, header: &KeysHeader) -> bool {
         let listed = self.lists.as_ref().and_then(|lists| lists.of(worker));

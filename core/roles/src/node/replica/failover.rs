@@ -150,7 +150,7 @@ impl Standby {
     }
 
     /// When it takes the lead without votes to finish a run that has ended: no state changes any
-    /// more, whoever leads.
+    /// more, whichever server leads.
     pub(super) fn ends_at(&self) -> Option<Time> {
         let since = self.lost.as_ref()?.since;
         self.subject()?.has_ended().then(|| since + silence(self.lease()))

@@ -375,7 +375,7 @@ impl Primary {
         follower.map(|follower| follower.address.clone())
     }
 
-    /// Translates connections of the server to those of the driver.
+    /// Translates connections of the server to the driver's.
     pub(super) fn outer_of(&self, peers: Vec<PeerId>) -> impl Iterator<Item = PeerId> {
         let began = self.began;
         peers.into_iter().filter_map(move |peer| outer(began, peer))

@@ -320,7 +320,7 @@ impl Server {
         }
     }
 
-    /// Continues after an update, once the parameters are those of the current version.
+    /// Continues after an update, once the parameters are at the current version.
     pub(super) fn updated(&mut self, now: Time, evaluates: bool, out: &mut Outbox) {
         if evaluates {
             self.evaluate(out);
