@@ -2,7 +2,6 @@
 
 use super::combination::Combination;
 use super::merging::Merging;
-use crate::consistency::ConsistencySpec;
 use crate::mode::Mode;
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 
@@ -17,23 +16,12 @@ pub(super) struct Settings {
 impl Settings {
     /// Number of gradients that an update sums; 1 if the update is a mean.
     pub(super) fn summed(&self) -> f32 {
-        use ConsistencySpec as C;
         let Self { aggregation, mode, workers } = *self;
         let has_table = mode.participation == ParticipationSpec::Incremental;
         if aggregation != Aggregation::Sum || has_table || mode.staleness == StalenessSpec::DynSgd {
             return 1.0;
         }
-        let gradients = match mode.consistency {
-            C::Bsp | C::Delay { .. } | C::Malenia { .. } => workers,
-            C::Ssp { slack: 0 } | C::Dssp { low: 0, high: 0 } => workers,
-            C::KSync { workers: wanted } | C::KAsync { workers: wanted } => wanted.min(workers),
-            C::Backup { workers: spare } => workers.saturating_sub(spare),
-            C::KBatchSync { gradients } | C::Rennala { gradients } | C::Buffered { gradients } => {
-                gradients
-            }
-            _ => 1,
-        };
-        gradients.max(1) as f32
+        mode.consistency.gathered(workers) as f32
     }
 
     /// True if a robust rule compares the gradients with each other. A job whose mode makes other
