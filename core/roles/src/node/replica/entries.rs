@@ -78,7 +78,7 @@ impl Standby {
         if self.lost.take().is_none() {
             return;
         }
-        self.contest = None;
+        self.election = None;
         let refusal = self.not_leading();
         for (peer, _) in core::mem::take(&mut self.attending) {
             out.push(Effect::Send(peer, Message::Refused(refusal.clone())));

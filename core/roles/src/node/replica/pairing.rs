@@ -110,11 +110,11 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
-        if let Some(contest) = self.contest.take() {
+        if let Some(election) = self.election.take() {
             // Otherwise, if this primary dies before it reaches the standby, the standby could not
             // lead with its own entries.
             let electors = self.outer_of(self.copy.server.electors());
-            electors.for_each(|peer| contest.release(peer, self.candidate(config), out));
+            electors.for_each(|peer| election.release(peer, self.candidate(config), out));
         }
         self.settle(now, entries, out);
         self.unsettled.seal(self.copy.stream_time(now));

@@ -36,7 +36,7 @@ pub(super) struct Primary {
     /// The electors whose votes count.
     pub(super) electorate: Electorate,
     pub(super) unsettled: Unsettled,
-    pub(super) contest: Option<Election>,
+    pub(super) election: Option<Election>,
     /// Dials the other server of the pair: the deposed primary, to tell it so; or the lost standby,
     /// to ask whether it leads.
     pub(super) other: Option<Dialler>,
@@ -60,7 +60,7 @@ impl Primary {
             follower: None,
             electorate,
             unsettled: Unsettled::default(),
-            contest: None,
+            election: None,
             other: None,
             dials: Dials::default(),
             effects: Outbox::new(),
@@ -87,13 +87,13 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
-        if let Input::Message(peer, Message::Vote(promise)) = input {
-            self.on_promise(now, peer, promise, config, out);
+        if let Input::Message(peer, Message::Vote(vote)) = input {
+            self.on_vote(now, peer, vote, config, out);
         } else if let Some(input) = self.intercept(now, input, config, out) {
             self.hand_in(now, input, out);
         }
-        if self.contest_at().is_some_and(|at| now >= at) {
-            self.contest(now, config, out);
+        if self.election_at().is_some_and(|at| now >= at) {
+            self.hold_election(now, config, out);
         }
         self.watch_electorate(now, out);
     }
@@ -425,7 +425,7 @@ impl Primary {
 
     /// True if no entry waits for the standby and no election is open.
     pub(super) fn rests(&self) -> bool {
-        self.unsettled.first().is_none() && self.contest.is_none()
+        self.unsettled.first().is_none() && self.election.is_none()
     }
 
     /// The open connections, as far as the primary knows.
@@ -468,6 +468,6 @@ impl Primary {
         let server = self.copy.server.deadline().map(|at| self.copy.own_time(at));
         let link = self.follower.as_ref().and_then(|follower| follower.link.deadline(lease));
         let other = self.other.as_ref().and_then(|dialler| dialler.deadline(lease));
-        [server, link, other, self.contest_at()].into_iter().flatten().min()
+        [server, link, other, self.election_at()].into_iter().flatten().min()
     }
 }

@@ -285,8 +285,8 @@ impl Server {
             let what = String::from("it wants to lead a server that this run does not have");
             return self.refuse(now, peer, Refusal::Server { what }, out);
         };
-        let promise = other.vote.answer(Elector::Coordinator, asked);
-        out.push(Effect::Send(peer, Message::Vote(promise)));
+        let vote = other.vote.answer(Elector::Coordinator, asked);
+        out.push(Effect::Send(peer, Message::Vote(vote)));
     }
 
     /// Handles part of a long message from another server; false if the peer is none.

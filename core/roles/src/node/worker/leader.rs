@@ -87,8 +87,8 @@ impl Worker {
         };
         let elector = Elector::Worker(member.worker, member.incarnation);
         let before = self.allegiance.before.clone();
-        let promise = Vote { before, ..self.allegiance.vote.answer(elector, asked) };
-        self.send(now, Message::Vote(promise), out);
+        let vote = Vote { before, ..self.allegiance.vote.answer(elector, asked) };
+        self.send(now, Message::Vote(vote), out);
     }
 }
 
