@@ -67,14 +67,14 @@ impl Server {
     ) {
         let sequence = push.header.sequence;
         let slot = &mut self.members.roster[worker];
-        if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
+        if !slot.pushes.grants.iter().any(|grant| grant.sequence == sequence) {
             // Not granted: `judge_push` refuses it.
             return self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
         }
         let Push { header, gradient, encoded, seen } = push;
         let encoded = encoded.map(Arc::unwrap_or_clone);
         let own = Own { peer, header, gradient, encoded, seen };
-        slot.seat.arriving.entry(sequence).or_default().own = Some(own);
+        slot.pushes.arriving.entry(sequence).or_default().own = Some(own);
         self.take_whole(now, worker, out);
     }
 
@@ -97,11 +97,11 @@ impl Server {
             return self.refuse(now, peer, Refusal::Unexpected { what }, out);
         }
         let slot = &mut self.members.roster[worker];
-        let is_granted = slot.seat.grants.iter().any(|grant| grant.sequence == sequence);
+        let is_granted = slot.pushes.grants.iter().any(|grant| grant.sequence == sequence);
         if slot.incarnation != incarnation || !is_granted {
             return; // decided already, or of a departed worker
         }
-        let arriving = slot.seat.arriving.entry(sequence).or_default();
+        let arriving = slot.pushes.arriving.entry(sequence).or_default();
         arriving.others.insert(server, Part { base, squares });
         arriving.fault = arriving.fault.or(fault);
         self.take_whole(now, worker, out);
@@ -117,7 +117,7 @@ impl Server {
             }
             let slot = &mut self.members.roster[worker];
             let Some((sequence, peer, push, elsewhere)) = next_whole(slot, wanted) else { return };
-            slot.seat.arriving.remove(&sequence);
+            slot.pushes.arriving.remove(&sequence);
             self.judge_push(now, peer, worker, push, elsewhere, out);
         }
     }
@@ -125,8 +125,8 @@ impl Server {
 
 /// Returns the next push that is due, if all of its parts have arrived.
 fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push, Elsewhere)> {
-    let sequence = slot.seat.grants.front()?.sequence;
-    let arriving = slot.seat.arriving.get_mut(&sequence)?;
+    let sequence = slot.pushes.grants.front()?.sequence;
+    let arriving = slot.pushes.arriving.get_mut(&sequence)?;
     // A push repeated after a reconnect may have been computed on another version: parts with
     // different bases are not parts of one gradient.
     let base = arriving.own.as_ref()?.header.base;

@@ -270,7 +270,7 @@ impl Server {
         let best = ready.filter_map(|(worker, slot)| Some((worker, slot, slot.peer?))).min_by_key(
             |(worker, slot, _)| {
                 let turn = turns.iter().position(|it| it == worker);
-                (unable.contains(worker), slot.seat.under_way() > 0, turn)
+                (unable.contains(worker), slot.pushes.under_way() > 0, turn)
             },
         );
         let may_join = self.lifecycle.phase() != Phase::Ending && self.members.present() == 0;
@@ -314,7 +314,7 @@ impl Server {
         };
         let part = RangePart::new(part, &self.refused(version).parameters[places]);
         (asked.since, asked.sent) = (now, part.keys.end());
-        self.members.roster[asked.worker].seat.idle.asked();
+        self.members.roster[asked.worker].pushes.idle.asked();
         if let Some(current) = &mut self.evaluations.by_workers.current {
             current.asked = Some(asked);
         }

@@ -110,10 +110,10 @@ impl Doubt {
             answers.voters += 1;
             if is_refused || self.suspects.contains_key(&worker) {
                 answers.without += 1;
-            } else if slot.seat.finite >= Some(self.version) {
+            } else if slot.pushes.finite >= Some(self.version) {
                 answers.with += 1;
             } else {
-                answers.is_open |= slot.seat.under_way() > 0;
+                answers.is_open |= slot.pushes.under_way() > 0;
             }
         }
         answers

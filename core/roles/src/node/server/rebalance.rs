@@ -287,12 +287,12 @@ impl Server {
         else {
             return; // it follows already
         };
-        let seat = |(_, slot): (WorkerId, &Slot)| -> (Incarnation, Sequence) {
-            let decided = slot.seat.decided.map(|decided| decided.sequence);
+        let state = |(_, slot): (WorkerId, &Slot)| -> (Incarnation, Sequence) {
+            let decided = slot.pushes.decided.map(|decided| decided.sequence);
             (slot.incarnation, decided.unwrap_or_default())
         };
-        let seats = self.members.roster.iter().map(seat).collect();
-        out.push(Effect::Send(peer, Message::Begin(Begin { followed, seats })));
+        let slots = self.members.roster.iter().map(state).collect();
+        out.push(Effect::Send(peer, Message::Begin(Begin { followed, slots })));
     }
 
     /// Drops a request that is impossible.
@@ -433,7 +433,7 @@ impl Server {
             self.members.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
         for (worker, peer) in there.collect::<Vec<_>>() {
             self.rounds.waiting.remove(worker);
-            self.members.roster[worker].seat.remapping = true;
+            self.members.roster[worker].pushes.remapping = true;
             out.push(Effect::Send(peer, Message::Holders(self.group.table())));
         }
     }
@@ -441,7 +441,8 @@ impl Server {
     /// Dismisses the servers that have given their keys away, once all connected workers have
     /// confirmed the key map.
     pub(super) fn dismiss_gone(&mut self, out: &mut Outbox) {
-        if self.members.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.seat.remapping) {
+        if self.members.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.pushes.remapping)
+        {
             return;
         }
         while let Some((server, peer)) = self.group.first_gone() {
@@ -463,7 +464,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         if mapped.map == self.group.map.version() {
-            self.members.roster[worker].seat.remapping = false;
+            self.members.roster[worker].pushes.remapping = false;
         }
         self.settle(now, out);
     }

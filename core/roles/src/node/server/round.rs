@@ -141,7 +141,7 @@ impl Server {
         for &worker in &ready {
             let slot = &mut self.members.roster[worker];
             // Until now the worker waited for the others to join, not for parameters.
-            slot.seat.asked = slot.seat.asked.map(|_| now);
+            slot.pushes.asked = slot.pushes.asked.map(|_| now);
             let clock = slot.clock;
             self.count(worker, clock);
         }

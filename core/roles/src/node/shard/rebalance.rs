@@ -49,17 +49,17 @@ impl Moving {
 impl Shard {
     /// The coordinator relies on this shard from here on.
     pub(super) fn on_begin(&mut self, begin: Begin, out: &mut Outbox) {
-        let Begin { followed, seats } = begin;
+        let Begin { followed, slots } = begin;
         let Some(following) = self.following.as_mut().filter(|it| it.store.is_none()) else {
             return self.fail(String::from("it let a server begin twice"), out);
         };
-        if seats.len() != following.job.membership.workers as usize {
+        if slots.len() != following.job.membership.workers as usize {
             return self.fail(String::from("it has other workers than its job"), out);
         }
         following.begun = true;
         following.moving = None;
         (self.followed, self.told) = (followed, followed);
-        self.workers = Workers::of(seats);
+        self.workers = Workers::of(slots);
     }
 
     pub(super) fn on_cut(&mut self, now: Time, moves: Vec<Move>, out: &mut Outbox) {
