@@ -14,13 +14,13 @@ mod connection;
 mod environment;
 mod error;
 mod history;
-mod laboratory;
 mod network;
 mod peers;
 mod process;
 mod topology;
 mod trace;
 mod traffic;
+mod training_host;
 
 use std::fmt;
 use std::time::Duration;
@@ -34,10 +34,10 @@ pub use cluster::{Host, Origin, Outcome, Setup, simulate};
 pub use environment::{Ending, Environment};
 pub use error::SimulationError;
 pub use history::{Failover, Failure};
-pub use laboratory::Laboratory;
 pub use network::{LinkId, Network};
 pub use peers::{PeerSetup, simulate_peers};
 pub use process::ProcessId;
+pub use training_host::TrainingHost;
 
 use crate::scenario::Fault;
 use crate::transport::dial_limit;

@@ -66,9 +66,9 @@ pub struct SocketTransport {
     security: Security,
     refresh_at: Time,
     notices: Option<Notices>,
-    door: Pending,
+    pending: Pending,
     /// When pending connections are served next.
-    door_at: Time,
+    pending_at: Time,
     /// When an event of a member last occurred.
     member_at: Option<Time>,
     /// When to accept connections, if some may wait, and the earliest time allowed.
@@ -132,8 +132,8 @@ impl SocketTransport {
             security: Security::local(),
             refresh_at: Time::ZERO,
             notices: None,
-            door: Pending::new(),
-            door_at: Time::ZERO,
+            pending: Pending::new(),
+            pending_at: Time::ZERO,
             member_at: None,
             accept_at: None,
             accepts_at: Time::ZERO,
@@ -275,7 +275,7 @@ impl SocketTransport {
     fn lose(&mut self, id: PeerId, broken: Broken) {
         self.unread.remove(&id);
         self.set_end(id, None);
-        let origin = self.door.leave(id);
+        let origin = self.pending.leave(id);
         let Some(mut connection) = self.connections.remove(&id) else {
             return; // lost already: reading after a failed write finds the same end
         };
@@ -304,7 +304,7 @@ impl SocketTransport {
         }
         connection.linger();
         self.end_within(id, LINGER);
-        if let Some(origin) = self.door.origin(id) {
+        if let Some(origin) = self.pending.origin(id) {
             self.tell(&format!("turned away {origin}: {}", broken.why));
         }
     }
@@ -362,13 +362,13 @@ impl SocketTransport {
         if !was_connected && connection.is_connected() {
             let identity = connection.identity();
             self.set_end(id, None);
-            if let Some(oldest) = self.door.prove(id, identity) {
+            if let Some(oldest) = self.pending.prove(id, identity) {
                 self.evict(oldest);
             }
         }
         match progress {
             Ok(Progress::Drained) => {}
-            Ok(Progress::More) if self.door.has(id) => {
+            Ok(Progress::More) if self.pending.has(id) => {
                 self.call(id, Ready { readable: true, ..Ready::default() });
             }
             Ok(Progress::More) => drop(self.unread.insert(id)),
@@ -382,7 +382,7 @@ impl SocketTransport {
             return Some(Time::ZERO);
         }
         let first = self.deadlines.first().map(|&(at, _)| at);
-        let calls = self.door.is_called().then_some(self.door_at);
+        let calls = self.pending.is_called().then_some(self.pending_at);
         let accept = self.accept_at.map(|at| at.max(self.accepts_at));
         [first, calls, accept].into_iter().flatten().min()
     }
@@ -406,7 +406,7 @@ impl SocketTransport {
                 LISTEN => self.accept_at = Some(now),
                 Token(token) => {
                     let (id, ready) = (PeerId((token - FIRST_PEER) as u64), Ready::of(event));
-                    if self.door.has(id) {
+                    if self.pending.has(id) {
                         self.call(id, ready);
                     } else {
                         self.member_at = Some(now);
@@ -462,7 +462,7 @@ impl Transport for SocketTransport {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.limit(limits);
             if limits != Limits::UNAUTHENTICATED
-                && let Some(ready) = self.door.take_in(id)
+                && let Some(ready) = self.pending.take_in(id)
             {
                 self.on_ready(id, ready);
             }
@@ -478,7 +478,7 @@ impl Transport for SocketTransport {
         // Input is read and discarded for a moment: closing a socket with unread bytes resets the
         // connection, which could destroy the last messages on their way to the peer.
         connection.linger();
-        if self.door.has(id) {
+        if self.pending.has(id) {
             self.call(id, Ready { readable: true, ..Ready::default() });
         } else {
             self.unread.insert(id);
