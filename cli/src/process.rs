@@ -279,7 +279,7 @@ fn check(job: &Job, found: &Description) -> anyhow::Result<()> {
     }
 }
 
-/// What a tensor is, in words.
+/// The kind of a tensor, in words.
 const fn kind(role: Role) -> &'static str {
     match role {
         Role::Parameter => "tensor",

@@ -19,8 +19,8 @@ use pstrain_roles::node::{Event, Meeting, Prepare, Server};
 use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
-    self, Failover, Failure, Laboratory, LinkUsage, Origin, Outcome, PeerSetup, Setup,
-    SimulationError,
+    self, Failover, Failure, LinkUsage, Origin, Outcome, PeerSetup, Setup, SimulationError,
+    TrainingHost,
 };
 use pstrain_wire::job_digest;
 use serde::Serialize;
@@ -253,7 +253,7 @@ impl Virtual {
         let partition = |part: PartId| data.partition(part);
         let evaluation = self.arithmetic.evaluation(&self.job, &data.evaluation)?;
         let report = |now, origin, event| report(now, origin, self.in_real_size(event));
-        let mut host = Laboratory::new(loader, evaluation, partition, report);
+        let mut host = TrainingHost::new(loader, evaluation, partition, report);
         let (job, run) = (self.job.clone(), self.job.seed);
         if job.architecture != Architecture::Server {
             let setup = PeerSetup {

@@ -9,7 +9,7 @@ use pstrain_roles::node::{
     Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Point, Prepare, Prepared,
     Server,
 };
-use pstrain_transports::simulation::{Host, Laboratory, Origin};
+use pstrain_transports::simulation::{Host, Origin, TrainingHost};
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 use crate::toy::{Toy, partition_of, parts_of};
@@ -63,8 +63,8 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
     let partition = |part: PartId| partition_of(&toy.train, parts, part);
     let ignore: fn(Time, Origin, Event) = |_, _, _| {};
     let evaluation = Local::new(job.model.clone(), [toy.train.clone()]);
-    let laboratory = Laboratory::new(load, Box::new(evaluation), partition, ignore);
-    let mut observer = Observer { laboratory, events: Vec::new(), server: None };
+    let training_host = TrainingHost::new(load, Box::new(evaluation), partition, ignore);
+    let mut observer = Observer { training_host, events: Vec::new(), server: None };
     let reason = job.run(&mut observer).reason.unwrap();
     let Observer { events, server, .. } = observer;
     let mut server = server.unwrap();
@@ -84,7 +84,7 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
 
 /// The host of a run: it keeps the server's events, and the server after the end.
 struct Observer<'a> {
-    laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
+    training_host: TrainingHost<'a, fn(Time, Origin, Event)>,
     events: Vec<(Time, Event)>,
     server: Option<Server>,
 }
@@ -97,15 +97,15 @@ impl Host for Observer<'_> {
     }
 
     fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String> {
-        self.laboratory.prepare(worker, order)
+        self.training_host.prepare(worker, order)
     }
 
     fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
-        self.laboratory.compute(worker, order)
+        self.training_host.compute(worker, order)
     }
 
     fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {
-        self.laboratory.evaluate(order)
+        self.training_host.evaluate(order)
     }
 
     fn evaluate_here(
@@ -113,11 +113,11 @@ impl Host for Observer<'_> {
         worker: WorkerId,
         order: &EvaluateHere,
     ) -> Result<Evaluation, String> {
-        self.laboratory.evaluate_here(worker, order)
+        self.training_host.evaluate_here(worker, order)
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
-        self.laboratory.examples(part, from)
+        self.training_host.examples(part, from)
     }
 
     fn ended(&mut self, server: Server) {

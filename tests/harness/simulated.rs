@@ -18,7 +18,7 @@ use pstrain_roles::node::{
 };
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
-    Host, Laboratory, Origin, Outcome, Setup, SimulationError, simulate,
+    Host, Origin, Outcome, Setup, SimulationError, TrainingHost, simulate,
 };
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 use pstrain_wire::{Message, frame_len};
@@ -167,7 +167,7 @@ impl VirtualRun {
         let server = self.server();
         let rows: Vec<u64> = self.partitions.iter().map(|part| part.len() as u64).collect();
         let mut watcher = Watcher {
-            laboratory: self.laboratory(),
+            training_host: self.training_host(),
             checker: Checker::new(&server, Duration::ZERO, rows),
             wire: (self.job.servers == 1).then(Wire::default),
             step: Vec::new(),
@@ -216,7 +216,7 @@ impl VirtualRun {
     #[expect(clippy::unwrap_used, reason = "a test's own job runs")]
     pub fn run_unseen(&self) -> Outcome {
         let stop = AtomicBool::new(false);
-        simulate(self.setup(self.server(), &stop), &mut self.laboratory()).unwrap()
+        simulate(self.setup(self.server(), &stop), &mut self.training_host()).unwrap()
     }
 
     #[expect(clippy::unwrap_used, reason = "a test's own job is one")]
@@ -240,7 +240,7 @@ impl VirtualRun {
     }
 
     #[expect(clippy::unwrap_used, reason = "a test's own model fits its examples")]
-    fn laboratory(&self) -> Laboratory<'_, fn(Time, Origin, Event)> {
+    fn training_host(&self) -> TrainingHost<'_, fn(Time, Origin, Event)> {
         let model = self.job.build_model().unwrap();
         let load = |order: &Prepare| {
             let part = |part: PartId| self.partitions[part.0 as usize].clone();
@@ -250,13 +250,13 @@ impl VirtualRun {
         let partition = |part: PartId| self.partitions[part.0 as usize].clone();
         let ignore: fn(Time, Origin, Event) = |_, _, _| {};
         let evaluation = Local::new(model, [self.evaluation.clone()]);
-        Laboratory::new(load, Box::new(evaluation), partition, ignore)
+        TrainingHost::new(load, Box::new(evaluation), partition, ignore)
     }
 }
 
 /// The host of a run: it passes everything on to the checkers.
 struct Watcher<'a> {
-    laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
+    training_host: TrainingHost<'a, fn(Time, Origin, Event)>,
     checker: Checker,
     /// For a job of one server only: messages to other servers are not seen to arrive.
     wire: Option<Wire>,
@@ -282,13 +282,13 @@ impl Host for Watcher<'_> {
     }
 
     fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String> {
-        self.laboratory.prepare(worker, order)
+        self.training_host.prepare(worker, order)
     }
 
     fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
         let parameters = Arc::clone(&order.parameters);
         let seen = Compute { parameters, scratch: Vec::new(), ..order };
-        let computed = self.laboratory.compute(worker, order);
+        let computed = self.training_host.compute(worker, order);
         let computed = computed?;
         self.checker.computed(worker, &seen, &computed.gradient);
         Ok(computed)
@@ -297,7 +297,7 @@ impl Host for Watcher<'_> {
     fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {
         self.checker.evaluate();
         self.evaluations += 1;
-        self.laboratory.evaluate(order)
+        self.training_host.evaluate(order)
     }
 
     fn evaluate_here(
@@ -305,11 +305,11 @@ impl Host for Watcher<'_> {
         worker: WorkerId,
         order: &EvaluateHere,
     ) -> Result<Evaluation, String> {
-        self.laboratory.evaluate_here(worker, order)
+        self.training_host.evaluate_here(worker, order)
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
-        self.laboratory.examples(part, from)
+        self.training_host.examples(part, from)
     }
 
     fn before_server(&mut self, now: Time, input: &Input) {

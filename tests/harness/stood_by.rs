@@ -11,7 +11,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{
     Compute, Computed, Evaluate, EvaluateHere, Evaluated, Event, Ledger, Prepare, Prepared, Trained,
 };
-use pstrain_transports::simulation::{Failover, Host, Laboratory, Origin, Outcome};
+use pstrain_transports::simulation::{Failover, Host, Origin, Outcome, TrainingHost};
 use pstrain_wire::group::Exchanged;
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
@@ -61,7 +61,7 @@ pub fn run_stood_by(toy: &Toy, link: &str, compute: &str, faults: &str) -> Stood
     let ignore: fn(Time, Origin, Event) = |_, _, _| {};
     let evaluation = Local::new(job.model.clone(), [toy.train.clone()]);
     let mut witness = Witness {
-        laboratory: Laboratory::new(load, Box::new(evaluation), partition, ignore),
+        training_host: TrainingHost::new(load, Box::new(evaluation), partition, ignore),
         seen: BTreeMap::new(),
         events: Vec::new(),
         limit: Time::ZERO + toy.job.membership.lease * 2000,
@@ -105,7 +105,7 @@ fn check_history(events: &[(Time, Event)], trained: &Trained) {
 
 /// The host of a run: it records the parameters that workers have seen.
 struct Witness<'a> {
-    laboratory: Laboratory<'a, fn(Time, Origin, Event)>,
+    training_host: TrainingHost<'a, fn(Time, Origin, Event)>,
     seen: BTreeMap<Version, Arc<Vec<f32>>>,
     events: Vec<(Time, Event)>,
     limit: Time,
@@ -120,18 +120,18 @@ impl Host for Witness<'_> {
     }
 
     fn prepare(&mut self, worker: WorkerId, order: Box<Prepare>) -> Result<Prepared, String> {
-        self.laboratory.prepare(worker, order)
+        self.training_host.prepare(worker, order)
     }
 
     fn compute(&mut self, worker: WorkerId, order: Compute) -> Result<Computed, String> {
         let version = order.ticket.base;
         let seen = self.seen.entry(version).or_insert_with(|| Arc::clone(&order.parameters));
         assert_eq!(*seen, order.parameters, "two versions {version}");
-        self.laboratory.compute(worker, order)
+        self.training_host.compute(worker, order)
     }
 
     fn evaluate(&mut self, order: Evaluate) -> Result<Evaluated, String> {
-        self.laboratory.evaluate(order)
+        self.training_host.evaluate(order)
     }
 
     fn evaluate_here(
@@ -139,10 +139,10 @@ impl Host for Witness<'_> {
         worker: WorkerId,
         order: &EvaluateHere,
     ) -> Result<Evaluation, String> {
-        self.laboratory.evaluate_here(worker, order)
+        self.training_host.evaluate_here(worker, order)
     }
 
     fn examples(&mut self, part: PartId, from: u64) -> Option<ExamplesChunk> {
-        self.laboratory.examples(part, from)
+        self.training_host.examples(part, from)
     }
 }

@@ -15,7 +15,7 @@ use pstrain_roles::node::{Effect, Input, Node, Outbox, Server};
 use pstrain_tests::Toy;
 use pstrain_transports::Journal;
 use pstrain_transports::journal::{
-    Checkpoints, Companion, Disk, Files, Found, InputLog, Recovered, Snapshots, StateFolder,
+    Checkpoints, CheckpointsOnly, Companion, Disk, Files, Found, InputLog, Recovered, StateFolder,
     recover,
 };
 use pstrain_wire::identity::Identity;
@@ -366,7 +366,7 @@ fn a_log_on_a_small_disk_keeps_space_for_a_failed_checkpoint() {
 
 #[test]
 fn with_checkpoints_alone_a_refused_checkpoint_is_written_later_unchanged() {
-    let of: fn(&mut Snapshots<_, _>) -> &mut Kept = Snapshots::checkpoints;
+    let of: fn(&mut CheckpointsOnly<_, _>) -> &mut Kept = CheckpointsOnly::checkpoints;
     let mut retried = 0;
     for done in 0..20 {
         let place = tempfile::tempdir().unwrap();
@@ -374,7 +374,7 @@ fn with_checkpoints_alone_a_refused_checkpoint_is_written_later_unchanged() {
         let disk = Faulty::after(done, Fault::Full);
         let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
         let mut server = begun().with_checkpoints();
-        let mut journal = Snapshots::new(checkpoints(&folder, &disk, Time::ZERO, &none));
+        let mut journal = CheckpointsOnly::new(checkpoints(&folder, &disk, Time::ZERO, &none));
         let states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
         let (mut again, found, _) = resumed(&folder, false);
         let state = states.iter().position(|state| *state == words(&mut again));
@@ -391,7 +391,7 @@ fn with_checkpoints_alone_a_refused_checkpoint_is_written_later_unchanged() {
 
 #[test]
 fn with_checkpoints_alone_a_whole_checkpoint_always_exists() {
-    let of: fn(&mut Snapshots<_, _>) -> &mut Kept = Snapshots::checkpoints;
+    let of: fn(&mut CheckpointsOnly<_, _>) -> &mut Kept = CheckpointsOnly::checkpoints;
     let mut last = 0;
     for done in 0.. {
         let place = tempfile::tempdir().unwrap();
@@ -399,7 +399,7 @@ fn with_checkpoints_alone_a_whole_checkpoint_always_exists() {
         let disk = Faulty::after(done, Fault::Crash);
         let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
         let mut server = begun().with_checkpoints();
-        let mut journal = Snapshots::new(checkpoints(&folder, &disk, Time::ZERO, &none));
+        let mut journal = CheckpointsOnly::new(checkpoints(&folder, &disk, Time::ZERO, &none));
         let mut states = run(&mut server, (&mut journal, of), 0..INPUTS, &disk);
         let is_whole = states.len() as u64 == INPUTS;
         if is_whole {

@@ -309,6 +309,6 @@ fn check_unreachable(end: Result<EndReason, NodeError>, patience: Duration) {
     assert!(tried >= patience, "{text}");
     // The last attempt is the first one after the patience is over.
     assert!(tried < patience + patience / 6, "{text}");
-    assert!(text.starts_with("cannot reach the server, or find a place there: "), "{text}");
+    assert!(text.starts_with("cannot reach the server, or is not admitted there: "), "{text}");
     assert!(text.contains(&format!("(tried {attempts} times in ")), "{text}");
 }

@@ -10,7 +10,7 @@
 //! - [`journal`]: the inputs of a server on disk, for a restart.
 //! - [`scenario`]: the model of network and machines, as values without a clock.
 //!
-//! This crate knows nodes and messages, but no file format except that of the journal, and nothing
+//! This crate knows nodes and messages, but no file format except the journal's, and nothing
 //! about training.
 
 mod address;

@@ -248,7 +248,7 @@ impl MemoryTransport {
     /// Delivers queued messages, in both directions, as far as capacity allows.
     fn relieve(&mut self) {
         for id in std::mem::take(&mut self.backlogged) {
-            let Some(peer) = self.peers.get_mut(&id) else { continue };
+            let Some(peer) = self.peers.get_mut(&id) else { continue }; // it has closed meanwhile
             while let Some(message) = peer.backlog.pop_front() {
                 if !peer.has_room() {
                     peer.backlog.push_front(message);

@@ -15,12 +15,12 @@ use crate::clock::WallClock;
 use crate::driver::Handle;
 use crate::gradient::{answer, compute_gradient, evaluate_here};
 use crate::punctuality::Punctuality;
-use crate::scenario::{Pace, Scenario};
+use crate::scenario::{Scenario, StragglerModel};
 
 /// Modelled duration of one worker's gradients.
 #[derive(Debug)]
 pub(crate) struct Pacing {
-    pace: Pace,
+    pace: StragglerModel,
     /// The model scales the measured duration (by factor and slow-downs) instead of giving its own.
     measured: bool,
     /// Clock of the scenario's time.

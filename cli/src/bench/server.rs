@@ -1,5 +1,5 @@
 //! Pushes of 8 KB at one server of many workers. Another process plays the workers, so that the
-//! figures of this process are those of the server.
+//! figures of this process are the server's.
 
 use std::process::Command;
 use std::sync::mpsc::channel;

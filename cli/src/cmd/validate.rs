@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<Ending> {
         return Err(Failed(why).into());
     }
     if args.check && !good {
-        return Err(Failed("virtual time does not agree with the other worlds".into()).into());
+        return Err(Failed("virtual time does not agree with real time".into()).into());
     }
     Ok(Ending::Done)
 }
@@ -60,7 +60,7 @@ fn show(comparison: &Comparison, width: usize) -> String {
     let staleness = rows(&|row| staleness_of(row, with_netem));
     text += &format!("\n{}\n\n", table::fitting(&header, staleness, width));
     let mut notes = String::from(
-        "Errors are virtual time against the other world; distances are the total variation (0 to \
+        "Errors are virtual time against real time; distances are the total variation (0 to \
          1) between the distributions of the staleness.\n",
     );
     let lateness = comparison.jobs.iter().filter_map(|row| row.shaped.lateness_ms);
@@ -92,28 +92,28 @@ fn number(value: Option<f64>) -> String {
     )
 }
 
-/// The total times of a job in its worlds, and the errors of virtual time against them.
+/// The total times of a job in its backends, and the errors of virtual time against them.
 fn times_of(row: &Row, with_netem: bool) -> Vec<String> {
-    let world = |world: Option<&Measurement>| match world {
+    let backend = |backend: Option<&Measurement>| match backend {
         None => ["-".to_owned(), "-".to_owned()],
-        Some(world) if world.is_busy() => [number(Some(world.time_s)), "too busy".into()],
-        Some(world) => [number(Some(world.time_s)), format!("{:+.2} %", 100.0 * world.error)],
+        Some(backend) if backend.is_busy() => [number(Some(backend.time_s)), "too busy".into()],
+        Some(backend) => [number(Some(backend.time_s)), format!("{:+.2} %", 100.0 * backend.error)],
     };
     let mut cells = vec![number(row.closed_form_s), number(Some(row.simulated.time_s))];
-    cells.extend(world(Some(&row.shaped)));
-    cells.extend(world(row.netem.as_ref()).into_iter().filter(|_| with_netem));
+    cells.extend(backend(Some(&row.shaped)));
+    cells.extend(backend(row.netem.as_ref()).into_iter().filter(|_| with_netem));
     cells
 }
 
-/// The staleness of a job in its worlds, and the distances from virtual time.
+/// The staleness of a job in its backends, and the distances from virtual time.
 fn staleness_of(row: &Row, with_netem: bool) -> Vec<String> {
-    let world = |world: Option<&Measurement>| {
-        let mean = number(world.map(|world| world.staleness_mean));
-        [mean, number(world.and_then(|world| world.staleness_variation))]
+    let backend = |backend: Option<&Measurement>| {
+        let mean = number(backend.map(|backend| backend.staleness_mean));
+        [mean, number(backend.and_then(|backend| backend.staleness_variation))]
     };
     let mut cells = vec![number(Some(row.simulated.staleness_mean))];
-    cells.extend(world(Some(&row.shaped)));
-    cells.extend(world(row.netem.as_ref()).into_iter().filter(|_| with_netem));
+    cells.extend(backend(Some(&row.shaped)));
+    cells.extend(backend(row.netem.as_ref()).into_iter().filter(|_| with_netem));
     cells
 }
 
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_tables_of_long_jobs_fit_a_narrow_terminal() {
-        let world = || Measurement {
+        let backend = || Measurement {
             time_s: 123_456.789,
             staleness_mean: 12_345.678,
             accuracy: None,
@@ -205,9 +205,9 @@ mod tests {
             closed_form_s: Some(123_456.789),
             closed_form_missing: None,
             closed_form_staleness: None,
-            simulated: world(),
-            shaped: world(),
-            netem: Some(world()),
+            simulated: backend(),
+            shaped: backend(),
+            netem: Some(backend()),
             netem_missing: None,
         };
         let agreement =

@@ -1,6 +1,6 @@
 //! Expressions of claims: arithmetic and comparisons over `{quantities}` of the runs and over the
 //! names that a specification defines. exmex parses them. Their numbers are [`Sampled`]: each
-//! operation is applied to the observed values, and to those of each draw.
+//! operation is applied to the observed values, and to the values of each draw.
 
 use exmex::prelude::{Express, FlatEx};
 use exmex::{BinOp, MakeOperators, MatchLiteral, Operator, literal_matcher_from_pattern};

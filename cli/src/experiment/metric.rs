@@ -495,7 +495,7 @@ mod tests {
         {
             assert!(text.parse::<Metric>().is_err(), "{text}");
         }
-        // Whether more of it is better is not known.
+        // It is unknown if more of it is better.
         let why = "time_s to bleu 20".parse::<Metric>().unwrap_err();
         assert!(why.contains("ask for target.time_s"), "{why}");
     }

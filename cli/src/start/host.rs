@@ -13,7 +13,7 @@ use pstrain_policy::job::Job;
 use pstrain_roles::node::{
     Meeting, Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Trained,
 };
-use pstrain_transports::journal::{Checkpoints, Companion, Files, InputLog, Log, Snapshots};
+use pstrain_transports::journal::{Checkpoints, CheckpointsOnly, Companion, Files, InputLog, Log};
 use pstrain_transports::{Address, Begin, Punctuality};
 use pstrain_wire::group::Place;
 
@@ -39,13 +39,13 @@ pub(crate) enum Machine<S> {
     /// Keeps nothing and takes no standby: the server of a run in one process.
     Alone(S),
     /// Keeps checkpoints, which it may go back to, and takes no standby.
-    Checkpointed(S, Snapshots<Companions, Files>),
+    Checkpointed(S, CheckpointsOnly<Companions, Files>),
     /// A server that may have a standby, or a standby. Keeps nothing.
     Replica(Replica),
     /// The same with a log of its inputs.
     Logged(Replica, InputLog<Companions, Files>),
     /// The meeting point of workers without a server, with the checkpoints that it keeps, if any.
-    Meeting(Box<Meeting>, Option<Snapshots<Companions, Files>>),
+    Meeting(Box<Meeting>, Option<CheckpointsOnly<Companions, Files>>),
 }
 
 /// A node from its opening to its end, or until it goes back to a checkpoint.

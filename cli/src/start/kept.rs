@@ -12,7 +12,7 @@ use pstrain_policy::job::Job;
 use pstrain_roles::node::{Meeting, Point, Replica, Server, Shard};
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{
-    CheckpointError, Companion, Found, GroupCheckpoints, Recovered, Snapshots, StateFolder,
+    CheckpointError, CheckpointsOnly, Companion, Found, GroupCheckpoints, Recovered, StateFolder,
     goes_on, recover,
 };
 use pstrain_wire::checkpoint::OnDisk;
@@ -82,10 +82,10 @@ impl Training {
         let beside = companions(&recorder);
         let machine = match node {
             Restored::Server(server) => {
-                Machine::Checkpointed(server, Snapshots::new(state.checkpoints(beside)))
+                Machine::Checkpointed(server, CheckpointsOnly::new(state.checkpoints(beside)))
             }
             Restored::Meeting(meeting) => {
-                Machine::Meeting(meeting, Some(Snapshots::new(state.checkpoints(beside))))
+                Machine::Meeting(meeting, Some(CheckpointsOnly::new(state.checkpoints(beside))))
             }
             Restored::Replica(replica) => Machine::Logged(
                 replica,
@@ -209,7 +209,7 @@ impl Follower {
         };
         let state = State { folder, checkpoint_every, found, now };
         let checkpoints = state.checkpoints(Box::new(Companion::default));
-        let machine = Machine::Checkpointed(shard, Snapshots::following(checkpoints));
+        let machine = Machine::Checkpointed(shard, CheckpointsOnly::following(checkpoints));
         Ok(Life { begin, now, ..Life::new(machine) })
     }
 }

@@ -31,7 +31,7 @@ pub(crate) const SHORTEST_S: f64 = 1.0;
 /// time by [`TOLERANCE`].
 pub(crate) const BUSY: f64 = 0.01;
 
-/// The results of one job in every world.
+/// The results of one job in every backend.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) job: String,
@@ -49,18 +49,18 @@ pub(crate) struct Row {
     pub(crate) netem_missing: Option<String>,
 }
 
-/// The result of a job in one world.
+/// The result of a job in one backend.
 #[derive(Debug, Serialize)]
 pub(crate) struct Measurement {
     /// Total training time, in seconds.
     pub(crate) time_s: f64,
     pub(crate) staleness_mean: f64,
     pub(crate) accuracy: Option<f64>,
-    /// The total time in virtual time divided by the one in this world, minus 1.
+    /// The total time in virtual time divided by the one in this backend, minus 1.
     pub(crate) error: f64,
     /// True if the time is too short to judge the error.
     pub(crate) too_short: bool,
-    /// Distances between the staleness distributions of this world and of virtual time: total
+    /// Distances between the staleness distributions of this backend and of virtual time: total
     /// variation (0 to 1), and Wasserstein distance in updates.
     pub(crate) staleness_variation: Option<f64>,
     pub(crate) staleness_distance: Option<f64>,
@@ -80,7 +80,7 @@ pub(crate) struct Comparison {
     pub(crate) netem: Option<Agreement>,
 }
 
-/// The agreement of virtual time with another world.
+/// The agreement of virtual time with another backend.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Agreement {
     /// The largest relative error of a total time, over jobs for which the machine was not too
@@ -100,10 +100,10 @@ pub(crate) struct Agreement {
 impl Agreement {
     fn of(pairs: &[(&Measurement, &Measurement)]) -> Self {
         let mut told = pairs.to_vec();
-        told.retain(|(_, world)| !world.is_busy());
+        told.retain(|(_, backend)| !backend.is_busy());
         let busy = pairs.len() - told.len();
         let (largest_error, ranks) = largest_and_ranks(&told);
-        told.retain(|(_, world)| !world.too_short);
+        told.retain(|(_, backend)| !backend.too_short);
         let (error, alike) = largest_and_ranks(&told);
         let alike = alike.is_none_or(|ranks| ranks > 1.0 - 1e-9);
         let good = busy == 0 && error <= TOLERANCE && alike;
@@ -115,8 +115,9 @@ impl Agreement {
 /// rankings of the jobs.
 fn largest_and_ranks(pairs: &[(&Measurement, &Measurement)]) -> (f64, Option<f64>) {
     let simulated: Vec<f64> = pairs.iter().map(|(simulated, _)| simulated.time_s).collect();
-    let other: Vec<f64> = pairs.iter().map(|(_, world)| world.time_s).collect();
-    let largest = pairs.iter().fold(0.0_f64, |largest, (_, world)| largest.max(world.error.abs()));
+    let other: Vec<f64> = pairs.iter().map(|(_, backend)| backend.time_s).collect();
+    let largest =
+        pairs.iter().fold(0.0_f64, |largest, (_, backend)| largest.max(backend.error.abs()));
     (largest, rank_agreement(&simulated, &other))
 }
 
@@ -156,7 +157,7 @@ fn closed_form(
     Ok(predict::of_job(job, &run.layers()?.scenario()?, parameters, gradients))
 }
 
-/// Runs every job of `spec` in every world, one after another, because real time needs the machine
+/// Runs every job of `spec` in every backend, one after another, because real time needs the machine
 /// for itself. Calls `progress` before each job. Returns `None` if `stop` was raised.
 pub(crate) fn compare(
     spec: &Spec,

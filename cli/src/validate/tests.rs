@@ -18,9 +18,9 @@ fn both(settings: &str) -> (Duration, Duration) {
     let cells = cells(&spec);
     let run = Run::new(&spec, &cells[0], 0).unwrap();
     let stop = AtomicBool::new(false);
-    let world = VirtualTime::default();
-    let simulated = world.execute(&run, &stop).unwrap().unwrap();
-    let closed = closed_form(&world.job(&run).unwrap(), &run, &simulated).unwrap().unwrap();
+    let backend = VirtualTime::default();
+    let simulated = backend.execute(&run, &stop).unwrap().unwrap();
+    let closed = closed_form(&backend.job(&run).unwrap(), &run, &simulated).unwrap().unwrap();
     (closed.total, Duration::from_secs_f64(simulated.metrics["time_s"]))
 }
 
@@ -74,9 +74,9 @@ fn a_machine_that_was_too_busy_is_not_judged() {
     let simulated = record(10.0, 0.0);
     let reference = Measurement::of(&simulated, &simulated);
     let judge = |time_s, stalled_s| {
-        let world = Measurement::of(&record(time_s, stalled_s), &simulated);
-        let agreement = Agreement::of(&[(&reference, &world)]);
-        (world.is_busy(), agreement.judged, agreement.busy, agreement.good)
+        let backend = Measurement::of(&record(time_s, stalled_s), &simulated);
+        let agreement = Agreement::of(&[(&reference, &backend)]);
+        (backend.is_busy(), agreement.judged, agreement.busy, agreement.good)
     };
     // 40 % slower: with 1.4 of 28 worker-seconds lost in stalls, and with almost none.
     assert_eq!(judge(14.0, 1.4), (true, 0, 1, false));

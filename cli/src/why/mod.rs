@@ -5,12 +5,12 @@
 
 mod absent;
 mod architecture;
+mod connection_flags;
 mod pace;
 mod process;
 mod run_waits;
 mod slow;
 mod verdict;
-mod way;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -23,8 +23,8 @@ use serde::Serialize;
 
 use crate::figures::list;
 
+pub(crate) use connection_flags::Way;
 pub(crate) use verdict::{Finding, verdict};
-pub(crate) use way::Way;
 
 /// The event that a worker waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

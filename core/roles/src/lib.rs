@@ -1,5 +1,5 @@
-//! The nodes of a training run as sans-IO state machines: server, worker, shard, standby and
-//! primary.
+//! The nodes of a training run as sans-IO state machines: server, shard and worker, primary and
+//! standby, and without a server peer and meeting point.
 //!
 //! A node takes an input with the time at which it happened and appends effects to an outbox;
 //! transports plug in beneath it. The crate is `no_std` + `alloc`: it has no clock, socket, thread

@@ -105,7 +105,7 @@ pub enum Decision {
         oldest: Option<Clock>,
         /// The current version.
         version: Version,
-        /// Weights of the gradients in the order of the update, if they are not those of the mode.
+        /// Weights of the gradients in the order of the update, if the mode does not give them.
         weights: Option<Vec<f32>>,
     },
     /// The result of the sums over all servers.
@@ -163,6 +163,20 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// The worker that the decision is about, if it is about one.
+    #[must_use]
+    pub const fn worker(&self) -> Option<WorkerId> {
+        match self {
+            Self::Admit { worker, .. }
+            | Self::Forget { worker }
+            | Self::Rows { worker, .. }
+            | Self::Give { worker, .. }
+            | Self::Drop { worker, .. } => Some(*worker),
+            Self::Gather { contribution, .. } => Some(contribution.worker),
+            _ => None,
+        }
+    }
+
     /// Bytes of values in the decision. Large decisions reduce the number that fit in one message.
     #[must_use]
     pub const fn bytes(&self) -> usize {

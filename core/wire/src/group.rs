@@ -244,7 +244,7 @@ pub struct Begin {
     /// Number of decisions before the first that the server will follow.
     pub followed: u64,
     /// Incarnation and last decided push of each worker slot, in order of the worker ids.
-    pub seats: Vec<(Incarnation, Sequence)>,
+    pub slots: Vec<(Incarnation, Sequence)>,
 }
 
 /// Maximum bytes of a [`Portion`].

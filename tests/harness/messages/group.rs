@@ -69,7 +69,7 @@ impl Messages {
             35 => Message::Mapped(Mapped { map: self.number() }),
             36 => Message::Begin(Begin {
                 followed: self.number(),
-                seats: (0..self.count())
+                slots: (0..self.count())
                     .map(|_| (Incarnation(self.number()), Sequence(self.number())))
                     .collect(),
             }),

@@ -9,7 +9,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Event, Meeting, NodeError, Peer, PeerConfig, Prepare};
-use pstrain_transports::simulation::{Laboratory, Origin, PeerSetup, simulate_peers};
+use pstrain_transports::simulation::{Origin, PeerSetup, TrainingHost, simulate_peers};
 use pstrain_transports::{
     Address, Evaluator, Mailbox, MemoryHub, ServerServices, SocketTransport, Transport,
     WorkerServices, drive,
@@ -52,7 +52,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         updates.extend(matches!(event, Event::Updated { .. }).then_some(now));
     };
     let evaluation = Box::new(Local::new(model, [run.evaluation.clone()]));
-    let mut host = Laboratory::new(load, evaluation, part, report);
+    let mut host = TrainingHost::new(load, evaluation, part, report);
     let stop = AtomicBool::new(false);
     let setup = PeerSetup {
         meeting: Meeting::new(run.job.clone(), run.job.seed).expect("a valid job"),

@@ -35,7 +35,7 @@ pub(crate) enum Item {
 
 /// The pipe to one end.
 #[derive(Debug, Default)]
-pub(super) struct Pipe {
+pub(super) struct LinkModel {
     items: VecDeque<Item>,
     /// When the last item arrives: the next one cannot overtake it.
     last: Time,
@@ -56,7 +56,7 @@ pub(crate) struct Link {
     pub(crate) shard: Option<usize>,
     /// The shard that was dialled; `None` if it was the coordinator.
     pub(crate) callee: Option<usize>,
-    pub(super) pipes: [Pipe; 2],
+    pub(super) pipes: [LinkModel; 2],
 }
 
 impl Link {

@@ -13,14 +13,14 @@ use pstrain_compute::time::Time;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::mode::Mode;
 use pstrain_roles::node::{
-    Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, Outbox, Prepared, Server,
-    Shard, ShardConfig, Worker, WorkerConfig, decode_input, encode_input,
+    Compute, Computed, Departure, Effect, Evaluated, Event, Input, Node, NodeError, Outbox,
+    Prepared, Server, Shard, ShardConfig, Worker, WorkerConfig, decode_input, encode_input,
 };
 use pstrain_tests::Toy;
 use pstrain_wire::client::{Begun, Control};
 use pstrain_wire::decision::Decision;
 use pstrain_wire::group::{
-    Attach, Decisions, Enlist, Enlisted, Exchanged, Place, Slice, SliceHeader, Traffic,
+    Arrived, Attach, Decisions, Enlist, Enlisted, Exchanged, Place, Slice, SliceHeader, Traffic,
 };
 use pstrain_wire::identity::Identity;
 use pstrain_wire::range::PullRange;
@@ -196,8 +196,8 @@ fn a_worker_that_floods_the_server_is_refused() {
     assert_eq!(server.node.version().0, 0, "{out:?}");
 }
 
-#[test]
-fn a_worker_that_floods_a_non_coordinating_server_is_refused() {
+/// The second of two servers, whose coordinator is at `coordinator`, of a job with one worker.
+fn shard(coordinator: PeerId) -> Hand<Shard> {
     let mut job = Toy::new(1, 8).job;
     job.servers = 2;
     let (server, servers, lease) = (ServerId(1), 2, job.membership.lease);
@@ -208,11 +208,18 @@ fn a_worker_that_floods_a_non_coordinating_server_is_refused() {
         stream: Stream::new(1),
     };
     let mut shard = Hand::new(Shard::new(config));
-    let (coordinator, worker) = (PeerId(1), PeerId(2));
     shard.give(Input::Dialled(coordinator, Identity::Anyone));
     let digest = job_digest(&job);
     let enlisted = Enlisted { run: RUN, server, job, digest, standby: None, origin: None };
     shard.tell(coordinator, Message::Enlisted(Box::new(enlisted)));
+    shard
+}
+
+#[test]
+fn a_worker_that_floods_a_non_coordinating_server_is_refused() {
+    let lease = Toy::new(1, 8).job.membership.lease;
+    let (coordinator, worker) = (PeerId(1), PeerId(2));
+    let mut shard = shard(coordinator);
     let decisions = vec![Decision::Admit { worker: WorkerId(0), incarnation: Incarnation(1) }];
     shard.tell(coordinator, Message::Decisions(Decisions { first: 0, decisions }));
     shard.give(Input::Connected(worker, Identity::Anyone));
@@ -264,6 +271,38 @@ fn a_server_counts_the_traffic_of_the_workers_of_the_job() {
     let what = "the traffic of 2 workers came from server 2, but the job has 1".to_owned();
     assert_eq!(sent(&out)[0], &Message::Refused(Refusal::Unexpected { what }));
     assert_eq!(server.node.trained().elsewhere, [exchanged], "the latest of each server");
+}
+
+#[test]
+fn a_server_refuses_a_report_of_a_worker_that_the_job_does_not_have() {
+    let mut server = coordinator(PeerId(1));
+    let arrived = |worker| {
+        let (incarnation, sequence, base) = (Incarnation(1), Sequence(1), Version(0));
+        let (fault, squares) = (None, None);
+        Message::Arrived(Arrived { worker, incarnation, sequence, base, fault, squares })
+    };
+    assert!(server.tell(PeerId(1), arrived(WorkerId(0))).is_empty());
+    let out = server.tell(PeerId(1), arrived(WorkerId(1)));
+    let what = "a push of worker 2 came to server 2, but the job has 1 workers".to_owned();
+    assert_eq!(sent(&out)[0], &Message::Refused(Refusal::Unexpected { what }));
+}
+
+#[test]
+fn a_shard_fails_at_a_decision_about_a_worker_that_the_job_does_not_have() {
+    let decided = [
+        Decision::Admit { worker: WorkerId(1), incarnation: Incarnation(1) },
+        Decision::Forget { worker: WorkerId(1) },
+        Decision::Give { worker: WorkerId(1), headers: Vec::new() },
+        Decision::Drop { worker: WorkerId(1), sequence: Sequence(1) },
+    ];
+    for decision in decided {
+        let mut shard = shard(PeerId(1));
+        let decisions = Decisions { first: 0, decisions: vec![decision.clone()] };
+        let out = shard.tell(PeerId(1), Message::Decisions(decisions));
+        let what = "it decided on worker 2, which its job does not have";
+        let fails = |effect: &Effect| matches!(effect, Effect::Done(Err(NodeError::Protocol(why))) if why == what);
+        assert!(out.iter().any(fails), "{decision:?}: {out:?}");
+    }
 }
 
 #[test]

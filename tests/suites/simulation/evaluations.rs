@@ -12,7 +12,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Event, Prepare, Server};
 use pstrain_tests::{Toy, partition_of, parts_of};
 use pstrain_transports::scenario::Scenario;
-use pstrain_transports::simulation::{Laboratory, Origin, Setup, simulate};
+use pstrain_transports::simulation::{Origin, Setup, TrainingHost, simulate};
 use pstrain_transports::{Loaded, Parts};
 
 /// Training examples, and examples that are held out; or neither, on a server without an evaluator.
@@ -88,7 +88,7 @@ fn run(servers: u32, by_server: bool) -> (Vec<(Version, Evaluation)>, Time, Vec<
         _ => {}
     };
     let partition = |part: PartId| partition_of(train, parts, part);
-    let mut host = Laboratory::new(load, evaluator, partition, report);
+    let mut host = TrainingHost::new(load, evaluator, partition, report);
     let server = Server::new(toy.job.clone(), 1).unwrap();
     let setup = Setup {
         stream: Stream::new(1),

@@ -10,7 +10,7 @@ use pstrain_compute::saved::Saved;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{self, Durable};
 
-use super::checkpoint::{Checkpoint, Lineage};
+use super::checkpoint_file::{Checkpoint, Lineage};
 use super::disk::{Disk, replace};
 use super::folder::{Found, StateFolder};
 use super::log::Log;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use pstrain_compute::id::CheckpointId;
 use pstrain_wire::checkpoint::OnDisk;
 
-use super::checkpoint::{Checkpoint, CheckpointError, Lineage};
+use super::checkpoint_file::{Checkpoint, CheckpointError, Lineage};
 use super::disk::{Disk, ordinary};
 use super::log::{Log, LogError};
 

@@ -6,8 +6,9 @@
 //! from the first input. With checkpoints alone a restart is a new run from the last checkpoint:
 //! everything after it is lost as a whole.
 
-mod checkpoint;
+mod checkpoint_file;
 mod checkpoints;
+mod checkpoints_only;
 mod disk;
 mod folder;
 mod inputs;
@@ -15,21 +16,20 @@ mod log;
 mod recovery;
 mod room;
 mod sealed;
-mod snapshots;
 
 use std::thread;
 
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Durable, Input};
 
-pub use checkpoint::{Checkpoint, CheckpointError, Lineage};
+pub use checkpoint_file::{Checkpoint, CheckpointError, Lineage};
 pub use checkpoints::{Checkpoints, Companion, Taken};
+pub use checkpoints_only::CheckpointsOnly;
 pub use disk::{Disk, Files, Space, ordinary, replace};
 pub use folder::{FolderError, Found, GroupCheckpoints, StateFolder};
 pub use log::{Log, LogError, Opened};
 pub use recovery::{Recovered, goes_on, recover};
 pub use sealed::{UNSEALED, is_sealed, seal};
-pub use snapshots::Snapshots;
 
 use crate::driver::{Journal, JournalError};
 use inputs::{Inputs, PAUSE, WRITTEN_AGAIN};

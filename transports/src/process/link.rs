@@ -183,7 +183,9 @@ impl Drop for Link {
             return;
         }
         let said = write_message(&mut self.to, &Request::Bye, &[], &[]);
-        let Some(child) = &mut self.child else { return };
+        let Some(child) = &mut self.child else {
+            return; // it was there before this program, and stays
+        };
         if said.is_err() || wait_for(child, GOODBYE).is_none() {
             Self::kill(child);
         }

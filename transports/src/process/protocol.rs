@@ -85,7 +85,7 @@ pub struct Description {
     /// which stays in the process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub state: Vec<StateOf>,
-    /// What the process answers [`Request::Gradient`] with.
+    /// The answer of the process to [`Request::Gradient`].
     #[serde(default)]
     pub answers: Answers,
     /// The number of examples that the process can compute gradients of.

@@ -13,8 +13,8 @@ use pstrain_roles::node::Replicate;
 use serde::{Deserialize, Serialize};
 
 use super::item::{ScenarioError, Who, as_text, items, unknown, write_items};
+use super::link_model::LinkModel;
 use super::outage::Outage;
-use super::pipe::Pipe;
 use super::quantity::{Loss, Rate, Span, span};
 
 const SETTING: &str = "link";
@@ -136,10 +136,10 @@ impl WorkerLink {
     /// Returns both directions, up and down, before the first message. Their randomness depends
     /// only on `stream` and the worker, so it is the same in real and in virtual time.
     #[must_use]
-    pub fn pipes(self, worker: WorkerId, stream: Stream) -> (Pipe, Pipe) {
+    pub fn pipes(self, worker: WorkerId, stream: Stream) -> (LinkModel, LinkModel) {
         let (round_trip, number) = (self.round_trip(), u64::from(worker.0));
-        let up = Pipe::new(self.up, round_trip, stream.fork("link up", number));
-        let down = Pipe::new(self.down, round_trip, stream.fork("link down", number));
+        let up = LinkModel::new(self.up, round_trip, stream.fork("link up", number));
+        let down = LinkModel::new(self.down, round_trip, stream.fork("link down", number));
         (up, down)
     }
 }

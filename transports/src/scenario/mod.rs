@@ -3,28 +3,28 @@
 //! Three settings describe a scenario, each a text of items separated by spaces: [`Links`] (delay,
 //! rate, loss, ... of each worker's link and direction), [`ComputeTimes`] (duration of a
 //! mini-batch) and [`FaultPlan`] (times of crashes and cuts). The same values shape real messages
-//! and drive virtual time: [`Pipe`], [`Bottleneck`] and [`Pace`] map the time at which a message or
-//! a computation begins to the time at which it ends. Nothing here has a clock or a thread, and all
-//! randomness comes from the given stream.
+//! and drive virtual time: [`LinkModel`], [`Bottleneck`] and [`StragglerModel`] map the time at
+//! which a message or a computation begins to the time at which it ends. Nothing here has a clock
+//! or a thread, and all randomness comes from the given stream.
 
-mod compute;
+mod compute_times;
 mod faults;
 mod item;
+mod link_model;
 mod links;
 mod outage;
-mod pace;
-mod pipe;
 mod quantity;
+mod straggler_model;
 mod tcp;
 
-pub use compute::{ComputeSpec, ComputeTimes, Slowdown, TimeModel};
+pub use compute_times::{ComputeSpec, ComputeTimes, Slowdown, TimeModel};
 pub use faults::{Fault, FaultPlan, Victim};
 pub use item::ScenarioError;
+pub use link_model::{Bottleneck, LinkModel};
 pub use links::{Distribution, LinkSpec, Links, ServerLink, WorkerLink};
 pub use outage::Outage;
-pub use pace::Pace;
-pub use pipe::{Bottleneck, Pipe};
 pub use quantity::{Loss, Rate};
+pub use straggler_model::StragglerModel;
 
 use pstrain_compute::rng::Stream;
 use serde::{Deserialize, Serialize};

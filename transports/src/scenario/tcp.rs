@@ -16,7 +16,7 @@ use std::time::Duration;
 use pstrain_compute::rng::Random;
 use pstrain_compute::time::Time;
 
-use super::pipe::Queue;
+use super::link_model::Queue;
 use super::quantity::Loss;
 
 /// Bytes of a full segment over Ethernet, with TCP timestamps.

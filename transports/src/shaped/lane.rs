@@ -6,7 +6,7 @@ use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
 
 use crate::punctuality::Lateness;
-use crate::scenario::{Bottleneck, Pipe};
+use crate::scenario::{Bottleneck, LinkModel};
 
 /// The model of one direction.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) enum Way {
     /// Nothing is modelled.
     Open,
     /// A worker's own link, and when its time began.
-    Link(Box<Pipe>, Time),
+    Link(Box<LinkModel>, Time),
     /// The server's link, shared by all workers.
     Shared(Bottleneck),
 }

@@ -9,7 +9,7 @@ use crate::scenario::{Bottleneck, Rate};
 /// Spans of use that are kept; later spans only add to the sums.
 const SPANS: usize = 4096;
 
-/// One way of an access link.
+/// One direction of an access link.
 #[derive(Debug)]
 pub(super) struct AccessLink {
     bottleneck: Bottleneck,
@@ -17,7 +17,7 @@ pub(super) struct AccessLink {
     free: Time,
 }
 
-/// Use of one way of an access link.
+/// Use of one direction of an access link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkUsage {
     /// Bytes.

@@ -29,7 +29,7 @@ use pstrain_wire::worker::{EndReason, ExamplesChunk};
 use super::history::History;
 use super::topology::add_links;
 use super::{Ending, Environment, LinkId, Network, ProcessId, Simulation, SimulationError};
-use crate::scenario::{Fault, Pace, Scenario, Victim};
+use crate::scenario::{Fault, Scenario, StragglerModel, Victim};
 pub use outcome::Outcome;
 use outcome::outcome;
 use role::Role;
@@ -166,7 +166,7 @@ const fn label_of_server(server: u32) -> u32 {
 #[derive(Debug)]
 struct Machine {
     config: WorkerConfig,
-    pace: Pace,
+    pace: StragglerModel,
     /// The server that its process was started for: the leader when the process became a member.
     server: ProcessId,
     /// The answer to its next push will be lost together with the connection.
@@ -239,11 +239,11 @@ fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>,
         reason: None,
     };
     let mut network = Network::new(weight);
-    let ways = add_links(&mut network, &scenario.links, membership.workers, stream)?;
-    for (worker, way) in workers.into_iter().zip(ways) {
+    let routes = add_links(&mut network, &scenario.links, membership.workers, stream)?;
+    for (worker, route) in workers.into_iter().zip(routes) {
         let process = cluster.process_of(worker);
         for server in 0..cluster.servers {
-            network.join_over((process, &way), (ProcessId(server), &[]));
+            network.join_over((process, &route), (ProcessId(server), &[]));
         }
     }
     let standby_link = standby.map(|link| {
@@ -280,7 +280,7 @@ pub(super) fn pace(
     worker: WorkerId,
     stream: Stream,
     measured: Option<Duration>,
-) -> Result<Pace, SimulationError> {
+) -> Result<StragglerModel, SimulationError> {
     let compute = scenario.compute.of(worker).ok_or(SimulationError::Compute(worker))?;
     let compute = match (compute.needs_measurement(), measured) {
         (false, _) => compute,
@@ -313,7 +313,7 @@ impl<H> Cluster<'_, H> {
         process.0.checked_sub(self.servers).map(WorkerId)
     }
 
-    /// Whether a process is the server or its standby.
+    /// True if a process is the server or its standby.
     const fn is_replica(&self, process: ProcessId) -> bool {
         process.0 < self.replicas
     }
@@ -403,7 +403,7 @@ impl<H: Host> Cluster<'_, H> {
 /// Carries out an effect of a worker's node.
 pub(super) fn work<H: Host>(
     host: &mut H,
-    pace: &mut Pace,
+    pace: &mut StragglerModel,
     now: Time,
     worker: WorkerId,
     effect: Effect,

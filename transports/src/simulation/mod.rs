@@ -14,13 +14,13 @@ mod connection;
 mod environment;
 mod error;
 mod history;
-mod laboratory;
 mod network;
 mod peers;
 mod process;
 mod topology;
 mod trace;
 mod traffic;
+mod training_host;
 
 use std::fmt;
 use std::time::Duration;
@@ -34,10 +34,10 @@ pub use cluster::{Host, Origin, Outcome, Setup, simulate};
 pub use environment::{Ending, Environment};
 pub use error::SimulationError;
 pub use history::{Failover, Failure};
-pub use laboratory::Laboratory;
 pub use network::{LinkId, Network};
 pub use peers::{PeerSetup, simulate_peers};
 pub use process::ProcessId;
+pub use training_host::TrainingHost;
 
 use crate::scenario::Fault;
 use crate::transport::dial_limit;
@@ -77,7 +77,7 @@ enum Due {
     Answer(ProcessId, u32, Input),
     /// An item comes out of a link at one end.
     Arrive(u32, End, Item),
-    /// An item that has passed so many ways of its path, and has so many bytes, reaches the next
+    /// An item that has passed so many legs of its path, and has so many bytes, reaches the next
     /// one, or the access link of the process at one end.
     Merge(u32, End, Item, (usize, u64)),
     /// Part of a large message has come.
@@ -163,7 +163,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         &self.processes[process.0 as usize].node
     }
 
-    /// Whether a process has neither finished nor crashed.
+    /// True if a process has neither finished nor crashed.
     ///
     /// # Panics
     /// If there is no such process.
@@ -172,7 +172,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         self.processes[process.0 as usize].runs
     }
 
-    /// Whether the run has ended, as the environment says ([`Ending::Run`]).
+    /// True if the run has ended, as the environment says ([`Ending::Run`]).
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.has_ended

@@ -11,7 +11,7 @@ use super::ProcessId;
 use super::access::{AccessLink, LinkUsage};
 use super::connection::End;
 use super::traffic::Item;
-use crate::scenario::{LinkSpec, Loss, Pipe, Rate, WorkerLink};
+use crate::scenario::{LinkModel, LinkSpec, Loss, Rate, WorkerLink};
 
 /// Size of an opening or closing segment: TCP without data.
 const EMPTY_SEGMENT_BYTES: u64 = 60;
@@ -37,18 +37,18 @@ pub struct Network {
     scratch: Vec<u8>,
 }
 
-/// Both ways of a link.
+/// A link, with both its directions.
 #[derive(Debug)]
 struct Link {
-    up: Way,
-    down: Way,
+    up: Direction,
+    down: Direction,
 }
 
-/// One way of a link.
+/// One direction of a link.
 #[derive(Debug)]
-struct Way {
-    pipe: Pipe,
-    /// The time on the way depends on the size.
+struct Direction {
+    model: LinkModel,
+    /// The time on the link depends on the size.
     weighs: bool,
     /// Bytes that were sent over it, if they are counted.
     bytes: Option<u64>,
@@ -61,11 +61,11 @@ pub(super) struct Path {
     to_dialler: Route,
 }
 
-/// The ways of links that items go over, in order.
+/// The legs that items go over, in order.
 #[derive(Clone, Copy, Debug)]
 struct Route([Option<Leg>; MOST_LEGS]);
 
-/// One way of a link.
+/// A link, in the direction in which items go over it.
 #[derive(Clone, Copy, Debug)]
 struct Leg {
     link: LinkId,
@@ -89,7 +89,7 @@ impl Route {
 }
 
 impl Path {
-    /// True if a path towards an end has more ways than have been passed.
+    /// True if a path towards an end has more legs than have been passed.
     pub(super) fn has(self, end: End, passed: usize) -> bool {
         self.to(end).legs().count() > passed
     }
@@ -102,7 +102,7 @@ impl Path {
     }
 }
 
-/// The link that all connections of a process share, each way.
+/// The link that all connections of a process share, in each direction.
 #[derive(Debug)]
 struct Access {
     into: Option<AccessLink>,
@@ -136,8 +136,8 @@ impl Network {
         };
         let [up_weighs, down_weighs] = [&spec.up, &spec.down].map(weighs);
         let (up, down) = spec.pipes(WorkerId(number), stream);
-        let up = Way { pipe: up, weighs: up_weighs, bytes: None };
-        let down = Way { pipe: down, weighs: down_weighs, bytes: None };
+        let up = Direction { model: up, weighs: up_weighs, bytes: None };
+        let down = Direction { model: down, weighs: down_weighs, bytes: None };
         self.links.push(Link { up, down });
         LinkId(self.links.len() - 1)
     }
@@ -152,10 +152,10 @@ impl Network {
     #[must_use]
     pub fn counted(&self, link: LinkId) -> [u64; 2] {
         let Link { up, down } = &self.links[link.0];
-        [up, down].map(|way| way.bytes.unwrap_or_default())
+        [up, down].map(|direction| direction.bytes.unwrap_or_default())
     }
 
-    /// Joins two processes by a link whose way up leads from `below` to `above`.
+    /// Joins two processes by a link that leads up from `below` to `above`.
     pub fn join(&mut self, below: ProcessId, above: ProcessId, link: LinkId) {
         self.join_over((below, &[link]), (above, &[]));
     }
@@ -194,31 +194,31 @@ impl Network {
         self.paths.get(&(dialler, listener)).copied()
     }
 
-    /// The first way of a path towards an end.
-    fn way(&mut self, path: Path, to: End) -> &mut Way {
+    /// The first leg of a path towards an end.
+    fn first(&mut self, path: Path, to: End) -> &mut Direction {
         let [first, ..] = path.to(to).0;
         self.leg(first.unwrap_or_else(|| unreachable!("a path has a link")))
     }
 
-    fn leg(&mut self, Leg { link, is_up }: Leg) -> &mut Way {
+    fn leg(&mut self, Leg { link, is_up }: Leg) -> &mut Direction {
         let link = &mut self.links[link.0];
         if is_up { &mut link.up } else { &mut link.down }
     }
 
-    /// A connection opens: the way towards an end begins with a new congestion window.
+    /// A connection opens: the path towards an end begins with a new congestion window.
     pub(super) fn reconnect(&mut self, path: Option<Path>, to: End) {
         if let Some(path) = path {
-            path.to(to).legs().for_each(|leg| self.leg(leg).pipe.reconnect());
+            path.to(to).legs().for_each(|leg| self.leg(leg).model.reconnect());
         }
     }
 
-    /// Whether a way is open at a time, or in an outage.
+    /// True if the first leg towards an end is open at a time, and not in an outage.
     pub(super) fn is_open(&mut self, path: Option<Path>, to: End, at: Time) -> bool {
-        path.is_none_or(|path| self.way(path, to).pipe.is_open(at))
+        path.is_none_or(|path| self.first(path, to).model.is_open(at))
     }
 
-    /// Whether an item that has passed so many ways of a path passes another one, or the access
-    /// link of the process at its end.
+    /// True if an item that has passed so many legs of a path passes another one, or the access link
+    /// of the process at its end.
     pub(super) fn goes_on(
         &self,
         (path, end): (Option<Path>, End),
@@ -229,7 +229,7 @@ impl Network {
             || self.access.get(&process).is_some_and(|access| access.into.is_some())
     }
 
-    /// An item leaves `from`, over its access link and the path's way towards an end.
+    /// An item leaves `from`, over its access link and the first leg towards an end.
     pub(super) fn depart(
         &mut self,
         now: Time,
@@ -237,8 +237,8 @@ impl Network {
         (path, end): (Option<Path>, End),
         item: &Item,
     ) -> Departure {
-        let weighs = path.is_some_and(|path| self.way(path, end).weighs);
-        let counts = path.is_some_and(|path| self.way(path, end).bytes.is_some());
+        let weighs = path.is_some_and(|path| self.first(path, end).weighs);
+        let counts = path.is_some_and(|path| self.first(path, end).bytes.is_some());
         let leaves = self.access.get(&from).is_some_and(|access| access.out.is_some());
         let in_parts = weighs || leaves || self.goes_on((path, end), 1, to);
         let bytes = if in_parts || counts { self.bytes(item) } else { 0 };
@@ -248,15 +248,15 @@ impl Network {
             departure.end = exit.pass(now, bytes);
         }
         if let Some(path) = path {
-            let way = self.way(path, end);
-            departure.end = way.pipe.send(departure.end, bytes);
-            departure.begin = way.pipe.first_bytes(now);
-            way.bytes.iter_mut().for_each(|sum| *sum += bytes);
+            let first = self.first(path, end);
+            departure.end = first.model.send(departure.end, bytes);
+            departure.begin = first.model.first_bytes(now);
+            first.bytes.iter_mut().for_each(|sum| *sum += bytes);
         }
         departure
     }
 
-    /// When an item that has passed so many ways of a path has passed the next one; after the last,
+    /// When an item that has passed so many legs of a path has passed the next one; after the last,
     /// the access link of the process.
     pub(super) fn pass(
         &mut self,
@@ -267,7 +267,7 @@ impl Network {
     ) -> Time {
         let leg = path.and_then(|path| path.to(end).legs().nth(passed));
         if let Some(leg) = leg {
-            return self.leg(leg).pipe.send(now, bytes);
+            return self.leg(leg).model.send(now, bytes);
         }
         let access = self.access.get_mut(&process);
         let entrance = access.and_then(|access| access.into.as_mut());

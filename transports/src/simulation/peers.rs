@@ -18,7 +18,7 @@ use pstrain_wire::worker::EndReason;
 use super::cluster::{Host, Origin, Outcome, evaluate, pace, work};
 use super::topology::add_links;
 use super::{Ending, Environment, Network, ProcessId, Simulation, SimulationError};
-use crate::scenario::{Pace, Scenario, Victim};
+use crate::scenario::{Scenario, StragglerModel, Victim};
 
 /// The prefix of the workers' addresses; the worker follows.
 const ADDRESS: &str = "virtual worker ";
@@ -75,7 +75,7 @@ struct Peers<'a, H> {
 #[derive(Debug)]
 struct Machine {
     config: PeerConfig,
-    pace: Pace,
+    pace: StragglerModel,
     ended: Option<Result<EndReason, NodeError>>,
 }
 
@@ -122,11 +122,11 @@ fn build<'a, H: Host>(
     SimulationError::check(scenario, membership.workers)?;
     let workers = (0..membership.workers).map(WorkerId);
     let mut network = Network::new(None);
-    let ways = add_links(&mut network, &scenario.links, membership.workers, stream)?;
-    for (worker, way) in workers.clone().zip(&ways) {
-        network.join_over((process_of(worker), way), (MEETING, &[]));
-        for (other, theirs) in (0..worker.0).map(WorkerId).zip(&ways) {
-            network.join_over((process_of(worker), way), (process_of(other), theirs));
+    let routes = add_links(&mut network, &scenario.links, membership.workers, stream)?;
+    for (worker, route) in workers.clone().zip(&routes) {
+        network.join_over((process_of(worker), route), (MEETING, &[]));
+        for (other, theirs) in (0..worker.0).map(WorkerId).zip(&routes) {
+            network.join_over((process_of(worker), route), (process_of(other), theirs));
         }
     }
     let shared = scenario.links.server();

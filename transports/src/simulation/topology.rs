@@ -23,12 +23,12 @@ pub(super) fn add_links(
     let mut sites = BTreeMap::new();
     let way_up = |worker: WorkerId| {
         let own = links.of(worker).ok_or(SimulationError::Link(worker))?;
-        let mut way = vec![network.add(own, worker.0, stream)];
+        let mut route = vec![network.add(own, worker.0, stream)];
         if let Some(site) = links.site_of(worker) {
             let new = || network.add(links.site(site), site, stream.fork("site", 0));
-            way.push(*sites.entry(site).or_insert_with(new));
+            route.push(*sites.entry(site).or_insert_with(new));
         }
-        Ok(way)
+        Ok(route)
     };
     (0..workers).map(WorkerId).map(way_up).collect()
 }

@@ -117,7 +117,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         self.passes_on(departure.end, (number, to), item, (1, departure.bytes));
     }
 
-    /// An item has passed so many ways of its path at a time.
+    /// An item has passed so many legs of its path at a time.
     fn passes_on(
         &mut self,
         at: Time,
@@ -162,7 +162,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         ends.find(|process| self.processes[process.0 as usize].is_cut)
     }
 
-    /// An item that has passed so many ways of its path enters the next one, or the access link of
+    /// An item that has passed so many legs of its path enters the next one, or the access link of
     /// the process at its end.
     pub(super) fn merge(
         &mut self,

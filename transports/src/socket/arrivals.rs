@@ -16,10 +16,10 @@ use crate::address::{Address, AddressError};
 use crate::transport::TransportEvent;
 
 /// Time slice for pending connections, or for accepting, before the members have their turn.
-const DOOR_TURN: Duration = Duration::from_micros(200);
+const PENDING_TURN: Duration = Duration::from_micros(200);
 /// While members are active, each time slice for pending connections is followed by a pause this
 /// many times as long.
-const DOOR_SHARE: u32 = 16;
+const PENDING_SHARE: u32 = 16;
 /// The same for accepting connections, with a shorter pause: the origin of a connection is unknown
 /// until then, so no connection may wait for long.
 const ACCEPT_SHARE: u32 = 8;
@@ -40,7 +40,7 @@ impl SocketTransport {
                 self.tell(&error.to_string());
             }
         }
-        let until = begin + DOOR_TURN;
+        let until = begin + PENDING_TURN;
         while let Some(listener) = &self.listener {
             match listener.accept() {
                 Ok(stream) => self.add_pending(stream),
@@ -70,10 +70,12 @@ impl SocketTransport {
         };
         // Dropping a connection that cannot be polled closes it.
         let Ok(id) = self.add(stream, layer, true) else { return };
-        if let Some(oldest) = self.door.enter(id, origin) {
+        if let Some(oldest) = self.pending.enter(id, origin) {
             self.evict(oldest);
         }
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.get(&id) else {
+            return; // the oldest of its origin, and evicted at once
+        };
         if connection.is_connected() {
             self.shared.events.push(TransportEvent::Connected(id, Identity::Anyone));
         } else {
@@ -83,7 +85,7 @@ impl SocketTransport {
 
     /// Drops a pending connection, if there is one, to free its resources.
     fn make_room(&mut self) {
-        if let Some(oldest) = self.door.first_to_go() {
+        if let Some(oldest) = self.pending.first_to_go() {
             self.evict(oldest);
         }
     }
@@ -124,7 +126,9 @@ impl SocketTransport {
 
     /// Records an event of a pending connection.
     pub(super) fn call(&mut self, id: PeerId, ready: Ready) {
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.get(&id) else {
+            return; // lost by an earlier event of the same poll
+        };
         let step = if connection.awaits_hello() { Step::Hello } else { Step::Later };
         // A dialler that has closed is worth neither a signature nor, if it sent nothing, a slot in
         // the queue: a flood of such connections would fill all slots of its address, and an honest
@@ -136,7 +140,7 @@ impl SocketTransport {
             return self.on_ready(id, ready); // nothing was received, so this costs nothing
         }
         // Without active members pending connections get all the time, so none needs to be dropped.
-        if let Some(oldest) = self.door.call(id, step, ready)
+        if let Some(oldest) = self.pending.call(id, step, ready)
             && self.is_at_work()
         {
             self.evict(oldest);
@@ -151,13 +155,13 @@ impl SocketTransport {
             self.accepts_at = self.pause_since(begin, ACCEPT_SHARE);
         }
         let begin = self.clock.now();
-        if begin >= self.door_at && self.door.is_called() {
-            while self.clock.now() < begin + DOOR_TURN
-                && let Some((id, ready)) = self.door.next()
+        if begin >= self.pending_at && self.pending.is_called() {
+            while self.clock.now() < begin + PENDING_TURN
+                && let Some((id, ready)) = self.pending.next()
             {
                 self.on_ready(id, ready);
             }
-            self.door_at = self.pause_since(begin, DOOR_SHARE);
+            self.pending_at = self.pause_since(begin, PENDING_SHARE);
         }
     }
 

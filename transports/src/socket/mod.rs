@@ -66,9 +66,9 @@ pub struct SocketTransport {
     security: Security,
     refresh_at: Time,
     notices: Option<Notices>,
-    door: Pending,
+    pending: Pending,
     /// When pending connections are served next.
-    door_at: Time,
+    pending_at: Time,
     /// When an event of a member last occurred.
     member_at: Option<Time>,
     /// When to accept connections, if some may wait, and the earliest time allowed.
@@ -132,8 +132,8 @@ impl SocketTransport {
             security: Security::local(),
             refresh_at: Time::ZERO,
             notices: None,
-            door: Pending::new(),
-            door_at: Time::ZERO,
+            pending: Pending::new(),
+            pending_at: Time::ZERO,
             member_at: None,
             accept_at: None,
             accepts_at: Time::ZERO,
@@ -261,6 +261,7 @@ impl SocketTransport {
     }
 
     fn set_end(&mut self, id: PeerId, at: Option<Time>) {
+        // The connection may have been lost meanwhile.
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut connection.ends_at, at) {
             self.deadlines.remove(&(before, id));
@@ -274,8 +275,10 @@ impl SocketTransport {
     fn lose(&mut self, id: PeerId, broken: Broken) {
         self.unread.remove(&id);
         self.set_end(id, None);
-        let origin = self.door.leave(id);
-        let Some(mut connection) = self.connections.remove(&id) else { return };
+        let origin = self.pending.leave(id);
+        let Some(mut connection) = self.connections.remove(&id) else {
+            return; // lost already: reading after a failed write finds the same end
+        };
         self.poll.registry().deregister(connection.stream()).unwrap_or_default();
         if connection.is_lingering() {
             return; // the node has closed it and expects no further events
@@ -293,19 +296,23 @@ impl SocketTransport {
     /// Drops a connection after an error. A pending connection that is refused may still read the
     /// reason.
     fn fail(&mut self, id: PeerId, broken: Broken) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return; // lost already: reading after a failed write finds the same end
+        };
         if connection.is_connected() || !connection.is_accepted() || connection.has_hung_up() {
             return self.lose(id, broken);
         }
         connection.linger();
         self.end_within(id, LINGER);
-        if let Some(origin) = self.door.origin(id) {
+        if let Some(origin) = self.pending.origin(id) {
             self.tell(&format!("turned away {origin}: {}", broken.why));
         }
     }
 
     fn on_ready(&mut self, id: PeerId, ready: Ready) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return; // lost by an earlier event of the same poll
+        };
         if connection.is_connecting() {
             match connection.finish_connect() {
                 Ok(true) => {
@@ -325,7 +332,9 @@ impl SocketTransport {
                 Err(error) => return self.lose(id, error.into()),
             }
         }
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            unreachable!("the connection is there")
+        };
         if ready.closed {
             connection.hang_up();
         }
@@ -345,19 +354,21 @@ impl SocketTransport {
     /// its end has sent its last messages before, such as the goodbye that a server waits for.
     fn read(&mut self, id: PeerId) {
         self.unread.remove(&id);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return; // lost since it was marked as unread
+        };
         let was_connected = connection.is_connected();
         let progress = connection.read(id, &mut self.shared);
         if !was_connected && connection.is_connected() {
             let identity = connection.identity();
             self.set_end(id, None);
-            if let Some(oldest) = self.door.prove(id, identity) {
+            if let Some(oldest) = self.pending.prove(id, identity) {
                 self.evict(oldest);
             }
         }
         match progress {
             Ok(Progress::Drained) => {}
-            Ok(Progress::More) if self.door.has(id) => {
+            Ok(Progress::More) if self.pending.has(id) => {
                 self.call(id, Ready { readable: true, ..Ready::default() });
             }
             Ok(Progress::More) => drop(self.unread.insert(id)),
@@ -371,7 +382,7 @@ impl SocketTransport {
             return Some(Time::ZERO);
         }
         let first = self.deadlines.first().map(|&(at, _)| at);
-        let calls = self.door.is_called().then_some(self.door_at);
+        let calls = self.pending.is_called().then_some(self.pending_at);
         let accept = self.accept_at.map(|at| at.max(self.accepts_at));
         [first, calls, accept].into_iter().flatten().min()
     }
@@ -395,7 +406,7 @@ impl SocketTransport {
                 LISTEN => self.accept_at = Some(now),
                 Token(token) => {
                     let (id, ready) = (PeerId((token - FIRST_PEER) as u64), Ready::of(event));
-                    if self.door.has(id) {
+                    if self.pending.has(id) {
                         self.call(id, ready);
                     } else {
                         self.member_at = Some(now);
@@ -451,7 +462,7 @@ impl Transport for SocketTransport {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.limit(limits);
             if limits != Limits::UNAUTHENTICATED
-                && let Some(ready) = self.door.take_in(id)
+                && let Some(ready) = self.pending.take_in(id)
             {
                 self.on_ready(id, ready);
             }
@@ -467,7 +478,7 @@ impl Transport for SocketTransport {
         // Input is read and discarded for a moment: closing a socket with unread bytes resets the
         // connection, which could destroy the last messages on their way to the peer.
         connection.linger();
-        if self.door.has(id) {
+        if self.pending.has(id) {
             self.call(id, Ready { readable: true, ..Ready::default() });
         } else {
             self.unread.insert(id);

@@ -265,22 +265,22 @@ mod tests {
     #[test]
     fn a_flood_from_one_host_drives_out_itself() {
         let [honest, flood] = [1, 2].map(|last| Origin::Host(IpAddr::from([10, 0, 0, last])));
-        let mut door = Pending::new();
-        assert_eq!(door.enter(PeerId(0), honest), None);
-        let most = door.unproved.most as u64;
+        let mut pending = Pending::new();
+        assert_eq!(pending.enter(PeerId(0), honest), None);
+        let most = pending.unproved.most as u64;
         for id in 1..10 * most {
-            let gone = door.enter(PeerId(id), flood);
+            let gone = pending.enter(PeerId(id), flood);
             assert_eq!(gone, (id >= most).then(|| PeerId(id + 1 - most)));
             if let Some(gone) = gone {
-                assert_eq!(door.leave(gone), Some(flood));
+                assert_eq!(pending.leave(gone), Some(flood));
             }
         }
-        assert!(door.has(PeerId(0)));
+        assert!(pending.has(PeerId(0)));
         // Once authenticated, it no longer counts among the others.
-        assert_eq!(door.prove(PeerId(0), Identity::Worker(None)), None);
-        assert_eq!(door.unproved.taken as u64, most - 1);
-        assert_eq!(door.leave(PeerId(0)), Some(Origin::Known(Identity::Worker(None))));
-        assert!(!door.has(PeerId(0)) && door.proved.by_origin.is_empty());
+        assert_eq!(pending.prove(PeerId(0), Identity::Worker(None)), None);
+        assert_eq!(pending.unproved.taken as u64, most - 1);
+        assert_eq!(pending.leave(PeerId(0)), Some(Origin::Known(Identity::Worker(None))));
+        assert!(!pending.has(PeerId(0)) && pending.proved.by_origin.is_empty());
     }
 
     #[test]

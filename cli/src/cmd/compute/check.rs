@@ -29,7 +29,7 @@ const STEPS: (u32, Duration) = (3, Duration::from_secs(1));
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
-    /// Whether the process is right; none if the check could not be made.
+    /// True if the process is right; none if the check could not be made.
     right: Option<bool>,
     says: String,
 }

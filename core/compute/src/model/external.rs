@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{MOST_PARAMETERS, ModelError};
 use crate::params::{Layout, Role};
 
-/// What a compute process answers with.
+/// The answer of a compute process to a mini-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answers {

@@ -85,7 +85,7 @@ pub enum ModelSpec {
     External {
         /// Its tensors, in key order.
         tensors: Vec<ExternalTensor>,
-        /// What its process answers with.
+        /// The answer of its process to a mini-batch.
         #[serde(default)]
         answers: Answers,
     },

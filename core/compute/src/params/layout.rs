@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::KeyRange;
 
-/// What the values of a tensor are, which decides how a server changes them.
+/// The kind of a tensor's values, which decides how a server changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -44,7 +44,7 @@ pub struct Tensor {
     pub name: String,
     /// The dimensions in key order (row-major): rows and columns, or one entry for a vector.
     pub shape: Vec<usize>,
-    /// What its values are.
+    /// The kind of its values.
     pub role: Role,
     /// The keys of its values.
     pub keys: KeyRange,

@@ -106,7 +106,9 @@ impl Correction {
                 }
             }
             Self::GapAware(steps) => {
-                let Some(Usual { scale, least }) = steps.usual else { return };
+                let Some(Usual { scale, least }) = steps.usual else {
+                    unreachable!("gradients are corrected once there is a usual step")
+                };
                 for (((out, g), moved), square) in values.zip(&steps.squares[first..]) {
                     let usual = sqrt(scale * square) + least;
                     // 1 / P, which is exactly 1 if nothing has moved.

@@ -27,7 +27,7 @@ impl Aggregator {
     /// Returns true if updates depend on the distances between gradients.
     #[must_use]
     pub fn wants_distances(&self) -> bool {
-        self.is_robust() && matches!(self.aggregation, Aggregation::Krum { .. })
+        self.is_robust() && matches!(self.settings.aggregation, Aggregation::Krum { .. })
     }
 
     /// Returns true if updates depend on the norm of the combined gradient.
@@ -56,7 +56,7 @@ impl Aggregator {
     /// empty if updates do not depend on distances.
     #[must_use]
     pub fn nearest(&self, distances: &[ExactSum]) -> Vec<u32> {
-        match self.aggregation {
+        match self.settings.aggregation {
             Aggregation::Krum { faulty, chosen } => robust::nearest(distances, faulty, chosen),
             _ => Vec::new(),
         }
@@ -69,15 +69,15 @@ impl Aggregator {
         gradients: impl Iterator<Item = Gradient<'a>>,
         nearest: &[u32],
     ) {
-        self.combined.resize(self.parameters, 0.0);
-        robust::combine(self.aggregation, gradients, nearest, &mut self.combined);
-        self.state.round(&mut self.combined);
+        let combined = self.combined.room();
+        robust::combine(self.settings.aggregation, gradients, nearest, combined);
+        self.state.round(combined);
     }
 
     /// Returns the sum of the squares of the combined gradient over the local keys.
     #[must_use]
     pub fn squares(&self) -> ExactSum {
-        ExactSum::of_squares(self.combined.get(..self.trained()).unwrap_or_default())
+        ExactSum::of_squares(self.combined.values.get(..self.trained()).unwrap_or_default())
     }
 
     /// Returns the clip factor of a combined gradient whose sum of squares is `squares`.
@@ -97,9 +97,9 @@ impl Aggregator {
     /// # Errors
     /// [`SavedError`] if the archive does not hold this state.
     pub fn archive_combined(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        archive.own("combined", &mut self.combined)?;
+        archive.own("combined", &mut self.combined.values)?;
         if self.uses_curvature() {
-            archive.own("curvature", &mut self.scattered.curvature)?;
+            archive.own("curvature", &mut self.combined.curvature)?;
         }
         Ok(())
     }

@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::blocks::{add, blocks, values};
+use super::combination::Combination;
+use super::weighted_sum::{add, blocks, values};
 use super::weights::unit;
-use super::{Aggregator, Combination, Gradient};
+use super::{Aggregator, Gradient};
 use crate::mode::Mode;
 use crate::rules::{Aggregation, Closing, StalenessSpec};
 
@@ -51,10 +52,10 @@ impl Aggregator {
     /// Gradients of a [`Closing::Oldest`] update are always kept apart.
     #[must_use]
     pub const fn merging(&self) -> Merging {
-        if self.aggregation.is_robust() || self.scattered.is_cut() {
+        if self.combined.is_cut() {
             return Merging::Apart;
         }
-        Merging::of(&self.mode, &self.combination)
+        self.settings.merging(&self.combination)
     }
 
     /// Adds `next`, a gradient that waits for an update, to `sum`, which holds the values of
@@ -77,14 +78,14 @@ impl Aggregator {
     ) {
         let aggregation = match self.combination {
             Combination::ByWorker | Combination::Ringleader(_) => Aggregation::Mean,
-            _ => self.aggregation,
+            _ => self.settings.aggregation,
         };
-        let rule = self.mode.staleness;
+        let rule = self.settings.mode.staleness;
         let mut counts = |gradient: &Gradient<'_>| {
-            unit(aggregation, gradient) * self.factors.of(&rule, gradient.staleness)
+            unit(aggregation, gradient) * self.weighting.factors.of(&rule, gradient.staleness)
         };
         let ratio = (counts(next) / counts(first)) as f32;
-        let mut corrected = core::mem::take(&mut self.scratch.corrected);
+        let mut corrected = core::mem::take(&mut self.memory.corrected);
         // Sparse gradients have fewer values than there are keys, and no state.
         let trained = self.trained().min(sum.len());
         for keys in blocks(trained) {
@@ -99,7 +100,7 @@ impl Aggregator {
             add(sum, ratio, values);
         }
         add(&mut sum[trained..], 1.0, &next.values[trained..]);
-        self.scratch.corrected = corrected;
+        self.memory.corrected = corrected;
     }
 
     /// Merges consecutive gradients of the same worker and part; `None` if there are none to merge.

@@ -5,13 +5,14 @@
 //! does not know why the gradients belong to one update. The result depends only on the calls and
 //! their order.
 //!
-//! An update weighs its gradients (`weights`, `shares`; the factor for staleness is in
-//! [`rules`](crate::rules)), corrects them (`correction`: DC-ASGD, gap-aware), and adds them up
-//! (`blocks`), unless the rule is robust (`robust`: Krum, median, trimmed mean) or keeps gradients
-//! from update to update (`table`, `iterations`). The changes of state that come with gradients are
-//! averaged and added (`state`).
+//! An update weighs its gradients (`plan`, with `weights` and `shares`; the factor for staleness is
+//! in [`rules`](crate::rules)), corrects them (`correction`: DC-ASGD, gap-aware), and adds them up
+//! (`weighted_sum`), unless the rule is robust (`robust`: Krum, median, trimmed mean) or keeps gradients
+//! from update to update (`combination`, with `table` and `iterations`). The changes of state that
+//! come with gradients are averaged and added (`state`).
 
-mod blocks;
+mod combination;
+mod combined;
 mod correction;
 mod iterations;
 mod measure;
@@ -19,10 +20,11 @@ mod merging;
 mod plan;
 mod preaggregated;
 mod robust;
+mod settings;
 mod shares;
-mod sparse;
 mod state;
 mod table;
+mod weighted_sum;
 mod weights;
 
 use alloc::sync::Arc;
@@ -31,25 +33,21 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
 pub use iterations::MOST_OPEN_ITERATIONS;
 pub use measure::Found;
 pub use merging::Merging;
 
-use self::blocks::{add, blocks, scale};
+use self::combination::Combination;
+use self::combined::Combined;
 use self::correction::Correction;
-use self::iterations::Iterations;
 use self::merging::kept;
-use self::plan::Plan;
-use self::shares::Shares;
-use self::sparse::SparseSum;
+use self::plan::Weighting;
+use self::settings::Settings;
 use self::state::StateKeys;
-use self::table::Table;
+use self::weighted_sum::{add, blocks, scale};
 use self::weights::Factors;
-use crate::consistency::ConsistencySpec;
 use crate::mode::Mode;
-use crate::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
+use crate::rules::{Aggregation, Closing};
 use pstrain_compute::id::{Clock, PartId, Version, WorkerId};
 use pstrain_compute::optim::{BLOCK, GroupSpec, OptimError, Step, UpdateSpec, Updater};
 use pstrain_compute::params::{Cut, KeyList, KeyRange, Layout, cleared};
@@ -91,32 +89,23 @@ pub struct Gradient<'a> {
 /// (incremental, ringleader), it moves the parameters by about as much as one mean gradient does,
 /// independent of [`Aggregation`], which applies to rounds only.
 pub struct Aggregator {
-    aggregation: Aggregation,
-    updater: Updater,
-    mode: Mode,
-    shares: Shares,
-    factors: Factors,
+    settings: Settings,
+    weighting: Weighting,
     correction: Correction,
     combination: Combination,
-    /// Plan of the current update; kept between updates to reuse its memory.
-    plan: Plan,
-    scratch: Scratch,
-    /// Previous parameters that another holder still read when the next version was made; kept to
-    /// reuse the memory.
-    retired: Arc<Vec<f32>>,
-    /// The combined gradient, if it is needed as a whole; kept to reuse its memory.
-    combined: Vec<f32>,
-    scattered: SparseSum,
-    workers: u32,
-    parameters: usize,
+    combined: Combined,
+    updater: Updater,
     state: StateKeys,
+    memory: Memory,
+    parameters: usize,
 }
 
 impl fmt::Debug for Aggregator {
     /// Formats all state that the next update depends on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { aggregation, updater, mode, shares, factors, correction, combination, .. } =
-            self;
+        let Self { settings, updater, weighting, correction, combination, .. } = self;
+        let Settings { aggregation, mode, .. } = settings;
+        let Weighting { shares, factors, .. } = weighting;
         f.debug_struct("Aggregator")
             .field("aggregation", aggregation)
             .field("updater", updater)
@@ -134,47 +123,6 @@ fn is_scattered<'a>(mut gradients: impl Iterator<Item = Gradient<'a>>) -> bool {
     gradients.next().is_some_and(|gradient| gradient.keys.is_some())
 }
 
-/// How the gradients of an update are combined into one.
-#[derive(Debug, Serialize, Deserialize)]
-enum Combination {
-    /// Combines as the [`Aggregation`] says.
-    Round,
-    /// Weighs each worker by its share of the data, with the mean of its gradients.
-    ByWorker,
-    /// Weighs the latest gradients of all workers by their shares of the data.
-    Incremental(Table),
-    /// Weighs each worker's mean gradient since the last whole round by its share of the data.
-    Ringleader(Table),
-    /// Averages the workers' gradients of each iteration.
-    Iterations(Iterations),
-}
-
-impl Combination {
-    fn of(mode: &Mode, workers: u32) -> Self {
-        match (mode.consistency, mode.participation, mode.staleness) {
-            (ConsistencySpec::Malenia { .. }, ..) => Self::ByWorker,
-            (ConsistencySpec::Ringleader, ..) => Self::Ringleader(Table::default()),
-            (_, ParticipationSpec::Incremental, _) => Self::Incremental(Table::default()),
-            (.., StalenessSpec::DynSgd) => Self::Iterations(Iterations::new(workers)),
-            _ => Self::Round,
-        }
-    }
-
-    const fn has_table(&self) -> bool {
-        matches!(self, Self::Incremental(_) | Self::Ringleader(_))
-    }
-
-    /// Completes an update.
-    fn finish(&mut self) {
-        match self {
-            Self::Round | Self::ByWorker => {}
-            Self::Incremental(table) => table.finish(false),
-            Self::Ringleader(table) => table.finish(true),
-            Self::Iterations(iterations) => iterations.finish(),
-        }
-    }
-}
-
 impl Aggregator {
     /// Creates an aggregator for `parameters` values and a job with `workers` workers, before its
     /// first update.
@@ -189,28 +137,22 @@ impl Aggregator {
         parameters: usize,
     ) -> Result<Self, OptimError> {
         Ok(Self {
-            aggregation,
-            updater: Updater::new(update, parameters)?,
-            mode: *mode,
-            shares: Shares::default(),
-            factors: Factors::default(),
+            settings: Settings { aggregation, mode: *mode, workers },
+            weighting: Weighting::default(),
             correction: Correction::new(&mode.staleness, parameters),
             combination: Combination::of(mode, workers),
-            plan: Plan::default(),
-            scratch: Scratch::new(parameters),
-            retired: Arc::default(),
-            combined: Vec::new(),
-            scattered: SparseSum::new(parameters),
-            workers,
-            parameters,
+            combined: Combined::new(parameters),
+            updater: Updater::new(update, parameters)?,
             state: StateKeys::none(parameters),
+            memory: Memory::new(parameters),
+            parameters,
         })
     }
 
     /// Restricts each update to one block of the keys if there is a `cut`.
     #[must_use]
     pub fn with_blocks(mut self, cut: Option<Cut>) -> Self {
-        cut.into_iter().for_each(|cut| self.scattered.cut(cut));
+        cut.into_iter().for_each(|cut| self.combined.cut(cut));
         self
     }
 
@@ -224,19 +166,19 @@ impl Aggregator {
 
     /// Starts the update of `version`, which determines the block of keys it covers.
     pub fn begin(&mut self, version: Version) {
-        self.scattered.begin(version, &mut self.combined);
+        self.combined.begin(version);
     }
 
     /// Switches to another mode. Drops the state of the previous mode, unless gradients count the
     /// same under both modes. Keeps the workers' shares and the optimizer state; the latter is
     /// scaled if updates now sum a different number of gradients.
     pub fn set_mode(&mut self, mode: &Mode) {
-        let before = core::mem::replace(&mut self.mode, *mode);
-        if mode.counts_like(&before) {
+        let before = self.settings;
+        self.settings.mode = *mode;
+        if mode.counts_like(&before.mode) {
             return;
         }
-        let summed = |mode| summed(self.aggregation, mode, self.workers);
-        self.updater.rescale(summed(mode) / summed(&before));
+        self.updater.rescale(self.settings.summed() / before.summed());
         self.forget();
     }
 
@@ -248,9 +190,10 @@ impl Aggregator {
     }
 
     fn forget(&mut self) {
-        self.correction = Correction::new(&self.mode.staleness, self.parameters);
-        self.factors = Factors::default();
-        self.combination = Combination::of(&self.mode, self.workers);
+        let Settings { mode, workers, .. } = &self.settings;
+        self.correction = Correction::new(&mode.staleness, self.parameters);
+        self.weighting.factors = Factors::default();
+        self.combination = Combination::of(mode, *workers);
     }
 
     /// Saves or restores all state that the next update depends on, except the job's settings.
@@ -258,26 +201,18 @@ impl Aggregator {
     /// # Errors
     /// [`SavedError`] if the archive does not hold this state.
     pub fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let Self { updater, mode, shares, factors, correction, combination, .. } = self;
-        updater.archive(archive)?;
-        archive.small(mode)?;
-        archive.small(shares)?;
-        archive.small(factors)?;
-        archive.small(correction)?;
-        correction.archive(archive)?;
-        archive.small(combination)?;
-        match combination {
-            Combination::Round | Combination::ByWorker => Ok(()),
-            Combination::Incremental(table) | Combination::Ringleader(table) => {
-                table.archive(archive)
-            }
-            Combination::Iterations(iterations) => iterations.archive(archive),
-        }
+        self.updater.archive(archive)?;
+        archive.small(&mut self.settings.mode)?;
+        archive.small(&mut self.weighting.shares)?;
+        archive.small(&mut self.weighting.factors)?;
+        archive.small(&mut self.correction)?;
+        self.correction.archive(archive)?;
+        self.combination.archive(archive)
     }
 
     /// Sets the number of examples in the partition of `worker` to `rows`. The default is one row.
     pub fn set_rows(&mut self, worker: WorkerId, rows: u64) {
-        self.shares.set_rows(worker, rows);
+        self.weighting.shares.set_rows(worker, rows);
     }
 
     /// Returns true if gradients need the parameters they were computed on. A gradient without them
@@ -293,14 +228,7 @@ impl Aggregator {
     /// incremental participation and of ringleader.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let combination = match &self.combination {
-            Combination::Round | Combination::ByWorker => 0,
-            Combination::Incremental(table) | Combination::Ringleader(table) => {
-                table.memory_bytes()
-            }
-            Combination::Iterations(iterations) => iterations.memory_bytes(),
-        };
-        self.correction.memory_bytes() + combination
+        self.correction.memory_bytes() + self.combination.memory_bytes()
     }
 
     /// Combines the gradients that `closing` selected. Their order matters, because floating-point
@@ -324,10 +252,17 @@ impl Aggregator {
         }
     }
 
-    /// Returns true if a robust rule compares the gradients with each other. A job whose mode makes
-    /// other updates than rounds is rejected.
-    fn is_robust(&self) -> bool {
-        self.aggregation.is_robust() && matches!(self.combination, Combination::Round)
+    const fn is_robust(&self) -> bool {
+        self.settings.is_robust(&self.combination)
+    }
+
+    fn plan<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = Gradient<'a>> + Clone,
+        closing: Closing,
+    ) {
+        let Self { settings, weighting, combination, parameters, .. } = self;
+        weighting.plan((settings, *parameters), combination, gradients, closing);
     }
 
     fn combine_merged<'a>(
@@ -337,21 +272,22 @@ impl Aggregator {
         closing: Closing,
     ) {
         self.plan(gradients.clone(), closing);
-        self.combined.resize(self.parameters, 0.0);
-        let Self { correction, combination, plan, scratch, combined, scattered, .. } = self;
+        let Self { correction, combination, weighting, memory, combined, .. } = self;
+        let plan = &weighting.plan;
         if is_scattered(gradients.clone()) {
             if self.updater.uses_curvature() {
-                scattered.bend(plan, gradients.clone());
+                combined.bend(plan, gradients.clone());
             }
-            return scattered.add(plan, gradients, combined);
+            return combined.add(plan, gradients);
         }
+        let combined = combined.room();
         for keys in blocks(self.state.trained) {
             let (first, len) = (keys.start, keys.len());
             let block = (first, &parameters[keys.clone()]);
-            let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
+            let room = (&mut memory.sum[..len], &mut memory.corrected[..len]);
             let gradients = gradients.clone();
             let (values, factor) =
-                blocks::combine((correction, combination), plan, gradients, block, room);
+                weighted_sum::combine((correction, combination), plan, gradients, block, room);
             scale(&mut combined[keys], factor, values);
         }
         self.combination.finish();
@@ -361,12 +297,12 @@ impl Aggregator {
     /// Combines gradients with an explicit factor for each, independent of the mode, in iteration
     /// order.
     pub fn combine_with<'a>(&mut self, gradients: impl Iterator<Item = (f32, &'a [f32])>) {
-        self.combined.resize(self.parameters, 0.0);
+        let combined = self.combined.room();
         for (place, (factor, values)) in gradients.enumerate() {
             if place == 0 {
-                scale(&mut self.combined, factor, values);
+                scale(combined, factor, values);
             } else {
-                add(&mut self.combined, factor, values);
+                add(combined, factor, values);
             }
         }
     }
@@ -396,20 +332,20 @@ impl Aggregator {
     /// aggregator's.
     pub fn apply_scaled(&mut self, parameters: &mut [f32], version: Version, factor: f32) {
         assert_eq!(parameters.len(), self.parameters, "length of the parameters");
-        assert_eq!(self.combined.len(), self.parameters, "length of the gradient");
+        assert_eq!(self.combined.values.len(), self.parameters, "length of the gradient");
         let learning_rate = self.updater.begin(version);
-        let Self { correction, updater, scratch, combined, scattered, .. } = self;
-        let Range { start, end } = scattered.range;
+        let Self { correction, updater, memory, combined, .. } = self;
+        let Range { start, end } = combined.range;
         for keys in blocks(end.min(self.state.trained) - start) {
             let keys = start + keys.start..start + keys.end;
             let step = Step {
                 first: keys.start,
-                gradient: &combined[keys.clone()],
-                curvature: scattered.curvature.get(keys.clone()).unwrap_or_default(),
+                gradient: &combined.values[keys.clone()],
+                curvature: combined.curvature.get(keys.clone()).unwrap_or_default(),
                 scale: factor,
                 learning_rate,
             };
-            change((updater, correction), &mut parameters[keys], step, &mut scratch.before);
+            change((updater, correction), &mut parameters[keys], step, &mut memory.before);
         }
         self.correction.updated(learning_rate);
         self.add_combined_state(parameters);
@@ -452,15 +388,21 @@ impl Aggregator {
     ) {
         self.plan(gradients.clone(), closing);
         let learning_rate = self.updater.begin(version);
-        let Self { correction, combination, updater, plan, scratch, retired, .. } = self;
+        let Self { correction, combination, updater, weighting, memory, .. } = self;
+        let Memory { sum, corrected, before, retired } = memory;
         let mut update = |first: usize, params: &mut [f32]| {
             let len = params.len();
-            let room = (&mut scratch.sum[..len], &mut scratch.corrected[..len]);
+            let room = (&mut sum[..len], &mut corrected[..len]);
             let (block, gradients) = ((first, &*params), gradients.clone());
-            let (gradient, scale) =
-                blocks::combine((correction, combination), plan, gradients, block, room);
+            let (gradient, scale) = weighted_sum::combine(
+                (correction, combination),
+                &weighting.plan,
+                gradients,
+                block,
+                room,
+            );
             let step = Step { first, gradient, curvature: &[], scale, learning_rate };
-            change((updater, correction), params, step, &mut scratch.before);
+            change((updater, correction), params, step, before);
         };
         let trained = self.state.trained;
         let parameters = match Arc::get_mut(parameters) {
@@ -488,27 +430,6 @@ impl Aggregator {
     }
 }
 
-/// Number of gradients that an update of a job with `workers` workers sums under `mode`; 1 if the
-/// update is a mean.
-fn summed(aggregation: Aggregation, mode: &Mode, workers: u32) -> f32 {
-    use ConsistencySpec as C;
-    let has_table = mode.participation == ParticipationSpec::Incremental;
-    if aggregation != Aggregation::Sum || has_table || mode.staleness == StalenessSpec::DynSgd {
-        return 1.0;
-    }
-    let gradients = match mode.consistency {
-        C::Bsp | C::Delay { .. } | C::Malenia { .. } => workers,
-        C::Ssp { slack: 0 } | C::Dssp { low: 0, high: 0 } => workers,
-        C::KSync { workers: wanted } | C::KAsync { workers: wanted } => wanted.min(workers),
-        C::Backup { workers: spare } => workers.saturating_sub(spare),
-        C::KBatchSync { gradients } | C::Rennala { gradients } | C::Buffered { gradients } => {
-            gradients
-        }
-        _ => 1,
-    };
-    gradients.max(1) as f32
-}
-
 /// Applies a part of a step and reports the change to the correction if it watches.
 fn change(
     (updater, correction): (&mut Updater, &mut Correction),
@@ -525,18 +446,23 @@ fn change(
     correction.changed(step.first, [before, params], step.learning_rate);
 }
 
-/// Block-sized buffers; kept between updates to reuse their memory.
+/// Buffers that are kept between updates to reuse their memory.
 #[derive(Debug)]
-struct Scratch {
+struct Memory {
+    /// Of the size of a block.
     sum: Vec<f32>,
+    /// Of the size of a block.
     corrected: Vec<f32>,
+    /// Of the size of a block.
     before: Vec<f32>,
+    /// Previous parameters that another holder still read when the next version was made.
+    retired: Arc<Vec<f32>>,
 }
 
-impl Scratch {
+impl Memory {
     fn new(parameters: usize) -> Self {
         let [sum, corrected, before] = [(); 3].map(|()| vec![0.0; parameters.min(BLOCK)]);
-        Self { sum, corrected, before }
+        Self { sum, corrected, before, retired: Arc::default() }
     }
 }
 

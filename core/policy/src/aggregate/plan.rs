@@ -2,10 +2,13 @@
 
 use alloc::vec::Vec;
 
+use super::Gradient;
+use super::combination::Combination;
 use super::iterations::Revision;
+use super::settings::Settings;
+use super::shares::Shares;
 use super::table::Change;
-use super::weights::Weights;
-use super::{Aggregator, Combination, Gradient};
+use super::weights::{Factors, Weights};
 use crate::mode::Mode;
 use crate::rules::{Closing, ParticipationSpec};
 
@@ -52,25 +55,38 @@ struct Group<'a> {
     participation: f64,
 }
 
-impl Aggregator {
-    /// Plans an update. Gradients that were merged into an earlier one have no values.
+/// Weighs gradients: by examples, by the worker's share of the data, and by staleness.
+#[derive(Debug, Default)]
+pub(super) struct Weighting {
+    pub(super) shares: Shares,
+    pub(super) factors: Factors,
+    /// Plan of the current update; kept between updates to reuse its memory.
+    pub(super) plan: Plan,
+}
+
+impl Weighting {
+    /// Plans an update of `parameters` keys. Gradients that were merged into an earlier one have no
+    /// values.
     pub(super) fn plan<'a>(
         &mut self,
+        (settings, parameters): (&Settings, usize),
+        combination: &mut Combination,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
         closing: Closing,
     ) {
         self.plan.gradients.clear();
-        self.plan.is_lone = !self.combination.has_table();
-        if let Combination::Ringleader(table) = &mut self.combination
+        self.plan.is_lone = !combination.has_table();
+        if let Combination::Ringleader(table) = combination
             && closing == Closing::Everything
         {
             table.clear();
         }
-        let weights = match self.combination {
+        let aggregation = settings.aggregation;
+        let weights = match combination {
             Combination::ByWorker => {
-                Weights::by_worker(self.aggregation, gradients.clone(), &self.shares)
+                Weights::by_worker(aggregation, gradients.clone(), &self.shares)
             }
-            _ => Weights::of_round(self.aggregation, gradients.clone()),
+            _ => Weights::of_round(aggregation, gradients.clone()),
         };
         let mut open: Option<Group<'_>> = None;
         for (place, gradient) in gradients.enumerate() {
@@ -93,62 +109,53 @@ impl Aggregator {
                     };
                     if let Some(group) = open.replace(group) {
                         self.plan.is_lone = false;
-                        self.plan_group(&group, &weights);
+                        self.weigh(&settings.mode, &group, &weights, (combination, parameters));
                     }
                 }
             }
-            self.plan.gradients.push(Planned { term: Term::Merged, gone: None });
-            self.plan_departure();
+            // One worker that seems to have left is forgotten after each gradient.
+            let gone = self.shares.silent().and_then(|worker| combination.forget(worker));
+            self.plan.gradients.push(Planned { term: Term::Merged, gone });
         }
         if let Some(group) = open {
-            self.plan_group(&group, &weights);
+            self.weigh(&settings.mode, &group, &weights, (combination, parameters));
         }
     }
 
-    /// Plans to forget a worker that seems to have left, if there is one.
-    fn plan_departure(&mut self) {
-        let Some(worker) = self.shares.silent() else { return };
-        match &mut self.combination {
-            Combination::Incremental(table) => {
-                if let Some(planned) = self.plan.gradients.last_mut() {
-                    planned.gone = table.forget(worker);
-                }
-            }
-            Combination::Iterations(iterations) => iterations.left(worker),
-            Combination::Round | Combination::ByWorker | Combination::Ringleader(_) => {}
-        }
-    }
-
-    fn plan_group(&mut self, group: &Group<'_>, weights: &Weights) {
+    /// Plans the effect of the gradients of a group.
+    fn weigh(
+        &mut self,
+        mode: &Mode,
+        group: &Group<'_>,
+        weights: &Weights,
+        (combination, parameters): (&mut Combination, usize),
+    ) {
         let Gradient { worker, clock, samples, .. } = group.first;
-        let Mode { staleness: rule, participation, .. } = self.mode;
+        let Mode { staleness: rule, participation, .. } = *mode;
         let rows = self.shares.rows(worker);
         let mut scale = self.factors.of(&rule, group.first.staleness);
         if participation == ParticipationSpec::Share {
             scale *= group.participation / group.gradients;
         }
-        let term = match &mut self.combination {
+        self.plan.gradients[group.place].term = match combination {
             Combination::Round | Combination::ByWorker => {
                 Term::Add((weights.of(&group.first, rows) * scale) as f32)
             }
             Combination::Incremental(table) => {
                 let scale = self.factors.of(&rule, group.staleness) as f32;
-                Term::Change(table.replace(worker, rows, scale, self.parameters))
+                Term::Change(table.replace(worker, rows, scale, parameters))
             }
             Combination::Ringleader(table) => {
                 // The sum is in units of its first gradient, so its weight is relative to the
                 // first.
                 let scale = scale * (f64::from(samples) / group.samples as f64);
                 let weight = (group.samples, scale);
-                Term::Change(table.average(worker, rows, weight, self.parameters))
+                Term::Change(table.average(worker, rows, weight, parameters))
             }
             Combination::Iterations(iterations) => {
                 let weight = (samples, scale as f32);
-                Term::Revise(iterations.add((worker, clock), weight, self.parameters))
+                Term::Revise(iterations.add((worker, clock), weight, parameters))
             }
         };
-        if let Some(planned) = self.plan.gradients.get_mut(group.place) {
-            planned.term = term;
-        }
     }
 }

@@ -7,27 +7,28 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::merging::kept;
-use super::{Aggregator, Combination, Gradient, is_scattered};
+use super::{Aggregator, Gradient, is_scattered};
 use crate::rules::Closing;
 
 impl Aggregator {
     /// Returns true if the combined gradient is all that updates derive from the gradients' values.
     #[must_use]
     pub fn needs_only_combined(&self) -> bool {
-        let is_sum = matches!(self.combination, Combination::Round | Combination::ByWorker);
-        is_sum && !self.correction.remembers_gradients() && !self.wants_distances()
+        self.combination.is_sum()
+            && !self.correction.remembers_gradients()
+            && !self.wants_distances()
     }
 
     /// The keys that the update changes, counted from the first.
     #[must_use]
     pub const fn changes(&self) -> &Range<usize> {
-        &self.scattered.range
+        &self.combined.range
     }
 
     /// Returns the combined gradient at these keys.
     #[must_use]
     pub fn combined(&self) -> &[f32] {
-        self.combined.get(self.scattered.range.clone()).unwrap_or_default()
+        self.combined.values.get(self.combined.range.clone()).unwrap_or_default()
     }
 
     /// Does the same as [`Self::combine`] except for the values: records whose gradients they are.
@@ -54,7 +55,7 @@ impl Aggregator {
     ) {
         self.plan(gradients.clone(), closing);
         if self.updater.uses_curvature() && is_scattered(gradients.clone()) {
-            self.scattered.bend(&self.plan, gradients);
+            self.combined.bend(&self.weighting.plan, gradients);
         }
     }
 
@@ -63,8 +64,8 @@ impl Aggregator {
     /// # Panics
     /// If the number of values differs from the number of these keys.
     pub fn give(&mut self, values: &[f32]) {
-        self.combined.resize(self.parameters, 0.0);
-        self.combined[self.scattered.range.clone()].copy_from_slice(values);
+        let range = self.combined.range.clone();
+        self.combined.room()[range].copy_from_slice(values);
     }
 
     /// As [`Self::give`], for an update that changes all keys, without a copy. Returns the memory
@@ -73,8 +74,8 @@ impl Aggregator {
     /// # Panics
     /// If the update changes some keys only, or the number of values differs from the aggregator's.
     pub fn give_whole(&mut self, values: Vec<f32>) -> Vec<f32> {
-        assert_eq!(self.scattered.range, 0..self.parameters, "keys of the update");
+        assert_eq!(self.combined.range, 0..self.parameters, "keys of the update");
         assert_eq!(values.len(), self.parameters, "length of the gradient");
-        core::mem::replace(&mut self.combined, values)
+        core::mem::replace(&mut self.combined.values, values)
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn combine<'a>(
             let chosen = nearest.iter().filter_map(|&place| workers.get(place as usize));
             mean(&chosen.collect::<Vec<_>>(), combined);
         }
-        // These rules are sums with factors, which `blocks` computes.
+        // These rules are sums with factors, which `weighted_sum` computes.
         Aggregation::Mean | Aggregation::Sum => {
             mean(&workers.iter().collect::<Vec<_>>(), combined);
         }

@@ -117,7 +117,7 @@ impl Aggregator {
     ) {
         let merging = self.merging();
         let Self { state, combined, .. } = self;
-        state.changes(gradients, merging, |key, change| combined[key] = change);
+        state.changes(gradients, merging, |key, change| combined.values[key] = change);
     }
 
     /// Adds to `parameters` the change of the state in an update.
@@ -133,7 +133,7 @@ impl Aggregator {
     /// Adds to `parameters` the change of the state in the combined gradient.
     pub(super) fn add_combined_state(&self, parameters: &mut [f32]) {
         let keys = self.state.trained..self.parameters;
-        let changes = parameters[keys.clone()].iter_mut().zip(&self.combined[keys]);
+        let changes = parameters[keys.clone()].iter_mut().zip(&self.combined.values[keys]);
         changes.for_each(|(value, change)| *value += change);
     }
 }

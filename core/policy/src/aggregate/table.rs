@@ -137,7 +137,9 @@ impl Table {
     /// Carries out a change for the keys from `first` on.
     pub(super) fn change(&mut self, first: usize, change: &Change, values: &[f32]) {
         let &Change { worker, rows: [before, now], kept, new } = change;
-        let Some(entry) = self.entries.get_mut(&worker) else { return };
+        let Some(entry) = self.entries.get_mut(&worker) else {
+            unreachable!("the plan has made an entry of {worker}")
+        };
         let own = self.sum[first..].iter_mut().zip(&mut entry.values[first..]).zip(values);
         if before == 0.0 {
             for ((sum, own), value) in own {
@@ -162,7 +164,9 @@ impl Table {
 
     /// Carries out that an entry is forgotten, for so many keys from `first` on.
     pub(super) fn subtract(&mut self, first: usize, change: &Change, values: usize) {
-        let Some(entry) = self.entries.get(&change.worker) else { return };
+        let Some(entry) = self.entries.get(&change.worker) else {
+            unreachable!("the plan has found an entry of {}", change.worker)
+        };
         let own = &entry.values[first..first + values];
         for (sum, value) in self.sum[first..].iter_mut().zip(own) {
             *sum -= change.rows[0] * f64::from(*value);

@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::consistency::ConsistencySpec;
+use crate::rules::{ParticipationSpec, StalenessSpec};
 use pstrain_compute::optim::OptimizerSpec;
 
 mod merging;
@@ -241,7 +243,7 @@ fn fresh_gradients_make_plain_steps_to_the_bit_under_every_rule() {
         for run in &mut runs {
             let base = Some(run.parameters.clone());
             run.update(&[Given { base, ..given(0, step.into(), &values) }]);
-            assert_eq!(run.bits(), plain.bits(), "{:?}", run.aggregator.mode);
+            assert_eq!(run.bits(), plain.bits(), "{:?}", run.aggregator.settings.mode);
         }
     }
 }
@@ -541,7 +543,7 @@ proptest! {
         run.parameters = vec![now];
         run.update(&[Given { staleness: 3, base: Some(vec![then]), ..given(1, 0, &[g]) }]);
         let most = if rule == StalenessSpec::GapAware { 1.0 } else { 2.0 };
-        let combined = run.aggregator.combined[0];
+        let combined = run.aggregator.combined.values[0];
         prop_assert!(combined * g >= 0.0 && combined.abs() <= most * g.abs(), "{combined} of {g}");
     }
 }

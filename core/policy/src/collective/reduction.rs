@@ -244,7 +244,9 @@ impl Reduction {
 
     /// Runs the program of a piece as far as possible.
     fn advance(&mut self, piece: usize, out: &mut Vec<Outgoing>) {
-        let Self { own: Some(own), pieces, open, begun, flight, spares, .. } = self else { return };
+        let Self { own: Some(own), pieces, open, begun, flight, spares, .. } = self else {
+            return; // values of others wait for the own ones
+        };
         let (index, it) = (piece as u32, &mut pieces[piece]);
         if it.starts_here() && piece >= *begun {
             return;
@@ -261,7 +263,7 @@ impl Reduction {
                 }
                 Op::Take(from) | Op::Add(from) => {
                     let Some(place) = it.arrived.iter().position(|(rank, _)| *rank == from) else {
-                        return;
+                        return; // on its way
                     };
                     let (_, values) = it.arrived.remove(place);
                     let used = match op {

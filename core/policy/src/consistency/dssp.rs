@@ -113,7 +113,9 @@ impl Consistency for Dssp {
 
     fn contributed(&mut self, cohort: &Cohort, worker: WorkerId, now: Time) {
         self.now = now;
-        let Some(clock) = cohort.clock(worker) else { return };
+        let Some(clock) = cohort.clock(worker) else {
+            return; // only members have a pace
+        };
         self.held.remove(&(Clock(clock.0.saturating_sub(1)), worker));
         let first = !self.paces.contains_key(&worker);
         let pace = self.paces.entry(worker).or_default();

@@ -8,7 +8,6 @@ mod asp;
 mod bsp;
 mod cohort;
 mod delay;
-mod description;
 mod dssp;
 mod k_batch_sync;
 mod k_sync;

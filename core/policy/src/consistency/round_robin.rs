@@ -98,7 +98,9 @@ impl Consistency for RoundRobin {
     }
 
     fn contributed(&mut self, _cohort: &Cohort, worker: WorkerId, now: Time) {
-        let Some(times) = self.times.get_mut(&worker) else { return };
+        let Some(times) = self.times.get_mut(&worker) else {
+            return; // it started under the mode before
+        };
         times.last[times.count % KEPT] = Some(now.since(times.started));
         times.count += 1;
     }

@@ -140,6 +140,55 @@ impl ConsistencySpec {
         }
     }
 
+    /// Returns who waits for whom: the reason why a worker is given no parameters.
+    #[must_use]
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::Bsp | Self::Ssp { slack: 0 } | Self::Delay { bound: Some(0) } => {
+                "a round closes once every worker's gradient has come"
+            }
+            Self::Ssp { .. } | Self::Dssp { .. } => {
+                "a worker too many iterations ahead waits for the slowest"
+            }
+            Self::Asp | Self::KBatchSync { .. } | Self::Rennala { .. } | Self::Buffered { .. } => {
+                "no worker waits for another"
+            }
+            Self::Ringmaster { .. } => {
+                "no worker waits for another; too stale gradients are dropped"
+            }
+            Self::Delay { bound: Some(_) } => {
+                "a worker too many iterations ahead of the oldest open one waits for it"
+            }
+            Self::Delay { bound: None } => "a worker a whole pass over its data ahead waits",
+            Self::KSync { .. } | Self::KAsync { .. } | Self::Backup { .. } => {
+                "a worker that has contributed waits until enough others have"
+            }
+            Self::Malenia { .. } | Self::Ringleader => {
+                "a worker that gave a whole pass over its data waits for workers that gave nothing"
+            }
+            Self::RoundRobin => "each worker waits for its turn",
+            Self::Auto => "as the mode that was chosen says",
+        }
+    }
+
+    /// Number of gradients of an update in a job with `workers` workers; 1 where it is not known
+    /// before.
+    pub(crate) fn gathered(self, workers: u32) -> u32 {
+        let gradients = match self {
+            Self::Bsp | Self::Delay { .. } | Self::Malenia { .. } => workers,
+            Self::Ssp { slack: 0 } | Self::Dssp { low: 0, high: 0 } => workers,
+            Self::KSync { workers: wanted } | Self::KAsync { workers: wanted } => {
+                wanted.min(workers)
+            }
+            Self::Backup { workers: spare } => workers.saturating_sub(spare),
+            Self::KBatchSync { gradients }
+            | Self::Rennala { gradients }
+            | Self::Buffered { gradients } => gradients,
+            _ => 1,
+        };
+        gradients.max(1)
+    }
+
     /// Checks that the policy is possible with `workers` workers.
     ///
     /// # Errors

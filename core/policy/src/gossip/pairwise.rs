@@ -240,8 +240,12 @@ impl Pairwise {
 
     /// Makes the exchange that a worker has asked for, unless it was made already, and answers.
     fn answer(&mut self, to: WorkerId, parameters: &mut Arc<Vec<f32>>, out: &mut Vec<Parcel>) {
-        let Some(caller) = self.callers.get_mut(&to) else { return };
-        let Some((exchange, request)) = caller.request.take() else { return };
+        let Some(caller) = self.callers.get_mut(&to) else {
+            return; // it has left the group while it waited
+        };
+        let Some((exchange, request)) = caller.request.take() else {
+            return; // it joins the group again, and begins with a new request
+        };
         let again = caller.answered.as_ref().filter(|(last, _)| *last == exchange);
         if again.is_none() {
             let both = parameters.iter().zip(request.values());

@@ -3,8 +3,10 @@
 
 mod aggregation;
 mod closing;
-mod weighting;
+mod participation;
+mod staleness;
 
 pub use aggregation::{Aggregation, AggregationError, MOST_COMPARED};
 pub use closing::Closing;
-pub use weighting::{GREATEST_POWER, ParticipationSpec, StalenessSpec};
+pub use participation::ParticipationSpec;
+pub use staleness::{GREATEST_POWER, StalenessSpec};

@@ -129,7 +129,9 @@ impl Assigner for Shards {
     }
 
     fn put_back(&mut self, _worker: WorkerId, task: Task) {
-        let Some(epoch) = task.batch.0.checked_div(self.parts.batches(task.part)) else { return };
+        let Some(epoch) = task.batch.0.checked_div(self.parts.batches(task.part)) else {
+            unreachable!("part {} has no mini-batch", task.part)
+        };
         self.again.insert((epoch, task.part, task.batch));
         self.gate.open();
     }

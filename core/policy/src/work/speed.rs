@@ -158,7 +158,7 @@ impl Assigner for BySpeed {
     }
 
     fn timed(&mut self, worker: WorkerId, task: Task, timed: Timed) {
-        let Some(account) = self.workers.get_mut(worker.0 as usize) else { return };
+        let account = &mut self.workers[worker.0 as usize];
         let Timed { granted, now, compute, samples } = timed;
         // A pipelined mini-batch waited for the previous one.
         let began = granted.max(account.last);

@@ -125,7 +125,7 @@ impl Contributions {
         }
         for place in self.settled..self.all.len() {
             let (before, rest) = self.all.split_at_mut(place);
-            let Some(next) = rest.first_mut() else { break };
+            let next = &mut rest[0];
             let whose = next.contribution.place();
             let first = match self.firsts.binary_search_by_key(&whose, |&(it, _)| it) {
                 Ok(known) => self.firsts[known].1,
@@ -134,13 +134,17 @@ impl Contributions {
                     place
                 }
             };
-            let Some(first) = before.get_mut(first) else { continue };
+            let Some(first) = before.get_mut(first) else {
+                continue; // this is the first of its place
+            };
             if merging == Merging::Latest {
                 first.values = next.values.take();
                 first.base = next.base.take();
                 continue;
             }
-            let Some(mut sum) = first.values.take() else { continue };
+            let Some(mut sum) = first.values.take() else {
+                unreachable!("the first of a place holds the values of all")
+            };
             let values: &mut Vec<f32> = Arc::make_mut(&mut sum);
             let (given, added) = (first.gradient(version), next.gradient(version));
             aggregator.merge(values, &given, &added, parameters);

@@ -217,9 +217,11 @@ impl Store {
         // Copy on write even if none of the pushed keys is here: saved state records which vectors
         // are shared, and the parts of rebalanced keys must agree on it.
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
-        let Some(keys) = self.keys.overlap(part.keys) else { return };
+        let Some(keys) = self.keys.overlap(part.keys) else {
+            return; // other servers have these keys
+        };
         let (Some(from), Some(to)) = (keys.within(part.keys), keys.within(self.keys)) else {
-            return;
+            unreachable!("an overlap is within both ranges")
         };
         // The coordinator has checked the values.
         let values = part.values().unwrap_or_default();
@@ -296,7 +298,7 @@ impl Store {
         Some(Answer { place, values, changes })
     }
 
-    /// True if `header` is that of the list stored for `worker`.
+    /// True if `header` describes the list stored for `worker`.
     #[must_use]
     pub fn knows(&self, worker: WorkerId, header: &KeysHeader) -> bool {
         let listed = self.lists.as_ref().and_then(|lists| lists.of(worker));

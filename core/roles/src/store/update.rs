@@ -139,7 +139,9 @@ impl Store {
 
     /// Continues the waiting update with the result of the sums over all keys.
     pub fn go_on(&mut self, found: &Found) {
-        let Some(PendingUpdate { version, stage }) = self.making.take() else { return };
+        let Some(PendingUpdate { version, stage }) = self.making.take() else {
+            return; // a result that this server was not asked to measure for
+        };
         match (found, stage) {
             (Found::Nearest(nearest), Stage::Apart(all)) => {
                 let gradients = all.iter().map(|gathered| gathered.gradient(version));

@@ -118,7 +118,9 @@ impl NoiseLayer {
 
     /// Appends the next handshake message to the output.
     fn write_handshake(&mut self) -> Result<(), Broken> {
-        let Stage::Handshaking(state) = &mut self.state else { return Ok(()) };
+        let Stage::Handshaking(state) = &mut self.state else {
+            unreachable!("the handshake is in progress")
+        };
         let mut message = [0; HANDSHAKE_BYTES];
         let length = state.write_message(&[], &mut message).map_err(broken)?;
         self.outbox.extend_from_slice(&(length as u16).to_be_bytes());
@@ -199,7 +201,7 @@ impl NoiseLayer {
     fn after_handshake_message(&mut self) -> Result<(), Broken> {
         self.shake_if_its_turn()?;
         let Stage::Handshaking(state) = std::mem::replace(&mut self.state, Stage::Closed) else {
-            return Ok(());
+            unreachable!("the handshake is in progress")
         };
         if !state.is_handshake_finished() {
             self.state = Stage::Handshaking(state);

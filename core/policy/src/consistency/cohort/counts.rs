@@ -24,7 +24,7 @@ impl Counts {
         }
     }
 
-    /// Removes one at `clock`, and the entry if its count reaches 0.
+    /// Removes one at `clock`, if there is one, and the entry if its count reaches 0.
     pub(super) fn take_one(&mut self, clock: Clock) {
         let Ok(place) = self.place(clock) else { return };
         self.0[place].1 -= 1;

@@ -34,6 +34,7 @@ impl Meeting {
         let generation = packet.header.generation;
         // A group that is halted, or is no more, needs no sums.
         let Some(rank) = self.group.rank(worker, generation) else { return Ok(()) };
+        // Other architectures have no packets.
         let Some(aggregator) = &mut self.aggregator else { return Ok(()) };
         let (sum, to) = match aggregator.take(rank, packet.into_packet())? {
             Answer::Nothing => return Ok(()),
@@ -43,7 +44,7 @@ impl Meeting {
         let sum = Message::Packet(Packet::new(generation, sum));
         // A member without a connection repeats its packet once it has one.
         let members = self.group.members().filter(|member| to.is_none_or(|to| to == *member));
-        let peers = members.filter_map(|member| self.slots.get(member)?.peer);
+        let peers = members.filter_map(|member| self.slots[member].peer);
         out.extend(peers.map(|peer| Effect::Send(peer, sum.clone())));
         Ok(())
     }

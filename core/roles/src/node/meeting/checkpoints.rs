@@ -130,7 +130,9 @@ impl Meeting {
         self.checkpoints = Some(Checkpoints::new(origin, number));
     }
 
+    /// The driver asks for a checkpoint under a number of its own.
     pub(super) fn on_checkpoint(&mut self, number: u64, out: &mut Outbox) {
+        // A driver may ask at intervals though the run takes none.
         let Some(checkpoints) = &mut self.checkpoints else { return };
         if checkpoints.open.is_some() || number <= checkpoints.newest {
             return;
@@ -167,7 +169,7 @@ impl Meeting {
         // The first member sends the parameters to evaluate: both come in order.
         let states = self.group.ranked().take(most).map(|worker| (worker, Incoming::default()));
         let states: BTreeMap<WorkerId, Incoming> = states.collect();
-        let peers = states.keys().filter_map(|worker| self.slots.get(*worker)?.peer);
+        let peers = states.keys().filter_map(|worker| self.slots[*worker].peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::Save(Save { version }))));
         *stage = Stage::Asked(version, states);
     }
@@ -249,10 +251,9 @@ impl Meeting {
             true => self.first_version(worker),
             false => version,
         };
-        if let Some(slot) = self.slots.get_mut(worker) {
-            slot.version = slot.version.max(made);
-            slot.joins = false;
-        }
+        let slot = &mut self.slots[worker];
+        slot.version = slot.version.max(made);
+        slot.joins = false;
     }
 
     /// The first group of a run that is resumed is there: the workers have the state. Returns false

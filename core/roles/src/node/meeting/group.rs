@@ -152,9 +152,7 @@ impl Meeting {
         if version == Version(0) {
             // Its members have the initial state of the run. A worker that loads its data joins.
             for member in &ranks {
-                if let Some(slot) = self.slots.get_mut(member.worker) {
-                    slot.joins = false;
-                }
+                self.slots[member.worker].joins = false;
             }
         }
         self.group.generation += 1;
@@ -174,14 +172,13 @@ impl Meeting {
             out.push(Effect::Report(Event::Regrouped { generation, members, version, why }));
         }
         let message = self.group.ranks();
-        let peers = self.group.ranks.iter().filter_map(|it| self.slots.get(it.worker)?.peer);
+        let peers = self.group.ranks.iter().filter_map(|it| self.slots[it.worker].peer);
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
         if is_asynchronous {
             for worker in self.group.members().collect::<Vec<_>>() {
                 // An allowance may have been lost with a connection meanwhile.
-                if let Some(slot) = self.slots.get_mut(worker) {
-                    slot.allowed = slot.version;
-                }
+                let slot = &mut self.slots[worker];
+                slot.allowed = slot.version;
                 self.allow(worker, out);
             }
             return self.request(out);
@@ -206,7 +203,7 @@ impl Meeting {
     /// Halts the group; the next is formed once all its members have halted.
     pub(super) fn halt(&mut self, now: Time, why: String, out: &mut Outbox) {
         if !matches!(self.group.state, State::Training) {
-            return;
+            return; // its members halt already, or there is none
         }
         if let Some((version, since)) = self.group.stuck
             && version >= self.lockstep.version()
@@ -222,7 +219,7 @@ impl Meeting {
         }
         let generation = self.group.generation;
         let waiting = self.group.present.clone();
-        let peers = waiting.iter().filter_map(|worker| self.slots.get(*worker)?.peer);
+        let peers = waiting.iter().filter_map(|worker| self.slots[*worker].peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::Halt(Halt { generation }))));
         self.group.state = State::Halting(waiting, why, now);
         self.checkpoints.iter_mut().for_each(Checkpoints::halted);
@@ -238,17 +235,15 @@ impl Meeting {
         out: &mut Outbox,
     ) {
         if generation != self.group.generation {
-            return;
+            return; // of an earlier group, on its way when the next was formed
         }
         let most = self.most_updates();
         if self.job.architecture.is_asynchronous() {
             self.count(now, worker, version, out);
-        } else if let Some(slot) = self.slots.get_mut(worker) {
-            slot.made(version.min(most));
+        } else {
+            self.slots[worker].made(version.min(most));
         }
-        if let Some(slot) = self.slots.get_mut(worker) {
-            slot.awaits = awaits;
-        }
+        self.slots[worker].awaits = awaits;
         let said = match why {
             Some(Complaint { about, connection, why }) => {
                 let why = as_reason(&why);
@@ -289,7 +284,7 @@ impl Meeting {
         out: &mut Outbox,
     ) {
         if !self.group.present.remove(&worker) {
-            return;
+            return; // it had not joined the group yet
         }
         self.halt(now, why, out);
         if let State::Halting(waiting, ..) = &mut self.group.state {

@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
 
 use crate::node::flood::FloodControl;
 use crate::node::server::Account;
@@ -79,17 +80,29 @@ impl Presence {
 #[derive(Debug)]
 pub(super) struct Slots(Vec<Slot>);
 
+/// The slot of a worker that the meeting point knows: it has admitted it, or it is of a group.
+impl Index<WorkerId> for Slots {
+    type Output = Slot;
+
+    fn index(&self, worker: WorkerId) -> &Slot {
+        &self.0[worker.0 as usize]
+    }
+}
+
+impl IndexMut<WorkerId> for Slots {
+    fn index_mut(&mut self, worker: WorkerId) -> &mut Slot {
+        &mut self.0[worker.0 as usize]
+    }
+}
+
 impl Slots {
     pub(super) fn new(workers: u32) -> Self {
         Self((0..workers).map(|_| Slot::default()).collect())
     }
 
+    /// The slot of a worker that a message names; none if the job has no such worker.
     pub(super) fn get(&self, worker: WorkerId) -> Option<&Slot> {
         self.0.get(worker.0 as usize)
-    }
-
-    pub(super) fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Slot> {
-        self.0.get_mut(worker.0 as usize)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (WorkerId, &Slot)> {

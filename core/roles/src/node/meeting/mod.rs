@@ -194,7 +194,7 @@ impl Meeting {
         }
         let workers = self.job.membership.workers;
         let worker = claimed.or_else(|| self.slots.vacancy()).ok_or(Refusal::Full { workers })?;
-        let slot = self.slots.get_mut(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
+        let slot = self.slots.get(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
         if resumed.is_none() && slot.presence.is_alive() && slot.peer.is_some() {
             return Err(Refusal::WorkerTaken { worker, owner: slot.name.clone() });
         }
@@ -202,7 +202,7 @@ impl Meeting {
             self.depart(now, worker, Departure::Replaced, out);
         }
         let version = self.first_version(worker);
-        let slot = self.slots.get_mut(worker).ok_or(Refusal::UnknownWorker { worker, workers })?;
+        let slot = &mut self.slots[worker];
         self.strangers.remove(&peer);
         out.extend(slot.peer.replace(peer).map(Effect::Close));
         slot.heard = now;
@@ -239,7 +239,7 @@ impl Meeting {
             out.push(Effect::Send(peer, Message::End(End { reason })));
         } else if resumed {
             // Messages on their way on the last connection are lost.
-            if self.slots.get(worker).is_some_and(|slot| !slot.joins) {
+            if !self.slots[worker].joins {
                 self.send_state(worker, peer, out);
             }
             self.tell_group(worker, peer, out);
@@ -272,7 +272,7 @@ impl Meeting {
             Message::Packet(packet) => self.awaits(worker, &packet.header),
             _ => false,
         };
-        let Some(slot) = self.slots.get_mut(worker) else { return };
+        let slot = &mut self.slots[worker];
         if !is_awaited && slot.idle.is_flood(now, self.job.membership.lease, &message) {
             return self.refuse(now, peer, Refusal::Flooding, out);
         }
@@ -328,7 +328,7 @@ impl Meeting {
             Ok(rows) => self.job.own_rows(&rows),
             Err(difference) => return self.refuse(now, peer, Refusal::Data { difference }, out),
         };
-        let Some(slot) = self.slots.get_mut(worker) else { return };
+        let slot = &mut self.slots[worker];
         if slot.presence != Presence::Preparing {
             return; // repeated after a reconnect
         }
@@ -345,7 +345,7 @@ impl Meeting {
 
     /// Records that a worker is gone, and goes on as the job says.
     fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
-        let Some(slot) = self.slots.get_mut(worker) else { return };
+        let slot = &mut self.slots[worker];
         slot.since = now;
         slot.presence = match how {
             Departure::Left => Presence::Left,
@@ -356,7 +356,7 @@ impl Meeting {
         out.extend(slot.peer.take().map(Effect::Close));
         out.push(Effect::Report(Event::Departed { worker, how, lost: 0, why }));
         if self.lifecycle.phase() != Phase::Training {
-            return;
+            return; // there is no group to halt
         }
         if self.stop.is_some() {
             self.halt_without(now, worker, alloc::format!("worker {worker} is gone"), out);

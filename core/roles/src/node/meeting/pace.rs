@@ -85,8 +85,10 @@ impl Meeting {
         let updates = left / u64::from(self.job.batch_size.max(1));
         let workers = u64::from(self.job.membership.workers.max(1));
         let uncounted = (updates / workers / 2).clamp(1, MOST_UNCOUNTED);
-        let is_member = self.group.has(worker);
-        let Some(slot) = self.slots.get_mut(worker).filter(|_| is_member) else { return };
+        if !self.group.has(worker) {
+            return; // its next group allows it
+        }
+        let slot = &mut self.slots[worker];
         let version = Version(slot.version.0 + uncounted);
         if slot.version.0 + uncounted.div_ceil(2) >= slot.allowed.0 && version > slot.allowed {
             slot.allowed = version;
@@ -124,7 +126,7 @@ impl Meeting {
     }
 
     fn tell_members(&self, message: Message, out: &mut Outbox) {
-        let peers = self.group.members().filter_map(|worker| self.slots.get(worker)?.peer);
+        let peers = self.group.members().filter_map(|worker| self.slots[worker].peer);
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
     }
 
@@ -134,8 +136,9 @@ impl Meeting {
         if !is_asynchronous || !self.group.is_training() || !self.group.has(worker) {
             return;
         }
-        if let Some(slot) = self.slots.get(worker).filter(|slot| slot.allowed.0 > 0) {
-            out.push(Effect::Send(peer, Message::Allow(Allow { version: slot.allowed })));
+        let version = self.slots[worker].allowed;
+        if version.0 > 0 {
+            out.push(Effect::Send(peer, Message::Allow(Allow { version })));
         }
         if let Stage::Ending(members) = &self.pace.stage
             && members.contains(&worker)
@@ -198,7 +201,7 @@ impl Meeting {
         let models = self
             .models
             .take(version, |models| group.members().all(|worker| models.contains_key(&worker)));
-        let Some(models) = models else { return };
+        let Some(models) = models else { return }; // others are on their way
         // A worker that is gone has no part in the mean.
         let models = models.into_iter().filter(|(worker, _)| group.has(*worker));
         let models: Vec<Arc<Vec<f32>>> = models.map(|(_, model)| model).collect();

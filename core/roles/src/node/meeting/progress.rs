@@ -43,14 +43,14 @@ impl Meeting {
         out: &mut Outbox,
     ) {
         let most = self.most_updates();
-        let Some(slot) = self.slots.get_mut(worker) else { return };
+        let slot = &mut self.slots[worker];
         if self.job.architecture.is_asynchronous() {
             slot.joins = false;
             slot.reports.push_back(reduced);
             return self.count(now, worker, reduced.version, out);
         }
         if reduced.version <= slot.version || reduced.version > most {
-            return;
+            return; // repeated after a reconnect, or impossible
         }
         slot.made(reduced.version);
         slot.reports.push_back(reduced);
@@ -60,6 +60,7 @@ impl Meeting {
     /// Makes the updates that all members have made.
     pub(super) fn catch_up(&mut self, now: Time, out: &mut Outbox) {
         let ready = self.slots.with(Presence::Ready).filter(|(worker, _)| self.group.has(*worker));
+        // All members may be gone, or still load their data.
         let Some(version) = ready.map(|(_, slot)| slot.version).min() else { return };
         while self.lockstep.version() < version {
             let shares = self.lockstep.shares().collect();
@@ -82,14 +83,13 @@ impl Meeting {
         let mut is_due = false;
         loop {
             let (most, share) = (self.most_updates(), self.lockstep.share(worker));
-            let Some(slot) = self.slots.get_mut(worker) else { return };
+            let slot = &mut self.slots[worker];
             let Some(share) = share.filter(|_| slot.version < version.min(most)) else { break };
             slot.version = slot.version.next();
             self.step(Vec::from([(worker, share)]), out);
             is_due |= self.lockstep.advance_alone(worker, &self.job.stopping);
-            if let Some(slot) = self.slots.get_mut(worker) {
-                (slot.base, slot.since) = (self.lockstep.version(), now);
-            }
+            let slot = &mut self.slots[worker];
+            (slot.base, slot.since) = (self.lockstep.version(), now);
             self.updated(now, out);
         }
         if is_due {
@@ -119,13 +119,12 @@ impl Meeting {
         // The version that a worker makes with this update, of its own or of all.
         let made_by = |slot: &Slot| if is_asynchronous { slot.version } else { latest.next() };
         for (worker, _) in &shares {
-            if let Some(slot) = self.slots.get_mut(*worker) {
-                let made = made_by(slot);
-                slot.reports.retain(|report| report.version >= made);
-            }
+            let slot = &mut self.slots[*worker];
+            let made = made_by(slot);
+            slot.reports.retain(|report| report.version >= made);
         }
         let part_of = |worker| {
-            let slot = self.slots.get(worker)?;
+            let slot = &self.slots[worker];
             let report = slot.reports.front();
             report.filter(|report| report.version == made_by(slot))?.part
         };
@@ -136,7 +135,7 @@ impl Meeting {
         let (mut pushed, mut applied) = (Vec::new(), Vec::new());
         for (worker, Share { task, samples, .. }) in shares {
             let clock = Clock(self.lockstep.batch(worker).0);
-            let Some(slot) = self.slots.get_mut(worker) else { continue };
+            let slot = &mut self.slots[worker];
             slot.updates += 1;
             let (incarnation, sequence) = (slot.incarnation, Sequence(made_by(slot).0));
             let base = if is_asynchronous { slot.base } else { latest };
@@ -221,7 +220,7 @@ impl Meeting {
         let models = self.models.take(point.version, |models| {
             !is_gossip || group.members().all(|worker| models.contains_key(&worker))
         });
-        let Some(models) = models else { return };
+        let Some(models) = models else { return }; // they are on their way, or of another version
         // A worker that is gone has no part in the mean.
         let models = models.into_iter().filter(|(worker, _)| !is_gossip || group.has(*worker));
         let models: Vec<Arc<Vec<f32>>> = models.map(|(_, model)| model).collect();
@@ -260,11 +259,15 @@ impl Meeting {
         self.evaluations.request(Evaluate { point, parameters }, out);
     }
 
+    /// The requested evaluation of a version; none if it is answered already. A driver that is
+    /// asked again after a restart answers twice.
+    fn requested(&self, version: Version) -> Option<Evaluate> {
+        self.evaluations.requested.iter().find(|it| it.point.version == version).cloned()
+    }
+
     pub(super) fn on_evaluated(&mut self, now: Time, mut evaluated: Evaluated, out: &mut Outbox) {
         let version = evaluated.point.version;
-        let mut requested = self.evaluations.requested.iter();
-        let requested = requested.find(|it| it.point.version == version).cloned();
-        let Some(Evaluate { point, parameters }) = requested else { return };
+        let Some(Evaluate { point, parameters }) = self.requested(version) else { return };
         evaluated.evaluation.consensus_distance = self.distances.remove(&version);
         let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
         self.evaluations.finish(&evaluated);
@@ -285,9 +288,7 @@ impl Meeting {
         why: String,
         out: &mut Outbox,
     ) {
-        let mut requested = self.evaluations.requested.iter();
-        let requested = requested.find(|it| it.point.version == version).cloned();
-        let Some(Evaluate { point, parameters }) = requested else { return };
+        let Some(Evaluate { point, parameters }) = self.requested(version) else { return };
         if !core::mem::replace(&mut self.is_told, true) {
             out.push(Effect::Report(Event::Unevaluated { version, why }));
         }

@@ -22,6 +22,9 @@ use pstrain_wire::{Message, Phase};
 /// Stands for the version of the last models: no update makes it.
 pub(super) const LAST: Version = Version(u64::MAX);
 
+/// The last models that have come; none of a member whose model is awaited.
+type Models = BTreeMap<WorkerId, Option<Arc<Vec<f32>>>>;
+
 /// A stop that is under way.
 #[derive(Debug)]
 pub(super) struct Stop {
@@ -34,7 +37,7 @@ enum Stage {
     /// The members halt, or rest.
     Halting,
     /// The models that have come, of the members that are asked for theirs.
-    Asked(BTreeMap<WorkerId, Option<Arc<Vec<f32>>>>),
+    Asked(Models),
     /// The models are evaluated.
     Evaluating,
 }
@@ -76,11 +79,11 @@ impl Meeting {
         let most = if is_gossip { there.len() } else { 1 };
         let asked = there.iter().filter(|(_, version, _)| is_gossip || *version == latest);
         let asked: Vec<_> = asked.take(if is_known { 0 } else { most }).collect();
-        let models = asked.iter().map(|(worker, ..)| (*worker, None)).collect();
+        let models: Models = asked.iter().map(|(worker, ..)| (*worker, None)).collect();
         for (.., peer) in asked {
             out.push(Effect::Send(*peer, Message::Show(Show { number: LAST.0 })));
         }
-        self.advance_stop(now, Stage::Asked(models), out);
+        self.advance_stop(now, models, out);
     }
 
     /// Repeats the request for the last model to a member that may have missed it.
@@ -103,7 +106,7 @@ impl Meeting {
         {
             *model = Some(values);
             let models = core::mem::take(models);
-            self.advance_stop(now, Stage::Asked(models), out);
+            self.advance_stop(now, models, out);
         }
     }
 
@@ -117,25 +120,20 @@ impl Meeting {
     /// All members have an update that one of them has made: it has the gradients of all.
     fn have_all_made(&mut self, now: Time, version: Version, out: &mut Outbox) {
         for worker in self.group.members().collect::<Vec<_>>() {
-            if let Some(slot) = self.slots.get_mut(worker) {
-                slot.made(version);
-            }
+            self.slots[worker].made(version);
         }
         self.catch_up(now, out);
     }
 
     /// Evaluates the last models once all are here.
-    fn advance_stop(&mut self, now: Time, stage: Stage, out: &mut Outbox) {
-        let Some(stop) = &mut self.stop else { return };
-        stop.stage = stage;
-        let Stage::Asked(models) = &mut stop.stage else { return };
+    fn advance_stop(&mut self, now: Time, models: Models, out: &mut Outbox) {
+        let Some(stop) = &mut self.stop else { unreachable!("models are asked for by a stop") };
         if models.values().any(Option::is_none) {
+            stop.stage = Stage::Asked(models);
             return;
         }
-        let models = core::mem::take(models);
         stop.stage = Stage::Evaluating;
-        let of = models.keys().next().and_then(|worker| self.slots.get(*worker));
-        let version = of.map(|slot| slot.version);
+        let version = models.keys().next().map(|worker| self.slots[*worker].version);
         let models: Vec<_> = models.into_values().flatten().collect();
         match (version, models.first()) {
             (Some(version), Some(model)) if !self.job.architecture.is_gossip() => {
@@ -143,7 +141,7 @@ impl Meeting {
                 self.evaluate(now, self.point(), Arc::clone(model), out);
             }
             (_, Some(_)) => self.evaluate_mean(now, self.point(), &models, out),
-            (_, None) => {}
+            (_, None) => {} // the latest are known, or no member has them
         }
     }
 

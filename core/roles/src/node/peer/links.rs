@@ -120,6 +120,12 @@ impl Links {
         self.generation
     }
 
+    /// The member at a rank of the group.
+    pub(super) fn member(&self, rank: Rank) -> &RankOf {
+        let Some(group) = &self.group else { unreachable!("rank {rank} without a group") };
+        &group.members[rank as usize]
+    }
+
     /// The rank of a member of the group.
     pub(super) fn rank_of(&self, worker: WorkerId) -> Option<Rank> {
         self.group.as_ref()?.rank_of(worker)

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::links::{Due, Links};
 use super::pairs::Pairs;
 use super::training::Training;
-use super::{Data, Member, Peer};
+use super::{Data, Joined, Member, Peer, joined};
 use crate::node::admission::check_job;
 use crate::node::dialler::{self, Unreachable};
 use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
@@ -203,7 +203,7 @@ impl Peer {
         if self.links.generation() == 0 {
             return self.tell_ready(now, out);
         }
-        let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         let reports = training.reports();
         reports.into_iter().for_each(|message| self.tell(now, message, out));
         if self.links.group().is_none() {
@@ -219,6 +219,7 @@ impl Peer {
         out: &mut Outbox,
     ) {
         self.preparations = self.preparations.saturating_sub(1);
+        // The data of an earlier membership are of no use in this one.
         let Some(member) = self.member.as_mut().filter(|_| self.preparations == 0) else { return };
         let Prepared { rows, train, .. } = match prepared {
             Ok(prepared) => prepared,
@@ -242,7 +243,9 @@ impl Peer {
 
     /// Tells the meeting point that the data are here, and where other workers reach this one.
     fn tell_ready(&mut self, now: Time, out: &mut Outbox) {
-        let Some(Member { data: Data::Ready { ready, .. }, .. }) = &self.member else { return };
+        let Some(Member { data: Data::Ready { ready, .. }, .. }) = &self.member else {
+            return; // they are being prepared
+        };
         let ready = ready.clone();
         let address = self.config.address.clone();
         self.tell(now, Message::Reachable(Reachable { address }), out);
@@ -252,22 +255,21 @@ impl Peer {
     /// Stops reducing in the group, and tells the meeting point.
     pub(super) fn halt(&mut self, now: Time, out: &mut Outbox) {
         self.links.halt(out);
-        let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
+        let Some(training) = self.training() else { return };
         training.halt();
         self.tell_halted(now, out);
     }
 
     /// Notes a member with which the group cannot go on.
     pub(super) fn complain(&mut self, rank: Rank, connection: Connection, why: &str) {
-        let Some(group) = self.links.group() else { return };
-        let about = group.members[rank as usize].worker;
+        let about = self.links.member(rank).worker;
         self.complaint = Some(Complaint { about, connection, why: as_reason(why) });
     }
 
     /// Tells the meeting point which version this member has halted at.
     fn tell_halted(&mut self, now: Time, out: &mut Outbox) {
         let (generation, why) = (self.links.generation(), self.complaint.clone());
-        let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         let version = training.version();
         let awaits = training.pairs.as_ref().and_then(Pairs::awaits);
         let halted = Halted { generation, version, why, awaits };
@@ -277,6 +279,7 @@ impl Peer {
     /// Joins the group that the meeting point has formed.
     fn on_ranks(&mut self, now: Time, ranks: Ranks, out: &mut Outbox) {
         let Ranks { generation, version, members } = ranks;
+        // A meeting point forms groups of workers that are ready.
         let Some(member) = &mut self.member else { return };
         let (worker, incarnation) = (member.worker, member.incarnation);
         let Some(training) = member.training() else { return };
@@ -342,14 +345,12 @@ impl Peer {
         let Some(rank) = self.links.dialled() else {
             return out.push(Effect::Close(peer)); // of an earlier group
         };
-        let (Some(group), Some(member)) = (self.links.group(), &mut self.member) else { return };
-        let Some(wanted) = group.members.get(rank as usize).map(|it| it.worker) else { return };
-        if identity.claim(Some(wanted)).is_err() {
+        if identity.claim(Some(self.links.member(rank).worker)).is_err() {
             out.push(Effect::Close(peer));
             return self.give_up_on(now, rank, &alloc::format!("{identity} answers there"), out);
         }
-        let (run, worker, generation) = (member.run, member.worker, self.links.generation());
-        let Some(training) = member.training() else { return };
+        let Joined { run, training, .. } = joined(&mut self.member);
+        let (worker, generation) = (training.worker, self.links.generation());
         out.push(Effect::Limit(peer, Limits::of_peer(training.parameters())));
         let meet = Meet { protocol: PROTOCOL_VERSION, run, generation, worker };
         out.push(Effect::Send(peer, Message::Meet(meet)));
@@ -372,15 +373,14 @@ impl Peer {
     /// The connection to a member is there: sends it the updates that it has missed, and the values
     /// that wait for it.
     fn attached(&mut self, now: Time, rank: Rank, out: &mut Outbox) {
-        let Some(group) = self.links.group() else { return };
-        let Some(training) = self.member.as_mut().and_then(Member::training) else { return };
+        let Some(group) = self.links.group() else { unreachable!("a rank without a group") };
+        let Joined { training, .. } = joined(&mut self.member);
         let updates = source(training.scheme(), &group.members) == Some(group.rank)
             && needs(training.scheme(), &group.members, rank);
-        let other = group.members.get(rank as usize).cloned().filter(|_| updates);
-        if let Some(other) = other
+        let missed = updates.then(|| training.missed(&group.members[rank as usize]));
+        if let Some(missed) = missed
             && let Some(peer) = self.links.sends(now, rank)
         {
-            let missed = training.missed(&other);
             out.extend(missed.into_iter().map(|message| Effect::Send(peer, message)));
         }
         self.go_on(now, out);
@@ -397,7 +397,9 @@ impl Peer {
             }
             return;
         }
-        let Some(rank) = self.links.heard(now, from) else { return };
+        let Some(rank) = self.links.heard(now, from) else {
+            return; // of a connection that was closed, with the group or before
+        };
         match message {
             Message::Heartbeat(_) => {}
             Message::Piece(piece) => self.on_piece(now, rank, piece, out),

@@ -100,6 +100,23 @@ impl Member {
     }
 }
 
+/// The membership of a worker that has been in a group of this run.
+struct Joined<'a> {
+    run: u64,
+    incarnation: Incarnation,
+    job: &'a Job,
+    training: &'a mut Training,
+}
+
+/// The membership, in a group or after one: only workers whose data are here join a group.
+fn joined(member: &mut Option<Member>) -> Joined<'_> {
+    let Some(Member { run, incarnation, job, data: Data::Ready { training, .. }, .. }) = member
+    else {
+        unreachable!("a worker joins a group once its data are here")
+    };
+    Joined { run: *run, incarnation: *incarnation, job, training }
+}
+
 impl Peer {
     /// A peer that will dial the meeting point at [`Input::Start`].
     #[must_use]
@@ -133,8 +150,15 @@ impl Peer {
         self.member.as_ref().map_or(self.config.lease, |member| member.job.membership.lease)
     }
 
+    /// The training; none before the data are here. Requests of the meeting point are ignored
+    /// before: it sends them to members of a group.
+    fn training(&mut self) -> Option<&mut Training> {
+        self.member.as_mut().and_then(Member::training)
+    }
+
     /// Sends a message to the meeting point, now or once there is a connection.
     fn tell(&mut self, now: Time, message: Message, out: &mut Outbox) {
+        // A meeting point may welcome back a worker that it has never admitted.
         let Some(member) = &mut self.member else { return };
         if matches!(message, Message::Snapshot(_)) {
             // The latest one replaces those before it.

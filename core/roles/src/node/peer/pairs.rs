@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Data, Member as Owner, Peer};
+use super::{Joined, Peer, joined};
 use crate::node::{Effect, Event, Outbox, Ticket};
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::rng::Stream;
@@ -112,7 +112,7 @@ impl Pairs {
 
     /// Goes on in the next group.
     pub(super) fn regroup(&mut self, members: &[RankOf], own: Rank, parameters: &[f32]) {
-        let Some(member) = members.get(own as usize) else { return };
+        let member = &members[own as usize];
         self.counted = member.version;
         let ranks = members.len() as u32;
         let (asks, askers) = self.graph.directions(own, ranks, self.seed);
@@ -156,18 +156,21 @@ impl Pairs {
     }
 }
 
+/// The exchanges of a worker that trains at its own pace.
+fn alone(pairs: &mut Option<Pairs>) -> &mut Pairs {
+    pairs.as_mut().unwrap_or_else(|| unreachable!("a worker at its own pace has exchanges"))
+}
+
 impl Peer {
     /// Begins the next update, if none is under way.
     pub(super) fn begin_alone(&mut self, now: Time, out: &mut Outbox) {
         // The meeting point knows the exchange that is open when a group halts: none begins later.
         let has_group = self.links.group().is_some();
-        let Some(member) = &mut self.member else { return };
-        let (run, incarnation, job) = (member.run, member.incarnation, &*member.job);
-        let Data::Ready { training, .. } = &mut member.data else { return };
+        let Joined { run, incarnation, job, training } = joined(&mut self.member);
         let (version, is_over) = (training.version(), training.lockstep.is_over());
         let share = training.lockstep.share(training.worker);
         let is_behind = training.is_behind();
-        let Some(pairs) = &mut training.pairs else { return };
+        let pairs = alone(&mut training.pairs);
         let is_idle = pairs.update.is_none() && pairs.rest.is_none();
         let is_apart = pairs.is_too_far_apart(job.budget.kind);
         let is_allowed = version < pairs.allowed && !is_over && !is_apart;
@@ -190,14 +193,12 @@ impl Peer {
         (samples, loss, took): (u32, f32, Duration),
         out: &mut Outbox,
     ) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         let is_next = ticket.base == training.version();
-        let Some(update) = training.pairs.as_mut().and_then(|pairs| pairs.update.as_mut()) else {
-            return; // the worker rests
+        let update = alone(&mut training.pairs).update.as_mut().filter(|_| is_next);
+        let Some(update) = update else {
+            return; // the worker rests, or gave the update up to rest
         };
-        if !is_next {
-            return;
-        }
         update.own = Some(Own { gradient, loss, took, since: now });
         let (sequence, base) = (ticket.sequence, ticket.base);
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
@@ -206,11 +207,13 @@ impl Peer {
 
     /// Values of an exchange have come.
     pub(super) fn on_exchange(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
-        let Some(group) = self.links.group() else { return };
-        let Some(worker) = group.members.get(from as usize).map(|it| it.worker) else { return };
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Some(group) = self.links.group() else {
+            return; // an earlier piece of those that waited was not valid
+        };
+        let worker = group.members[from as usize].worker;
+        let Joined { training, .. } = joined(&mut self.member);
         let is_behind = training.is_behind();
-        let Some(pairs) = &mut training.pairs else { return };
+        let pairs = alone(&mut training.pairs);
         if is_behind {
             let is_repeated = |(of, early): &(Rank, Piece)| {
                 (*of, early.header.piece) == (from, piece.header.piece)
@@ -238,8 +241,8 @@ impl Peer {
 
     /// This worker, which joins, has the state of training.
     pub(super) fn catches_up_alone(&mut self, now: Time, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let Some(pairs) = &mut training.pairs else { return };
+        let Joined { training, .. } = joined(&mut self.member);
+        let pairs = alone(&mut training.pairs);
         training.lockstep.resume_alone(training.worker, pairs.counted);
         let early = core::mem::take(&mut pairs.early);
         // The meeting point learns that this worker has the state.
@@ -254,11 +257,10 @@ impl Peer {
 
     /// Sends what can be sent, and ends the update once its gradient and its exchange are there.
     pub(super) fn go_on_alone(&mut self, now: Time, out: &mut Outbox) {
-        let Some(member) = &mut self.member else { return };
-        let (job, links) = (&*member.job, &mut self.links);
-        let Data::Ready { training, .. } = &mut member.data else { return };
+        let Joined { job, training, .. } = joined(&mut self.member);
+        let links = &mut self.links;
         let (worker, is_behind) = (training.worker, training.is_behind());
-        let Some(pairs) = &mut training.pairs else { return };
+        let pairs = alone(&mut training.pairs);
         pairs.unsent.retain(|Parcel { to, exchange, piece, values }| {
             let Some(peer) = links.rank_of(*to).and_then(|rank| links.sends(now, rank)) else {
                 return true;
@@ -294,31 +296,35 @@ impl Peer {
 
     /// The meeting point has counted updates, and allows more.
     pub(super) fn on_allow(&mut self, now: Time, allow: Allow, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let Some(pairs) = &mut training.pairs else { return };
+        let Some(training) = self.training() else { return };
+        let Some(pairs) = &mut training.pairs else {
+            return; // a request that is not of this architecture
+        };
         pairs.allowed = pairs.allowed.max(allow.version);
         self.begin_alone(now, out);
     }
 
     /// The meeting point wants the worker to begin no update, or to go on.
     pub(super) fn on_rest(&mut self, now: Time, rest: Rest, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let Some(pairs) = &mut training.pairs else { return };
+        let Some(training) = self.training() else { return };
+        let Some(pairs) = &mut training.pairs else {
+            return; // a request that is not of this architecture
+        };
         pairs.rest = rest.rests.then_some((rest, false));
         self.begin_alone(now, out);
     }
 
     /// Gives the update under way up, once its exchange is over, and says so.
     fn rest(&mut self, now: Time, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         let is_behind = training.is_behind();
-        let Some(pairs) = &mut training.pairs else { return };
+        let pairs = alone(&mut training.pairs);
         pairs.exchanges.withdraw();
         if is_behind || !pairs.exchanges.is_over() {
             return;
         }
         pairs.update = None;
-        let Some((_, is_answered)) = &mut pairs.rest else { return };
+        let Some((_, is_answered)) = &mut pairs.rest else { unreachable!("rest is asked for") };
         if !core::mem::replace(is_answered, true) {
             let rested = pairs.rested();
             rested.into_iter().for_each(|rested| self.tell(now, rested, out));
@@ -327,7 +333,7 @@ impl Peer {
 
     /// The meeting point wants the parameters.
     pub(super) fn on_show(&mut self, now: Time, show: Show, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Some(training) = self.training() else { return };
         let is_repeated = training.has_shown(Version(show.number));
         let Some(pairs) = &mut training.pairs else {
             // The run is stopped, and the group has halted.
@@ -340,9 +346,9 @@ impl Peer {
 
     /// Sends the meeting point the parameters, once they are those of the group.
     fn show_if_wanted(&mut self, now: Time, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         let is_behind = training.is_behind();
-        let Some(pairs) = &mut training.pairs else { return };
+        let pairs = alone(&mut training.pairs);
         if let Some(Show { number }) = pairs.shows.take_if(|_| !is_behind) {
             let snapshot = training.snapshot(Version(number));
             self.tell(now, snapshot, out);

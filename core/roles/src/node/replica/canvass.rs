@@ -65,12 +65,12 @@ impl Standby {
     pub(super) fn on_elector(&mut self, now: Time, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
-            Message::Vote(promise) => {
-                let asked = self.contest.as_ref().map(|contest| contest.term());
-                let Some(peer) = self.dialler.peer() else { return };
-                let granted = promise.granted;
-                self.on_promise(peer, promise, out);
-                let again = self.contest.as_ref().map(|contest| contest.term()) > asked;
+            Message::Vote(vote) => {
+                let asked = self.election.as_ref().map(|election| election.term());
+                let Some(peer) = self.dialler.peer() else { unreachable!("an elector speaks") };
+                let granted = vote.granted;
+                self.on_vote(peer, vote, out);
+                let again = self.election.as_ref().map(|election| election.term()) > asked;
                 if !granted && !again {
                     self.redial(now, "it may be that another leads".to_string(), out);
                 }

@@ -84,12 +84,12 @@ impl Election {
     pub(super) fn hear(
         &mut self,
         peer: PeerId,
-        promise: Vote,
+        vote: Vote,
         candidate: Candidate,
         out: &mut Outbox,
     ) {
         let asked = self.term;
-        self.take(promise);
+        self.take(vote);
         if self.term > asked {
             self.ask(peer, candidate, out);
         }
@@ -97,8 +97,8 @@ impl Election {
 
     /// Records an answer. If it reports a later term, the election restarts for the term after
     /// that.
-    fn take(&mut self, promise: Vote) {
-        let Vote { elector, before, term, stage, granted } = promise;
+    fn take(&mut self, vote: Vote) {
+        let Vote { elector, before, term, stage, granted } = vote;
         if granted && (term, stage) == (self.term, self.stage) {
             if let Elector::Worker(worker, _) = elector {
                 self.granted.extend(before.iter().map(|it| Elector::Worker(worker, *it)));
@@ -126,15 +126,15 @@ impl Election {
 
     /// True if more than half of `electorate` has voted; an empty electorate needs no votes.
     pub(super) fn has_most_of(&self, electorate: &Electorate) -> bool {
-        electorate.is_empty() || 2 * self.promised(electorate) > electorate.len()
+        electorate.is_empty() || 2 * self.votes_of(electorate) > electorate.len()
     }
 
     /// True if half of a non-empty `electorate` has voted.
     pub(super) fn has_half_of(&self, electorate: &Electorate) -> bool {
-        !electorate.is_empty() && 2 * self.promised(electorate) >= electorate.len()
+        !electorate.is_empty() && 2 * self.votes_of(electorate) >= electorate.len()
     }
 
-    fn promised(&self, electorate: &Electorate) -> usize {
+    fn votes_of(&self, electorate: &Electorate) -> usize {
         self.granted.intersection(electorate).count()
     }
 }
@@ -154,7 +154,7 @@ mod tests {
         Elector::Worker(WorkerId(worker), Incarnation(1))
     }
 
-    fn promise(worker: u32, term: Term, granted: bool) -> Vote {
+    fn vote(worker: u32, term: Term, granted: bool) -> Vote {
         Vote { elector: member(worker), before: Vec::new(), term, stage: Stage::Asks, granted }
     }
 
@@ -166,60 +166,60 @@ mod tests {
             let mut standby = Election::new(Term(1), Time::ZERO);
             for (worker, side) in (0..).zip(&split) {
                 match side {
-                    0 => primary.take(promise(worker, Term(2), true)),
-                    1 => standby.take(promise(worker, Term(2), true)),
+                    0 => primary.take(vote(worker, Term(2), true)),
+                    1 => standby.take(vote(worker, Term(2), true)),
                     _ => {}
                 }
             }
             let (most, half) = (primary.has_most_of(&electorate), standby.has_half_of(&electorate));
             prop_assert!(!(most && half));
             let all = split.iter().all(|side| *side != 2);
-            prop_assert!(!all || most || half, "somebody wins if all have promised");
+            prop_assert!(!all || most || half, "somebody wins if all have voted");
         }
     }
 
     #[test]
     fn another_incarnation_does_not_count() {
-        let mut contest = Election::new(Term(1), Time::ZERO);
-        contest.take(promise(0, Term(2), true));
+        let mut election = Election::new(Term(1), Time::ZERO);
+        election.take(vote(0, Term(2), true));
         let reborn = [Elector::Worker(WorkerId(0), Incarnation(2))].into_iter().collect();
-        assert!(!contest.has_half_of(&reborn) && !contest.has_most_of(&reborn));
+        assert!(!election.has_half_of(&reborn) && !election.has_most_of(&reborn));
     }
 
     #[test]
-    fn a_process_promises_as_all_that_it_has_been() {
-        let mut contest = Election::new(Term(1), Time::ZERO);
+    fn a_process_votes_as_all_that_it_has_been() {
+        let mut election = Election::new(Term(1), Time::ZERO);
         let elector = Elector::Worker(WorkerId(0), Incarnation(3));
-        contest.take(Vote { elector, before: vec![Incarnation(1)], ..promise(0, Term(2), true) });
+        election.take(Vote { elector, before: vec![Incarnation(1)], ..vote(0, Term(2), true) });
         let has = |incarnation| {
             let of = Elector::Worker(WorkerId(0), Incarnation(incarnation));
-            contest.has_most_of(&[of].into_iter().collect())
+            election.has_most_of(&[of].into_iter().collect())
         };
         assert_eq!([1, 2, 3].map(has), [true, false, true]);
     }
 
     #[test]
     fn whoever_has_enough_binds_them_before_it_leads() {
-        let mut contest = Election::new(Term(1), Time::ZERO);
+        let mut election = Election::new(Term(1), Time::ZERO);
         let electorate: Electorate = [member(0)].into_iter().collect();
-        let enough = |contest: &Election| contest.has_most_of(&electorate);
-        assert_eq!(contest.tally(enough), Tally::TooFew);
-        contest.take(promise(0, Term(2), true));
-        assert_eq!(contest.tally(enough), Tally::Binds);
-        contest.take(promise(0, Term(2), true));
-        assert_eq!(contest.tally(enough), Tally::TooFew, "the first promise, once more");
-        contest.take(Vote { stage: Stage::Binds, ..promise(0, Term(2), true) });
-        assert_eq!(contest.tally(enough), Tally::Won);
+        let enough = |election: &Election| election.has_most_of(&electorate);
+        assert_eq!(election.tally(enough), Tally::TooFew);
+        election.take(vote(0, Term(2), true));
+        assert_eq!(election.tally(enough), Tally::Binds);
+        election.take(vote(0, Term(2), true));
+        assert_eq!(election.tally(enough), Tally::TooFew, "the first vote, once more");
+        election.take(Vote { stage: Stage::Binds, ..vote(0, Term(2), true) });
+        assert_eq!(election.tally(enough), Tally::Won);
     }
 
     #[test]
     fn a_later_term_makes_it_begin_anew() {
-        let mut contest = Election::new(Term(1), Time::ZERO);
-        contest.take(promise(0, Term(2), true));
-        contest.take(promise(1, Term(5), false));
-        assert_eq!(contest.term(), Term(6));
-        assert!(!contest.has_half_of(&[member(0)].into_iter().collect()));
-        contest.take(promise(0, Term(2), true));
-        assert!(!contest.has_half_of(&[member(0)].into_iter().collect()), "a promise of before");
+        let mut election = Election::new(Term(1), Time::ZERO);
+        election.take(vote(0, Term(2), true));
+        election.take(vote(1, Term(5), false));
+        assert_eq!(election.term(), Term(6));
+        assert!(!election.has_half_of(&[member(0)].into_iter().collect()));
+        election.take(vote(0, Term(2), true));
+        assert!(!election.has_half_of(&[member(0)].into_iter().collect()), "a vote of before");
     }
 }

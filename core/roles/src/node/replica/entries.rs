@@ -78,7 +78,7 @@ impl Standby {
         if self.lost.take().is_none() {
             return;
         }
-        self.contest = None;
+        self.election = None;
         let refusal = self.not_leading();
         for (peer, _) in core::mem::take(&mut self.attending) {
             out.push(Effect::Send(peer, Message::Refused(refusal.clone())));
@@ -153,7 +153,7 @@ impl Standby {
 
     /// Applies an input of the primary, which sent it at the stream's time `sent`.
     fn follow(&mut self, now: Time, sent: Time, (at, input): (Time, Input), out: &mut Outbox) {
-        let Some(copy) = &mut self.copy else { return };
+        let Some(copy) = &mut self.copy else { unreachable!("entries follow a state") };
         copy.clock = (now, at);
         let mut effects = Outbox::new();
         copy.server.handle(at, input, &mut effects);

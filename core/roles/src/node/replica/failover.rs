@@ -42,29 +42,31 @@ impl Standby {
     /// Asks an elector, which knows the term `known`, to vote for this standby in a later one.
     pub(super) fn ask(&mut self, now: Time, peer: PeerId, known: Term, out: &mut Outbox) {
         let (latest, lease) = (self.latest.max(known), self.lease());
-        let Some(candidate) = self.candidate() else { return };
-        let contest = self.contest.get_or_insert_with(|| {
-            let mut contest = Election::new(latest, now);
-            contest.ask_later(now, lease);
-            contest
+        let Some(candidate) = self.candidate() else {
+            return; // without a state there is nothing to lead
+        };
+        let election = self.election.get_or_insert_with(|| {
+            let mut election = Election::new(latest, now);
+            election.ask_later(now, lease);
+            election
         });
-        self.latest = self.latest.max(contest.term());
-        contest.ask(peer, candidate, out);
+        self.latest = self.latest.max(election.term());
+        election.ask(peer, candidate, out);
     }
 
     /// Records a vote, if the peer `from` may cast it.
-    pub(super) fn on_promise(&mut self, from: PeerId, promise: Vote, out: &mut Outbox) {
-        let (Some(candidate), Some(contest)) = (self.candidate(), &mut self.contest) else {
-            return;
+    pub(super) fn on_vote(&mut self, from: PeerId, vote: Vote, out: &mut Outbox) {
+        let (Some(candidate), Some(election)) = (self.candidate(), &mut self.election) else {
+            return; // the primary leads on: the vote comes late
         };
-        let is_its = match (promise.elector, self.attending.get(&from)) {
+        let is_its = match (vote.elector, self.attending.get(&from)) {
             (Elector::Worker(worker, _), Some(it)) => it.identity.claim(Some(worker)).is_ok(),
             (Elector::Coordinator, None) => true,
             _ => false,
         };
         if is_its {
-            contest.hear(from, promise, candidate, out);
-            self.latest = self.latest.max(contest.term());
+            election.hear(from, vote, candidate, out);
+            self.latest = self.latest.max(election.term());
         }
     }
 
@@ -74,22 +76,22 @@ impl Standby {
     }
 
     pub(super) fn ask_all(&self, out: &mut Outbox) {
-        if let (Some(candidate), Some(contest)) = (self.candidate(), &self.contest) {
+        if let (Some(candidate), Some(election)) = (self.candidate(), &self.election) {
             let elector = self.dialler.peer().filter(|_| self.round.is_at_elector());
             let electors = self.attending.keys().copied().chain(elector);
-            electors.for_each(|peer| contest.ask(peer, candidate, out));
+            electors.for_each(|peer| election.ask(peer, candidate, out));
         }
     }
 
     /// The term to lead in, if enough electors are bound to it.
     fn won(&mut self, out: &mut Outbox) -> Option<Term> {
         loop {
-            let contest = self.contest.as_mut()?;
+            let election = self.election.as_mut()?;
             let lists = self.electorates.iter();
-            match contest.tally(|it| lists.clone().all(|(_, list)| it.has_half_of(list))) {
+            match election.tally(|it| lists.clone().all(|(_, list)| it.has_half_of(list))) {
                 Tally::TooFew => return None,
                 Tally::Binds => self.ask_all(out),
-                Tally::Won => return Some(contest.term()),
+                Tally::Won => return Some(election.term()),
             }
         }
     }
@@ -148,7 +150,7 @@ impl Standby {
     }
 
     /// When it takes the lead without votes to finish a run that has ended: no state changes any
-    /// more, whoever leads.
+    /// more, whichever server leads.
     pub(super) fn ends_at(&self) -> Option<Time> {
         let since = self.lost.as_ref()?.since;
         self.subject()?.has_ended().then(|| since + silence(self.lease()))

@@ -122,7 +122,7 @@ impl Primary {
     fn look_again(&mut self, now: Time, why: String, out: &mut Outbox) {
         let (lease, is_up) = (self.lease(), self.other.as_ref().and_then(Dialler::peer));
         let done = is_up.is_some() && !self.is_seeking();
-        let Some(dialler) = &mut self.other else { return };
+        let Some(dialler) = &mut self.other else { unreachable!("the other server is looked for") };
         let mut effects = Outbox::new();
         if dialler.redial(now, why, lease, &mut effects).is_err() || done {
             self.other = None;

@@ -110,15 +110,15 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
-        if let Some(contest) = self.contest.take() {
+        if let Some(election) = self.election.take() {
             // Otherwise, if this primary dies before it reaches the standby, the standby could not
             // lead with its own entries.
             let electors = self.outer_of(self.copy.server.electors());
-            electors.for_each(|peer| contest.release(peer, self.candidate(config), out));
+            electors.for_each(|peer| election.release(peer, self.candidate(config), out));
         }
         self.settle(now, entries, out);
         self.unsettled.seal(self.copy.stream_time(now));
-        let Some(peer) = self.follower_peer() else { return };
+        let Some(peer) = self.follower_peer() else { unreachable!("the standby has connected") };
         let settled = self.unsettled.first().unwrap_or(self.copy.entries);
         let mut term = self.unsettled.claimed().unwrap_or(self.term);
         if self.latest > term {
@@ -168,7 +168,7 @@ impl Primary {
     pub(super) fn pair(&mut self, now: Time, out: &mut Outbox) {
         self.renew_electorate();
         let electorate = self.electorate.clone();
-        let Some(follower) = &mut self.follower else { return };
+        let Some(follower) = &mut self.follower else { unreachable!("there is a standby") };
         follower.paired = true;
         let address = follower.address.clone();
         self.write(now, EntryKind::Paired(electorate), out);
@@ -186,7 +186,7 @@ impl Primary {
 
     /// Handles the loss of the standby's connection, or closes it for a reason.
     pub(super) fn lose_follower(&mut self, now: Time, why: String, out: &mut Outbox) {
-        let Some(follower) = &mut self.follower else { return };
+        let Some(follower) = &mut self.follower else { unreachable!("there is a standby") };
         out.extend(follower.link.peer().map(Effect::Close));
         if follower.paired {
             follower.link = Link::Down { since: now, why };

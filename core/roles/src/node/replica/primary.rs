@@ -36,7 +36,7 @@ pub(super) struct Primary {
     /// The electors whose votes count.
     pub(super) electorate: Electorate,
     pub(super) unsettled: Unsettled,
-    pub(super) contest: Option<Election>,
+    pub(super) election: Option<Election>,
     /// Dials the other server of the pair: the deposed primary, to tell it so; or the lost standby,
     /// to ask whether it leads.
     pub(super) other: Option<Dialler>,
@@ -60,7 +60,7 @@ impl Primary {
             follower: None,
             electorate,
             unsettled: Unsettled::default(),
-            contest: None,
+            election: None,
             other: None,
             dials: Dials::default(),
             effects: Outbox::new(),
@@ -87,13 +87,13 @@ impl Primary {
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
-        if let Input::Message(peer, Message::Vote(promise)) = input {
-            self.on_promise(now, peer, promise, config, out);
+        if let Input::Message(peer, Message::Vote(vote)) = input {
+            self.on_vote(now, peer, vote, config, out);
         } else if let Some(input) = self.intercept(now, input, config, out) {
             self.hand_in(now, input, out);
         }
-        if self.contest_at().is_some_and(|at| now >= at) {
-            self.contest(now, config, out);
+        if self.election_at().is_some_and(|at| now >= at) {
+            self.hold_election(now, config, out);
         }
         self.watch_electorate(now, out);
     }
@@ -176,7 +176,9 @@ impl Primary {
         let keeps_back = self.is_paired() && self.replicate == Replicate::Updates;
         // The entry precedes its effects: `Unsettled::hold` adds them to the newest entry.
         if self.follower.is_some() {
-            let Some(content) = self.content(at, &input, keeps_back) else { return };
+            let Some(content) = self.content(at, &input, keeps_back) else {
+                return; // an input of another role, which changes no server
+            };
             self.append(at, content);
         } else {
             self.copy.entries += 1;
@@ -373,7 +375,7 @@ impl Primary {
         follower.map(|follower| follower.address.clone())
     }
 
-    /// Translates connections of the server to those of the driver.
+    /// Translates connections of the server to the driver's.
     pub(super) fn outer_of(&self, peers: Vec<PeerId>) -> impl Iterator<Item = PeerId> {
         let began = self.began;
         peers.into_iter().filter_map(move |peer| outer(began, peer))
@@ -423,7 +425,7 @@ impl Primary {
 
     /// True if no entry waits for the standby and no election is open.
     pub(super) fn rests(&self) -> bool {
-        self.unsettled.first().is_none() && self.contest.is_none()
+        self.unsettled.first().is_none() && self.election.is_none()
     }
 
     /// The open connections, as far as the primary knows.
@@ -466,6 +468,6 @@ impl Primary {
         let server = self.copy.server.deadline().map(|at| self.copy.own_time(at));
         let link = self.follower.as_ref().and_then(|follower| follower.link.deadline(lease));
         let other = self.other.as_ref().and_then(|dialler| dialler.deadline(lease));
-        [server, link, other, self.contest_at()].into_iter().flatten().min()
+        [server, link, other, self.election_at()].into_iter().flatten().min()
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct Standby {
     pub(super) term: Term,
     /// The latest term that it has asked for, or heard of.
     pub(super) latest: Term,
-    pub(super) contest: Option<Election>,
+    pub(super) election: Option<Election>,
     /// The server to dial, if electors do not connect to a standby.
     pub(super) round: Round,
     /// Since when an acknowledgement of entries is pending: one covers all that arrived at once.
@@ -92,7 +92,7 @@ impl Standby {
             electorates: VecDeque::new(),
             term: Term(0),
             latest: Term(0),
-            contest: None,
+            election: None,
             round: Round::default(),
             owed_since: None,
             unauthenticated: BTreeMap::new(),
@@ -166,7 +166,7 @@ impl Standby {
     /// True if it is paired and neither a state, a group of entries nor an election is incomplete.
     pub(super) fn rests(&self) -> bool {
         let whole = self.arriving.is_none() && self.together.is_empty();
-        self.paired && whole && self.contest.is_none()
+        self.paired && whole && self.election.is_none()
     }
 
     /// The open connections, as far as the standby knows.
@@ -265,7 +265,7 @@ impl Standby {
     /// Cancels the loss of a silent primary that speaks again. If electors were asked for votes,
     /// the next entry decides which server leads.
     fn hear(&mut self) {
-        if self.contest.is_none() && self.attending.is_empty() {
+        if self.election.is_none() && self.attending.is_empty() {
             self.lost.take_if(|lost| lost.search == Search::Listens);
         }
     }
@@ -317,7 +317,7 @@ impl Standby {
                 self.electorates.clear();
                 // Earlier candidacies are void: the entries that they were based on are gone, and
                 // an election from the time when it was paired cannot be won with this state.
-                (self.term, self.latest, self.contest) = (header.term, header.term, None);
+                (self.term, self.latest, self.election) = (header.term, header.term, None);
                 out.push(Effect::Report(Event::Following { version }));
                 self.keep(now, out);
             }
@@ -346,7 +346,7 @@ impl Standby {
                 Message::Heartbeat(heartbeat) => {
                     out.push(Effect::Send(from, Message::Heartbeat(heartbeat)));
                 }
-                Message::Vote(promise) => self.on_promise(from, promise, out),
+                Message::Vote(vote) => self.on_vote(from, vote, out),
                 _ => {
                     self.attending.remove(&from);
                     out.push(Effect::Close(from));
@@ -354,7 +354,9 @@ impl Standby {
             }
             return;
         }
-        let Some((_, identity)) = self.unauthenticated.remove(&from) else { return };
+        let Some((_, identity)) = self.unauthenticated.remove(&from) else {
+            return; // its first message was answered, and the connection is being closed
+        };
         match message {
             Message::Hello(hello) if self.can_lead() && self.is_coordinator() => {
                 self.attend(now, from, WaitingWorker { identity, hello, since: now }, out);
@@ -443,8 +445,8 @@ impl Standby {
         // The worker's vote stays, and the worker may return; but it may reach the primary
         // meanwhile.
         self.attending.retain(|peer, worker| on_time(worker.since) || close(peer));
-        if let Some(contest) = self.contest.as_mut().filter(|contest| now >= contest.ask_at()) {
-            contest.ask_later(now, lease);
+        if let Some(election) = self.election.as_mut().filter(|election| now >= election.ask_at()) {
+            election.ask_later(now, lease);
             self.ask_all(out);
         }
     }
@@ -454,12 +456,12 @@ impl Standby {
         let link = self.dialler.deadline(lease);
         let silent = self.dialler.silent_at(silence(lease));
         let silent = silent.filter(|_| self.paired && self.lost.is_none());
-        let contest = self.contest.as_ref().map(Election::ask_at);
+        let election = self.election.as_ref().map(Election::ask_at);
         let unauthenticated = self.unauthenticated.values().map(|(since, _)| *since + lease).min();
         let attending = self.attending.values().map(|worker| worker.since + lease).min();
         let over = self.over.map(|(since, _)| since + lease);
         let ends = self.ends_at().filter(|_| self.can_lead() && self.over.is_none());
-        let own = [link, silent, self.goes_at(), self.owed_since, contest, over, ends];
+        let own = [link, silent, self.goes_at(), self.owed_since, election, over, ends];
         own.into_iter().chain([unauthenticated, attending]).flatten().min()
     }
 }

@@ -248,7 +248,9 @@ impl Unsettled {
     ) {
         let from = self.entries.partition_point(|waiting| waiting.number < from);
         for Waiting { number, sent, content, last, combined, .. } in self.entries.range(from..) {
-            let Content::Ready(kind, input) = content else { return };
+            let Content::Ready(kind, input) = content else {
+                return; // withheld, as are all after it
+            };
             for combined in combined {
                 out.push(Effect::Send(peer, Message::Combined(combined.clone())));
             }

@@ -48,30 +48,30 @@ impl Primary {
     }
 
     /// When the electors are next asked to follow this primary without a standby.
-    pub(super) fn contest_at(&self) -> Option<Time> {
+    pub(super) fn election_at(&self) -> Option<Time> {
         match &self.follower.as_ref()?.link {
             Link::Down { since, .. } => {
-                let asked = self.contest.as_ref().map(Election::ask_at);
+                let asked = self.election.as_ref().map(Election::ask_at);
                 Some(asked.unwrap_or_else(|| *since + grace(self.lease())))
             }
             Link::Up { .. } => None,
         }
     }
 
-    pub(super) fn contest(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
+    pub(super) fn hold_election(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
         let (lease, latest) = (self.lease(), self.latest);
         if let Some(Follower { link: Link::Down { since, why }, .. }) = &self.follower
             && now >= *since + patience(lease)
         {
             return fail(NodeError::Abandoned { why: why.clone() }, out);
         }
-        let mut contest = self.contest.take().unwrap_or_else(|| Election::new(latest, now));
-        contest.ask_later(now, lease);
-        self.latest = self.latest.max(contest.term());
-        self.contest = Some(contest);
+        let mut election = self.election.take().unwrap_or_else(|| Election::new(latest, now));
+        election.ask_later(now, lease);
+        self.latest = self.latest.max(election.term());
+        self.election = Some(election);
         self.seek_follower(now, config, out);
         self.ask_all(config, out);
-        self.win_if_promised(now, config, out);
+        self.win_if_elected(now, config, out);
     }
 
     pub(super) fn candidate(&self, config: &ReplicaConfig) -> Candidate {
@@ -80,41 +80,42 @@ impl Primary {
     }
 
     fn ask_all(&self, config: &ReplicaConfig, out: &mut Outbox) {
-        let Some(contest) = &self.contest else { return };
+        let Some(election) = &self.election else { unreachable!("electors vote in an election") };
         let electors = self.outer_of(self.copy.server.electors());
-        electors.for_each(|peer| contest.ask(peer, self.candidate(config), out));
+        electors.for_each(|peer| election.ask(peer, self.candidate(config), out));
     }
 
-    pub(super) fn on_promise(
+    pub(super) fn on_vote(
         &mut self,
         now: Time,
         peer: PeerId,
-        promise: Vote,
+        vote: Vote,
         config: &ReplicaConfig,
         out: &mut Outbox,
     ) {
         let candidate = self.candidate(config);
-        let is_its = self.copy.server.is_elector(inner(self.began, peer), promise.elector);
-        let Some(contest) = self.contest.as_mut().filter(|_| is_its) else { return };
-        contest.hear(peer, promise, candidate, out);
-        self.latest = self.latest.max(contest.term());
-        self.win_if_promised(now, config, out);
+        let is_its = self.copy.server.is_elector(inner(self.began, peer), vote.elector);
+        let Some(election) = self.election.as_mut().filter(|_| is_its) else {
+            return; // late, or another node's vote
+        };
+        election.hear(peer, vote, candidate, out);
+        self.latest = self.latest.max(election.term());
+        self.win_if_elected(now, config, out);
     }
 
     /// Continues without a standby once enough electors have voted.
-    fn win_if_promised(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
-        // Once both servers have the end of the run, nothing changes any more, whoever leads.
+    fn win_if_elected(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
+        // Once both servers have the end of the run, nothing changes any more, whichever server leads.
         let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
-        loop {
-            let Some(contest) = &mut self.contest else { return };
-            match contest.tally(|it| ended || it.has_most_of(&self.electorate)) {
+        self.term = loop {
+            let Some(election) = &mut self.election else { unreachable!("there is an election") };
+            match election.tally(|it| ended || it.has_most_of(&self.electorate)) {
                 Tally::TooFew => return,
                 Tally::Binds => self.ask_all(config, out),
-                Tally::Won => break,
+                Tally::Won => break election.term(),
             }
-        }
-        let Some(contest) = self.contest.take() else { return };
-        self.term = contest.term();
+        };
+        self.election = None;
         if let Some(Follower { link: Link::Down { since, why }, .. }) = self.follower.take() {
             let stood = now.since(since);
             out.push(Effect::Report(Event::StandbyLost { term: self.term, stood, why }));

@@ -14,6 +14,7 @@ use pstrain_compute::id::{PeerId, Sequence, ServerId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::sum::ExactSum;
 use pstrain_compute::time::Time;
+use pstrain_wire::Refusal;
 use pstrain_wire::group::{Arrived, Fault};
 use pstrain_wire::worker::{Push, PushHeader, Seen};
 
@@ -66,31 +67,41 @@ impl Server {
     ) {
         let sequence = push.header.sequence;
         let slot = &mut self.members.roster[worker];
-        if !slot.seat.grants.iter().any(|grant| grant.sequence == sequence) {
+        if !slot.pushes.grants.iter().any(|grant| grant.sequence == sequence) {
             // Not granted: `judge_push` refuses it.
             return self.judge_push(now, peer, worker, push, Elsewhere::default(), out);
         }
         let Push { header, gradient, encoded, seen } = push;
         let encoded = encoded.map(Arc::unwrap_or_clone);
         let own = Own { peer, header, gradient, encoded, seen };
-        slot.seat.arriving.entry(sequence).or_default().own = Some(own);
+        slot.pushes.arriving.entry(sequence).or_default().own = Some(own);
         self.take_whole(now, worker, out);
     }
 
+    /// Records that another server has received its part of a push.
     pub(super) fn on_arrived(
         &mut self,
         now: Time,
+        peer: PeerId,
         server: ServerId,
         arrived: Arrived,
         out: &mut Outbox,
     ) {
         let Arrived { worker, incarnation, sequence, base, fault, squares } = arrived;
+        let workers = self.job.membership.workers;
+        if worker.0 >= workers {
+            let what = alloc::format!(
+                "a push of worker {worker} came to server {server}, but the job has {workers} \
+                 workers"
+            );
+            return self.refuse(now, peer, Refusal::Unexpected { what }, out);
+        }
         let slot = &mut self.members.roster[worker];
-        let is_granted = slot.seat.grants.iter().any(|grant| grant.sequence == sequence);
+        let is_granted = slot.pushes.grants.iter().any(|grant| grant.sequence == sequence);
         if slot.incarnation != incarnation || !is_granted {
             return; // decided already, or of a departed worker
         }
-        let arriving = slot.seat.arriving.entry(sequence).or_default();
+        let arriving = slot.pushes.arriving.entry(sequence).or_default();
         arriving.others.insert(server, Part { base, squares });
         arriving.fault = arriving.fault.or(fault);
         self.take_whole(now, worker, out);
@@ -106,7 +117,7 @@ impl Server {
             }
             let slot = &mut self.members.roster[worker];
             let Some((sequence, peer, push, elsewhere)) = next_whole(slot, wanted) else { return };
-            slot.seat.arriving.remove(&sequence);
+            slot.pushes.arriving.remove(&sequence);
             self.judge_push(now, peer, worker, push, elsewhere, out);
         }
     }
@@ -114,8 +125,8 @@ impl Server {
 
 /// Returns the next push that is due, if all of its parts have arrived.
 fn next_whole(slot: &mut Slot, wanted: usize) -> Option<(Sequence, PeerId, Push, Elsewhere)> {
-    let sequence = slot.seat.grants.front()?.sequence;
-    let arriving = slot.seat.arriving.get_mut(&sequence)?;
+    let sequence = slot.pushes.grants.front()?.sequence;
+    let arriving = slot.pushes.arriving.get_mut(&sequence)?;
     // A push repeated after a reconnect may have been computed on another version: parts with
     // different bases are not parts of one gradient.
     let base = arriving.own.as_ref()?.header.base;

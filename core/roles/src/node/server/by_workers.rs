@@ -5,7 +5,6 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -180,6 +179,15 @@ impl Server {
         self.evaluations.requested.iter().find(|it| it.point.version == version)
     }
 
+    /// The requested evaluation of a version that the driver has refused: it stays requested until
+    /// it is finished.
+    fn refused(&self, version: Version) -> &Evaluate {
+        let Some(evaluate) = self.evaluation_of(version) else {
+            unreachable!("the evaluation of version {version} is not requested")
+        };
+        evaluate
+    }
+
     /// Has workers make the evaluations that the driver has refused, as far as they can, and tells
     /// of the end of the run once the last one is made.
     pub(super) fn see_to_evaluations(&mut self, now: Time, out: &mut Outbox) {
@@ -262,7 +270,7 @@ impl Server {
         let best = ready.filter_map(|(worker, slot)| Some((worker, slot, slot.peer?))).min_by_key(
             |(worker, slot, _)| {
                 let turn = turns.iter().position(|it| it == worker);
-                (unable.contains(worker), slot.seat.under_way() > 0, turn)
+                (unable.contains(worker), slot.pushes.under_way() > 0, turn)
             },
         );
         let may_join = self.lifecycle.phase() != Phase::Ending && self.members.present() == 0;
@@ -282,7 +290,7 @@ impl Server {
         version: Version,
         out: &mut Outbox,
     ) {
-        let incarnation = self.members.roster.slot(worker).map(|slot| slot.incarnation);
+        let incarnation = Some(self.members.roster[worker].incarnation);
         let by_workers = &mut self.evaluations.by_workers;
         by_workers.take_turn(worker);
         if let Some(current) = &mut by_workers.current {
@@ -295,17 +303,18 @@ impl Server {
 
     /// Sends the asked worker its next part.
     fn send_part(&mut self, now: Time, out: &mut Outbox) {
-        let Some(current) = &self.evaluations.by_workers.current else { return };
-        let (Some(mut asked), version) = (current.asked, current.version) else { return };
-        let due = PartDue::at(self.keys, asked.sent);
-        let values = self.evaluation_of(version).map(|it| Arc::clone(&it.parameters));
-        let Some((PartDue { part, .. }, values)) = due.zip(values) else { return };
-        let Some(values) = part.within(self.keys).and_then(|places| values.get(places)) else {
-            return;
+        let current = &self.evaluations.by_workers.current;
+        let Some(&Current { version, asked: Some(mut asked), .. }) = current.as_ref() else {
+            unreachable!("a part is sent to the worker that evaluates")
         };
-        let part = RangePart::new(part, values);
+        let due = PartDue::at(self.keys, asked.sent).map(|due| due.part);
+        let Some((part, places)) = due.and_then(|part| Some((part, part.within(self.keys)?)))
+        else {
+            unreachable!("a part is sent while one is due")
+        };
+        let part = RangePart::new(part, &self.refused(version).parameters[places]);
         (asked.since, asked.sent) = (now, part.keys.end());
-        self.members.roster[asked.worker].seat.idle.asked();
+        self.members.roster[asked.worker].pushes.idle.asked();
         if let Some(current) = &mut self.evaluations.by_workers.current {
             current.asked = Some(asked);
         }
@@ -348,7 +357,7 @@ impl Server {
                     return self.refuse(now, peer, Refusal::Unexpected { what }, out);
                 }
                 self.evaluations.by_workers.unable.remove(&worker);
-                let Some(point) = self.evaluation_of(version).map(|it| it.point) else { return };
+                let point = self.refused(version).point;
                 self.publish(now, Evaluated { point, evaluation }, out);
                 self.settle(now, out);
             }
@@ -377,9 +386,7 @@ impl Server {
         if !core::mem::replace(&mut self.evaluations.by_workers.is_told, true) {
             out.push(Effect::Report(Event::Unevaluated { version, why }));
         }
-        let Some(Evaluate { point, parameters }) = self.evaluation_of(version).cloned() else {
-            return self.evaluations.by_workers.finish(version);
-        };
+        let Evaluate { point, parameters } = self.refused(version).clone();
         let evaluation = Evaluation::absent(&parameters);
         self.record(Evaluated { point, evaluation }, out);
     }

@@ -124,6 +124,7 @@ impl Server {
 
     /// Makes all servers save their state as checkpoint `number`.
     pub(super) fn on_checkpoint(&mut self, number: u64, out: &mut Outbox) {
+        // A driver may ask at intervals though the run takes none.
         let Some(checkpoints) = &mut self.checkpoints else { return };
         let is_over = self.lifecycle.end().is_some(); // the end is saved on its own
         if is_over
@@ -147,7 +148,7 @@ impl Server {
 
     /// Saves the state of this server under this number, to be written later.
     fn keep_state(&mut self, number: u64, out: &mut Outbox) {
-        let Some(origin) = self.origin() else { return };
+        let Some(origin) = self.origin() else { unreachable!("checkpoints are enabled") };
         let (run, oldest, saved) = (self.run, None, self.save());
         let checkpoint = Checkpoint { number, run, origin, oldest, saved };
         out.push(Effect::Checkpoint(Box::new(checkpoint)));
@@ -224,7 +225,9 @@ impl Server {
 
     /// Records that this server has written its state, as the last of all.
     pub(super) fn on_written(&mut self, now: Time, number: u64, out: &mut Outbox) {
-        let Some(checkpoints) = &mut self.checkpoints else { return };
+        let Some(checkpoints) = &mut self.checkpoints else {
+            unreachable!("only checkpoints are written")
+        };
         if checkpoints.end == End::Written(number) {
             checkpoints.end = End::Kept;
             self.tell_end(out);

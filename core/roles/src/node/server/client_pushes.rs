@@ -159,7 +159,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         let mut coming = self.clients.pushes.coming.iter_mut();
-        let Some(place) = coming.position(|pusher| pusher.peer == peer) else { return };
+        let Some(place) = coming.position(|pusher| pusher.peer == peer) else {
+            unreachable!("values come from a client that was asked for them")
+        };
         let mut pusher = self.clients.pushes.coming.swap_remove(place);
         if let Err(what) = check_part(&part, pusher.due) {
             return self.refuse(now, peer, Refusal::Unexpected { what }, out);
@@ -214,7 +216,7 @@ impl Server {
             return false;
         }
         let Some(Whole { peer, pushed, .. }) = self.clients.pushes.whole.pop_front() else {
-            return false;
+            unreachable!("a complete push is awaited")
         };
         let checked = self.check_pushes(pushed.keys, pushed.how);
         if checked.is_ok() {

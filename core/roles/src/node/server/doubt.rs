@@ -92,15 +92,12 @@ impl Doubt {
     /// suspect.
     fn keep_present(&mut self, roster: &Roster) {
         self.suspects.retain(|worker, suspect| {
-            roster.slot(*worker).is_some_and(|slot| {
-                slot.presence == Presence::Ready && slot.incarnation == suspect.incarnation
-            })
+            let slot = &roster[*worker];
+            slot.presence == Presence::Ready && slot.incarnation == suspect.incarnation
         });
-        self.refused.retain(|worker| {
-            roster
-                .slot(*worker)
-                .is_some_and(|slot| slot.presence == Presence::Gone(Departure::Refused))
-        });
+        let is_refused =
+            |worker: &WorkerId| roster[*worker].presence == Presence::Gone(Departure::Refused);
+        self.refused.retain(is_refused);
     }
 
     fn answers(&self, roster: &Roster) -> Answers {
@@ -113,10 +110,10 @@ impl Doubt {
             answers.voters += 1;
             if is_refused || self.suspects.contains_key(&worker) {
                 answers.without += 1;
-            } else if slot.seat.finite >= Some(self.version) {
+            } else if slot.pushes.finite >= Some(self.version) {
                 answers.with += 1;
             } else {
-                answers.is_open |= slot.seat.under_way() > 0;
+                answers.is_open |= slot.pushes.under_way() > 0;
             }
         }
         answers
@@ -126,7 +123,7 @@ impl Doubt {
     fn first_to_refuse(&self, roster: &Roster) -> Option<(WorkerId, PeerId, Suspect)> {
         self.suspects
             .iter()
-            .find_map(|(&worker, &suspect)| Some((worker, roster.slot(worker)?.peer?, suspect)))
+            .find_map(|(&worker, &suspect)| Some((worker, roster[worker].peer?, suspect)))
     }
 }
 
@@ -179,7 +176,9 @@ impl Server {
                     // refusal.
                     doubt.refuses = true;
                     self.refuse(now, peer, Refusal::NotFinite { sequence, key }, out);
-                    let Some(doubt) = &mut self.doubt else { return };
+                    let Some(doubt) = &mut self.doubt else {
+                        return; // without that worker the run has gone back
+                    };
                     doubt.refuses = false;
                     doubt.suspects.remove(&worker);
                     if verdict == Verdict::Unclear {
@@ -192,7 +191,7 @@ impl Server {
 
     /// Acts on the verdict that the version in doubt admits no finite gradient.
     pub(super) fn diverge(&mut self, now: Time, out: &mut Outbox) {
-        let Some(version) = self.doubt.as_ref().map(|doubt| doubt.version) else { return };
+        let Some(Doubt { version, .. }) = self.doubt else { unreachable!("a version is in doubt") };
         if !self.try_go_back(now, version, out) {
             self.end(now, EndReason::Diverged(version), out);
         }

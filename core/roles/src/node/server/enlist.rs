@@ -221,7 +221,7 @@ impl Server {
                     other.standby = address.filter(|address| is_address(address));
                 }
             }
-            Message::Arrived(arrived) => self.on_arrived(now, server, arrived, out),
+            Message::Arrived(arrived) => self.on_arrived(now, peer, server, arrived, out),
             Message::Measured(measured) => self.on_measured(now, peer, server, &measured, out),
             Message::Portion(portion) => self.on_portion(now, server, portion, out),
             Message::Taken(taken) => self.on_taken(now, server, taken.cut, out),
@@ -285,8 +285,8 @@ impl Server {
             let what = String::from("it wants to lead a server that this run does not have");
             return self.refuse(now, peer, Refusal::Server { what }, out);
         };
-        let promise = other.vote.answer(Elector::Coordinator, asked);
-        out.push(Effect::Send(peer, Message::Vote(promise)));
+        let vote = other.vote.answer(Elector::Coordinator, asked);
+        out.push(Effect::Send(peer, Message::Vote(vote)));
     }
 
     /// Handles part of a long message from another server; false if the peer is none.
@@ -298,8 +298,8 @@ impl Server {
         server.is_some()
     }
 
-    /// Handles the loss of the connection to a server, which keeps its parameters and may come
-    /// back.
+    /// Handles the loss of a connection, which may be the one to a server. That server keeps its
+    /// parameters and may come back.
     pub(super) fn lose_server(&mut self, now: Time, peer: PeerId, why: String, out: &mut Outbox) {
         let Some(server) = self.group.of_peer(peer) else { return };
         self.stay(server);

@@ -62,17 +62,18 @@ impl Server {
     fn grant(&mut self, now: Time, worker: WorkerId, out: &mut Outbox) {
         let (version, window) = (self.version(), self.window(worker));
         let slot = &self.members.roster[worker];
+        // A worker that joins later, or has finished its share, waits without being of the cohort.
         let (Some(peer), true) = (slot.peer, self.rounds.cohort.contains(worker)) else { return };
         if self.is_suspect(worker) {
-            return;
+            return; // until the verdict on its gradient
         }
-        let first = slot.seat.next_sequence();
+        let first = slot.pushes.next_sequence();
         let quota = self.quota(slot.rows);
-        let asked = slot.seat.asked;
-        let was_idle = slot.seat.grants.is_empty();
+        let asked = slot.pushes.asked;
+        let was_idle = slot.pushes.grants.is_empty();
         loop {
             let slot = &mut self.members.roster[worker];
-            let under_way = slot.seat.under_way();
+            let under_way = slot.pushes.under_way();
             let has_more = match &self.rounds.assigner {
                 None => slot.batches.has_more(quota),
                 Some(_) => slot.batches.accepted() + u64::from(under_way) < quota,
@@ -92,9 +93,9 @@ impl Server {
                 }
             };
             let Some(task) = task else { break };
-            let sequence = slot.seat.next_sequence();
+            let sequence = slot.pushes.next_sequence();
             let grant = Grant { sequence, version, task, renewed: false, at: now };
-            slot.seat.grants.push_back(grant);
+            slot.pushes.grants.push_back(grant);
             slot.since = now;
             // The worker waited only for the first of them.
             let waited = asked.filter(|_| sequence == first);
@@ -114,16 +115,16 @@ impl Server {
             }));
         }
         let slot = &mut self.members.roster[worker];
-        if slot.seat.next_sequence() == first {
+        if slot.pushes.next_sequence() == first {
             return;
         }
         if was_idle {
             slot.account.granted(now, asked.unwrap_or(now), self.rounds.released_by);
         }
         self.rounds.policy.started(worker, now);
-        slot.seat.asked = Some(now);
-        if slot.seat.under_way() == window {
-            slot.seat.asked = None;
+        slot.pushes.asked = Some(now);
+        if slot.pushes.under_way() == window {
+            slot.pushes.asked = None;
             self.rounds.waiting.remove(worker);
         }
         self.send_parameters(peer, worker, first, out);
@@ -132,7 +133,7 @@ impl Server {
     /// Sends the current version to the workers that compute on an earlier one in vain.
     pub(super) fn supersede(&mut self, now: Time, out: &mut Outbox) {
         let version = self.version();
-        let is_behind = |slot: &Slot| slot.seat.under_way() > 0 && slot.seat.given < version;
+        let is_behind = |slot: &Slot| slot.pushes.under_way() > 0 && slot.pushes.given < version;
         let all = self.members.roster.iter().filter(|(_, slot)| is_behind(slot));
         let behind: Vec<WorkerId> = all.map(|(worker, _)| worker).collect();
         for worker in behind {
@@ -153,16 +154,16 @@ impl Server {
             return;
         }
         let slot = &mut self.members.roster[worker];
-        let Some(peer) = slot.peer.filter(|_| !slot.seat.grants.is_empty()) else { return };
-        if slot.seat.grants_unconfirmed && !self.group.is_alone() {
+        let Some(peer) = slot.peer.filter(|_| !slot.pushes.grants.is_empty()) else { return };
+        if slot.pushes.grants_unconfirmed && !self.group.is_alone() {
             return; // it may not have reached all servers yet
         }
-        if slot.seat.given < version && !slot.seat.is_superseding {
-            slot.seat.is_superseding = true;
+        if slot.pushes.given < version && !slot.pushes.is_superseding {
+            slot.pushes.is_superseding = true;
             // The worker will report their arrival, which flood control must not count.
-            slot.seat.idle.asked();
-            let sequence = slot.seat.next_sequence();
-            let here = slot.seat.call_off(version, now);
+            slot.pushes.idle.asked();
+            let sequence = slot.pushes.next_sequence();
+            let here = slot.pushes.call_off(version, now);
             out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
             for late in here.into_values().filter_map(Arriving::into_own) {
                 self.take_called_off(now, worker, &late, out);
@@ -174,9 +175,9 @@ impl Server {
     /// Records that `worker` wants parameters.
     pub(super) fn ask(&mut self, now: Time, worker: WorkerId) {
         let slot = &mut self.members.roster[worker];
-        if !slot.seat.remapping {
-            if slot.seat.asked.is_none() {
-                slot.seat.asked = Some(now);
+        if !slot.pushes.remapping {
+            if slot.pushes.asked.is_none() {
+                slot.pushes.asked = Some(now);
                 slot.since = now;
             }
             self.rounds.waiting.insert(worker);
@@ -197,7 +198,9 @@ impl Server {
             return self.grant_later(peer, worker);
         }
         let slot = &mut self.members.roster[worker];
-        let Some(first) = slot.seat.grants.front_mut() else { return };
+        let Some(first) = slot.pushes.grants.front_mut() else {
+            return; // decided or called off while the answer had to wait
+        };
         first.at = now;
         let sequence = first.sequence;
         out.push(Effect::Report(Event::Repeated { worker, sequence }));
@@ -218,9 +221,9 @@ impl Server {
         let Some(answer) = self.store.answer(worker) else { return };
         let keys = answer.place;
         let slot = &mut self.members.roster[worker];
-        let seat = &mut slot.seat;
-        seat.given = version;
-        let decided = seat.decided;
+        let pushes = &mut slot.pushes;
+        pushes.given = version;
+        let decided = pushes.decided;
         let mut run: Option<ParametersHeader> = None;
         let (tells, mut headers) = (!self.group.is_alone(), Vec::new());
         let mut send = |header| {
@@ -232,7 +235,7 @@ impl Server {
             out.push(Effect::Send(peer, Message::Parameters(parameters)));
         };
         let mut next = None;
-        for grant in seat.grants.iter_mut().filter(|grant| grant.sequence >= first) {
+        for grant in pushes.grants.iter_mut().filter(|grant| grant.sequence >= first) {
             if let Some(task) = self
                 .rounds
                 .assigner

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::arriving::Arriving;
-use super::roster::{Presence, Seat, Slot};
+use super::roster::{Presence, PushState, Slot};
 use super::{Server, unexpected};
 use crate::node::admission::{check_fingerprint, check_hello, check_parts};
 use crate::node::{Departure, Effect, Event, Outbox};
@@ -118,7 +118,7 @@ impl Server {
     fn resumable(&self, resume: Resume) -> Option<WorkerId> {
         let slot = self.members.roster.slot(resume.worker)?;
         let alive = slot.presence.is_alive() && slot.incarnation == resume.incarnation;
-        let goes_on = resume.run == self.run && alive && slot.seat.has_all_of(&resume);
+        let goes_on = resume.run == self.run && alive && slot.pushes.has_all_of(&resume);
         goes_on.then_some(resume.worker)
     }
 
@@ -128,7 +128,7 @@ impl Server {
         let slot = self.members.roster.slot(resume.worker).filter(|_| resume.run == self.run);
         slot.is_some_and(|slot| match resume.incarnation.cmp(&slot.incarnation) {
             Ordering::Less => false,
-            Ordering::Equal => slot.presence.is_alive() && !slot.seat.has_all_of(resume),
+            Ordering::Equal => slot.presence.is_alive() && !slot.pushes.has_all_of(resume),
             Ordering::Greater => resume.incarnation.0 - slot.incarnation.0 <= MOST_LOST,
         })
     }
@@ -195,15 +195,15 @@ impl Server {
         slot.unreached = hello.unreached.map(|it| (it, before.unwrap_or(now)));
         let examples_from_server = hello.wants_examples || self.job.data.from == DataFrom::Server;
         slot.has_own_data = !examples_from_server;
-        slot.seat.grants_unconfirmed = true;
-        slot.seat.went_down = false;
-        slot.seat.remapping = false;
-        slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
+        slot.pushes.grants_unconfirmed = true;
+        slot.pushes.went_down = false;
+        slot.pushes.remapping = false;
+        slot.pushes.arriving.values_mut().for_each(Arriving::cut_off);
         if !resumed {
             // An incarnation that the worker had and this server lost must not be issued again.
             let last = was.map_or(slot.incarnation, |was| was.incarnation.max(slot.incarnation));
             slot.incarnation = last.next();
-            slot.seat = Seat::default();
+            slot.pushes = PushState::default();
             slot.name.clone_from(&hello.name);
         }
         let incarnation: Incarnation = slot.incarnation;

@@ -116,7 +116,9 @@ impl Server {
 
     /// Asks a worker for the first part of the initial parameters.
     fn request_initial(&mut self, now: Time, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
-        let Some(due) = PartDue::at(self.keys, self.keys.begin()) else { return };
+        let Some(due) = PartDue::at(self.keys, self.keys.begin()) else {
+            unreachable!("a model has parameters")
+        };
         self.initial = Initial::Coming(Coming { worker, peer, due, heard: now, parts: Vec::new() });
         out.push(Effect::Send(peer, Message::PartDue(due)));
     }
@@ -155,7 +157,7 @@ impl Server {
         let next = parts.last().map_or_else(|| self.keys.begin(), |last| last.keys.end());
         let due = PartDue::at(self.keys, next);
         if due.is_none_or(|due| check_part(&part, due).is_err()) {
-            return;
+            return; // here already
         }
         let is_last = part.keys.end() == self.keys.end();
         parts.push(part);
@@ -168,7 +170,9 @@ impl Server {
     /// Begins with the parameters that have arrived, which are all that the model has.
     fn begin_with_arrived(&mut self, out: &mut Outbox) {
         let arrived = core::mem::replace(&mut self.initial, Initial::Known);
-        let Initial::Arrived(worker, parts) = arrived else { return };
+        let Initial::Arrived(worker, parts) = arrived else {
+            unreachable!("the initial parameters have arrived")
+        };
         let (how, keys) = (PushRule::Set, self.keys);
         for part in &parts {
             self.store.push(how, part);

@@ -57,7 +57,7 @@ impl Server {
         self.members
             .roster
             .slot(worker)
-            .is_some_and(|slot| slot.seat.decided.is_none() && slot.seat.grants.is_empty())
+            .is_some_and(|slot| slot.pushes.decided.is_none() && slot.pushes.grants.is_empty())
     }
 
     /// The keys of `worker`'s vectors; those of the model if it has not declared a working set.

@@ -33,7 +33,7 @@ impl Server {
             self.rounds.waiting.remove(worker);
             let slot = &mut self.members.roster[worker];
             slot.since = now;
-            slot.seat.arriving.values_mut().for_each(Arriving::cut_off);
+            slot.pushes.arriving.values_mut().for_each(Arriving::cut_off);
             out.push(Effect::Report(Event::CutOff { worker, why }));
             self.settle(now, out);
         }
@@ -68,7 +68,9 @@ impl Server {
             return;
         }
         self.initial.hear(now, peer);
-        let Some((_, slot)) = self.members.roster.of_peer(peer) else { return };
+        let Some((_, slot)) = self.members.roster.of_peer(peer) else {
+            return; // it has not introduced itself
+        };
         slot.heard = now;
         if now >= slot.told + heartbeat {
             slot.told = now;
@@ -80,15 +82,15 @@ impl Server {
     pub(super) fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
         self.members.roster.set_presence(worker, Presence::Gone(how), now);
         let slot = &mut self.members.roster[worker];
-        slot.seat.arriving.clear();
-        slot.seat.asked = None;
-        let went_down = slot.seat.went_down;
+        slot.pushes.arriving.clear();
+        slot.pushes.asked = None;
+        let went_down = slot.pushes.went_down;
         let why = slot.why_left.clone();
         slot.account.left();
         self.evaluations.by_workers.left(worker);
         self.rounds.released_by = Some(worker);
-        let lost = u64::from(slot.seat.under_way());
-        for grant in core::mem::take(&mut slot.seat.grants) {
+        let lost = u64::from(slot.pushes.under_way());
+        for grant in core::mem::take(&mut slot.pushes.grants) {
             match &mut self.rounds.assigner {
                 None => slot.batches.put_back(grant.task.batch),
                 Some(assigner) => assigner.put_back(worker, grant.task),
@@ -136,7 +138,7 @@ impl Server {
     pub(super) fn is_flooding(&mut self, now: Time, worker: WorkerId, message: &Message) -> bool {
         let lease = self.job.membership.lease;
         let slot = &mut self.members.roster[worker];
-        slot.seat.idle.is_flood(now, lease, message)
+        slot.pushes.idle.is_flood(now, lease, message)
     }
 
     /// Reports when too few workers are present, and when enough are present again.
@@ -209,7 +211,7 @@ impl Server {
 
     /// Tells all connected workers that the run has ended.
     pub(super) fn tell_end(&self, out: &mut Outbox) {
-        let Some(reason) = self.lifecycle.end() else { return };
+        let Some(reason) = self.lifecycle.end() else { unreachable!("the run has ended") };
         let peers = self.members.roster.iter().filter_map(|(_, slot)| slot.peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::End(End { reason }))));
     }

@@ -2,7 +2,7 @@
 //!
 //! Each server adds up the share of its keys exactly ([`ExactSum`]), so that the sum over all
 //! servers does not depend on their number. An update that needs such a sum has two phases: it is
-//! decided like any other, but the parameters remain those of the version before until all servers
+//! decided like any other, but the parameters remain at the version before until all servers
 //! have answered. Until then nothing happens that depends on the parameters: none are given out,
 //! complete pushes wait, no keys move and no mode begins.
 
@@ -92,7 +92,9 @@ impl Server {
         out: &mut Outbox,
     ) {
         let has_keys = self.group.map.keys_of(server).is_some();
-        let Some(asked) = self.measuring.asked.as_mut().filter(|_| has_keys) else { return };
+        let Some(asked) = self.measuring.asked.as_mut().filter(|_| has_keys) else {
+            return; // repeated after a reconnect
+        };
         if asked.decision != measured.decision || asked.came.contains(&server) {
             return; // repeated after a reconnect
         }

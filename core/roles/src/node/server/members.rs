@@ -56,9 +56,7 @@ impl Members {
     /// The number of present workers with their data. A worker that has finished its share and
     /// left counts, since no other could take its place.
     pub(super) fn present(&self) -> u32 {
-        let gone = |worker: &&WorkerId| {
-            self.roster.slot(**worker).is_some_and(|slot| slot.presence != Presence::Ready)
-        };
+        let gone = |worker: &&WorkerId| self.roster[**worker].presence != Presence::Ready;
         self.roster.ready() + self.finished.iter().filter(gone).count() as u32
     }
 

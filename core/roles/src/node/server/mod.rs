@@ -237,7 +237,7 @@ impl Server {
         if let Some((_, slot)) = self.members.roster.of_peer(peer) {
             slot.heard = now;
             // Any message shows that the link carries data: the worker may be sent another version.
-            slot.seat.is_superseding = false;
+            slot.pushes.is_superseding = false;
         }
         if let Some(server) = self.group.of_peer(peer) {
             return self.on_server_message(now, peer, server, message, out);

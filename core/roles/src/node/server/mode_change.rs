@@ -239,7 +239,7 @@ impl Server {
         if !(is_same && ordered.restore.is_none() || self.quiesce(now, out)) {
             return false;
         }
-        let Some(ordered) = self.modes.ordered.take() else { return false };
+        let Some(ordered) = self.modes.ordered.take() else { unreachable!("a mode is ordered") };
         self.begin_mode(ordered, out);
         true
     }

@@ -36,12 +36,7 @@ impl Server {
             return self.refuse(now, peer, why, out);
         }
         self.repeat_lost_grants(now, peer, worker, pull.allowed, out);
-        if self
-            .members
-            .roster
-            .slot(worker)
-            .is_some_and(|slot| slot.seat.under_way() < self.window(worker))
-        {
+        if self.members.roster[worker].pushes.under_way() < self.window(worker) {
             self.ask(now, worker);
         }
         self.settle(now, out);
@@ -58,8 +53,8 @@ impl Server {
         out: &mut Outbox,
     ) {
         let slot = &mut self.members.roster[worker];
-        let is_unsure = core::mem::take(&mut slot.seat.grants_unconfirmed);
-        if is_unsure && slot.seat.grants.back().is_some_and(|last| last.sequence > known) {
+        let is_unsure = core::mem::take(&mut slot.pushes.grants_unconfirmed);
+        if is_unsure && slot.pushes.grants.back().is_some_and(|last| last.sequence > known) {
             self.grant_again(now, peer, worker, out);
         }
     }
@@ -78,8 +73,8 @@ impl Server {
             let why = Refusal::Fenced { incarnation: header.incarnation };
             return self.refuse(now, peer, why, out);
         }
-        if slot.seat.decided.is_some_and(|decided| header.sequence <= decided.sequence) {
-            if header.sequence <= slot.seat.came {
+        if slot.pushes.decided.is_some_and(|decided| header.sequence <= decided.sequence) {
+            if header.sequence <= slot.pushes.came {
                 return self.on_repeated_push(now, peer, worker, header, out);
             }
             if let Err(why) = self.check_late(worker, &header) {
@@ -143,8 +138,8 @@ impl Server {
 
     /// Records that a gradient of `worker` is finite.
     fn note_finite(&mut self, worker: WorkerId, header: &PushHeader) {
-        let seat = &mut self.members.roster[worker].seat;
-        seat.finite = seat.finite.max(Some(header.base));
+        let pushes = &mut self.members.roster[worker].pushes;
+        pushes.finite = pushes.finite.max(Some(header.base));
     }
 
     /// Handles a push that was called off before it arrived. Its mini-batch was assigned again
@@ -158,7 +153,7 @@ impl Server {
     ) {
         let header = push.header;
         let slot = &mut self.members.roster[worker];
-        let granted = slot.seat.came_late(header.sequence);
+        let granted = slot.pushes.came_late(header.sequence);
         slot.account.dropped += 1;
         self.note_push(now, worker, &header, (granted, push.bytes()), out);
         self.progress.ledger.assigned += 1;
@@ -223,13 +218,13 @@ impl Server {
         out: &mut Outbox,
     ) {
         let slot = &self.members.roster[worker];
-        let decided = slot.seat.decided;
+        let decided = slot.pushes.decided;
         if !header.pull {
             out.push(Effect::Report(Event::Repeated { worker, sequence: header.sequence }));
             if let Some(decided) = decided {
                 out.push(Effect::Send(peer, Message::Ack(decided)));
             }
-        } else if !slot.seat.grants.is_empty() {
+        } else if !slot.pushes.grants.is_empty() {
             self.grant_again(now, peer, worker, out);
         } else {
             out.push(Effect::Report(Event::Repeated { worker, sequence: header.sequence }));
@@ -246,8 +241,8 @@ impl Server {
 
     fn check_push(&self, worker: WorkerId, push: &Push) -> Result<(), Refusal> {
         let header = &push.header;
-        let seat = &self.members.roster[worker].seat;
-        let (first, given) = (seat.grants.front(), seat.given);
+        let pushes = &self.members.roster[worker].pushes;
+        let (first, given) = (pushes.grants.front(), pushes.given);
         let Some(grant) = first.filter(|grant| grant.sequence == header.sequence) else {
             let message = alloc::format!(
                 "push {} came without parameters having been given out for it",
@@ -299,7 +294,7 @@ impl Server {
 
     /// Checks a push that was called off, as far as it is recorded.
     fn check_late(&self, worker: WorkerId, header: &PushHeader) -> Result<(), Refusal> {
-        let given = self.members.roster[worker].seat.given;
+        let given = self.members.roster[worker].pushes.given;
         if header.base >= given {
             let what = alloc::format!(
                 "push {} is for version {}, but was called off by version {given}",
@@ -351,8 +346,8 @@ impl Server {
         let header = push.header;
         self.rounds.released_by = Some(worker);
         let slot = &mut self.members.roster[worker];
-        let grant = slot.seat.grants.pop_front();
-        slot.seat.came = header.sequence;
+        let grant = slot.pushes.grants.pop_front();
+        slot.pushes.came = header.sequence;
         let granted = grant.map_or(now, |grant| grant.at);
         self.rounds.busy -= 1;
         let compute = self.note_push(now, worker, &header, (granted, push.bytes()), out);
@@ -376,8 +371,8 @@ impl Server {
         };
         // The decision is recorded before anything is sent: the parameters that answer this push
         // carry it.
-        let decided = Decided::after(slot.seat.decided, header.sequence, dropped);
-        slot.seat.decided = Some(decided);
+        let decided = Decided::after(slot.pushes.decided, header.sequence, dropped);
+        slot.pushes.decided = Some(decided);
         match dropped {
             None => {
                 let contribution = Contribution {
@@ -407,7 +402,7 @@ impl Server {
         } else {
             // The worker asks when it wants more; it may be about to leave.
             self.rounds.waiting.remove(worker);
-            self.members.roster[worker].seat.asked = None;
+            self.members.roster[worker].pushes.asked = None;
             out.push(Effect::Send(peer, Message::Ack(decided)));
         }
         self.settle(now, out);

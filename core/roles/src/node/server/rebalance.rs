@@ -268,8 +268,10 @@ impl Server {
         // Each receiver needs the `Cut` before the portions, which name it.
         self.group.flush(out);
         for &Move { keys, to, .. } in moves.iter().filter(|it| it.from == ServerId::COORDINATOR) {
-            let part = self.store.part(keys).map(|part| part.to_bytes()).unwrap_or_default();
-            let Some(peer) = self.group.peer_of(to) else { continue };
+            let (Some(part), Some(peer)) = (self.store.part(keys), self.group.peer_of(to)) else {
+                unreachable!("own keys move to a server that is connected")
+            };
+            let part = part.to_bytes();
             let portions = Portion::cut(cut, keys, &part).map(Message::Portion);
             out.extend(portions.map(|portion| Effect::Send(peer, portion)));
         }
@@ -285,12 +287,12 @@ impl Server {
         else {
             return; // it follows already
         };
-        let seat = |(_, slot): (WorkerId, &Slot)| -> (Incarnation, Sequence) {
-            let decided = slot.seat.decided.map(|decided| decided.sequence);
+        let state = |(_, slot): (WorkerId, &Slot)| -> (Incarnation, Sequence) {
+            let decided = slot.pushes.decided.map(|decided| decided.sequence);
             (slot.incarnation, decided.unwrap_or_default())
         };
-        let seats = self.members.roster.iter().map(seat).collect();
-        out.push(Effect::Send(peer, Message::Begin(Begin { followed, seats })));
+        let slots = self.members.roster.iter().map(state).collect();
+        out.push(Effect::Send(peer, Message::Begin(Begin { followed, slots })));
     }
 
     /// Drops a request that is impossible.
@@ -321,7 +323,9 @@ impl Server {
             return; // of an abandoned rebalance
         };
         let is_it = |it: &&Move| it.from == server && it.keys == portion.header.keys;
-        let Some(to) = attempt.moves.iter().find(is_it).map(|it| it.to) else { return };
+        let Some(to) = attempt.moves.iter().find(is_it).map(|it| it.to) else {
+            return; // not one of the moves: the receiver would refuse it
+        };
         if to != ServerId::COORDINATOR {
             if let Some(peer) = self.group.peer_of(to) {
                 out.push(Effect::Send(peer, Message::Portion(portion)));
@@ -339,7 +343,9 @@ impl Server {
     }
 
     fn refuse_part(&mut self, now: Time, server: ServerId, error: &PartError, out: &mut Outbox) {
-        let Some(peer) = self.group.peer_of(server) else { return };
+        let Some(peer) = self.group.peer_of(server) else {
+            unreachable!("the part came from server {server}")
+        };
         let what = alloc::format!("keys were to move from it, but {error}");
         self.refuse(now, peer, Refusal::Unexpected { what }, out);
     }
@@ -355,7 +361,9 @@ impl Server {
 
     /// Completes the rebalance; false if the state that arrived is not valid.
     fn finish_move(&mut self, now: Time, out: &mut Outbox) -> bool {
-        let Some(attempt) = self.group.changes.attempt.take() else { return false };
+        let Some(attempt) = self.group.changes.attempt.take() else {
+            unreachable!("a rebalance is in progress")
+        };
         let Attempt { cut, map, moves, coming, .. } = attempt;
         // The own store comes first: building it can fail, and then nothing has moved.
         let (had, has) = (self.store.keys(), map.keys_of(ServerId::COORDINATOR));
@@ -425,7 +433,7 @@ impl Server {
             self.members.roster.iter().filter_map(|(worker, slot)| Some((worker, slot.peer?)));
         for (worker, peer) in there.collect::<Vec<_>>() {
             self.rounds.waiting.remove(worker);
-            self.members.roster[worker].seat.remapping = true;
+            self.members.roster[worker].pushes.remapping = true;
             out.push(Effect::Send(peer, Message::Holders(self.group.table())));
         }
     }
@@ -433,7 +441,8 @@ impl Server {
     /// Dismisses the servers that have given their keys away, once all connected workers have
     /// confirmed the key map.
     pub(super) fn dismiss_gone(&mut self, out: &mut Outbox) {
-        if self.members.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.seat.remapping) {
+        if self.members.roster.iter().any(|(_, slot)| slot.peer.is_some() && slot.pushes.remapping)
+        {
             return;
         }
         while let Some((server, peer)) = self.group.first_gone() {
@@ -455,7 +464,7 @@ impl Server {
         out: &mut Outbox,
     ) {
         if mapped.map == self.group.map.version() {
-            self.members.roster[worker].seat.remapping = false;
+            self.members.roster[worker].pushes.remapping = false;
         }
         self.settle(now, out);
     }

@@ -54,12 +54,12 @@ pub(super) struct Slot {
     /// The other server that the worker reports it cannot reach, and since when.
     pub(super) unreached: Option<(Unreached, Time)>,
     /// The state that starts afresh with each incarnation.
-    pub(super) seat: Seat,
+    pub(super) pushes: PushState,
 }
 
-/// State of one incarnation of a worker.
+/// The pushes of one incarnation of a worker: allowed, arriving, decided.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Seat {
+pub(super) struct PushState {
     /// The outcome of the last push that was decided.
     pub(super) decided: Option<Decided>,
     /// The last push that arrived. Later pushes up to [`Self::decided`] were called off before they
@@ -172,7 +172,7 @@ impl Presence {
     }
 }
 
-impl Seat {
+impl PushState {
     /// Returns the number of the next push.
     pub(super) fn next_sequence(&self) -> Sequence {
         let decided = self.decided.map_or(Sequence(0), |decided| decided.sequence);
@@ -259,7 +259,7 @@ impl Roster {
             account: Account::default(),
             why_left: None,
             unreached: None,
-            seat: Seat::default(),
+            pushes: PushState::default(),
         });
         Self { slots: slots.collect(), peers: BTreeMap::new(), ready: 0 }
     }
@@ -303,15 +303,15 @@ impl Roster {
     /// Notes that every present worker went down together with this server.
     pub(super) fn went_down(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
-            slot.seat.went_down = true;
+            slot.pushes.went_down = true;
         }
     }
 
     /// Saves or restores the roster.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)?;
-        let seats = self.slots.iter_mut().map(|slot| &mut slot.seat);
-        let mut arriving = seats.flat_map(|seat| seat.arriving.values_mut());
+        let states = self.slots.iter_mut().map(|slot| &mut slot.pushes);
+        let mut arriving = states.flat_map(|pushes| pushes.arriving.values_mut());
         arriving.try_for_each(|arriving| arriving.archive(archive))
     }
 

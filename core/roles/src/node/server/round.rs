@@ -141,7 +141,7 @@ impl Server {
         for &worker in &ready {
             let slot = &mut self.members.roster[worker];
             // Until now the worker waited for the others to join, not for parameters.
-            slot.seat.asked = slot.seat.asked.map(|_| now);
+            slot.pushes.asked = slot.pushes.asked.map(|_| now);
             let clock = slot.clock;
             self.count(worker, clock);
         }
@@ -320,7 +320,7 @@ impl Server {
         }
     }
 
-    /// Continues after an update, once the parameters are those of the current version.
+    /// Continues after an update, once the parameters are at the current version.
     pub(super) fn updated(&mut self, now: Time, evaluates: bool, out: &mut Outbox) {
         if evaluates {
             self.evaluate(out);

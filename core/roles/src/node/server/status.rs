@@ -30,7 +30,7 @@ impl Server {
             silent: now.since(slot.heard),
             clock: self.rounds.cohort.clock(worker).unwrap_or(slot.clock),
             batch: slot
-                .seat
+                .pushes
                 .grants
                 .front()
                 .map_or_else(|| slot.batches.first(), |grant| grant.task.batch),
@@ -100,7 +100,7 @@ impl Server {
             Presence::Gone(_) => MemberState::Left,
             _ if slot.peer.is_none() => MemberState::CutOff,
             Presence::Preparing => MemberState::Preparing,
-            Presence::Ready if !slot.seat.grants.is_empty() => MemberState::Computing,
+            Presence::Ready if !slot.pushes.grants.is_empty() => MemberState::Computing,
             Presence::Ready if self.members.finished.contains(&worker) => MemberState::Finished,
             Presence::Ready => MemberState::Waiting,
         }
@@ -122,7 +122,7 @@ impl Server {
         // If no worker waits, the run waits only for departed workers to come back.
         let is_awaited = self.rounds.policy.awaits(&self.rounds.cohort, worker)
             && !self.rounds.waiting.is_empty()
-            && !slot.seat.grants.is_empty();
+            && !slot.pushes.grants.is_empty();
         self.rounds.cohort.contains(worker)
             && !self.rounds.waiting.contains(worker)
             && (is_gone || is_awaited)
@@ -203,7 +203,7 @@ impl Server {
                     return Some(wait(WaitReason::Workers, which(&absent), since, limit));
                 }
                 if let Some((reason, since)) = self.pending_change() {
-                    let busy = which(&|_, slot| !slot.seat.grants.is_empty());
+                    let busy = which(&|_, slot| !slot.pushes.grants.is_empty());
                     return Some(wait(reason, busy, since, None));
                 }
                 if self.rounds.waiting.is_empty() && self.members.awaited_back.is_empty() {
@@ -211,7 +211,7 @@ impl Server {
                 }
                 let members_owing = which(&|worker, slot| self.holds_back(worker, slot));
                 let asked = self.rounds.waiting.iter().map(|worker| &self.members.roster[worker]);
-                let since = asked.filter_map(|slot| slot.seat.asked).min();
+                let since = asked.filter_map(|slot| slot.pushes.asked).min();
                 let gone = self.members.awaited_back.first().map(|&(since, _)| since);
                 let limit = gone.map(|_| membership.patience());
                 Some(wait(

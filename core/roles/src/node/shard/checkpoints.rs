@@ -13,7 +13,7 @@ use pstrain_wire::Message;
 use pstrain_wire::checkpoint::{GoBack, MOST_CHECKPOINTS, OnDisk, Written};
 
 impl Shard {
-    /// Enables checkpoints; `on_disk` lists those of an earlier process, none if the shard is new.
+    /// Enables checkpoints; `on_disk` lists the ones of an earlier process, none if the shard is new.
     #[must_use]
     pub fn with_checkpoints(mut self, on_disk: OnDisk) -> Self {
         self.on_disk = Some(on_disk);
@@ -40,7 +40,10 @@ impl Shard {
     /// Takes the checkpoint `number` of the current state, as decided for all servers; checkpoints
     /// before `oldest` will not be gone back to any more.
     pub(super) fn keep_state(&mut self, number: u64, oldest: u64, out: &mut Outbox) {
-        let Some(Following { run, .. }) = self.following else { return };
+        let Some(Following { run, .. }) = self.following else {
+            unreachable!("decisions are of a run")
+        };
+        // A coordinator without checkpoints decides on none; `check_origin` has refused others.
         let Some(on_disk) = &mut self.on_disk else { return };
         let Some(origin) = on_disk.origin else { return };
         // A coordinator that goes back after each checkpoint never says that an older one can go.
@@ -57,7 +60,9 @@ impl Shard {
     /// The checkpoint is on the disk.
     pub(super) fn on_written(&mut self, now: Time, number: u64, out: &mut Outbox) {
         let run = self.following.as_ref().map(|following| following.run);
-        let Some((on_disk, run)) = self.on_disk.as_mut().zip(run) else { return };
+        let Some((on_disk, run)) = self.on_disk.as_mut().zip(run) else {
+            unreachable!("only checkpoints of a run are written")
+        };
         on_disk.checkpoints.retain(|it| it.number != number);
         on_disk.checkpoints.push(CheckpointId { run, number });
         self.written = Some(Written { number });

@@ -18,7 +18,9 @@ impl Shard {
         header: KeysHeader,
         out: &mut Outbox,
     ) {
-        let Some(store) = self.store() else { return };
+        let Some(store) = self.store() else {
+            return; // the keys have moved away, which the worker does not know yet
+        };
         let known = store.knows(worker, &header);
         if !known && self.workers.has_begun(worker) {
             return self.refuse_change(peer, out);
@@ -36,7 +38,9 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let has_begun = self.workers.has_begun(worker);
-        let Some(store) = self.store_mut() else { return };
+        let Some(store) = self.store_mut() else {
+            return; // the keys have moved away
+        };
         if has_begun && !store.knows(worker, &keys.header) {
             return self.refuse_change(peer, out);
         }

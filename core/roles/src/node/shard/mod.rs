@@ -375,6 +375,11 @@ impl Shard {
         let Some(Following { store, moving, .. }) = &mut self.following else {
             return Err(String::from("it decided before it said of what"));
         };
+        if let Some(worker) = decision.worker().filter(|worker| !self.workers.has(*worker)) {
+            return Err(alloc::format!(
+                "it decided on worker {worker}, which its job does not have"
+            ));
+        }
         moving.iter_mut().for_each(|moving| moving.remember(&decision));
         match decision {
             Decision::Admit { worker, incarnation } => self.admit(worker, incarnation, out),
@@ -394,7 +399,7 @@ impl Shard {
             Decision::Stay => *moving = None,
             Decision::Map(map) => self.on_map(&map, out)?,
             Decision::Show { version, keys } => {
-                let Some(store) = store else { return Ok(()) };
+                let Some(store) = store else { return Ok(()) }; // not before keys have moved here
                 let (own, all) = (store.keys(), store.parameters());
                 let Some(keys) = own.overlap(keys) else { return Ok(()) };
                 let values = match keys.within(own).and_then(|places| all.get(places)) {
@@ -440,7 +445,9 @@ impl Shard {
     }
 
     fn give(&mut self, worker: WorkerId, headers: Vec<ParametersHeader>, out: &mut Outbox) {
-        let Some(Following { store: Some(store), .. }) = &mut self.following else { return };
+        let Some(Following { store: Some(store), .. }) = &mut self.following else {
+            return; // not before keys have moved here
+        };
         for header in headers {
             store.gave(worker, header.version);
             if let Some(decided) = header.decided {
@@ -448,6 +455,7 @@ impl Shard {
             }
             let last = Sequence(header.sequence.0.saturating_add(u64::from(header.ahead)));
             if let Some(peer) = self.workers.allow(worker, last) {
+                // The keys may have moved here since the worker declared its working set.
                 let Some(answer) = store.answer(worker) else { continue };
                 let parameters = answer.message(header);
                 let given = Exchanged { given: parameters.bytes(), ..Exchanged::default() };
@@ -458,7 +466,9 @@ impl Shard {
     }
 
     fn on_push(&mut self, now: Time, peer: PeerId, worker: WorkerId, push: Push, out: &mut Outbox) {
-        let Some(store) = self.store() else { return };
+        let Some(store) = self.store() else {
+            return; // the keys have moved away, and the push will be repeated where they are
+        };
         let all = store.keys();
         let keys = (store.place_of(worker).unwrap_or(all), all);
         let incarnation = push.header.incarnation;
@@ -478,7 +488,7 @@ impl Shard {
         push: &Push,
         out: &mut Outbox,
     ) {
-        let Some(store) = self.store() else { return };
+        let Some(store) = self.store() else { unreachable!("a shard without keys holds no push") };
         let fault = push
             .first_not_finite()
             .map(|key| Fault { key, has_diverged: store.first_not_finite().is_some() });

@@ -49,22 +49,24 @@ impl Moving {
 impl Shard {
     /// The coordinator relies on this shard from here on.
     pub(super) fn on_begin(&mut self, begin: Begin, out: &mut Outbox) {
-        let Begin { followed, seats } = begin;
+        let Begin { followed, slots } = begin;
         let Some(following) = self.following.as_mut().filter(|it| it.store.is_none()) else {
             return self.fail(String::from("it let a server begin twice"), out);
         };
-        if seats.len() != following.job.membership.workers as usize {
+        if slots.len() != following.job.membership.workers as usize {
             return self.fail(String::from("it has other workers than its job"), out);
         }
         following.begun = true;
         following.moving = None;
         (self.followed, self.told) = (followed, followed);
-        self.workers = Workers::of(seats);
+        self.workers = Workers::of(slots);
     }
 
     pub(super) fn on_cut(&mut self, now: Time, moves: Vec<Move>, out: &mut Outbox) {
         let cut = self.followed;
-        let Some(Following { server, store, moving, .. }) = &mut self.following else { return };
+        let Some(Following { server, store, moving, .. }) = &mut self.following else {
+            unreachable!("decisions are of a run")
+        };
         let server = *server;
         let coming = moves.iter().filter(|it| it.to == server).map(|it| IncomingKeys::new(it.keys));
         *moving = Some(Moving { cut, coming: coming.collect(), since: Vec::new() });
@@ -99,7 +101,7 @@ impl Shard {
 
     /// Switches to the key map of a completed rebalance.
     pub(super) fn on_map(&mut self, map: &KeyMap, out: &mut Outbox) -> Result<(), String> {
-        let Some(following) = &mut self.following else { return Ok(()) };
+        let Some(following) = &mut self.following else { unreachable!("decisions are of a run") };
         following.map = map.version();
         let moving = following.moving.take();
         let had = following.store.as_ref().map(Store::keys);

@@ -24,12 +24,12 @@ use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
 /// The slots of all worker ids of the job.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Workers {
-    seats: Vec<Seat>,
+    slots: Vec<Slot>,
     peers: BTreeMap<PeerId, WorkerId>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Seat {
+struct Slot {
     /// The last incarnation that the coordinator admitted.
     incarnation: Incarnation,
     peer: Option<PeerId>,
@@ -52,7 +52,7 @@ struct Seat {
     exchanged: Exchanged,
 }
 
-impl Seat {
+impl Slot {
     /// Counts the bytes of a push that came for the first time; without filters it has as many as
     /// `all` keys need.
     fn count(&mut self, push: &Push, all: KeyRange) {
@@ -67,22 +67,28 @@ impl Seat {
 
 impl Workers {
     pub(super) fn new(workers: u32) -> Self {
-        let seats = (0..workers).map(|_| Seat::default()).collect();
-        Self { seats, peers: BTreeMap::new() }
+        let slots = (0..workers).map(|_| Slot::default()).collect();
+        Self { slots, peers: BTreeMap::new() }
     }
 
-    fn seat(&mut self, worker: WorkerId) -> Option<&mut Seat> {
-        self.seats.get_mut(worker.0 as usize)
+    /// The slot of a worker that has attached, or that a decision names: both are checked.
+    fn slot(&mut self, worker: WorkerId) -> &mut Slot {
+        &mut self.slots[worker.0 as usize]
+    }
+
+    /// True if the job has a worker with this id.
+    pub(super) fn has(&self, worker: WorkerId) -> bool {
+        (worker.0 as usize) < self.slots.len()
     }
 
     /// Saves or restores the whole state.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         archive.small(self)?;
-        for seat in &mut self.seats {
-            let mut headers = seat.held.values().map(|push| push.header).collect();
+        for slot in &mut self.slots {
+            let mut headers = slot.held.values().map(|push| push.header).collect();
             archive.small::<Vec<PushHeader>>(&mut headers)?;
             for header in headers {
-                let held = seat.held.entry(header.sequence);
+                let held = slot.held.entry(header.sequence);
                 let gradient = Arc::default();
                 let push = held.or_insert_with(|| Push::new(header, gradient));
                 let mut encoded = push.encoded.take().map(Arc::unwrap_or_clone);
@@ -102,67 +108,65 @@ impl Workers {
 
     /// The slots as the coordinator describes them when the shard begins; later changes are
     /// decisions.
-    pub(super) fn of(seats: Vec<(Incarnation, Sequence)>) -> Self {
-        let seat = |(incarnation, decided)| Seat {
+    pub(super) fn of(slots: Vec<(Incarnation, Sequence)>) -> Self {
+        let slot = |(incarnation, decided)| Slot {
             incarnation,
             allowed: decided,
             decided,
             came: decided,
-            ..Seat::default()
+            ..Slot::default()
         };
-        Self { seats: seats.into_iter().map(seat).collect(), peers: BTreeMap::new() }
+        Self { slots: slots.into_iter().map(slot).collect(), peers: BTreeMap::new() }
     }
 
     /// Drops undecided parts of pushes after a rebalance: they have the keys of the old range, and
     /// will not be decided.
     pub(super) fn forget_held(&mut self) {
-        self.seats.iter_mut().for_each(|seat| seat.held.clear());
+        self.slots.iter_mut().for_each(|slot| slot.held.clear());
     }
 
     /// All worker ids.
     pub(super) fn ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
-        (0..self.seats.len() as u32).map(WorkerId)
+        (0..self.slots.len() as u32).map(WorkerId)
     }
 
     /// Undecided parts of pushes, with their worker and its incarnation.
     pub(super) fn held(&self) -> impl Iterator<Item = (WorkerId, Incarnation, Push)> {
-        (0..).map(WorkerId).zip(&self.seats).flat_map(|(worker, seat)| {
-            seat.held.values().map(move |push| (worker, seat.incarnation, push.clone()))
+        (0..).map(WorkerId).zip(&self.slots).flat_map(|(worker, slot)| {
+            slot.held.values().map(move |push| (worker, slot.incarnation, push.clone()))
         })
     }
 
     /// Records that pushes up to `last` are decided. Parts still held belong to pushes that were
     /// called off.
     pub(super) fn decide(&mut self, worker: WorkerId, last: Sequence) {
-        let Some(seat) = self.seat(worker) else { return };
-        seat.decided = seat.decided.max(last);
-        seat.held.retain(|&sequence, _| sequence > last);
+        let slot = self.slot(worker);
+        slot.decided = slot.decided.max(last);
+        slot.held.retain(|&sequence, _| sequence > last);
     }
 
     /// Removes and returns a part of a push whose decision has arrived.
     pub(super) fn take(&mut self, worker: WorkerId, sequence: Sequence) -> Option<Push> {
-        let seat = self.seat(worker)?;
-        seat.decided = seat.decided.max(sequence);
-        seat.held.remove(&sequence)
+        let slot = self.slot(worker);
+        slot.decided = slot.decided.max(sequence);
+        slot.held.remove(&sequence)
     }
 
     /// Records that pushes up to `last` are allowed; returns the worker's connection.
     pub(super) fn allow(&mut self, worker: WorkerId, last: Sequence) -> Option<PeerId> {
-        let seat = self.seat(worker)?;
-        seat.allowed = seat.allowed.max(last);
-        seat.peer
+        let slot = self.slot(worker);
+        slot.allowed = slot.allowed.max(last);
+        slot.peer
     }
 
     /// Records bytes exchanged with `worker`.
     pub(super) fn count(&mut self, worker: WorkerId, bytes: Exchanged) {
-        if let Some(seat) = self.seat(worker) {
-            seat.exchanged += bytes;
-        }
+        self.slot(worker).exchanged += bytes;
     }
 
     /// The bytes exchanged with all workers so far.
     pub(super) fn traffic(&self) -> Traffic {
-        Traffic { workers: self.seats.iter().map(|seat| seat.exchanged).collect() }
+        Traffic { workers: self.slots.iter().map(|slot| slot.exchanged).collect() }
     }
 
     /// Holds a part of a push until it is decided; returns it, or none if it already is. The part
@@ -174,15 +178,15 @@ impl Workers {
         (keys, all): (KeyRange, KeyRange),
     ) -> Result<Option<Push>, Refusal> {
         let (header, values) = (push.header, push.gradient.len() as u64);
-        let Some(seat) = self.seat(worker) else { return Ok(None) };
-        if header.incarnation != seat.incarnation {
+        let slot = self.slot(worker);
+        if header.incarnation != slot.incarnation {
             return Err(Refusal::Fenced { incarnation: header.incarnation });
         }
-        if header.sequence <= seat.decided {
-            seat.count(&push, all); // it was called off before it came
+        if header.sequence <= slot.decided {
+            slot.count(&push, all); // it was called off before it came
             return Ok(None);
         }
-        if header.sequence > seat.allowed {
+        if header.sequence > slot.allowed {
             let sequence = header.sequence;
             let what = alloc::format!("push {sequence} came before parameters for it");
             return Err(Refusal::Unexpected { what });
@@ -190,21 +194,21 @@ impl Workers {
         if header.keys != keys || values != keys.len() {
             return Err(Refusal::Keys { given: header.keys, values, wanted: keys });
         }
-        seat.count(&push, all);
+        slot.count(&push, all);
         // A repetition after a reconnect has the same gradient, so that the first one is kept.
-        Ok(Some(seat.held.entry(header.sequence).or_insert(push).clone()))
+        Ok(Some(slot.held.entry(header.sequence).or_insert(push).clone()))
     }
 
     /// True if the worker's incarnation has been allowed a push.
     pub(super) fn has_begun(&mut self, worker: WorkerId) -> bool {
-        self.seat(worker).is_some_and(|seat| seat.allowed > Sequence(0))
+        self.slot(worker).allowed > Sequence(0)
     }
 
     /// Drops the pushes of `worker`, which is gone; returns its connection, to be closed.
     pub(super) fn forget(&mut self, worker: WorkerId) -> Option<PeerId> {
-        let seat = self.seat(worker)?;
-        seat.held.clear();
-        let peer = seat.peer.take()?;
+        let slot = self.slot(worker);
+        slot.held.clear();
+        let peer = slot.peer.take()?;
         self.peers.remove(&peer);
         Some(peer)
     }
@@ -212,17 +216,17 @@ impl Workers {
     /// Removes a connection.
     pub(super) fn detach(&mut self, peer: PeerId) {
         let Some(worker) = self.peers.remove(&peer) else { return };
-        let Some(seat) = self.seat(worker) else { return };
-        seat.peer.take_if(|it| *it == peer);
-        seat.early.take_if(|(it, _)| *it == peer);
+        let slot = self.slot(worker);
+        slot.peer.take_if(|it| *it == peer);
+        slot.early.take_if(|(it, _)| *it == peer);
     }
 
     /// Sends a heartbeat to a worker whose long message is being received.
     pub(super) fn hear(&mut self, now: Time, peer: PeerId, lease: Duration, out: &mut Outbox) {
-        let worker = self.peers.get(&peer).copied();
-        let Some(seat) = worker.and_then(|worker| self.seat(worker)) else { return };
-        if now >= seat.told + heartbeat(lease) {
-            seat.told = now;
+        let Some(worker) = self.peers.get(&peer).copied() else { return };
+        let slot = self.slot(worker);
+        if now >= slot.told + heartbeat(lease) {
+            slot.told = now;
             out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
         }
     }
@@ -238,8 +242,8 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let (worker, lease) = (self.workers.peers.get(&from).copied(), self.lease());
-        let seat = worker.and_then(|worker| self.workers.seat(worker));
-        if seat.is_some_and(|seat| seat.idle.is_flood(now, lease, &message)) {
+        let slot = worker.map(|worker| self.workers.slot(worker));
+        if slot.is_some_and(|slot| slot.idle.is_flood(now, lease, &message)) {
             return self.refuse(from, Refusal::Flooding, out);
         }
         match (worker, message) {
@@ -311,14 +315,15 @@ impl Shard {
             return self.refuse(peer, why.into(), out);
         }
         let is_run = self.following.as_ref().is_some_and(|following| following.run == run);
-        let Some(seat) = self.workers.seat(worker).filter(|_| is_run) else {
+        if !is_run || !self.workers.has(worker) {
             let what = String::from("this server does not follow that run, or not yet");
             return self.refuse(peer, Refusal::Server { what }, out);
-        };
-        if incarnation < seat.incarnation {
+        }
+        let slot = self.workers.slot(worker);
+        if incarnation < slot.incarnation {
             return self.refuse(peer, Refusal::Fenced { incarnation }, out);
         }
-        let older = seat.early.replace((peer, attach)).map(|(early, _)| early);
+        let older = slot.early.replace((peer, attach)).map(|(early, _)| early);
         self.identities.remove(&peer);
         self.unauthenticated.retain(|&(_, stranger)| stranger != peer);
         self.workers.peers.insert(peer, worker);
@@ -331,21 +336,23 @@ impl Shard {
 
     /// The coordinator has admitted an incarnation.
     pub(super) fn admit(&mut self, worker: WorkerId, incarnation: Incarnation, out: &mut Outbox) {
-        let Some(seat) = self.workers.seat(worker) else { return };
-        seat.incarnation = incarnation;
-        (seat.allowed, seat.decided, seat.came) = (Sequence(0), Sequence(0), Sequence(0));
-        seat.held.clear();
+        let slot = self.workers.slot(worker);
+        slot.incarnation = incarnation;
+        (slot.allowed, slot.decided, slot.came) = (Sequence(0), Sequence(0), Sequence(0));
+        slot.held.clear();
         self.attach_waiting(worker, out);
     }
 
     /// Attaches a waiting worker if its incarnation and key map are known here by now.
     pub(super) fn attach_waiting(&mut self, worker: WorkerId, out: &mut Outbox) {
-        let (Some(keys), map) = (self.keys(), self.map()) else { return };
-        let Some(seat) = self.workers.seat(worker) else { return };
-        let admitted = seat.incarnation;
+        let (Some(keys), map) = (self.keys(), self.map()) else {
+            return; // until keys have moved here
+        };
+        let slot = self.workers.slot(worker);
+        let admitted = slot.incarnation;
         let is_due = |(_, it): &mut (PeerId, Attach)| it.incarnation == admitted && it.map <= map;
-        let Some((peer, _)) = seat.early.take_if(is_due) else { return };
-        let older = seat.peer.replace(peer).filter(|older| *older != peer);
+        let Some((peer, _)) = slot.early.take_if(is_due) else { return };
+        let older = slot.peer.replace(peer).filter(|older| *older != peer);
         if let Some(store) = self.store_mut() {
             store.reconnected(worker);
         }

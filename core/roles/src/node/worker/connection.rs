@@ -140,7 +140,7 @@ impl Worker {
     }
 
     pub(super) fn on_welcome(&mut self, now: Time, welcome: Welcome, out: &mut Outbox) {
-        let Some(peer) = self.dialler.peer() else { return };
+        let Some(peer) = self.dialler.peer() else { unreachable!("the server is connected") };
         if let Err(error) = check_job(&welcome) {
             return self.finish(Err(error), out);
         }

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{NodeError, Worker};
+use super::{NodeError, Worker, admitted};
 use crate::node::{Effect, EvaluateHere, EvaluationTicket, Outbox};
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{PeerId, Version};
@@ -85,7 +85,9 @@ impl Worker {
         EvaluationPart { version, part }: EvaluationPart,
         out: &mut Outbox,
     ) {
-        let Some(member) = &self.member else { return };
+        let Some(member) = &self.member else {
+            return; // a server evaluates by its members
+        };
         let incarnation = member.incarnation;
         let ticket = EvaluationTicket { run: member.run, incarnation, version };
         match self.evaluating.add(version, &part, member.model_keys) {
@@ -116,9 +118,10 @@ impl Worker {
         out: &mut Outbox,
     ) {
         let is_current = |current: &&mut Current| current.ticket == ticket;
-        let Some(current) = self.evaluating.current.as_mut().filter(is_current) else { return };
-        let Some(member) = &self.member else { return };
-        let parameters = member.model_keys.len();
+        let Some(current) = self.evaluating.current.as_mut().filter(is_current) else {
+            return; // of an earlier version or incarnation
+        };
+        let parameters = admitted(&self.member).model_keys.len();
         // The server would refuse a worker whose evaluation is impossible.
         let checked = result.and_then(|evaluation| {
             let checked = check_evaluation(&evaluation, parameters);
@@ -145,7 +148,7 @@ impl Worker {
     }
 
     fn answer(&mut self, now: Time, version: Version, answer: EvaluationStep, out: &mut Outbox) {
-        let Some(incarnation) = self.incarnation() else { return };
+        let incarnation = admitted(&self.member).incarnation;
         let answer = EvaluationAnswer { incarnation, version, answer };
         self.send(now, Message::EvaluationAnswer(answer), out);
     }

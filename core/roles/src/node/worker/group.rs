@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::assembly::{Assembly, Sources};
-use super::{Data, NodeError, Worker};
+use super::{Data, NodeError, Worker, admitted};
 use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::params::{KeyList, KeyRange, cleared};
@@ -271,7 +271,9 @@ impl Worker {
 
     /// Keys were rebalanced: switches to the key map of `holders`.
     pub(super) fn on_holders(&mut self, now: Time, holders: Holders, out: &mut Outbox) {
-        let Some(member) = &self.member else { return };
+        let Some(member) = &self.member else {
+            return; // a server tells its members
+        };
         let Some(servers) = Servers::of(holders, member.model_keys.len() as usize) else {
             let what = String::from("it says that keys have moved, but not all to one server");
             return self.finish(Err(NodeError::Protocol(what)), out);
@@ -288,8 +290,9 @@ impl Worker {
 
     /// Introduces the worker to a server.
     fn attach(&self, peer: PeerId, out: &mut Outbox) {
-        let (Some(member), Some(other)) = (&self.member, self.servers.by_peer(peer)) else {
-            return;
+        let member = admitted(&self.member);
+        let Some(other) = self.servers.by_peer(peer) else {
+            unreachable!("the connection is one to a server")
         };
         out.push(Effect::Limit(peer, Limits::of_server(other.share.range.len() as usize)));
         let attach = Attach {

@@ -16,6 +16,7 @@ use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
 impl Worker {
     /// Narrows the worker's vectors to the keys of its working set, if it has one.
     pub(super) fn narrow(&mut self) {
+        // Called when the worker is admitted, and when its data are there.
         let (Data::Ready(prepared), Some(member)) = (&self.data, &mut self.member) else { return };
         let Some(list) = &prepared.keys else { return };
         if let Ok(all) = KeyRange::new(0, list.len() as u64) {
@@ -27,7 +28,7 @@ impl Worker {
     /// Announces the working set on new connections; returns true if there is one, so that the
     /// worker must wait for the answers.
     pub(super) fn introduce_keys(&mut self, out: &mut Outbox) -> bool {
-        let Data::Ready(prepared) = &self.data else { return false };
+        let Data::Ready(prepared) = &self.data else { unreachable!("the data are ready") };
         let Some(list) = prepared.keys.clone() else { return false };
         self.unknown = self.servers.peers(self.dialler.peer());
         for peer in self.unknown.clone() {
@@ -79,7 +80,9 @@ impl Worker {
         answer: KeysKnown,
         out: &mut Outbox,
     ) {
-        let Data::Ready(prepared) = &self.data else { return };
+        let Data::Ready(prepared) = &self.data else {
+            return; // it answers for data that this worker had before
+        };
         let part = prepared.keys.as_ref().and_then(|list| self.part_of(from, list));
         let Some((header, part)) = part.filter(|(header, _)| header.digest == answer.digest) else {
             let what = "it answered for a working set that this worker does not have";

@@ -83,12 +83,12 @@ impl Allegiance {
 impl Worker {
     pub(super) fn on_candidacy(&mut self, now: Time, asked: VoteRequest, out: &mut Outbox) {
         let Some(member) = self.member.as_ref().filter(|member| member.run == asked.run) else {
-            return;
+            return; // no member of that run has a vote here
         };
         let elector = Elector::Worker(member.worker, member.incarnation);
         let before = self.allegiance.before.clone();
-        let promise = Vote { before, ..self.allegiance.vote.answer(elector, asked) };
-        self.send(now, Message::Vote(promise), out);
+        let vote = Vote { before, ..self.allegiance.vote.answer(elector, asked) };
+        self.send(now, Message::Vote(vote), out);
     }
 }
 

@@ -60,7 +60,7 @@ pub struct WorkerConfig {
 pub enum NodeError {
     /// The server could not be reached for longer than the job's patience.
     #[error(
-        "cannot reach the server, or find a place there: {why} (tried {attempts} times in {:.1} s)",
+        "cannot reach the server, or is not admitted there: {why} (tried {attempts} times in {:.1} s)",
         .tried.as_secs_f64()
     )]
     Unreachable {
@@ -190,6 +190,11 @@ impl Member {
         let Grant { sequence, version: base, .. } = grant;
         Ticket { run: self.run, incarnation: self.incarnation, sequence, base }
     }
+}
+
+/// The membership of a worker that a server has admitted.
+fn admitted(member: &Option<Member>) -> &Member {
+    member.as_ref().unwrap_or_else(|| unreachable!("no server has admitted this worker"))
 }
 
 #[derive(Debug)]

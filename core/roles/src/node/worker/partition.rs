@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Data, NodeError, Worker};
+use super::{Data, NodeError, Worker, admitted};
 use crate::node::{Effect, Outbox, Prepare, Prepared};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::time::Time;
@@ -15,7 +15,7 @@ use pstrain_wire::worker::{ExamplesChunk, PullExamples, Ready};
 impl Worker {
     /// Continues with the data or the pushes where they are, on a new connection.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
-        let Some(member) = &self.member else { return };
+        let member = admitted(&self.member);
         match &self.data {
             Data::None if member.examples_from_server => {
                 self.data = Data::Fetching(Vec::new(), Examples::new(member.job.data.shape));
@@ -34,7 +34,8 @@ impl Worker {
 
     /// Continues with the pushes where they are; the servers know the working set by now.
     pub(super) fn take_up(&mut self, now: Time, out: &mut Outbox) {
-        let (Data::Ready(prepared), Some(member)) = (&self.data, &self.member) else { return };
+        let Data::Ready(prepared) = &self.data else { unreachable!("the data are ready") };
+        let member = admitted(&self.member);
         let rows = member.parts.iter().copied().zip(prepared.rows.iter().copied()).collect();
         let ready = Ready { rows, train: prepared.train.clone() };
         self.send(now, Message::Ready(ready), out);
@@ -63,9 +64,10 @@ impl Worker {
 
     /// Requests the examples that follow the received ones.
     fn fetch(&mut self, now: Time, out: &mut Outbox) {
-        let (Data::Fetching(whole, examples), Some(member)) = (&self.data, &self.member) else {
-            return;
+        let Data::Fetching(whole, examples) = &self.data else {
+            unreachable!("examples are being fetched")
         };
+        let member = admitted(&self.member);
         if let Some(&part) = member.parts.get(whole.len()) {
             let from = examples.len() as u64;
             self.send(now, Message::PullExamples(PullExamples { part, from }), out);
@@ -73,16 +75,16 @@ impl Worker {
     }
 
     pub(super) fn prepare(&mut self, examples: Option<Vec<Examples>>, out: &mut Outbox) {
-        let Some(member) = &self.member else { return };
         self.data = Data::Preparing;
         self.preparations += 1;
+        let member = admitted(&self.member);
         let (job, worker) = ((*member.job).clone(), member.worker);
         out.push(Effect::Prepare(Box::new(Prepare { job, worker, examples })));
     }
 
     pub(super) fn on_examples(&mut self, now: Time, chunk: &ExamplesChunk, out: &mut Outbox) {
         let (Data::Fetching(whole, examples), Some(member)) = (&mut self.data, &self.member) else {
-            return;
+            return; // ordered on the last connection, too: all are here
         };
         let rows = chunk.rows;
         let fits = rows.from == examples.len() as u64 && rows.total <= member.job.data.train.rows;

@@ -3,7 +3,7 @@
 use alloc::string::String;
 
 use super::work::Grant;
-use super::{Member, NodeError, Worker};
+use super::{Member, NodeError, Worker, admitted};
 use crate::node::{Compute, Computed, Effect, Event, Outbox};
 use pstrain_compute::decided::Decided;
 use pstrain_compute::id::PeerId;
@@ -49,7 +49,9 @@ impl Worker {
         parameters: Parameters,
         out: &mut Outbox,
     ) {
-        let Some(keys) = self.member.as_ref().map(|member| member.keys) else { return };
+        let Some(keys) = self.member.as_ref().map(|member| member.keys) else {
+            return; // a server gives parameters to its members
+        };
         let mut next = match self.assemble(from, parameters, keys, out) {
             Ok(next) => next,
             Err(what) => return self.finish(Err(NodeError::Protocol(what)), out),
@@ -62,7 +64,7 @@ impl Worker {
 
     /// Records parameters and begins what they allow.
     fn take_parameters(&mut self, now: Time, parameters: Parameters, out: &mut Outbox) {
-        let Some(member) = &self.member else { return };
+        let member = admitted(&self.member);
         let header = parameters.header;
         if let Err(what) = member.check_tasks(&header) {
             return self.finish(Err(NodeError::Protocol(what)), out);
@@ -78,7 +80,7 @@ impl Worker {
             }
             return;
         }
-        let Some(member) = &self.member else { return };
+        let member = admitted(&self.member);
         let incarnation = Some(member.incarnation);
         let following = |task| member.job.following(task);
         if header.sequence > self.work.allowed() {
@@ -94,7 +96,7 @@ impl Worker {
 
     /// Begins the next gradient if one is allowed and none is in progress.
     fn begin(&mut self, out: &mut Outbox) {
-        let Some(member) = &self.member else { return };
+        let member = admitted(&self.member);
         let Some((grant, parameters)) = self.work.begin() else { return };
         let Grant { sequence, version, task } = grant;
         self.base = Some(parameters.clone());
@@ -109,7 +111,10 @@ impl Worker {
     }
 
     pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
-        let (Some(grant), Some(member)) = (self.work.computing(), &self.member) else { return };
+        let Some(grant) = self.work.computing() else {
+            return; // called off
+        };
+        let member = admitted(&self.member);
         if computed.ticket != member.ticket(grant) {
             return; // of an earlier incarnation, or on superseded parameters
         }

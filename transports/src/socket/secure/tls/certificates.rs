@@ -1,4 +1,4 @@
-//! Certificates of this node, and verification of those of peers.
+//! Certificates of this node, and verification of its peers' certificates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

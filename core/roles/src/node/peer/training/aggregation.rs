@@ -1,7 +1,7 @@
 //! Packets to the meeting point, which adds up gradients, and its sums.
 
 use super::{Stage, Training};
-use crate::node::peer::{Member as Owner, Peer};
+use crate::node::peer::{Joined, Peer, joined};
 use crate::node::{Effect, NodeError, Outbox};
 use pstrain_compute::time::Time;
 use pstrain_wire::Message;
@@ -12,7 +12,7 @@ impl Peer {
     pub(super) fn send_packets(&mut self, now: Time, out: &mut Outbox) {
         let generation = self.links.generation();
         let Some(meeting) = self.dialler.peer().filter(|_| self.welcome) else { return };
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         let Stage::Stepping(step) = &mut training.stage else { return };
         for packet in step.combining.packets() {
             step.bytes += (packet.values.len() * size_of::<i32>()) as u64;
@@ -27,8 +27,10 @@ impl Peer {
         if sum.header.generation != self.links.generation() {
             return; // of an earlier group
         }
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
-        let Stage::Stepping(step) = &mut training.stage else { return };
+        let Some(training) = self.training() else { return };
+        let Stage::Stepping(step) = &mut training.stage else {
+            return; // repeated after a reconnect
+        };
         match step.combining.receive_sum(&sum.into_packet()) {
             Ok(()) => self.go_on(now, out),
             Err(error) => {
@@ -40,9 +42,7 @@ impl Peer {
 
     /// Repeats the packets that were not answered: a connection that breaks loses messages.
     pub(in crate::node::peer) fn repeat_packets(&mut self, now: Time, out: &mut Outbox) {
-        if let Some(Training { stage: Stage::Stepping(step), .. }) =
-            self.member.as_mut().and_then(Owner::training)
-        {
+        if let Some(Training { stage: Stage::Stepping(step), .. }) = self.training() {
             step.combining.repeat();
             self.send_packets(now, out);
         }

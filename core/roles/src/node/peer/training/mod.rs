@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::pairs::Pairs;
-use super::{Data, Member as Owner, Peer};
+use super::{Joined, Peer, joined};
 use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
@@ -250,9 +250,7 @@ impl Peer {
         if self.links.group().is_none() {
             return;
         }
-        let Some(member) = &mut self.member else { return };
-        let (run, incarnation, job) = (member.run, member.incarnation, &*member.job);
-        let Data::Ready { training, .. } = &mut member.data else { return };
+        let Joined { run, incarnation, job, training } = joined(&mut self.member);
         if training.pairs.is_some() {
             return self.begin_alone(now, out);
         }
@@ -286,6 +284,7 @@ impl Peer {
     }
 
     pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
+        // The worker may have lost its membership since it ordered the gradient.
         let Some(member) = &mut self.member else { return };
         let (run, incarnation) = (member.run, member.incarnation);
         let Some(training) = member.training() else { return };
@@ -300,6 +299,7 @@ impl Peer {
             return self.computed_alone(now, (ticket, gradient), (samples, loss, took), out);
         }
         let share = training.lockstep.share(training.worker);
+        // The group may have halted since, and another update may have begun.
         let (Stage::Stepping(step), Some(share)) = (&mut training.stage, share) else { return };
         if ticket.base != version {
             return;
@@ -312,9 +312,11 @@ impl Peer {
 
     /// The own gradient is here, and its share of the update; none if there is no mini-batch left.
     fn contribute(&mut self, now: Time, gradient: Option<(Vec<f32>, f32)>, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         let parameters = training.parameters.len();
-        let Stage::Stepping(step) = &mut training.stage else { return };
+        let Stage::Stepping(step) = &mut training.stage else {
+            unreachable!("a gradient is given to the update in progress")
+        };
         let mut outgoing = Vec::new();
         step.combining.lend(core::mem::take(&mut training.spares));
         step.combining.give(gradient, parameters, &mut outgoing);
@@ -324,7 +326,7 @@ impl Peer {
 
     /// Values have come from a member.
     pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         if training.pairs.is_some() {
             return self.on_exchange(now, from, piece, out);
         }
@@ -365,7 +367,7 @@ impl Peer {
 
     /// This member has the version of its group now.
     fn catches_up(&mut self, now: Time, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         training.stage = Stage::Idle;
         training.computing = None;
         if training.pairs.is_some() {
@@ -377,7 +379,7 @@ impl Peer {
     /// Reports an update, with the parameters if `shows`, and begins the next. Of workers with the
     /// same parameters the first shows them.
     fn updated(&mut self, now: Time, part: Option<Contributed>, shows: bool, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         let reduced = training.report(part);
         let is_first = self.links.group().is_some_and(|group| group.rank == 0);
         let is_shown = shows && (is_first || training.scheme.is_gossip());
@@ -394,13 +396,14 @@ impl Peer {
     /// Sends what can be sent, and makes the update once the sum is there.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
         self.send_packets(now, out);
-        let Some(member) = &mut self.member else { return };
-        let Data::Ready { training, .. } = &mut member.data else { return };
+        let Joined { job, training, .. } = joined(&mut self.member);
         if training.pairs.is_some() {
             return self.go_on_alone(now, out);
         }
         let version = training.version();
-        let Stage::Stepping(step) = &mut training.stage else { return };
+        let Stage::Stepping(step) = &mut training.stage else {
+            return; // values of an update that this member has not begun
+        };
         let links = &mut self.links;
         step.unsent.retain(|outgoing| {
             let Some(peer) = links.sends(now, outgoing.to) else { return true };
@@ -416,12 +419,12 @@ impl Peer {
             return;
         }
         let Stage::Stepping(step) = core::mem::replace(&mut training.stage, Stage::Idle) else {
-            return;
+            unreachable!("the update is in progress")
         };
         let Step { combining, own, bytes, .. } = step;
         let (combined, spares) = combining.into_parts();
         training.spares = spares;
-        let evaluates = training.update(combined, &member.job);
+        let evaluates = training.update(combined, job);
         let part = own.map(|(loss, compute, since)| {
             let reduce = now.since(since);
             Contributed { loss, compute, reduce, bytes }
@@ -439,9 +442,7 @@ impl Peer {
 
     /// Halts the group, which cannot get on because of a member.
     pub(super) fn give_up_on(&mut self, now: Time, rank: Rank, why: &str, out: &mut Outbox) {
-        if self.links.group().is_some() {
-            self.complain(rank, Connection::Made, why);
-            self.halt(now, out);
-        }
+        self.complain(rank, Connection::Made, why);
+        self.halt(now, out);
     }
 }

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Stage, Training};
-use crate::node::peer::{Data, Member as Owner, Peer};
+use crate::node::peer::{Joined, Peer, joined};
 use crate::node::{NodeError, Outbox};
 use pstrain_compute::id::Version;
 use pstrain_compute::saved::{Archive, Saved, SavedError};
@@ -108,15 +108,16 @@ impl Peer {
         missed: &Missed,
         out: &mut Outbox,
     ) {
-        let Some(member) = &mut self.member else { return };
-        let Data::Ready { training, .. } = &mut member.data else { return };
+        let Joined { job, training, .. } = joined(&mut self.member);
         let is_next = missed.version == training.version();
         let is_whole = missed.values.len() == training.parameters.len();
-        let Stage::Behind(_) = training.stage else { return };
+        let Stage::Behind(_) = training.stage else {
+            return; // another connection has brought it
+        };
         if !is_next || !is_whole {
             return self.give_up_on(now, from, "it sent another update than the missed one", out);
         }
-        training.update(Combined::Gradient(missed.values.to_vec()), &member.job);
+        training.update(Combined::Gradient(missed.values.to_vec()), job);
         self.catches_up(now, out);
     }
 
@@ -128,7 +129,7 @@ impl Peer {
         part: &Inherit,
         out: &mut Outbox,
     ) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         match training.take(part) {
             Ok(true) => self.catches_up(now, out),
             Ok(false) => {}
@@ -142,7 +143,7 @@ impl Peer {
         if self.links.generation() > 0 {
             return; // repeated
         }
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Some(training) = self.training() else { return };
         if part.header.from == 0 {
             training.stage = Stage::Behind(Vec::new());
         }
@@ -163,7 +164,7 @@ impl Peer {
         Save { version }: Save,
         out: &mut Outbox,
     ) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Some(training) = self.training() else { return };
         if training.pairs.is_some() {
             // The meeting point has made sure that no update is under way.
             let state = training.state(version);
@@ -174,7 +175,7 @@ impl Peer {
     }
 
     pub(super) fn save_if_wanted(&mut self, now: Time, out: &mut Outbox) {
-        let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        let Joined { training, .. } = joined(&mut self.member);
         for part in training.wanted_state() {
             self.tell(now, part, out);
         }

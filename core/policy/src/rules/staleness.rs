@@ -1,4 +1,4 @@
-//! Names of the rules for stale gradients and for unequal participation.
+//! Rules for stale gradients: their names, and the factor by which a stale gradient counts.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use pstrain_compute::named::{Limits, Number, Presence, Word};
 ///
 /// Every rule that depends on staleness lowers the weight of a slow worker, which already
 /// contributes less often than the others. If workers hold different data, as with label skew, this
-/// increases the bias; [`ParticipationSpec::Share`] reduces it.
+/// increases the bias; [`ParticipationSpec::Share`](super::ParticipationSpec::Share) reduces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum StalenessSpec {
     /// No correction: the gradient counts as if it were fresh.
@@ -61,22 +61,6 @@ pub enum StalenessSpec {
     GapAware,
 }
 
-/// Rule for workers that contribute more often than others, as the job names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ParticipationSpec {
-    /// No rule: a worker that contributes more often counts more.
-    #[default]
-    Plain,
-    /// A gradient counts for its worker's share of the data over its share of the gradients, at
-    /// most 20 (importance weights; Leconte et al. 2024).
-    Share,
-    /// Each update steps with the latest gradients of all workers, by their shares of the data
-    /// (incremental aggregated gradient: Blatt, Hero and Gauchman 2007; for learning from
-    /// intermittently present workers, Gu et al. 2021). Keeps one gradient per worker and their
-    /// sum in memory.
-    Incremental,
-}
-
 /// The largest power of [`StalenessSpec::Polynomial`].
 pub const GREATEST_POWER: f64 = 8.0;
 
@@ -100,13 +84,6 @@ named!(StalenessSpec: "staleness rule", ',' {
           Number::real("MEMORY", Limits::PART).with(Presence::Joined("0.95"))],
         "as dc, with LAMBDA over the root of the mean squared gradient"),
     GapAware = Word::new("gap-aware", &[], "divided by how far the parameters have moved"),
-});
-
-named!(ParticipationSpec: "participation", ',' {
-    Plain = Word::new("plain", &[], "they count more"),
-    Share = Word::new("share", &[], "all count by their share of the data"),
-    Incremental = Word::new("incremental", &[],
-        "each update steps with the latest gradients of all"),
 });
 
 impl StalenessSpec {
@@ -178,9 +155,6 @@ mod tests {
             ("dc-adaptive", StalenessSpec::DELAY_ADAPTIVE),
         ] {
             assert_eq!(word.parse(), Ok(usual));
-        }
-        for text in ["plain", "share", "incremental"] {
-            assert_eq!(text.parse::<ParticipationSpec>().unwrap().to_string(), text);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::loaded::{Loaded, Loader, prepare_trainer};
 use crate::services::Partitions;
 
 /// The host of an ordinary training run: real gradients, real evaluations.
-pub struct Laboratory<'a, R> {
+pub struct TrainingHost<'a, R> {
     loader: Loader<'a>,
     trainers: Vec<Option<Trainer>>,
     evaluation: Box<dyn GradientSource + 'a>,
@@ -25,13 +25,13 @@ pub struct Laboratory<'a, R> {
     report: R,
 }
 
-impl<R> std::fmt::Debug for Laboratory<'_, R> {
+impl<R> std::fmt::Debug for TrainingHost<'_, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Laboratory").field("evaluation", &self.evaluation).finish_non_exhaustive()
+        f.debug_struct("TrainingHost").field("evaluation", &self.evaluation).finish_non_exhaustive()
     }
 }
 
-impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
+impl<'a, R: FnMut(Time, Origin, Event)> TrainingHost<'a, R> {
     /// A host whose workers take their data from `loader`, whose server evaluates on the first
     /// part of `evaluation` and makes partitions with `partition`, and that tells `report` of every
     /// event.
@@ -59,7 +59,7 @@ impl<'a, R: FnMut(Time, Origin, Event)> Laboratory<'a, R> {
     }
 }
 
-impl<R: FnMut(Time, Origin, Event)> Host for Laboratory<'_, R> {
+impl<R: FnMut(Time, Origin, Event)> Host for TrainingHost<'_, R> {
     fn report(&mut self, now: Time, from: Origin, event: Event) {
         (self.report)(now, from, event);
     }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::item::{ScenarioError, Who, as_text, items, unknown, write_items};
 use super::outage::window;
-use super::pace::Pace;
 use super::quantity::{Span, span};
+use super::straggler_model::StragglerModel;
 
 const SETTING: &str = "compute";
 
@@ -109,8 +109,8 @@ impl ComputeSpec {
     /// Returns the pace of a worker with these times. Its randomness depends only on `stream` and
     /// the worker, so it is the same in real and in virtual time.
     #[must_use]
-    pub fn pace(self, worker: WorkerId, stream: Stream) -> Pace {
-        Pace::new(self, stream.fork("compute", u64::from(worker.0)))
+    pub fn pace(self, worker: WorkerId, stream: Stream) -> StragglerModel {
+        StragglerModel::new(self, stream.fork("compute", u64::from(worker.0)))
     }
 
     /// True if [`Self::with_measured`] must supply the duration of a mini-batch.

@@ -2,10 +2,11 @@
 
 use core::ops::Range;
 
+use super::Gradient;
+use super::combination::Combination;
 use super::correction::Correction;
 use super::iterations::Iterations;
 use super::plan::{Plan, Term};
-use super::{Combination, Gradient};
 use pstrain_compute::optim::BLOCK;
 
 /// Splits `keys` keys into blocks.
@@ -24,7 +25,7 @@ pub(super) fn combine<'b, 'a: 'b>(
     (sum, corrected): (&'b mut [f32], &'b mut [f32]),
 ) -> (&'b [f32], f32) {
     let mut planned = gradients.zip(&plan.gradients);
-    let is_sum = matches!(combination, Combination::Round | Combination::ByWorker);
+    let is_sum = combination.is_sum();
     if plan.is_lone
         && let Some((gradient, planned)) = planned.next()
     {
@@ -151,7 +152,9 @@ pub(super) fn add_up<'v>(sum: &mut [f32], mut terms: impl Iterator<Item = Scaled
 fn add_next<const N: usize>(sum: &mut [f32], begins: bool, terms: [Scaled<'_>; N]) {
     let keys = sum.len();
     let terms = terms.map(|(factor, values)| (factor, &values[..keys]));
-    let Some(((factor, values), rest)) = terms.split_first() else { return };
+    let Some(((factor, values), rest)) = terms.split_first() else {
+        unreachable!("a sum has a term")
+    };
     for (key, sum) in sum.iter_mut().enumerate() {
         let mut value = factor * values[key];
         if !begins {

@@ -6,11 +6,11 @@ use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
-use super::compute::{ComputeSpec, Slowdown, TimeModel};
+use super::compute_times::{ComputeSpec, Slowdown, TimeModel};
 
 /// Draws the durations of one worker's mini-batches.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct StragglerModel {
     time: TimeModel,
     factor: f64,
     /// Slowness in addition to `factor`, each value from a time on; sorted.
@@ -20,7 +20,7 @@ pub struct Pace {
     random: Random,
 }
 
-impl Pace {
+impl StragglerModel {
     /// Returns the pace of a worker before its first mini-batch; randomness comes from `stream`.
     ///
     /// A duration that must be measured counts as 0 until [`ComputeSpec::with_measured`] supplies
@@ -135,12 +135,12 @@ mod tests {
     use proptest::prelude::*;
     use pstrain_compute::id::WorkerId;
 
-    use super::super::compute::ComputeTimes;
+    use super::super::compute_times::ComputeTimes;
     use super::*;
 
-    fn pace(text: &str, seed: u64) -> Pace {
+    fn pace(text: &str, seed: u64) -> StragglerModel {
         let times: ComputeTimes = text.parse().unwrap();
-        Pace::new(times.of(WorkerId(0)).unwrap(), Stream::new(seed))
+        StragglerModel::new(times.of(WorkerId(0)).unwrap(), Stream::new(seed))
     }
 
     fn ms(ms: u64) -> Duration {

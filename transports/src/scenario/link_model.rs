@@ -18,7 +18,7 @@ use super::tcp::{Losses, Window, timeout};
 /// for its window. Then it takes the delay, varied by the jitter but never below 0, and the time to
 /// resend lost segments. During outages its time stands still. Messages never overtake each other.
 #[derive(Clone, Debug)]
-pub struct Pipe {
+pub struct LinkModel {
     delay: Duration,
     /// Delays that apply from later times on.
     later: Vec<Later>,
@@ -37,8 +37,8 @@ struct Rest {
     random: Random,
 }
 
-impl Pipe {
-    /// Returns a pipe that has carried nothing yet. TCP needs the `round_trip` of the whole link;
+impl LinkModel {
+    /// Returns the model of a link that has carried nothing yet. TCP needs the `round_trip` of the whole link;
     /// randomness comes from `stream`.
     #[must_use]
     pub fn new(spec: LinkSpec, round_trip: Duration, stream: Stream) -> Self {
@@ -213,10 +213,10 @@ mod tests {
     use super::super::links::Links;
     use super::*;
 
-    fn pipe(text: &str, seed: u64) -> Pipe {
+    fn pipe(text: &str, seed: u64) -> LinkModel {
         let link = text.parse::<Links>().unwrap().of(WorkerId(0)).unwrap();
         let round_trip = link.round_trip();
-        Pipe::new(link.up, round_trip, Stream::new(seed))
+        LinkModel::new(link.up, round_trip, Stream::new(seed))
     }
 
     fn ms(ms: u64) -> Time {

@@ -14,7 +14,7 @@ use crate::driver::{Journal, JournalError};
 
 /// Keeps checkpoints of a server, but no inputs.
 #[derive(Debug)]
-pub struct Snapshots<B, D> {
+pub struct CheckpointsOnly<B, D> {
     checkpoints: Checkpoints<B, D>,
     /// This server decides when a checkpoint is due.
     leads: bool,
@@ -24,7 +24,7 @@ pub struct Snapshots<B, D> {
     writes_at: Option<Time>,
 }
 
-impl<B, D> Snapshots<B, D> {
+impl<B, D> CheckpointsOnly<B, D> {
     /// Returns a journal that decides itself when a checkpoint is due.
     #[must_use]
     pub const fn new(checkpoints: Checkpoints<B, D>) -> Self {
@@ -43,7 +43,7 @@ impl<B, D> Snapshots<B, D> {
     }
 }
 
-impl<B: FnMut() -> Companion, D: Disk> Snapshots<B, D> {
+impl<B: FnMut() -> Companion, D: Disk> CheckpointsOnly<B, D> {
     /// Ends the journal; returns the folder and the period of its checkpoints.
     #[must_use]
     pub fn into_folder(self) -> (StateFolder, Duration) {
@@ -64,7 +64,7 @@ impl<B: FnMut() -> Companion, D: Disk> Snapshots<B, D> {
     }
 }
 
-impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for Snapshots<B, D> {
+impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for CheckpointsOnly<B, D> {
     const KEEPS: bool = false;
 
     fn append(&mut self, _now: Time, _input: &Input) {}

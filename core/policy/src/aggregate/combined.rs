@@ -1,4 +1,5 @@
-//! Sums of sparse gradients, which have values for some keys only, over all keys or one block.
+//! The combined gradient of an update, of all keys or one block; and sums of sparse gradients, which
+//! have values for some keys only.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,9 +9,11 @@ use super::plan::{Plan, Term};
 use pstrain_compute::id::Version;
 use pstrain_compute::params::{Cut, KeyList, KeyRange};
 
-/// The range where gradients are summed, and the curvature of the loss there.
+/// The combined gradient of an update, and the curvature of the loss, at the keys of the update.
 #[derive(Debug)]
-pub(super) struct SparseSum {
+pub(super) struct Combined {
+    /// The values, if the gradient is needed as a whole; kept to reuse the memory.
+    pub(super) values: Vec<f32>,
     /// The blocks of the updates; `None` if each update covers all keys.
     cut: Option<Cut>,
     /// The keys that the update changes.
@@ -21,10 +24,11 @@ pub(super) struct SparseSum {
     parameters: usize,
 }
 
-impl SparseSum {
+impl Combined {
     /// Creates the state for updates of all `parameters` keys.
     pub(super) const fn new(parameters: usize) -> Self {
-        Self { cut: None, range: 0..parameters, curvature: Vec::new(), parameters }
+        let range = 0..parameters;
+        Self { values: Vec::new(), cut: None, range, curvature: Vec::new(), parameters }
     }
 
     /// Restricts each later update to one block of `cut`.
@@ -37,24 +41,25 @@ impl SparseSum {
         self.cut.is_some()
     }
 
-    /// Starts the update of `version` and clears the previous update's values in `sum`.
-    pub(super) fn begin(&mut self, version: Version, sum: &mut [f32]) {
+    /// Starts the update of `version` and clears the previous update's values.
+    pub(super) fn begin(&mut self, version: Version) {
         let Some(cut) = &self.cut else { return };
-        if let Some(before) = sum.get_mut(self.range.clone()) {
+        if let Some(before) = self.values.get_mut(self.range.clone()) {
             before.fill(0.0);
         }
         self.range = cut.at(version);
     }
 
-    /// Adds up gradients in `sum` as `plan` says. A job whose updates are not such sums is
-    /// rejected.
-    pub(super) fn add<'a>(
-        &self,
-        plan: &Plan,
-        gradients: impl Iterator<Item = Gradient<'a>>,
-        sum: &mut [f32],
-    ) {
-        scatter(plan, gradients, &self.range, |gradient, _| gradient.values, sum);
+    /// The values, with room for all keys.
+    pub(super) fn room(&mut self) -> &mut [f32] {
+        self.values.resize(self.parameters, 0.0);
+        &mut self.values
+    }
+
+    /// Adds up sparse gradients as `plan` says. A job whose updates are not such sums is rejected.
+    pub(super) fn add<'a>(&mut self, plan: &Plan, gradients: impl Iterator<Item = Gradient<'a>>) {
+        self.values.resize(self.parameters, 0.0);
+        scatter(plan, gradients, &self.range, |gradient, _| gradient.values, &mut self.values);
     }
 
     /// Adds up the curvature bounds as well, for optimizers that use them.
@@ -75,7 +80,9 @@ fn scatter<'a>(
     sum: &mut [f32],
 ) {
     sum[range.clone()].fill(0.0);
-    let Ok(keys) = KeyRange::new(range.start as u64, range.end as u64) else { return };
+    let Ok(keys) = KeyRange::new(range.start as u64, range.end as u64) else {
+        return; // an update of a block whose keys are elsewhere
+    };
     for (gradient, planned) in gradients.zip(&plan.gradients) {
         let (Term::Add(factor), Some(list)) = (planned.term, gradient.keys) else { continue };
         let places = list.places(keys);
