@@ -41,6 +41,7 @@ pub fn experiments() -> &'static [Shipped] {
         "straggler-coding",
         "straggler-partial",
         "survey-architectures",
+        "survey-sparse",
         "swarm",
         "validation",
         "validation-policies",

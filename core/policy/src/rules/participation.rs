@@ -39,5 +39,7 @@ mod tests {
         for text in ["plain", "share", "incremental"] {
             assert_eq!(text.parse::<ParticipationSpec>().unwrap().to_string(), text);
         }
+        let error = "shares".parse::<ParticipationSpec>().unwrap_err().to_string();
+        assert_eq!(error, r#""shares" is no participation: use plain, share or incremental"#);
     }
 }
