@@ -19,6 +19,7 @@ pub mod evaluation;
 pub mod examples;
 pub mod filter;
 pub mod fingerprint;
+pub mod float16;
 pub mod id;
 pub mod local_training;
 pub mod model;

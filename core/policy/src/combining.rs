@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::architecture::Architecture;
-use crate::collective::{Collective, Outgoing, Rank, Reduction, ReductionError};
+use crate::collective::{Collective, Outgoing, Precision, Rank, Reduction, ReductionError};
 use crate::gossip::{Graph, Mixing};
 use crate::in_network::{Layout, Packet, PacketError, Streaming};
 use crate::job::Job;
@@ -15,7 +15,7 @@ use pstrain_compute::rng::Stream;
 #[derive(Clone, Copy, Debug)]
 pub enum Scheme {
     /// All apply the sum of their gradients to the same parameters.
-    Reduce(Collective),
+    Reduce(Collective, Precision),
     /// The same; the sum is made by the meeting point, with so many packets in flight of so many
     /// values.
     InNetwork {
@@ -34,7 +34,7 @@ pub enum Scheme {
 #[derive(Clone, Debug)]
 pub enum Place {
     /// The rank, and the number of ranks.
-    Reduce(Collective, Rank, u32),
+    Reduce(Collective, Precision, Rank, u32),
     /// Packets in flight, values of a packet, and the number of ranks.
     InNetwork(u32, u32, u32),
     /// The rank; it and its neighbors, in order, with their weights.
@@ -79,7 +79,10 @@ impl Scheme {
             Architecture::DPsgd => Some(Self::Gossip(graph, seed)),
             Architecture::AdPsgd => Some(Self::Pairwise(graph, seed)),
             Architecture::InNetwork { slots, values } => Some(Self::InNetwork { slots, values }),
-            architecture => architecture.collective().map(Self::Reduce),
+            architecture => {
+                let precision = Precision::of(&job.filters).unwrap_or_default();
+                architecture.collective().map(|collective| Self::Reduce(collective, precision))
+            }
         }
     }
 
@@ -103,7 +106,9 @@ impl Scheme {
     pub fn place(self, rank: Rank, ranks: u32) -> Place {
         assert!(rank < ranks, "rank {rank} of {ranks}");
         match self {
-            Self::Reduce(collective) => Place::Reduce(collective, rank, ranks),
+            Self::Reduce(collective, precision) => {
+                Place::Reduce(collective, precision, rank, ranks)
+            }
             Self::InNetwork { slots, values } => Place::InNetwork(slots, values, ranks),
             Self::Gossip(graph, seed) | Self::Pairwise(graph, seed) => {
                 Place::Gossip(rank, graph.weights(rank, ranks, seed).into())
@@ -117,7 +122,7 @@ impl Place {
     #[must_use]
     pub fn neighbors(&self) -> Vec<Rank> {
         match self {
-            Self::Reduce(collective, rank, ranks) => collective.neighbors(*rank, *ranks),
+            Self::Reduce(collective, _, rank, ranks) => collective.neighbors(*rank, *ranks),
             Self::InNetwork(..) => Vec::new(),
             Self::Gossip(rank, weights) => {
                 weights.iter().map(|(other, _)| *other).filter(|other| other != rank).collect()
@@ -131,8 +136,8 @@ impl Combining {
     #[must_use]
     pub fn new(place: &Place, len: usize, updates: u64) -> Self {
         match place {
-            Place::Reduce(collective, rank, ranks) => {
-                Self::Reduce(Reduction::new(*collective, *rank, *ranks, len))
+            Place::Reduce(collective, precision, rank, ranks) => {
+                Self::Reduce(Reduction::new(*collective, *precision, *rank, *ranks, len))
             }
             Place::InNetwork(slots, values, ranks) => {
                 let layout = Layout::new(len, *slots, *values);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pstrain_compute::filter::FilterSpec;
 use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
 use pstrain_policy::architecture::Architecture;
@@ -43,6 +44,29 @@ fn every_transport_ends_at_the_parameters_of_virtual_time() {
                     ended(within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy)));
                 let who = format!("{architecture}, {workers} workers over {kind:?}");
                 assert_eq!(run.version, wanted.version, "{who}");
+                assert_eq!(bits(&run.parameters), bits(&wanted.parameters), "{who}");
+            }
+        }
+    }
+}
+
+#[test]
+fn values_of_16_bits_are_the_same_over_every_transport() {
+    for filter in [FilterSpec::Fp16, FilterSpec::Bf16] {
+        for architecture in Architecture::replicated().filter(|it| it.collective().is_some()) {
+            let mut toy = peers(architecture, 5, 203);
+            let exact = virtually(&toy);
+            toy.job.filters.chain = vec![filter];
+            let wanted = virtually(&toy);
+            assert!(bits(&wanted.parameters) != bits(&exact.parameters), "{architecture}");
+            for (one, other) in wanted.parameters.iter().zip(&exact.parameters) {
+                assert!((one - other).abs() <= 0.05 * (1.0 + one.abs()), "{one} {other}");
+            }
+            for kind in Kind::ALL {
+                let toy = toy.clone();
+                let run =
+                    ended(within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy)));
+                let who = format!("{architecture}, {filter} over {kind:?}");
                 assert_eq!(bits(&run.parameters), bits(&wanted.parameters), "{who}");
             }
         }

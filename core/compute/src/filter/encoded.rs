@@ -14,10 +14,10 @@ use core::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::bits;
-use super::float::{of_brain, of_half};
 use super::low_rank::Piece;
 use super::one_bit::SignBits;
 use super::quantize::Multiples;
+use crate::float16::Float16;
 
 /// An encoded gradient.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -436,8 +436,10 @@ impl ValueForm {
     fn read(&self, bytes: &[u8], count: usize) -> Result<Vec<f32>, Malformed> {
         match self {
             Self::Single => read_all(bytes, count, f32::from_le_bytes),
-            Self::Half => read_all(bytes, count, |it| of_half(u16::from_le_bytes(it))),
-            Self::Brain => read_all(bytes, count, |it| of_brain(u16::from_le_bytes(it))),
+            Self::Half => read_all(bytes, count, |it| Float16::Half.decode(u16::from_le_bytes(it))),
+            Self::Brain => {
+                read_all(bytes, count, |it| Float16::Brain.decode(u16::from_le_bytes(it)))
+            }
             &Self::Multiples { bits, block, first } => {
                 if !(2..=8).contains(&bits) {
                     return Err(Malformed);

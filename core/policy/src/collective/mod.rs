@@ -20,6 +20,7 @@ mod all_to_all;
 mod butterfly;
 mod halving_doubling;
 mod hierarchical;
+mod precision;
 mod reduction;
 mod ring;
 mod tree;
@@ -27,6 +28,7 @@ mod tree;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+pub use precision::Precision;
 pub(crate) use reduction::most_of_piece;
 pub use reduction::{Outgoing, Reduction, ReductionError};
 

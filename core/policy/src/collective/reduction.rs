@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::precision::{Precision, pack, unpack};
 use super::{Collective, Op, Rank};
 
 /// The most values of a piece: 64 KiB of a short vector, 256 KiB of a long one. Larger pieces keep
@@ -30,6 +31,7 @@ pub(super) const MOST_BEGUN: usize = 8 * 1024 * 1024;
 pub struct Reduction {
     /// The rank's own values; none before they are there.
     own: Option<Own>,
+    precision: Precision,
     pieces: Vec<Piece>,
     /// Pieces that are not summed yet.
     open: usize,
@@ -62,6 +64,8 @@ struct Piece {
     next: usize,
     /// The value so far.
     value: Arc<Vec<f32>>,
+    /// The value in the form in which it is sent, if that is another and has been made.
+    packed: Option<Arc<Vec<f32>>>,
     /// Values that have arrived and were not used yet, in their order.
     arrived: Vec<(Rank, Arc<Vec<f32>>)>,
 }
@@ -73,7 +77,7 @@ pub struct Outgoing {
     pub to: Rank,
     /// The index of the piece.
     pub piece: u32,
-    /// The values, one for each key of the piece.
+    /// The values, one for each key of the piece, or two in one if the precision is 16 bits.
     pub values: Arc<Vec<f32>>,
 }
 
@@ -112,7 +116,13 @@ impl Reduction {
     /// # Panics
     /// If there is no such rank.
     #[must_use]
-    pub fn new(collective: Collective, rank: Rank, ranks: u32, len: usize) -> Self {
+    pub fn new(
+        collective: Collective,
+        precision: Precision,
+        rank: Rank,
+        ranks: u32,
+        len: usize,
+    ) -> Self {
         let (mut pieces, most) = (Vec::new(), most_of_piece(len));
         if ranks > 1 {
             let cut = |(chunk, keys): (u32, Range<usize>)| {
@@ -137,6 +147,7 @@ impl Reduction {
         let most_flight = MOST_BEGUN / ranks.max(1) as usize;
         Self {
             own: None,
+            precision,
             open: pieces.len(),
             begun: 0,
             flight: 0,
@@ -163,6 +174,11 @@ impl Reduction {
         let mut own = Own { values: own, factor };
         if self.pieces.is_empty() {
             own.values.iter_mut().for_each(|value| *value *= factor); // the only rank
+        } else if let Precision::Sixteen(format) = self.precision {
+            // In some programs a rank sends its own values before it adds them.
+            let round = |value: &mut f32| *value = format.decode(format.encode(*value * factor));
+            own.values.iter_mut().for_each(round);
+            own.factor = 1.0;
         }
         self.own = Some(own);
         // Others may have sent values of pieces that they begin.
@@ -206,7 +222,7 @@ impl Reduction {
         let Some(it) = self.pieces.get_mut(index) else {
             return Err(ReductionError::Piece { piece, pieces });
         };
-        let (wanted, given) = (it.keys.len(), values.len());
+        let (wanted, given) = (self.precision.words(it.keys.len()), values.len());
         if wanted != given {
             return Err(ReductionError::Length { piece, wanted, given });
         }
@@ -244,7 +260,8 @@ impl Reduction {
 
     /// Runs the program of a piece as far as possible.
     fn advance(&mut self, piece: usize, out: &mut Vec<Outgoing>) {
-        let Self { own: Some(own), pieces, open, begun, flight, spares, .. } = self else {
+        let Self { own: Some(own), precision, pieces, open, begun, flight, spares, .. } = self
+        else {
             return; // values of others wait for the own ones
         };
         let (index, it) = (piece as u32, &mut pieces[piece]);
@@ -255,11 +272,12 @@ impl Reduction {
             match *op {
                 Op::Own => it.value = own.piece(it.keys.clone(), spares),
                 Op::AddOwn => {
-                    let sum: &mut Vec<f32> = Arc::make_mut(&mut it.value);
-                    own.add_to(sum, it.keys.clone());
+                    let keys = it.keys.clone();
+                    own.add_to(it.changed(spares), keys);
                 }
                 Op::Send(to) => {
-                    out.push(Outgoing { to, piece: index, values: Arc::clone(&it.value) });
+                    let values = it.outgoing(*precision, spares);
+                    out.push(Outgoing { to, piece: index, values });
                 }
                 Op::Take(from) | Op::Add(from) => {
                     let Some(place) = it.arrived.iter().position(|(rank, _)| *rank == from) else {
@@ -268,17 +286,21 @@ impl Reduction {
                     let (_, values) = it.arrived.remove(place);
                     let used = match op {
                         Op::Add(_) => {
-                            let sum: &mut Vec<f32> = Arc::make_mut(&mut it.value);
-                            add(sum, &values);
+                            it.add(*precision, &values, spares);
                             values
                         }
-                        _ => core::mem::replace(&mut it.value, values),
+                        _ => it.replace(*precision, values, spares),
                     };
                     keep(spares, used);
                 }
             }
             it.next += 1;
             if it.next == it.program.len() {
+                if let Precision::Sixteen(_) = precision {
+                    // A rank that has sent the sum has rounded it; so do the others.
+                    let _sent = it.outgoing(*precision, spares);
+                    keep(spares, it.packed.take().unwrap_or_default());
+                }
                 own.values[it.keys.clone()].copy_from_slice(&it.value);
                 keep(spares, core::mem::take(&mut it.value));
                 *open -= 1;
@@ -292,7 +314,52 @@ impl Reduction {
 
 impl Piece {
     fn new(keys: Range<usize>, program: Arc<[Op]>) -> Self {
-        Self { keys, program, next: 0, value: Arc::default(), arrived: Vec::new() }
+        let (value, packed) = (Arc::default(), None);
+        Self { keys, program, next: 0, value, packed, arrived: Vec::new() }
+    }
+
+    /// The value, which is about to change.
+    fn changed(&mut self, spares: &mut Vec<Arc<Vec<f32>>>) -> &mut Vec<f32> {
+        keep(spares, self.packed.take().unwrap_or_default());
+        Arc::make_mut(&mut self.value)
+    }
+
+    /// The value as it is sent; it is rounded to that.
+    fn outgoing(&mut self, precision: Precision, spares: &mut Vec<Arc<Vec<f32>>>) -> Arc<Vec<f32>> {
+        let Precision::Sixteen(format) = precision else { return Arc::clone(&self.value) };
+        let Self { value, packed, .. } = self;
+        Arc::clone(packed.get_or_insert_with(|| {
+            let mut words = unshared(spares);
+            let value: &mut Vec<f32> = Arc::make_mut(value);
+            pack(format, value, Arc::make_mut(&mut words));
+            words
+        }))
+    }
+
+    /// Adds received values.
+    fn add(&mut self, precision: Precision, values: &[f32], spares: &mut Vec<Arc<Vec<f32>>>) {
+        let sum = self.changed(spares);
+        match precision {
+            Precision::Single => add(sum, values),
+            Precision::Sixteen(format) => unpack(format, values, sum, |sum, value| *sum += value),
+        }
+    }
+
+    /// Takes received values in place of the value; returns the memory of the old one.
+    fn replace(
+        &mut self,
+        precision: Precision,
+        values: Arc<Vec<f32>>,
+        spares: &mut Vec<Arc<Vec<f32>>>,
+    ) -> Arc<Vec<f32>> {
+        let Precision::Sixteen(format) = precision else {
+            return core::mem::replace(&mut self.value, values);
+        };
+        let len = self.keys.len();
+        let place = self.changed(spares);
+        place.resize(len, 0.0);
+        unpack(format, &values, place, |place, value| *place = value);
+        self.packed.replace(values).unwrap_or_default()
     }
 
     /// True if the rank does not wait for another one before it sends.
@@ -304,10 +371,7 @@ impl Piece {
 impl Own {
     /// The values of a piece, to be summed.
     fn piece(&self, keys: Range<usize>, spares: &mut Vec<Arc<Vec<f32>>>) -> Arc<Vec<f32>> {
-        let mut piece = spares.pop().unwrap_or_default();
-        if Arc::get_mut(&mut piece).is_none() {
-            piece = Arc::default(); // it is still being sent
-        }
+        let mut piece = unshared(spares);
         let factor = self.factor;
         let values: &mut Vec<f32> = Arc::make_mut(&mut piece);
         values.clear();
@@ -326,6 +390,15 @@ impl Own {
 /// The most values of a piece of a vector of `len` values.
 pub(crate) fn most_of_piece(len: usize) -> usize {
     (len / PIECES).clamp(SHORT_PIECE, LONG_PIECE)
+}
+
+/// Memory that is not being sent any more.
+fn unshared(spares: &mut Vec<Arc<Vec<f32>>>) -> Arc<Vec<f32>> {
+    let mut spare = spares.pop().unwrap_or_default();
+    if Arc::get_mut(&mut spare).is_none() {
+        spare = Arc::default();
+    }
+    spare
 }
 
 fn keep(spares: &mut Vec<Arc<Vec<f32>>>, used: Arc<Vec<f32>>) {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::architecture::Architecture;
+use pstrain_compute::float16::Float16;
 use pstrain_compute::rng::Stream;
 
 fn all() -> impl Iterator<Item = Collective> {
@@ -20,19 +21,20 @@ type Sent = (usize, usize);
 /// Lets all ranks reduce their vectors; messages of one rank to another stay in order, and the
 /// order of all others is drawn. Returns the sums of each rank, and what it sent.
 fn reduce(collective: Collective, vectors: &[Vec<f32>], seed: u64) -> (Vec<Vec<f32>>, Vec<Sent>) {
-    reduce_weighted(collective, vectors, &vec![1.0; vectors.len()], seed)
+    let scheme = (collective, Precision::Single);
+    reduce_weighted(scheme, vectors, &vec![1.0; vectors.len()], seed)
 }
 
 /// As [`reduce`], with a factor for each vector.
 fn reduce_weighted(
-    collective: Collective,
+    (collective, precision): (Collective, Precision),
     vectors: &[Vec<f32>],
     factors: &[f32],
     seed: u64,
 ) -> (Vec<Vec<f32>>, Vec<Sent>) {
     let mut rng = Stream::new(seed).rng();
     let (ranks, len) = (vectors.len() as u32, vectors[0].len());
-    let new = |rank| Reduction::new(collective, rank, ranks, len);
+    let new = |rank| Reduction::new(collective, precision, rank, ranks, len);
     let mut reductions: Vec<Reduction> = (0..ranks).map(new).collect();
     let mut links: BTreeMap<(Rank, Rank), VecDeque<Outgoing>> = BTreeMap::new();
     let mut sent = vec![(0, 0); vectors.len()];
@@ -116,6 +118,46 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn values_of_16_bits_take_half_the_bytes_and_all_ranks_have_the_same_sum(
+        ranks in 1_u32..18, len in 1_usize..70, seed: u64,
+    ) {
+        let vectors = vectors(ranks, len, seed);
+        let (wanted, factors) = (in_order(&vectors), vec![1.0; vectors.len()]);
+        for (format, error) in [(Float16::Half, 11), (Float16::Brain, 8)] {
+            let precision = Precision::Sixteen(format);
+            for collective in all() {
+                let scheme = (collective, precision);
+                let (sums, sent) = reduce_weighted(scheme, &vectors, &factors, seed);
+                let single = reduce(collective, &vectors, seed).1;
+                for (rank, sum) in sums.iter().enumerate() {
+                    prop_assert_eq!(bits(sum), bits(&sums[0]), "{:?}", collective);
+                    // A piece with an odd number of values has one half to spare.
+                    let ((bytes, messages), (all, same)) = (sent[rank], single[rank]);
+                    prop_assert_eq!(messages, same);
+                    prop_assert!((all / 2..=all / 2 + 2 * messages).contains(&bytes));
+                }
+                // A partial sum is at most 4 a rank, and each is rounded once more.
+                let roundings = f32::from(ranks as u16 + 1) * 4.0 * f32::from(ranks as u16);
+                let bound = roundings / 2_f32.powi(error);
+                for (sum, wanted) in sums[0].iter().zip(&wanted) {
+                    prop_assert!(ranks == 1 || (sum - wanted).abs() <= bound, "{:?}", collective);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_single_rank_rounds_nothing() {
+    let scheme = (Collective::Ring, Precision::Sixteen(Float16::Half));
+    let (sums, _) = reduce_weighted(scheme, &[vec![1.000_1]], &[1.0], 1);
+    assert_eq!(sums, [[1.000_1]]);
+}
+
 #[test]
 fn sums_of_vectors_of_all_lengths_are_the_same_at_all_ranks() {
     for ranks in 1..=9 {
@@ -136,7 +178,8 @@ fn a_rank_begins_a_bounded_number_of_values_and_goes_on_as_sums_come() {
     let most = reduction::MOST_BEGUN / 2;
     for collective in all() {
         let len = 4 * most;
-        let mut ends = [0, 1].map(|rank| Reduction::new(collective, rank, 2, len));
+        let mut ends =
+            [0, 1].map(|rank| Reduction::new(collective, Precision::Single, rank, 2, len));
         let mut links: [VecDeque<Outgoing>; 2] = Default::default();
         for (rank, end) in ends.iter_mut().enumerate() {
             let mut out = Vec::new();
@@ -176,7 +219,7 @@ fn values_with_a_factor_have_the_bits_of_values_that_were_multiplied_before() {
             .map(|(vector, factor)| vector.iter().map(|value| value * factor).collect())
             .collect();
         for collective in all() {
-            let (sums, _) = reduce_weighted(collective, &vectors, &factors, 3);
+            let (sums, _) = reduce_weighted((collective, Precision::Single), &vectors, &factors, 3);
             let (wanted, _) = reduce(collective, &multiplied, 3);
             assert_eq!(bits(&sums[0]), bits(&wanted[0]), "{collective:?} with {ranks} ranks");
         }
@@ -223,7 +266,7 @@ fn the_neighbors_of_neighbors_are_mutual() {
 
 #[test]
 fn values_that_do_not_belong_to_the_reduction_are_refused() {
-    let mut reduction = Reduction::new(Collective::Ring, 0, 3, 30);
+    let mut reduction = Reduction::new(Collective::Ring, Precision::Single, 0, 3, 30);
     let mut receive = |from, piece, len| {
         reduction.receive(from, piece, Arc::new(vec![0.0; len]), &mut Vec::new())
     };

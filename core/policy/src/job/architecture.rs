@@ -2,6 +2,7 @@
 
 use super::{DataFrom, Exchange, InitialFrom, Job, JobError, OnLoss, Redundancy, WorkSpec};
 use crate::architecture::Architecture;
+use crate::collective::Precision;
 use crate::consistency::ConsistencySpec;
 use crate::gossip::Graph;
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
@@ -25,7 +26,8 @@ impl Job {
     /// reason.
     fn without_servers_needs(&self) -> Option<&'static str> {
         let mode = &self.mode;
-        let is_asynchronous = self.architecture.is_asynchronous();
+        let architecture = self.architecture;
+        let is_asynchronous = architecture.is_asynchronous();
         let is_bsp = mode.consistency == ConsistencySpec::Bsp && self.switches.is_empty();
         let is_gossip = self.architecture.is_gossip();
         let is_mean = self.aggregation == Aggregation::Mean;
@@ -48,7 +50,14 @@ impl Job {
                 "aggregation = mean or sum: gradients are added on their way",
             ),
             (is_mean || !is_gossip, "aggregation = mean: a worker applies its own gradient alone"),
-            (self.filters.is_none(), "no filters: values are sent as they are"),
+            match architecture.collective() {
+                Some(_) => (
+                    Precision::of(&self.filters).is_some(),
+                    "no filters but fp16 or bf16, without error feedback: ranks round values \
+                     before they send them",
+                ),
+                None => (self.filters.is_none(), "no filters: values are sent as they are"),
+            },
             (self.servers == 1, "servers = 1: no server has parameters"),
             (self.blocks.is_none(), "no blocks: an update changes all keys"),
             (

@@ -14,6 +14,7 @@ use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Clock, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::time::Time;
+use pstrain_policy::collective::Precision;
 use pstrain_policy::gossip::average;
 use pstrain_policy::lockstep::Share;
 use pstrain_policy::rules::Closing;
@@ -123,6 +124,8 @@ impl Meeting {
             let made = made_by(slot);
             slot.reports.retain(|report| report.version >= made);
         }
+        let precision = Precision::of(&self.job.filters).unwrap_or_default();
+        let values_of_word = u64::from(precision.values_of_word());
         let part_of = |worker| {
             let slot = &self.slots[worker];
             let report = slot.reports.front();
@@ -155,7 +158,7 @@ impl Meeting {
                     batch,
                     loss,
                     bytes,
-                    unfiltered: bytes,
+                    unfiltered: bytes * values_of_word,
                     turnaround: age,
                     ago: Duration::ZERO,
                     compute,
