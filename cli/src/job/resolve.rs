@@ -23,11 +23,12 @@ use pstrain_policy::job::{
 use pstrain_policy::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_transports::process::ProcessAddress;
 use pstrain_transports::process::protocol::Description;
-use pstrain_transports::scenario::{Scenario, ScenarioError};
+use pstrain_transports::scenario::{PowerModel, Scenario, ScenarioError};
 
 use super::init;
 use super::layers::Layers;
 use super::values;
+use crate::energy::{Carbon, EnergySpec};
 use crate::process::{self, Arithmetic, ComputeProcess};
 use crate::served::ServerData;
 
@@ -280,6 +281,33 @@ impl Layers {
         self.parse(key, |text| text.parse().map_err(|error: ScenarioError| error.about_item()))
     }
 
+    /// What the job says of its energy.
+    pub(crate) fn energy(&self) -> anyhow::Result<EnergySpec> {
+        let power: PowerModel = self.items("power")?;
+        power.check(self.workers()?)?;
+        let intensity = self.parse("carbon-intensity", |text| values::at_least(text, 0.0))?;
+        let pue = self.parse("pue", |text| values::at_least(text, 1.0))?;
+        if let (None, Some(pue)) = (intensity, pue) {
+            bail!("pue = {pue}: it is a factor of the carbon; say carbon-intensity, too");
+        }
+        let carbon = intensity.map(|grams_per_kwh| Carbon { grams_per_kwh, pue });
+        Ok(EnergySpec { power, carbon })
+    }
+
+    /// Rejects a carbon intensity that has no energy to multiply: in virtual time no machine
+    /// measures any.
+    pub(crate) fn check_virtual_energy(&self) -> anyhow::Result<()> {
+        let EnergySpec { power, carbon } = self.energy()?;
+        if let (true, Some(carbon)) = (power.is_none(), carbon) {
+            bail!(
+                "carbon-intensity = {}: in virtual time energy is modelled; say what machines draw \
+                 with --power raspberry-pi-4 or the like",
+                carbon.grams_per_kwh
+            );
+        }
+        Ok(())
+    }
+
     /// Settings for splitting and partitioning the data.
     pub(crate) fn data_settings(&self) -> anyhow::Result<Settings> {
         let seed: u64 = self.number("seed")?;
@@ -485,6 +513,7 @@ impl Layers {
         }
         let scenario = self.scenario()?;
         scenario.check(workers)?;
+        self.energy()?;
         let data = load(&*source, &settings).map_err(|error| match (work, error) {
             (
                 WorkSpec::Shards { count },

@@ -4,7 +4,8 @@
 //! rate, loss, ... of each worker's link and direction), [`ComputeTimes`] (duration of a
 //! mini-batch) and [`FaultPlan`] (times of crashes and cuts). The same values shape real messages
 //! and drive virtual time: [`Pipe`], [`Bottleneck`] and [`Pace`] map the time at which a message or
-//! a computation begins to the time at which it ends. Nothing here has a clock or a thread, and all
+//! a computation begins to the time at which it ends. [`PowerModel`] turns times and bytes into
+//! energy; no run depends on it. Nothing here has a clock or a thread, and all
 //! randomness comes from the given stream.
 
 mod compute;
@@ -14,6 +15,7 @@ mod links;
 mod outage;
 mod pace;
 mod pipe;
+mod power;
 mod quantity;
 mod tcp;
 
@@ -24,6 +26,7 @@ pub use links::{Distribution, LinkSpec, Links, ServerLink, WorkerLink};
 pub use outage::Outage;
 pub use pace::Pace;
 pub use pipe::{Bottleneck, Pipe};
+pub use power::{Device, Energy, Power, PowerModel};
 pub use quantity::{Loss, Rate};
 
 use pstrain_compute::rng::Stream;

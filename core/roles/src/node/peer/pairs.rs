@@ -285,7 +285,8 @@ impl Peer {
         pairs.updated();
         training.apply(gradient);
         training.lockstep.advance_alone(worker, &job.stopping);
-        let part = Contributed { loss, compute, reduce: now.since(since), bytes };
+        let (reduce, received) = (now.since(since), training.take_received());
+        let part = Contributed { loss, compute, reduce, bytes, received };
         let reduced = training.report(Some(part));
         self.damage.progressed();
         self.tell(now, reduced, out);

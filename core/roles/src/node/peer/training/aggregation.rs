@@ -28,6 +28,7 @@ impl Peer {
             return; // of an earlier group
         }
         let Some(training) = self.member.as_mut().and_then(Owner::training) else { return };
+        training.receives(sum.values.len());
         let Stage::Stepping(step) = &mut training.stage else { return };
         match step.combining.receive_sum(&sum.into_packet()) {
             Ok(()) => self.go_on(now, out),
