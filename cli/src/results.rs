@@ -202,7 +202,7 @@ fn workers(report: &Report, width: usize) -> String {
     let mut rows: Vec<Vec<String>> = report.workers.iter().map(worker_row).collect();
     let mut columns = COLUMNS.to_vec();
     if let Some(modelled) = modelled {
-        columns.push(Column::number("energy").spare(5));
+        columns.push(Column::number("energy").spare(1));
         for (row, machine) in rows.iter_mut().zip(&modelled.workers) {
             row.push(joules(machine.joules));
         }

@@ -30,7 +30,8 @@ pub(crate) struct Carbon {
     /// Carbon intensity of the electricity: grams of carbon dioxide, or of what warms as much, of a
     /// kilowatt-hour.
     pub(crate) grams_per_kwh: f64,
-    /// Power usage effectiveness: energy of the building by energy of its computers, if it is given.
+    /// Power usage effectiveness: energy of the building by energy of its computers, if it is
+    /// given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pue: Option<f64>,
 }
@@ -95,8 +96,8 @@ pub(crate) struct Modelled {
     pub(crate) joules: f64,
     /// Energy in joules for each example of the applied gradients.
     pub(crate) joules_per_sample: Option<f64>,
-    /// Energy in joules until the update that reached the target; null with several servers, whose
-    /// bytes until then are unknown, unless bytes take no energy.
+    /// Energy in joules until the update that reached the target; null with several servers or a
+    /// standby, whose bytes until then are unknown, unless bytes take no energy.
     pub(crate) joules_to_target: Option<f64>,
     /// Grams of carbon dioxide, or of what warms as much, if the job has a carbon intensity.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -24,7 +24,7 @@ use super::joules;
 
 /// The folder of the counters, unless the environment names another.
 const FOLDER: &str = "/sys/class/powercap";
-/// Names another folder: that of the host in a container, say.
+/// Names another folder: the host's in a container, say.
 const VARIABLE: &str = "PSTRAIN_POWERCAP";
 /// The names of folders of packages and of domains in them begin so.
 const PREFIX: &str = "intel-rapl:";

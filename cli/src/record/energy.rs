@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::Job;
 use pstrain_transports::scenario::Scenario;
 use serde::{Deserialize, Serialize};
@@ -53,8 +52,8 @@ impl Summary {
         let standby = scenario.links.standby().is_some().then_some(failover);
         let standby = standby.flatten().map(|failover| failover.up_bytes + failover.down_bytes);
         // Without a server the meeting point passes no values on, unless it adds them up.
-        let serves =
-            matches!(job.architecture, Architecture::Server | Architecture::InNetwork { .. });
+        let architecture = job.architecture;
+        let serves = architecture.collective().is_none() && !architecture.is_gossip();
         let usage = |on_s, workers: Vec<Work>, standby| {
             let sum: u64 = workers.iter().map(|work| work.bytes).sum();
             let server_bytes = if serves { sum } else { 0 };

@@ -166,7 +166,7 @@ impl PowerModel {
         self.of(Who::Server).ok()
     }
 
-    /// The power of a standby's machine: that of a server, unless it is said; `None` if neither is.
+    /// The power of a standby's machine, or else of a server's; `None` if neither is said.
     #[must_use]
     pub fn standby(&self) -> Option<Power> {
         let who = if self.said.contains_key(&Who::Standby) { Who::Standby } else { Who::Server };

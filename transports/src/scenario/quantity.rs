@@ -1,5 +1,5 @@
-//! Times, rates, powers and shares in notation for people, as integers, so that they are written back
-//! exactly.
+//! Times, rates, powers and shares in notation for people, as integers, so that they are written
+//! back exactly.
 
 use std::fmt;
 use std::str::FromStr;
