@@ -76,6 +76,7 @@ impl Toy {
             },
             architecture: Architecture::Server,
             graph: Graph::Ring,
+            edges: Vec::new(),
             servers: 1,
             data: JobData {
                 shape,

@@ -23,12 +23,12 @@ use pstrain_policy::job::{
 use pstrain_policy::mode::{Mode, Switch, read_in_flight, read_max_staleness};
 use pstrain_transports::process::ProcessAddress;
 use pstrain_transports::process::protocol::Description;
-use pstrain_transports::scenario::{PowerModel, Scenario, ScenarioError};
+use pstrain_transports::scenario::{Scenario, ScenarioError};
 
+use super::graph_file::FILE;
 use super::init;
 use super::layers::Layers;
 use super::values;
-use crate::energy::{Carbon, EnergySpec};
 use crate::process::{self, Arithmetic, ComputeProcess};
 use crate::served::ServerData;
 
@@ -46,7 +46,7 @@ const EVALUATION_SHARE: f64 = 0.25;
 const WORKER: &str = "{worker}";
 
 /// Settings that may name files.
-pub(crate) const DATA: [&str; 3] = ["data", "evaluation-data", "init"];
+pub(crate) const DATA: [&str; 4] = ["data", "evaluation-data", "init", "graph"];
 
 /// A resolved job with its data.
 #[derive(Debug)]
@@ -78,6 +78,12 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
         let path = path.to_str().with_context(|| format!("{key}: use a path in plain UTF-8"))?;
         Ok(path.to_owned())
     };
+    if key == "graph" {
+        return match text.strip_prefix(FILE) {
+            Some(path) => Ok(format!("{FILE}{}", absolute(Path::new(path))?)),
+            None => Ok(text.to_owned()),
+        };
+    }
     if is_word(key, text) { Ok(text.to_owned()) } else { formats::with_paths(text, absolute) }
 }
 
@@ -277,35 +283,11 @@ impl Layers {
         })
     }
 
-    fn items<T: FromStr<Err = ScenarioError>>(&self, key: &'static str) -> anyhow::Result<T> {
+    pub(super) fn items<T: FromStr<Err = ScenarioError>>(
+        &self,
+        key: &'static str,
+    ) -> anyhow::Result<T> {
         self.parse(key, |text| text.parse().map_err(|error: ScenarioError| error.about_item()))
-    }
-
-    /// What the job says of its energy.
-    pub(crate) fn energy(&self) -> anyhow::Result<EnergySpec> {
-        let power: PowerModel = self.items("power")?;
-        power.check(self.workers()?)?;
-        let intensity = self.parse("carbon-intensity", |text| values::at_least(text, 0.0))?;
-        let pue = self.parse("pue", |text| values::at_least(text, 1.0))?;
-        if let (None, Some(pue)) = (intensity, pue) {
-            bail!("pue = {pue}: it is a factor of the carbon; say carbon-intensity, too");
-        }
-        let carbon = intensity.map(|grams_per_kwh| Carbon { grams_per_kwh, pue });
-        Ok(EnergySpec { power, carbon })
-    }
-
-    /// Rejects a carbon intensity that has no energy to multiply: in virtual time no machine
-    /// measures any.
-    pub(crate) fn check_virtual_energy(&self) -> anyhow::Result<()> {
-        let EnergySpec { power, carbon } = self.energy()?;
-        if let (true, Some(carbon)) = (power.is_none(), carbon) {
-            bail!(
-                "carbon-intensity = {}: in virtual time energy is modelled; say what machines draw \
-                 with --power raspberry-pi-4 or the like",
-                carbon.grams_per_kwh
-            );
-        }
-        Ok(())
     }
 
     /// Settings for splitting and partitioning the data.
@@ -354,7 +336,7 @@ impl Layers {
         Ok(if batch == ALL_EXAMPLES { 1 } else { batch })
     }
 
-    fn workers(&self) -> anyhow::Result<u32> {
+    pub(super) fn workers(&self) -> anyhow::Result<u32> {
         let workers = self.number("workers")?;
         if workers == 0 {
             bail!("workers = 0: there must be at least one");
@@ -514,6 +496,7 @@ impl Layers {
         let scenario = self.scenario()?;
         scenario.check(workers)?;
         self.energy()?;
+        let (graph, edges) = self.graph(workers)?;
         let data = load(&*source, &settings).map_err(|error| match (work, error) {
             (
                 WorkSpec::Shards { count },
@@ -545,7 +528,8 @@ impl Layers {
             budget,
             membership,
             architecture: self.get("architecture")?,
-            graph: self.get("graph")?,
+            graph,
+            edges,
             servers: self.number("servers")?,
             data: JobData {
                 shape: spec.shape(),
@@ -571,7 +555,9 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         let here = here.to_str().unwrap();
         assert!(source_of("NSL-KDD").unwrap_err().contains("path to your copy"));
-        for key in DATA {
+        assert_eq!(absolute_data("graph", "ring").unwrap(), "ring");
+        assert_eq!(absolute_data("graph", "file:a/b").unwrap(), format!("file:{here}/a/b"));
+        for key in DATA.into_iter().filter(|key| *key != "graph") {
             assert_eq!(absolute_data(key, "a/b.csv").unwrap(), format!("{here}/a/b.csv"));
             let both = format!("libsvm:{here}/a,/b/c");
             assert_eq!(absolute_data(key, "libsvm:a,/b/c").unwrap(), both);

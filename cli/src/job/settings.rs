@@ -191,7 +191,14 @@ const CONSISTENCY: &[Setting] = &[
 
 const NETWORK: &[Setting] = &[
     named::<Architecture>("architecture", "server", "Where the parameters are"),
-    named::<Graph>("graph", "ring", "Which workers are neighbors, if each has a model of its own"),
+    Setting {
+        value: "NAME|file:PATH",
+        ..named::<Graph>(
+            "graph",
+            "ring",
+            "Which workers are neighbors, if each has a model of its own",
+        )
+    },
     named::<Exchange>("exchange", "combined", "How gradients and parameters travel"),
     Setting {
         words: Words::Of(FilterSpec::FAMILY),

@@ -3,7 +3,7 @@
 use super::{DataFrom, Exchange, InitialFrom, Job, JobError, OnLoss, Redundancy, WorkSpec};
 use crate::architecture::Architecture;
 use crate::consistency::ConsistencySpec;
-use crate::gossip::Graph;
+use crate::gossip::{Graph, JobGraph};
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 use pstrain_compute::model::ModelSpec;
 
@@ -14,6 +14,8 @@ impl Job {
         if self.graph != Graph::default() && !architecture.is_gossip() {
             return Err(JobError::Graph { graph: self.graph, architecture });
         }
+        JobGraph::check(self.graph, &self.edges, self.membership.workers)
+            .map_err(JobError::Edges)?;
         let needs = match architecture {
             Architecture::Server => None,
             _ => self.without_servers_needs(),

@@ -102,15 +102,14 @@ impl Training {
             Err(_empty) => aggregator,
         };
         Ok(Self {
-            scheme,
             worker,
             lockstep: Lockstep::new(job),
             together: Version(0),
-            place: scheme.place(0, 1),
+            place: scheme.place(0, &[worker]),
             parameters: Arc::new(job.initial(model)),
             aggregator,
             stage: Stage::Idle,
-            pairs: Pairs::of(scheme, worker, len),
+            pairs: Pairs::of(&scheme, worker, len),
             computing: None,
             ahead: None,
             reduced: None,
@@ -120,6 +119,7 @@ impl Training {
             saves_at: None,
             spare: Vec::new(),
             spares: Vec::new(),
+            scheme,
         })
     }
 
@@ -127,8 +127,8 @@ impl Training {
         self.lockstep.version()
     }
 
-    pub(super) const fn scheme(&self) -> Scheme {
-        self.scheme
+    pub(super) const fn scheme(&self) -> &Scheme {
+        &self.scheme
     }
 
     pub(super) fn parameters(&self) -> usize {
@@ -280,7 +280,7 @@ impl Peer {
         let (version, share) = (training.version(), training.lockstep.share(training.worker));
         // A worker that is behind its neighbors makes its missing updates alone.
         let place = match version < training.together {
-            true => training.scheme.place(0, 1),
+            true => training.scheme.place(0, &[training.worker]),
             false => training.place.clone(),
         };
         let begun = training.ahead.take_if(|(ahead, _)| *ahead == version);
