@@ -92,7 +92,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
                 "digest", "figures", "keys", "links", "messages", "metrics", "picture", "rank",
                 "served", "tensors",
             ],
-            &["metric_text", "process", "statistics", "table", "troubles", "wait_text"],
+            &["energy", "metric_text", "process", "statistics", "table", "troubles", "wait_text"],
             &["document", "exit", "job"],
             &["args", "calibration", "signals", "simulate"],
             &["durable", "security", "why"],

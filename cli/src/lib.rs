@@ -11,6 +11,7 @@ mod digest;
 #[cfg(feature = "pictures")]
 mod document;
 mod durable;
+mod energy;
 mod exit;
 #[cfg(feature = "pictures")]
 mod experiment;

@@ -2,6 +2,7 @@
 
 use pstrain_wire::worker::EndReason;
 
+use crate::energy::{EnergyReport, joules};
 use crate::figures::{self, bytes, count, percent, seconds};
 use crate::fold::TIE;
 use crate::metric_text;
@@ -159,8 +160,9 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
     let target = report.target.as_ref().map(|target| ("target", reached(target)));
     let quality = target.into_iter().chain(quality(&report.quality));
     let quality = quality.chain(recall_in_line(&report.quality));
-    let facts = ended.chain(quality).chain(facts).chain(shaping).collect::<Vec<_>>();
-    let workers = workers(&report.workers, width);
+    let mut facts = ended.chain(quality).chain(facts).chain(shaping).collect::<Vec<_>>();
+    facts.extend(report.energy.as_ref().map(EnergyReport::facts).unwrap_or_default());
+    let workers = workers(report, width);
     [headline(report, width), table::facts(&facts, width), workers].join("\n\n")
 }
 
@@ -195,34 +197,46 @@ fn sent(report: &Report) -> String {
     }
 }
 
-fn workers(workers: &[WorkerReport], width: usize) -> String {
-    let rows = workers.iter().map(|worker| {
-        vec![
-            worker.id.to_string(),
-            worker.name.clone(),
-            count(worker.updates),
-            percent(worker.share),
-            count(worker.samples),
-            format!("{:.2}", worker.staleness_mean),
-            seconds(worker.compute_s),
-            seconds(worker.network_s),
-            seconds(worker.barrier_s),
-            worker.idleness.map_or_else(|| "-".into(), percent),
-        ]
-    });
-    const COLUMNS: [Column<'_>; 10] = [
-        Column::text("worker"),
-        Column::name("name"),
-        Column::number("updates"),
-        Column::number("share").spare(2),
-        Column::number("samples").spare(4),
-        Column::number("staleness").spare(3),
-        Column::number("compute"),
-        Column::number("network"),
-        Column::number("barrier"),
-        Column::number("idle").spare(1),
-    ];
-    table::fitting(&COLUMNS, rows.collect(), width)
+fn workers(report: &Report, width: usize) -> String {
+    let modelled = report.energy.as_ref().and_then(|energy| energy.modelled.as_ref());
+    let mut rows: Vec<Vec<String>> = report.workers.iter().map(worker_row).collect();
+    let mut columns = COLUMNS.to_vec();
+    if let Some(modelled) = modelled {
+        columns.push(Column::number("energy").spare(1));
+        for (row, machine) in rows.iter_mut().zip(&modelled.workers) {
+            row.push(joules(machine.joules));
+        }
+    }
+    table::fitting(&columns, rows, width)
+}
+
+/// The columns of the table of workers.
+const COLUMNS: [Column<'_>; 10] = [
+    Column::text("worker"),
+    Column::name("name"),
+    Column::number("updates"),
+    Column::number("share").spare(2),
+    Column::number("samples").spare(4),
+    Column::number("staleness").spare(3),
+    Column::number("compute"),
+    Column::number("network"),
+    Column::number("barrier"),
+    Column::number("idle").spare(1),
+];
+
+fn worker_row(worker: &WorkerReport) -> Vec<String> {
+    vec![
+        worker.id.to_string(),
+        worker.name.clone(),
+        count(worker.updates),
+        percent(worker.share),
+        count(worker.samples),
+        format!("{:.2}", worker.staleness_mean),
+        seconds(worker.compute_s),
+        seconds(worker.network_s),
+        seconds(worker.barrier_s),
+        worker.idleness.map_or_else(|| "-".into(), percent),
+    ]
 }
 
 #[cfg(test)]
@@ -316,6 +330,7 @@ mod tests {
             workers: (0..24).map(worker).collect(),
             virtual_time: None,
             shaping: None,
+            energy: None,
         }
     }
 

@@ -26,6 +26,7 @@ use pstrain_wire::job_digest;
 use serde::Serialize;
 
 use crate::digest::hexadecimal;
+use crate::energy::EnergySpec;
 use crate::job::{Layers, Resolved};
 use crate::process::Arithmetic;
 
@@ -91,6 +92,7 @@ pub(crate) struct Virtual {
     pub(crate) measured: Option<Duration>,
     weight: Option<u64>,
     job_sha256: String,
+    pub(crate) energy: EnergySpec,
 }
 
 /// Results of a run that only virtual time has.
@@ -157,9 +159,9 @@ pub(crate) struct FailoverReport {
     /// Pushes that were applied more than once.
     repeated: u64,
     /// Bytes from the standby's machine to the primary's.
-    up_bytes: u64,
+    pub(crate) up_bytes: u64,
     /// Bytes from the primary's machine to the standby's.
-    down_bytes: u64,
+    pub(crate) down_bytes: u64,
 }
 
 /// A failure of a server that led or had a standby, or of a standby.
@@ -223,6 +225,7 @@ impl Virtual {
     /// Reads the data and measures computing times that the scenario leaves open.
     pub(crate) fn resolve(layers: &Layers, data: &DataCache) -> anyhow::Result<Self> {
         let scenario = layers.scenario()?;
+        layers.check_virtual_energy()?;
         let cache = data;
         let Resolved { mut job, data, arithmetic } =
             layers.resolve_with(|source, settings| cache.prepare(source, settings))?;
@@ -235,8 +238,8 @@ impl Virtual {
             .then(|| cache.measured(&job, &data, &arithmetic))
             .transpose()?;
         let data = Arc::new(data);
-        let initial = layers.initial(&job)?;
-        Ok(Self { job, data, arithmetic, initial, scenario, measured, weight, job_sha256 })
+        let (initial, energy) = (layers.initial(&job)?, layers.energy()?);
+        Ok(Self { job, data, arithmetic, initial, scenario, measured, weight, job_sha256, energy })
     }
 
     /// Runs the job to its end or until `stop` is raised; `report` receives every event.

@@ -78,6 +78,7 @@ impl Toy {
             },
             architecture: Architecture::Server,
             graph: Graph::Ring,
+            edges: Vec::new(),
             servers: 1,
             data: JobData {
                 shape,

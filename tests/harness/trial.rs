@@ -232,6 +232,7 @@ impl Draw {
             },
             architecture: Architecture::Server,
             graph: Graph::Ring,
+            edges: Vec::new(),
             servers: 1,
             data: JobData {
                 shape: RecipeName::default().shape(),

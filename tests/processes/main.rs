@@ -21,6 +21,7 @@ mod departures;
 #[cfg(all(feature = "cert", feature = "pictures"))]
 mod documented;
 mod durable;
+mod energy;
 #[cfg(feature = "pictures")]
 mod experiments;
 mod flood;

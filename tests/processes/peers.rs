@@ -1,6 +1,7 @@
 //! Workers without a server as real processes: over every transport, killed, stopped, and with
 //! strangers at their listeners.
 
+use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -79,12 +80,67 @@ fn gossip_ends_at_the_mean_of_virtual_time_and_reports_the_distance_of_the_model
     let virtually =
         json(&[&["simulate", "--json", "--compute", "1ms", "--link", "all.delay=0ms"], &job]);
     assert_eq!(summary["params_sha256"], virtually["params_sha256"]);
-    let curve = std::fs::read_to_string(out.join("curve.csv")).unwrap();
+    let curve = fs::read_to_string(out.join("curve.csv")).unwrap();
     let mut lines = curve.lines().map(|line| line.split(',').next_back().unwrap());
     assert_eq!(lines.next(), Some("consensus_distance"), "{curve}");
     let distances: Vec<f64> = lines.map(|it| it.parse().unwrap()).collect();
     assert!(distances.len() > 1 && distances[0] == 0.0, "all begin alike: {curve}");
     assert!(distances[1..].iter().all(|it| *it > 0.0 && *it < 10.0), "{curve}");
+}
+
+/// Five workers around the third, and one more at the end.
+const EDGES: &str = "# a star with a tail\n3 1\n3 2\n3 4\n4 5\n";
+
+#[test]
+fn workers_are_neighbors_as_a_file_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("edges.txt");
+    fs::write(&file, EDGES).unwrap();
+    let graph = format!("file:{}", file.display());
+    for architecture in ["gossip:d-psgd", "gossip:ad-psgd"] {
+        let job = ["--architecture", architecture, "--graph", &graph, "--workers", "5"];
+        let data = ["--data", "synthetic:2000", "--json"];
+        for command in [&["run"][..], &["simulate", "--link", "delay=1ms", "--compute", "1ms"]] {
+            let summary = json(&[command, &job, &data, &["--epochs", "2"]]);
+            assert_eq!(summary["ended"], "the budget is used up", "{summary}");
+        }
+        // Without the third worker nothing joins the others.
+        let paced = ["--compute", "20ms", "--lease", "2s", "--epochs", "8"];
+        let server = Server::tcp(&[&job, &data[..2], &paced]);
+        let mut workers = peers(&server, 5);
+        server.wait_for_updates(10);
+        drop(workers.remove(2)); // kills it with SIGKILL
+        let Left { out, summary, _folder } = server.finish(workers);
+        assert_eq!(summary["ended"], "the budget is used up", "{summary}");
+        let events = events(&out);
+        let why = called(&events, "regrouped").map(|it| it["why"].as_str().unwrap().to_owned());
+        let why: Vec<String> = why.collect();
+        let told = "neighbors now are 1 and 2, 1 and 4";
+        assert!(why.iter().any(|why| why.ends_with(told)), "{why:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_graph_of_the_workers_is_refused_with_its_cure() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("edges.txt");
+    let graph = format!("file:{}", file.display());
+    let gossip = ["--architecture", "gossip:d-psgd", "--workers", "3"];
+    let run = |graph: &str| finish(&[&["run", "--graph", graph], &gossip[..]].concat());
+    for (text, told) in [
+        ("1 2\n2 x\n", &["edges.txt:2: \"2 x\" is no edge", "such as 1 2"][..]),
+        ("1 2\n3 3\n", &["edges.txt:2: 3 3 joins a worker to itself", "leave it out"]),
+        ("1 2\n2 4\n", &["the edge 2 4", "numbered 1 to 3"]),
+        ("1 2\n", &["no way leads from worker 1 to worker 3", "add an edge"]),
+    ] {
+        fs::write(&file, text).unwrap();
+        run(&graph).refused(2, told);
+    }
+    run("file:/nonexistent").refused(2, &["cannot read the graph /nonexistent"]);
+    run("file").refused(2, &["graph = file", "file:edges.txt"]);
+    fs::write(&file, "1 2\n2 3\n").unwrap();
+    let server = ["run", "--graph", &graph, "--workers", "3"];
+    finish(&server).refused(2, &["graph = file", "gossip:d-psgd"]);
 }
 
 #[test]

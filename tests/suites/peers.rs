@@ -12,6 +12,7 @@ mod stops;
 
 use std::time::Duration;
 
+use pstrain_compute::id::WorkerId;
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
@@ -21,8 +22,28 @@ use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
 
 /// The graphs of workers with models of their own.
-const GRAPHS: [Graph; 5] =
-    [Graph::Ring, Graph::Torus, Graph::Complete, Graph::Exponential, Graph::Regular { degree: 3 }];
+const GRAPHS: [Graph; 6] = [
+    Graph::Ring,
+    Graph::Torus,
+    Graph::Complete,
+    Graph::Exponential,
+    Graph::Regular { degree: 3 },
+    Graph::File,
+];
+
+/// Gives a job a graph; as a file one has it, a random tree with one more edge.
+fn set_graph(toy: &mut Toy, graph: Graph) {
+    let workers = toy.job.membership.workers;
+    (toy.job.graph, toy.job.edges) = (graph, Vec::new());
+    if graph == Graph::File {
+        let mut random = Stream::new(toy.job.seed).fork("edges", workers.into()).rng();
+        let mut below = |most: u32| WorkerId(random.below(most.into()) as u32);
+        let tree = (1..workers).map(|worker| (WorkerId(worker), below(worker)));
+        toy.job.edges = tree.collect();
+        let edge = (below(workers), below(workers));
+        toy.job.edges.extend(Some(edge).filter(|(one, other)| one != other));
+    }
+}
 
 /// A job of workers with models of their own, drawn from a seed.
 fn drawn(architecture: Architecture, seed: u64, least: u64) -> Toy {
@@ -30,7 +51,7 @@ fn drawn(architecture: Architecture, seed: u64, least: u64) -> Toy {
     let workers = (least + random.below(7)) as u32;
     let rows = workers as usize * 17 + random.below(9) as usize;
     let mut toy = plain(architecture, workers, rows, random.below(2) == 0);
-    toy.job.graph = GRAPHS[random.below(5) as usize];
+    set_graph(&mut toy, GRAPHS[random.below(6) as usize]);
     toy.job.batch_size = 4;
     toy.job.budget.epochs = 12;
     if random.below(3) == 0 {

@@ -69,6 +69,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
         },
         architecture: Architecture::Server,
         graph: Graph::Ring,
+        edges: Vec::new(),
         servers: 1,
         data: JobData {
             shape: data.train.shape(),

@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use super::client::{NoAnswer, Reply, TurnedAway, request};
 use crate::args::{Form, ProcessArgs, SecurityArgs, WorkerArgs};
+use crate::energy::{Measured, Meter};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
 use crate::messages;
@@ -35,8 +36,9 @@ use crate::record::{Shaping, peak_rss_mib};
 use crate::security::{among_workers, security};
 use crate::signals::Drain;
 
-/// How a worker ended, which one it was, and how well it kept the modelled times.
-type Worked = (Result<EndReason, NodeError>, Option<WorkerId>, Punctuality);
+/// How a worker ended, which one it was, how well it kept the modelled times, and the energy of its
+/// machine.
+type Worked = (Result<EndReason, NodeError>, Option<WorkerId>, Punctuality, Option<Measured>);
 
 /// The end of a worker, as `--json` prints it.
 #[derive(Serialize)]
@@ -45,6 +47,9 @@ struct Done {
     ended: String,
     peak_rss_mib: Option<f64>,
     shaping: Option<Shaping>,
+    /// Energy that the machine of this worker has measured, if it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    energy: Option<Measured>,
 }
 
 impl fmt::Display for Done {
@@ -53,7 +58,9 @@ impl fmt::Display for Done {
         if let Some(mib) = self.peak_rss_mib {
             write!(f, " (peak memory {mib:.1} MiB)")?;
         }
-        self.shaping.as_ref().map_or(Ok(()), |shaping| write!(f, "; {}", shaping.in_words()))
+        let shaping = self.shaping.as_ref().map(Shaping::in_words);
+        let energy = self.energy.as_ref().map(Measured::in_words);
+        shaping.into_iter().chain(energy).try_for_each(|words| write!(f, "; {words}"))
     }
 }
 
@@ -169,9 +176,12 @@ impl Plan {
         let mut services = WorkerServices::new(load, teller(self.quiet, user_message));
         let mailbox = Mailbox::new(&transport);
         drain.turn_to(mailbox.handle())?;
+        // Most machines do not let their counters be read.
+        let meter = Meter::here().ok();
         let ended = drive(&mut node, &mut transport, &mut services, &mailbox)?;
+        let energy = meter.and_then(|meter| meter.measured().ok());
         let kept = Punctuality { messages: transport.lateness(), ..services.punctuality() };
-        Ok((ended, id(&node), kept))
+        Ok((ended, id(&node), kept, energy))
     }
 
     /// Describes the model of the worker's process to a server that has no job yet.
@@ -200,7 +210,7 @@ impl Plan {
     }
 
     /// Tells how the worker ended.
-    fn report(&self, (ended, worker, kept): Worked) -> anyhow::Result<Ending> {
+    fn report(&self, (ended, worker, kept, energy): Worked) -> anyhow::Result<Ending> {
         let reason = match ended {
             Ok(reason) => reason,
             Err(NodeError::Data(what) | NodeError::Compute(what)) => bail!("{what}"),
@@ -219,7 +229,8 @@ impl Plan {
         };
         if self.form.json || !self.quiet {
             let (ended, shaping) = (reason.to_string(), Shaping::of(&kept));
-            let done = Done { worker, ended, peak_rss_mib: peak_rss_mib(), shaping };
+            let peak_rss_mib = peak_rss_mib();
+            let done = Done { worker, ended, peak_rss_mib, shaping, energy };
             self.form.report(&done, || done.to_string())?;
         }
         exit::of_reason(reason)

@@ -36,6 +36,7 @@ impl<'a> DryRuns<'a> {
         let mut job: Job = layers.resolve_as(load, Outline::clone)?.job;
         if mode == Mode::VirtualTime {
             fitted(&mut job, &layers.scenario()?)?;
+            layers.check_virtual_energy()?;
         }
         let seed = job.seed;
         Server::new(job, seed)?;

@@ -132,6 +132,7 @@ impl Execute for VirtualTime {
         let outline = ready.data.outline();
         let mut report = summary.report(&ready.job, &outcome.trained, &outline, "virtual");
         report.was_virtual(VirtualReport::of(&outcome, &ready));
+        report.energy = summary.energy(&ready.energy, &ready.job, &report, None);
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();
         record.link_use = LinkUse::of(&outcome);

@@ -263,8 +263,13 @@ impl Metric {
 }
 
 /// Numbers of a target that was reached, and those of the whole run that they are part of.
-const TARGET: [(&str, &str); 3] =
-    [("target.time_s", "time_s"), ("target.update", "updates"), ("target.epochs", "epochs")];
+const TARGET: [(&str, &str); 5] = [
+    ("target.time_s", "time_s"),
+    ("target.update", "updates"),
+    ("target.epochs", "epochs"),
+    ("energy.modelled.joules_to_target", "energy.modelled.joules"),
+    ("energy.measured.joules_to_target", "energy.measured.joules"),
+];
 
 /// The length of a run that ended before it reached its target; `None` if it has none.
 fn missed(path: &str, record: &Record) -> Option<f64> {
@@ -364,15 +369,18 @@ fn setting(cell: &Cell, key: &str, item: &str) -> Result<f64, String> {
     found.map_or_else(|| Err(format!("{key} = {text:?} says nothing of {item}")), quantity)
 }
 
-/// Parses a number with a unit: times in seconds, shares from 0 to 1, rates in bit/s.
+/// Parses a number with a unit: times in seconds, shares from 0 to 1, rates in bit/s, powers in W,
+/// energies in J.
 fn quantity(text: &str) -> Result<f64, String> {
     let digits = |c: char| c.is_ascii_digit() || c == '.' || c == '-';
     let (number, unit) = text.split_at(text.find(|c| !digits(c)).unwrap_or(text.len()));
     let factor = match unit.trim() {
-        "" | "s" | "bit" => 1.0,
-        "ms" => 1e-3,
-        "us" => 1e-6,
-        "ns" => 1e-9,
+        "" | "s" | "bit" | "W" | "J" => 1.0,
+        "ms" | "mW" | "mJ" => 1e-3,
+        "us" | "uW" | "uJ" => 1e-6,
+        "ns" | "nJ" => 1e-9,
+        "pJ" => 1e-12,
+        "kW" => 1e3,
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "%" => 1e-2,

@@ -1,6 +1,8 @@
 //! The job as users write it: settings by name, from a file, flags and the environment, resolved
 //! into a checked job.
 
+mod energy;
+mod graph_file;
 mod init;
 mod layers;
 mod resolve;

@@ -26,6 +26,7 @@ use pstrain_transports::process::ProcessAddress;
 use pstrain_transports::process::protocol::Description;
 use pstrain_transports::scenario::{Scenario, ScenarioError};
 
+use super::graph_file::FILE;
 use super::init;
 use super::layers::Layers;
 use super::values;
@@ -46,7 +47,7 @@ const EVALUATION_SHARE: f64 = 0.25;
 const WORKER: &str = "{worker}";
 
 /// Settings that may name files.
-pub(crate) const DATA: [&str; 3] = ["data", "evaluation-data", "init"];
+pub(crate) const DATA: [&str; 4] = ["data", "evaluation-data", "init", "graph"];
 
 /// A resolved job with its data.
 #[derive(Debug)]
@@ -78,6 +79,12 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
         let path = path.to_str().with_context(|| format!("{key}: use a path in plain UTF-8"))?;
         Ok(path.to_owned())
     };
+    if key == "graph" {
+        return match text.strip_prefix(FILE) {
+            Some(path) => Ok(format!("{FILE}{}", absolute(Path::new(path))?)),
+            None => Ok(text.to_owned()),
+        };
+    }
     if is_word(key, text) { Ok(text.to_owned()) } else { formats::with_paths(text, absolute) }
 }
 
@@ -277,7 +284,10 @@ impl Layers {
         })
     }
 
-    fn items<T: FromStr<Err = ScenarioError>>(&self, key: &'static str) -> anyhow::Result<T> {
+    pub(super) fn items<T: FromStr<Err = ScenarioError>>(
+        &self,
+        key: &'static str,
+    ) -> anyhow::Result<T> {
         self.parse(key, |text| text.parse().map_err(|error: ScenarioError| error.about_item()))
     }
 
@@ -327,7 +337,7 @@ impl Layers {
         Ok(if batch == ALL_EXAMPLES { 1 } else { batch })
     }
 
-    fn workers(&self) -> anyhow::Result<u32> {
+    pub(super) fn workers(&self) -> anyhow::Result<u32> {
         let workers = self.number("workers")?;
         if workers == 0 {
             bail!("workers = 0: there must be at least one");
@@ -491,6 +501,8 @@ impl Layers {
         }
         let scenario = self.scenario()?;
         scenario.check(workers)?;
+        self.energy()?;
+        let (graph, edges) = self.graph(workers)?;
         let data = load(&*source, &settings).map_err(|error| match (work, error) {
             (
                 WorkSpec::Shards { count },
@@ -523,7 +535,8 @@ impl Layers {
             budget,
             membership,
             architecture: self.get("architecture")?,
-            graph: self.get("graph")?,
+            graph,
+            edges,
             servers: self.number("servers")?,
             data: JobData {
                 shape: spec.shape(),
@@ -549,7 +562,9 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         let here = here.to_str().unwrap();
         assert!(source_of("NSL-KDD").unwrap_err().contains("path to your copy"));
-        for key in DATA {
+        assert_eq!(absolute_data("graph", "ring").unwrap(), "ring");
+        assert_eq!(absolute_data("graph", "file:a/b").unwrap(), format!("file:{here}/a/b"));
+        for key in DATA.into_iter().filter(|key| *key != "graph") {
             assert_eq!(absolute_data(key, "a/b.csv").unwrap(), format!("{here}/a/b.csv"));
             let both = format!("libsvm:{here}/a,/b/c");
             assert_eq!(absolute_data(key, "libsvm:a,/b/c").unwrap(), both);

@@ -12,6 +12,7 @@ use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{BudgetKind, DataFrom, Exchange, OnLoss, Redundancy, WorkSpec};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec, StalenessSpec};
+use pstrain_transports::scenario::Device;
 
 use super::setting::{Group, Setting, Words, items, named, setting};
 
@@ -24,6 +25,7 @@ pub(crate) const GROUPS: &[Group] = &[
     Group { name: "Network", settings: NETWORK },
     Group { name: "Data", settings: DATA },
     Group { name: "Stragglers and faults", settings: FAULTS },
+    Group { name: "Energy", settings: ENERGY },
 ];
 
 const RUN: &[Setting] = &[
@@ -195,7 +197,14 @@ const CONSISTENCY: &[Setting] = &[
 
 const NETWORK: &[Setting] = &[
     named::<Architecture>("architecture", "server", "Where the parameters are"),
-    named::<Graph>("graph", "ring", "Which workers are neighbors, if each has a model of its own"),
+    Setting {
+        value: "NAME|file:PATH",
+        ..named::<Graph>(
+            "graph",
+            "ring",
+            "Which workers are neighbors, if each has a model of its own",
+        )
+    },
     named::<Exchange>("exchange", "combined", "How gradients and parameters travel"),
     Setting {
         words: Words::Of(FilterSpec::FAMILY),
@@ -305,6 +314,32 @@ const FAULTS: &[Setting] = &[
     ),
 ];
 
+const ENERGY: &[Setting] = &[
+    Setting {
+        words: Words::Of(Device::FAMILY),
+        ..items(
+            "power",
+            "ITEMS|none",
+            "Model energy: what machines draw, a device for all or [WORKER.|all.|server.|standby.]\
+             KEY=VALUE with device, idle, busy or byte, such as idle=2.7W busy=6.4W byte=20nJ; may \
+             be repeated",
+        )
+    },
+    setting(
+        "carbon-intensity",
+        "GRAMS|none",
+        "none",
+        "Carbon of a kWh: grams of CO2 equivalents, such as 380, for the carbon of the run's energy",
+    ),
+    setting(
+        "pue",
+        "RATIO|none",
+        "none",
+        "Power usage effectiveness: a factor of the carbon, the energy of the building by that of \
+         its computers, such as 1.5",
+    ),
+];
+
 /// All settings, in the order in which they are printed.
 pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
     GROUPS.iter().flat_map(|group| group.settings)
@@ -400,6 +435,7 @@ mod tests {
         ("redundancy", read::<Redundancy>),
         ("work", read::<WorkSpec>),
         ("on-worker-loss", read::<OnLoss>),
+        ("power", read::<Device>),
     ];
 
     /// All words, with the separator of their numbers and the way to read them.

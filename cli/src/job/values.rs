@@ -54,6 +54,15 @@ pub(super) fn optional<T: FromStr>(text: &str, absent: &str) -> Result<Option<T>
     number(text).map(Some).map_err(|error| format!("{error}; use a number or {absent}"))
 }
 
+/// Reads a real number that may be missing, `none`, and is not below `least`.
+pub(super) fn at_least(text: &str, least: f64) -> Result<Option<f64>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let read = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= least);
+    read.map(Some).ok_or_else(|| format!("must be a number, {least} or more, or none"))
+}
+
 /// Reads a duration such as `500ms` or `1m 30s`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)

@@ -3,6 +3,7 @@
 mod age;
 mod curve;
 mod departures;
+mod energy;
 mod filtering;
 mod folder;
 mod gaps;
@@ -51,6 +52,7 @@ pub(crate) use summary::Summary;
 #[cfg(test)]
 pub(crate) use {age::AgeOfInformation, quality::ClassQuality, report::Staleness};
 
+use crate::energy::Meter;
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::progress::{Progress, Standing};
@@ -71,6 +73,8 @@ pub(crate) struct Recorder {
 #[derive(Debug)]
 struct Parts {
     summary: Summary,
+    /// Measures the energy of this machine, if it can.
+    meter: Option<Meter>,
     folder: Option<Folder>,
     progress: Progress,
 }
@@ -119,11 +123,16 @@ impl Recorder {
     pub(crate) fn new(summary: Summary, folder: Option<Folder>, progress: Progress) -> Self {
         let workers = summary.workers_side();
         Self {
-            server: Arc::new(Mutex::new(Parts { summary, folder, progress })),
+            server: Arc::new(Mutex::new(Parts { summary, meter: None, folder, progress })),
             workers,
             #[cfg(feature = "metrics")]
             metrics: None,
         }
+    }
+
+    /// Measures the energy of this machine with `meter` from the start of training to its end.
+    pub(crate) fn measure(&self, meter: Option<Meter>) {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).meter = meter;
     }
 
     /// Sends all later events to `metrics`, too.
@@ -161,8 +170,14 @@ impl Recorder {
             metrics.note(event);
         }
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let Parts { summary, folder, .. } = &mut *parts;
+        let Parts { summary, meter, folder, .. } = &mut *parts;
         let seen = summary.note(now, event);
+        match (meter, event) {
+            (Some(meter), Event::Started { .. }) => meter.begin(),
+            (Some(meter), Event::Evaluated { .. }) if summary.reached.is_some() => meter.reach(),
+            (Some(meter), Event::Ended { .. }) => meter.end(),
+            _ => {}
+        }
         if let Some(folder) = folder {
             folder.note(now, event, seen);
         }

@@ -19,6 +19,7 @@ use super::quality::Quality;
 use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
 use crate::digest::{hexadecimal, sha256};
+use crate::energy::EnergyReport;
 use crate::simulate::VirtualReport;
 
 /// Version and commit of the program, as results show it.
@@ -31,7 +32,8 @@ pub(crate) struct Report {
     pub(crate) job: String,
     /// Version and commit of the program that made it.
     pub(crate) pstrain: &'static str,
-    /// Equal for runs of the same job: covers every setting and the data.
+    /// Equal for runs of the same job: covers every setting, other than those of energy, and the
+    /// data.
     pub(crate) job_sha256: String,
     /// The consistency that the job begins with.
     pub(crate) consistency: String,
@@ -98,6 +100,9 @@ pub(crate) struct Report {
     /// Accuracy of the modelled links and times in real time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shaping: Option<Shaping>,
+    /// Energy, if the job has a power model or this machine measures energy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) energy: Option<EnergyReport>,
 }
 
 /// How a run ended.
@@ -203,13 +208,15 @@ pub(crate) struct WorkerReport {
     pub(crate) receive_s: Option<f64>,
     /// From its requests for parameters to their being sent, summed likewise.
     pub(crate) wait_s: f64,
-    /// Bytes of its gradients on the wire to all servers, without frames and headers.
+    /// Bytes of its gradients on the wire to all servers, without frames and headers; without a
+    /// server, of all values that it sent to other workers, or to the meeting point.
     pub(crate) pushed_bytes: u64,
     /// The same without filters: four bytes for each parameter of the model.
     pub(crate) unfiltered_bytes: u64,
     /// Bytes of the keys of its working set, each time they were sent to a server.
     pub(crate) key_bytes: u64,
-    /// Bytes of the parameters that all servers sent it, without frames and headers.
+    /// Bytes of the parameters that all servers sent it, without frames and headers; without a
+    /// server, of all values that came from other workers, or from the meeting point.
     pub(crate) pulled_bytes: u64,
     /// Age of information of this worker.
     pub(crate) age_of_information: AgeOfInformation,
@@ -345,6 +352,7 @@ impl Summary {
             workers,
             virtual_time: None,
             shaping: None,
+            energy: None,
         }
     }
 }

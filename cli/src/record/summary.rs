@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::age::Age;
 use super::departures::Departures;
+use super::energy::WorkSoFar;
 use super::gaps::Gaps;
 use super::report::{Staleness, ratio};
 use super::workers::{Seen, WorkerTimes};
@@ -42,6 +43,8 @@ pub(crate) struct Summary {
     pub(super) goal: Option<Goal>,
     /// The first parameters whose evaluation reached it.
     pub(super) reached: Option<Point>,
+    /// The work of each worker until then.
+    pub(super) until_reached: Option<Vec<WorkSoFar>>,
     /// Updates that the totals do not include.
     pub(super) missing: Gaps,
 }
@@ -58,6 +61,7 @@ pub(super) struct KeptSummary {
     reason: Option<EndReason>,
     departures: Departures,
     reached: Option<ExactPoint>,
+    until_reached: Option<Vec<WorkSoFar>>,
     missing: Gaps,
 }
 
@@ -157,6 +161,7 @@ impl Summary {
             departures: Departures::default(),
             goal: job.stopping.target.clone(),
             reached: None,
+            until_reached: None,
             missing: Gaps::default(),
         }
     }
@@ -173,6 +178,7 @@ impl Summary {
             reason: self.reason,
             departures: self.departures.clone(),
             reached: self.reached.map(ExactPoint::from),
+            until_reached: self.until_reached.clone(),
             missing: self.missing.clone(),
         }
     }
@@ -186,6 +192,7 @@ impl Summary {
         (self.staleness, self.reason) = (kept.staleness, kept.reason);
         self.departures = kept.departures;
         self.reached = kept.reached.map(Point::from);
+        self.until_reached = kept.until_reached;
         (self.started, self.first_update) = (kept.started, kept.first_update);
     }
 
@@ -235,8 +242,11 @@ impl Summary {
             }
             Event::Restored { point, .. } | Event::RangePushed { point, .. } => self.has(*point),
             Event::Evaluated { point, evaluation } => {
-                if self.goal.as_ref().is_some_and(|goal| goal.is_reached(evaluation)) {
-                    self.reached.get_or_insert(*point);
+                if self.goal.as_ref().is_some_and(|goal| goal.is_reached(evaluation))
+                    && self.reached.is_none()
+                {
+                    self.reached = Some(*point);
+                    self.until_reached = Some(self.workers.iter().map(WorkSoFar::from).collect());
                 }
                 self.evaluated = Some((*point, evaluation.clone()));
             }

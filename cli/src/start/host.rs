@@ -21,6 +21,7 @@ use super::fresh_run;
 use super::plan::Says;
 use crate::args::Output;
 use crate::durable::{StandbyOf, State};
+use crate::energy::{EnergySpec, Meter};
 use crate::job::{Layers, Resolved};
 use crate::messages;
 #[cfg(feature = "metrics")]
@@ -81,6 +82,11 @@ pub(crate) struct Training {
     /// Period of the progress messages, if there are any.
     pub(super) says_every: Option<Duration>,
     pub(super) drain: Drain,
+    /// What the job says of its energy.
+    pub(super) energy: EnergySpec,
+    /// Measures the energy of this machine in all lives of the server, if it can; none before the
+    /// first one, or in virtual time.
+    pub(super) meter: Option<Meter>,
 }
 
 /// A server with the job, its evaluation and its records.
@@ -184,7 +190,20 @@ impl Training {
     ) -> anyhow::Result<Self> {
         let (data, job_file, drain) = (Arc::new(data), layers.to_toml(), Drain::default());
         let (initial, guests, says_every) = (layers.initial(&job)?, false, None);
-        Ok(Self { job, data, arithmetic, initial, job_file, output, guests, says_every, drain })
+        let (energy, meter) = (layers.energy()?, None);
+        Ok(Self {
+            job,
+            data,
+            arithmetic,
+            initial,
+            job_file,
+            output,
+            guests,
+            says_every,
+            drain,
+            energy,
+            meter,
+        })
     }
 
     /// Ends the run in order when it is asked.
@@ -199,7 +218,7 @@ impl Training {
             None => Machine::Alone(Server::new(self.job.clone(), fresh_run())?),
         };
         let recorder = self.recorder()?;
-        Ok(self.server(Life::new(machine), recorder, None))
+        self.server(Life::new(machine), recorder, None)
     }
 
     /// The meeting point, if the workers of the job have no server.
@@ -233,12 +252,17 @@ impl Training {
     }
 
     pub(super) fn server(
-        self,
+        mut self,
         life: Life<Server>,
         recorder: Recorder,
         of: Option<StandbyOf>,
-    ) -> JobServer {
-        JobServer { training: self, life, recorder, of, punctuality: Punctuality::default() }
+    ) -> anyhow::Result<JobServer> {
+        if self.meter.is_none() {
+            self.meter = self.energy.meter()?;
+        }
+        recorder.measure(self.meter.clone());
+        let punctuality = Punctuality::default();
+        Ok(JobServer { training: self, life, recorder, of, punctuality })
     }
 }
 

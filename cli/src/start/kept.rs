@@ -92,7 +92,7 @@ impl Training {
                 state.log(log.context(NO_LOG)?, beside, self.drain.clone()),
             ),
         };
-        Ok(self.server(Life { begin, now, ..Life::new(machine) }, recorder, of))
+        self.server(Life { begin, now, ..Life::new(machine) }, recorder, of)
     }
 
     /// The totals and the results folder as they were at the checkpoint.

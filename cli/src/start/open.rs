@@ -240,7 +240,7 @@ impl Training {
             Some(meeting) => meeting,
         };
         let recorder = self.recorder()?;
-        Ok(self.server(Life::new(machine), recorder, of))
+        self.server(Life::new(machine), recorder, of)
     }
 }
 

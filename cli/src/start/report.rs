@@ -11,6 +11,7 @@ use super::plan::Says;
 use super::serve::{Ended, Finished, Served};
 use crate::args::Output;
 use crate::durable::StandbyOf;
+use crate::energy::Meter;
 use crate::exit::{self, Ending, Failed};
 use crate::record::{ModelFile, Report, Shaping, VersionRange, write_model};
 use crate::{messages, results};
@@ -123,6 +124,12 @@ impl Finished {
             report.was_virtual(virtual_time);
         }
         report.shaping = Shaping::of(&punctuality);
+        let measured = training.meter.as_ref().map(Meter::measured).transpose();
+        let measured = measured.unwrap_or_else(|why| {
+            messages::warn(&format!("no energy is measured: {why}"));
+            None
+        });
+        report.energy = summary.energy(&training.energy, job, &report, measured);
         tell_missing(&report);
         let Some(folder) = folder else { return print(&report, &training.output) };
         report.full_files = folder.full_files();

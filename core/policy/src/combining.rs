@@ -6,13 +6,14 @@ use alloc::vec::Vec;
 
 use crate::architecture::Architecture;
 use crate::collective::{Collective, Outgoing, Precision, Rank, Reduction, ReductionError};
-use crate::gossip::{Graph, Mixing};
+use crate::gossip::{JobGraph, Mixing};
 use crate::in_network::{Layout, Packet, PacketError, Streaming};
 use crate::job::Job;
+use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::Stream;
 
 /// How the workers of a group combine their work.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Scheme {
     /// All apply the sum of their gradients to the same parameters.
     Reduce(Collective, Precision),
@@ -25,9 +26,9 @@ pub enum Scheme {
         values: u32,
     },
     /// Each averages its parameters with its neighbors', and applies its own gradient.
-    Gossip(Graph, Stream),
+    Gossip(JobGraph),
     /// The same with one neighbor at each update, which others do not wait for.
-    Pairwise(Graph, Stream),
+    Pairwise(JobGraph),
 }
 
 /// The place of a rank in a group, for all updates of the group.
@@ -74,10 +75,10 @@ impl Scheme {
     /// The scheme of a job; none where servers have the parameters.
     #[must_use]
     pub fn of(job: &Job) -> Option<Self> {
-        let (graph, seed) = (job.graph, Stream::new(job.seed));
+        let graph = || JobGraph::new(job.graph, Stream::new(job.seed), &job.edges);
         match job.architecture {
-            Architecture::DPsgd => Some(Self::Gossip(graph, seed)),
-            Architecture::AdPsgd => Some(Self::Pairwise(graph, seed)),
+            Architecture::DPsgd => Some(Self::Gossip(graph())),
+            Architecture::AdPsgd => Some(Self::Pairwise(graph())),
             Architecture::InNetwork { slots, values } => Some(Self::InNetwork { slots, values }),
             architecture => {
                 let precision = Precision::of(&job.filters).unwrap_or_default();
@@ -88,30 +89,31 @@ impl Scheme {
 
     /// True if each worker has a model of its own.
     #[must_use]
-    pub const fn is_gossip(self) -> bool {
+    pub const fn is_gossip(&self) -> bool {
         matches!(self, Self::Gossip(..) | Self::Pairwise(..))
     }
 
     /// True if each worker makes updates at its own pace.
     #[must_use]
-    pub const fn is_asynchronous(self) -> bool {
+    pub const fn is_asynchronous(&self) -> bool {
         matches!(self, Self::Pairwise(..))
     }
 
-    /// The place of `rank` in a group of `ranks` ranks.
+    /// The place of `rank` in a group of `members`, by rank.
     ///
     /// # Panics
     /// If there is no such rank.
     #[must_use]
-    pub fn place(self, rank: Rank, ranks: u32) -> Place {
+    pub fn place(&self, rank: Rank, members: &[WorkerId]) -> Place {
+        let ranks = members.len() as u32;
         assert!(rank < ranks, "rank {rank} of {ranks}");
         match self {
             Self::Reduce(collective, precision) => {
-                Place::Reduce(collective, precision, rank, ranks)
+                Place::Reduce(*collective, *precision, rank, ranks)
             }
-            Self::InNetwork { slots, values } => Place::InNetwork(slots, values, ranks),
-            Self::Gossip(graph, seed) | Self::Pairwise(graph, seed) => {
-                Place::Gossip(rank, graph.weights(rank, ranks, seed).into())
+            Self::InNetwork { slots, values } => Place::InNetwork(*slots, *values, ranks),
+            Self::Gossip(graph) | Self::Pairwise(graph) => {
+                Place::Gossip(rank, graph.weights(rank, members).into())
             }
         }
     }

@@ -24,7 +24,7 @@ pub use work::WorkError;
 use crate::architecture::Architecture;
 use crate::auto::Auto;
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
-use crate::gossip::Graph;
+use crate::gossip::{EdgeError, Graph, WorkerEdge};
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
 use crate::rules::{Aggregation, AggregationError};
 use pstrain_compute::examples::Shape;
@@ -86,6 +86,8 @@ pub struct Job {
     pub architecture: Architecture,
     /// The neighbors of each worker, if workers have models of their own.
     pub graph: Graph,
+    /// The edges between workers of [`Graph::File`]; empty for any other graph.
+    pub edges: Vec<WorkerEdge>,
     /// Number of servers, each with a share of the keys; at least 1.
     pub servers: u32,
     /// The data.
@@ -531,6 +533,9 @@ pub enum JobError {
         /// The architecture.
         architecture: Architecture,
     },
+    /// Edges that are no graph of the workers.
+    #[error("graph: {0}")]
+    Edges(EdgeError),
     /// Curvature steps together with an incompatible setting: the other setting, its required
     /// value, and the reason.
     #[error("optimizer = diagonal needs {0}")]

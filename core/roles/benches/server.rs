@@ -47,6 +47,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
         seed: 1,
         architecture: Architecture::Server,
         graph: Graph::Ring,
+        edges: Vec::new(),
         servers: 1,
         model: ModelSpec::Timing { layers: vec![parameters] },
         loss: Loss::Nll,

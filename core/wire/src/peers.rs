@@ -194,6 +194,8 @@ pub struct Contributed {
     pub reduce: Duration,
     /// Bytes of values that it sent for the sum.
     pub bytes: u64,
+    /// Bytes of values that it received since its last part in an update.
+    pub received: u64,
 }
 
 /// Meeting point to worker: reduce no more in this group; answered by [`Halted`].

@@ -70,6 +70,7 @@ pub(crate) fn job(train: &Examples) -> Job {
         },
         architecture: Architecture::Server,
         graph: Graph::Ring,
+        edges: Vec::new(),
         servers: 1,
         data: JobData {
             shape: train.shape(),

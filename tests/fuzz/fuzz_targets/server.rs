@@ -103,6 +103,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         membership: Membership { workers, min_workers, on_loss, lease: LEASE },
         architecture: Architecture::Server,
         graph: Graph::Ring,
+        edges: Vec::new(),
         data: JobData {
             shape: Shape { inputs: 1, dense: 1, hot: 0, target: Target::Classes(2) },
             train: Fingerprint { rows: 20, class_counts: vec![12, 8], digest: [3; 32] },

@@ -70,6 +70,7 @@ pub fn small_job(bounds: Bounds) -> Job {
         },
         architecture: Architecture::Server,
         graph: Graph::Ring,
+        edges: Vec::new(),
         servers: 2,
         data: JobData {
             shape,

@@ -48,6 +48,7 @@ impl Messages {
                     compute: Duration::from_nanos(self.number()),
                     reduce: Duration::from_nanos(self.number()),
                     bytes: self.number(),
+                    received: self.number(),
                 });
                 Message::Reduced(Reduced { version, part })
             }

@@ -9,7 +9,7 @@ use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
-use pstrain_policy::gossip::Graph;
+use pstrain_policy::gossip::JobGraph;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Compute;
 use pstrain_wire::peers::Ranks;
@@ -19,8 +19,7 @@ use super::checker::Checker;
 /// The models of all workers.
 #[derive(Debug)]
 pub(super) struct Mesh {
-    graph: Graph,
-    seed: Stream,
+    graph: JobGraph,
     rate: f64,
     momentum: f64,
     initial: Arc<Vec<f32>>,
@@ -79,8 +78,7 @@ impl Mesh {
         };
         assert_eq!((job.update.weight_decay, job.update.clip_norm), (0.0, None), "no formula");
         Self {
-            graph: job.graph,
-            seed: Stream::new(job.seed),
+            graph: JobGraph::new(job.graph, Stream::new(job.seed), &job.edges),
             rate: job.update.learning_rate.into(),
             momentum,
             initial: Arc::new(initial),
@@ -103,10 +101,10 @@ impl Mesh {
 
     /// The average of a member and its neighbors at a version, by the definition.
     fn averaged(&self, members: &[u32], worker: u32, version: u64) -> Option<Vec<f64>> {
-        let ranks = members.len() as u32;
         let rank = members.iter().position(|member| *member == worker)? as u32;
         let mut degrees = vec![0_u32; members.len()];
-        let edges = self.graph.edges(ranks, self.seed);
+        let workers: Vec<WorkerId> = members.iter().copied().map(WorkerId).collect();
+        let edges = self.graph.edges(&workers);
         for (one, other) in &edges {
             degrees[*one as usize] += 1;
             degrees[*other as usize] += 1;

@@ -560,6 +560,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
         },
         architecture: Architecture::Server,
         graph: Graph::Ring,
+        edges: Vec::new(),
         servers: 1,
         data: JobData {
             shape,

@@ -9,7 +9,7 @@ use pstrain_compute::task::Task;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
-use pstrain_policy::gossip::Graph;
+use pstrain_policy::gossip::{Graph, JobGraph};
 use pstrain_policy::trainer::Trainer;
 use pstrain_tests::{
     Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, partition_of, run_peer_cluster,
@@ -17,11 +17,11 @@ use pstrain_tests::{
 };
 use pstrain_wire::worker::EndReason;
 
-use super::{GRAPHS, describe, drawn, hold_under_faults, peers, plain, survive_a_death};
+use super::{GRAPHS, describe, drawn, hold_under_faults, peers, plain, set_graph, survive_a_death};
 
 fn gossip(graph: Graph, workers: u32, rows: usize) -> Toy {
     let mut toy = peers(Architecture::DPsgd, workers, rows);
-    toy.job.graph = graph;
+    set_graph(&mut toy, graph);
     toy
 }
 
@@ -60,7 +60,8 @@ fn by_definition(toy: &Toy, updates: u64) -> Vec<f64> {
         .collect();
     let initial: Vec<f64> = job.initial(&model).into_iter().map(f64::from).collect();
     let mut models = vec![initial; workers as usize];
-    let edges = job.graph.edges(workers, Stream::new(job.seed));
+    let members: Vec<WorkerId> = (0..workers).map(WorkerId).collect();
+    let edges = JobGraph::new(job.graph, Stream::new(job.seed), &job.edges).edges(&members);
     let degree = |rank: u32| edges.iter().filter(|it| it.0 == rank || it.1 == rank).count();
     for update in 0..updates {
         let mut next = models.clone();
@@ -91,7 +92,7 @@ fn by_definition(toy: &Toy, updates: u64) -> Vec<f64> {
 fn the_mean_of_the_models_is_by_the_definition() {
     for (graph, workers) in GRAPHS.into_iter().flat_map(|it| [2, 6, 9].map(|n| (it, n))) {
         let mut toy = plain(Architecture::DPsgd, workers, 203, false);
-        toy.job.graph = graph;
+        set_graph(&mut toy, graph);
         toy.job.budget.epochs = 10;
         let run = simulate_toy_peers(&VirtualRun::new(&toy, "delay=3ms 2.delay=9ms", "4ms"));
         assert!(run.version > 20, "{}", run.version);
@@ -122,12 +123,13 @@ fn a_round_waits_for_neighbors_alone() {
         assert_eq!(run.version, 20);
         // From a round in which all wait for nothing but each other on, the recurrence of the
         // rounds gives the times, whatever the start was: compare differences at the end.
+        let members: Vec<WorkerId> = (0..workers).map(WorkerId).collect();
         let mut ends = vec![0_u64; workers as usize];
         let mut updates = Vec::new();
         for _ in 0..200 {
             let next = |rank: u32| {
                 let [_, down, compute] = machines[rank as usize];
-                let neighbors = Scheme::of(&toy.job).expect("no server").place(rank, workers);
+                let neighbors = Scheme::of(&toy.job).expect("no server").place(rank, &members);
                 let neighbors = neighbors.neighbors();
                 let of_neighbor = |it: Rank| ends[it as usize] + machines[it as usize][0] + down;
                 let values = neighbors.into_iter().map(of_neighbor).max().unwrap_or_default();

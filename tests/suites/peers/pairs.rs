@@ -10,7 +10,7 @@ use pstrain_tests::{
 };
 use pstrain_wire::worker::EndReason;
 
-use super::{GRAPHS, describe, drawn, hold_under_faults, peers, survive_a_death};
+use super::{GRAPHS, describe, drawn, hold_under_faults, peers, set_graph, survive_a_death};
 
 /// A job drawn from a seed.
 pub(super) fn job_of(seed: u64, least: u64) -> Toy {
@@ -75,7 +75,7 @@ fn runs_end_over_every_transport() {
     for (graph, workers) in GRAPHS.into_iter().flat_map(|it| [1, 2, 5, 9].map(|n| (it, n))) {
         for kind in Kind::ALL {
             let mut toy = peers(Architecture::AdPsgd, workers, 203);
-            toy.job.graph = graph;
+            set_graph(&mut toy, graph);
             let run = within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy));
             assert_eq!(run.reason, EndReason::BudgetReached, "{graph} {workers} {kind:?}");
         }

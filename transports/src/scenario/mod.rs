@@ -4,8 +4,9 @@
 //! rate, loss, ... of each worker's link and direction), [`ComputeTimes`] (duration of a
 //! mini-batch) and [`FaultPlan`] (times of crashes and cuts). The same values shape real messages
 //! and drive virtual time: [`LinkModel`], [`Bottleneck`] and [`StragglerModel`] map the time at
-//! which a message or a computation begins to the time at which it ends. Nothing here has a clock
-//! or a thread, and all randomness comes from the given stream.
+//! which a message or a computation begins to the time at which it ends. [`PowerModel`] turns times
+//! and bytes into energy; no run depends on it. Nothing here has a clock or a thread, and all
+//! randomness comes from the given stream.
 
 mod compute_times;
 mod faults;
@@ -13,6 +14,7 @@ mod item;
 mod link_model;
 mod links;
 mod outage;
+mod power;
 mod quantity;
 mod straggler_model;
 mod tcp;
@@ -23,6 +25,7 @@ pub use item::ScenarioError;
 pub use link_model::{Bottleneck, LinkModel};
 pub use links::{Distribution, LinkSpec, Links, ServerLink, WorkerLink};
 pub use outage::Outage;
+pub use power::{Device, Energy, Power, PowerModel};
 pub use quantity::{Loss, Rate};
 pub use straggler_model::StragglerModel;
 

@@ -1,5 +1,5 @@
-//! Times, rates and shares in notation for people, as integers, so that they are written back
-//! exactly.
+//! Times, rates, powers and shares in notation for people, as integers, so that they are written
+//! back exactly.
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,7 +33,7 @@ fn split(text: &str) -> (&str, String) {
 /// Parses a number with one of `units`.
 fn read(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, unit) = split(text);
-    let &(_, size) = units.iter().find(|&&(name, _)| name == unit)?;
+    let &(_, size) = units.iter().find(|&&(name, _)| name.to_lowercase() == unit)?;
     decimal(number, size)
 }
 
@@ -158,6 +158,83 @@ impl Loss {
     }
 }
 
+/// Power in watts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Watts {
+    microwatts: u64,
+}
+
+/// Units of power. Output uses the first three.
+const POWERS: &[(&str, u64)] =
+    &[("W", 1_000_000), ("mW", 1_000), ("uW", 1), ("kW", 1_000_000_000), ("µW", 1)];
+
+impl Watts {
+    /// Returns a power in millionths of a watt.
+    pub(super) const fn from_microwatts(microwatts: u64) -> Self {
+        Self { microwatts }
+    }
+
+    /// Returns the power in watts.
+    pub(super) fn watts(self) -> f64 {
+        self.microwatts as f64 / 1e6
+    }
+}
+
+impl FromStr for Watts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        read(text, POWERS)
+            .map(Self::from_microwatts)
+            .ok_or_else(|| format!("{text:?} is no power; write one such as 2.7W, 500mW or 1kW"))
+    }
+}
+
+impl fmt::Display for Watts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, self.microwatts, &POWERS[..3])
+    }
+}
+
+/// Energy of a byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PerByte {
+    picojoules: u64,
+}
+
+/// Units of energy. Output uses the first five.
+const ENERGIES: &[(&str, u64)] = &[
+    ("J", 1_000_000_000_000),
+    ("mJ", 1_000_000_000),
+    ("uJ", 1_000_000),
+    ("nJ", 1_000),
+    ("pJ", 1),
+    ("µJ", 1_000_000),
+];
+
+impl PerByte {
+    /// Returns the energy in joules.
+    pub(super) fn joules(self) -> f64 {
+        self.picojoules as f64 / 1e12
+    }
+}
+
+impl FromStr for PerByte {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        read(text, ENERGIES).map(|picojoules| Self { picojoules }).ok_or_else(|| {
+            format!("{text:?} is no energy of a byte; write one such as 20nJ, 3.6uJ or 500pJ")
+        })
+    }
+}
+
+impl fmt::Display for PerByte {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, self.picojoules, &ENERGIES[..5])
+    }
+}
+
 const PERCENT: &[(&str, u64)] = &[("%", BILLION as u64 / 100)];
 
 impl FromStr for Loss {
@@ -220,7 +297,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantities_are_written_back(nanos: u64, bits in 1..u64::MAX, lost in 0..BILLION) {
+        fn quantities_are_written_back(
+            nanos: u64,
+            bits in 1..u64::MAX,
+            lost in 0..BILLION,
+            microwatts: u64,
+            picojoules: u64,
+        ) {
+            let power = Watts { microwatts };
+            prop_assert_eq!(power.to_string().parse(), Ok(power));
+            let byte = PerByte { picojoules };
+            prop_assert_eq!(byte.to_string().parse(), Ok(byte));
             let time = Duration::from_nanos(nanos);
             prop_assert_eq!(span(&Span(time).to_string()), Ok(time));
             let rate = Rate(bits);

@@ -22,7 +22,7 @@ pub struct Mixing {
 
 impl Mixing {
     /// The part of `rank` in a round with vectors of `len` values. `weights` has the rank and its
-    /// neighbors, in order ([`Graph::weights`](super::Graph::weights)).
+    /// neighbors, in order ([`JobGraph::weights`](super::JobGraph::weights)).
     #[must_use]
     pub fn new(rank: Rank, weights: Arc<[(Rank, f64)]>, len: usize) -> Self {
         let vectors = vec![Pieces::new(len); weights.len()];

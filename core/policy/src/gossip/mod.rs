@@ -27,7 +27,7 @@ mod pairwise;
 mod pieces;
 
 pub use average::average;
-pub use graph::Graph;
+pub use graph::{EdgeError, Graph, JobGraph, MOST_EDGES, WorkerEdge};
 pub use mixing::Mixing;
 pub use pairwise::{Exchange, Pairwise, Parcel};
 

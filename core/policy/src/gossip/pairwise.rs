@@ -14,8 +14,8 @@ use pstrain_compute::rng::Stream;
 /// In an exchange a worker sends its parameters to a neighbor. The neighbor averages both models at
 /// once, and answers with the average. Until the answer is here the worker that asked neither
 /// changes its parameters nor answers others, so that both models become their mean in one step.
-/// [`Graph::directions`](super::Graph::directions) says who asks whom: workers that wait for each
-/// other form no cycle.
+/// [`JobGraph::directions`](super::JobGraph::directions) says who asks whom: workers that wait for
+/// each other form no cycle.
 ///
 /// A neighbor keeps its last answer to each worker. If a connection breaks, the worker asks again
 /// in the next group, and an exchange that the neighbor has made is answered again, and not made

@@ -1,4 +1,5 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,24 +17,48 @@ const PIECE: usize = 16 * 1024;
 const SEED: Stream = Stream::new(7);
 
 fn graphs() -> impl Iterator<Item = Graph> {
-    let named = [Graph::Ring, Graph::Torus, Graph::Complete, Graph::Exponential];
+    let named = [Graph::Ring, Graph::Torus, Graph::Complete, Graph::Exponential, Graph::File];
     named.into_iter().chain((2..6).map(|degree| Graph::Regular { degree }))
+}
+
+/// All of so many workers, in the order of their ranks.
+fn all(ranks: u32) -> Vec<WorkerId> {
+    (0..ranks).map(WorkerId).collect()
+}
+
+/// The edges of a file: a random tree of the workers, and some more.
+fn listed(workers: u32) -> Vec<WorkerEdge> {
+    let mut random = SEED.fork("edges of a file", workers.into()).rng();
+    let mut below = |most: u32| WorkerId(random.below(most.into()) as u32);
+    let tree = (1..workers).map(|worker| (WorkerId(worker), below(worker))).collect::<Vec<_>>();
+    let more = (0..workers / 2).map(|_| (below(workers), below(workers)));
+    tree.into_iter().chain(more.filter(|(one, other)| one != other)).collect()
+}
+
+fn graph_of(graph: Graph, workers: u32) -> JobGraph {
+    let listed = if graph == Graph::File { listed(workers) } else { Vec::new() };
+    JobGraph::check(graph, &listed, workers).unwrap();
+    JobGraph::new(graph, SEED, &listed)
+}
+
+fn weights(graph: Graph, rank: Rank, ranks: u32) -> Vec<(Rank, f64)> {
+    graph_of(graph, ranks).weights(rank, &all(ranks))
 }
 
 /// The neighbors of a rank.
 fn neighbors(graph: Graph, rank: Rank, ranks: u32) -> Vec<Rank> {
-    let weights = graph.weights(rank, ranks, SEED).into_iter();
+    let weights = weights(graph, rank, ranks).into_iter();
     weights.map(|(other, _)| other).filter(|other| *other != rank).collect()
 }
 
 fn mixing(graph: Graph, rank: Rank, ranks: u32, len: usize) -> Mixing {
-    Mixing::new(rank, graph.weights(rank, ranks, SEED).into(), len)
+    Mixing::new(rank, weights(graph, rank, ranks).into(), len)
 }
 
 fn matrix(graph: Graph, ranks: u32) -> DMatrix<f64> {
     let mut matrix = DMatrix::zeros(ranks as usize, ranks as usize);
     for rank in 0..ranks {
-        for (other, weight) in graph.weights(rank, ranks, SEED) {
+        for (other, weight) in weights(graph, rank, ranks) {
             matrix[(rank as usize, other as usize)] = weight;
         }
     }
@@ -86,8 +111,68 @@ fn graphs_have_their_degrees() {
 #[test]
 fn a_random_graph_depends_on_the_seed() {
     let graph = Graph::Regular { degree: 3 };
-    assert_eq!(graph.edges(20, SEED), graph.edges(20, SEED));
-    assert_ne!(graph.edges(20, SEED), graph.edges(20, Stream::new(8)));
+    let edges = |seed| JobGraph::new(graph, Stream::new(seed), &[]).edges(&all(20));
+    assert_eq!(edges(7), edges(7));
+    assert_ne!(edges(7), edges(8));
+}
+
+#[test]
+fn a_group_has_the_listed_edges_of_its_members_and_stays_connected() {
+    // A star around worker 3, and a tail of 5 and 6.
+    let edge = |one, other| (WorkerId(one), WorkerId(other));
+    let listed =
+        [edge(3, 0), edge(1, 3), edge(3, 2), edge(4, 3), edge(3, 1), edge(4, 5), edge(6, 5)];
+    let graph = JobGraph::new(Graph::File, SEED, &listed);
+    let group = |members: &[u32]| members.iter().copied().map(WorkerId).collect::<Vec<_>>();
+    let whole = [(0, 3), (1, 3), (2, 3), (3, 4), (4, 5), (5, 6)];
+    assert_eq!(graph.edges(&all(7)), whole);
+    assert_eq!(graph.bridges(&all(7)), []);
+    // Ranks are places: without worker 2, worker 3 is rank 2.
+    let members = group(&[0, 1, 3, 4, 5, 6]);
+    assert_eq!(graph.edges(&members), [(0, 2), (1, 2), (2, 3), (3, 4), (4, 5)]);
+    assert_eq!(graph.bridges(&members), []);
+    // Without the center 0, 1, 2 and the tail are parts.
+    let members = group(&[0, 1, 2, 4, 5, 6]);
+    assert_eq!(graph.bridges(&members), [edge(0, 1), edge(0, 2), edge(0, 4)]);
+    assert_eq!(graph.edges(&members), [(0, 1), (0, 2), (0, 3), (3, 4), (4, 5)]);
+    assert_eq!(graph.edges(&group(&[5])), []);
+    // Every group of a random graph is connected.
+    let graph = graph_of(Graph::File, 12);
+    for set in 1_u32..1 << 12 {
+        let members: Vec<WorkerId> =
+            all(12).into_iter().filter(|it| set >> it.0 & 1 == 1).collect();
+        let edges = graph.edges(&members);
+        let (mut found, mut next) = (BTreeSet::from([0]), Vec::from([0]));
+        while let Some(rank) = next.pop() {
+            let ends = edges.iter().filter(|it| it.0 == rank || it.1 == rank);
+            let ends = ends.map(|(one, other)| if *one == rank { *other } else { *one });
+            next.extend(ends.filter(|other| found.insert(*other)));
+        }
+        assert_eq!(found.len(), members.len(), "{members:?}: {edges:?}");
+    }
+}
+
+#[test]
+fn edges_that_are_no_graph_of_the_workers_are_refused() {
+    let edge = |one: u32, other: u32| (WorkerId(one - 1), WorkerId(other - 1));
+    let refused = |listed: &[WorkerEdge], workers| {
+        JobGraph::check(Graph::File, listed, workers).map_err(|error| error.to_string())
+    };
+    assert_eq!(refused(&[], 1), Ok(()));
+    assert_eq!(refused(&[edge(1, 2), edge(2, 1), edge(3, 2)], 3), Ok(()));
+    for (listed, workers, told) in [
+        (&[edge(1, 2), edge(2, 2)][..], 2, "the edge 2 2 joins a worker to itself"),
+        (&[edge(1, 2), edge(2, 3)], 2, "its workers are numbered 1 to 2; leave it out"),
+        (&[edge(1, 2), edge(4, 3)], 4, "no way leads from worker 1 to worker 3"),
+        (&[edge(1, 2)], 3, "no way leads from worker 1 to worker 3"),
+        (&[], 2, "no way leads from worker 1 to worker 2"),
+    ] {
+        let error = refused(listed, workers).unwrap_err();
+        assert!(error.contains(told), "{error}");
+    }
+    let many = vec![edge(1, 2); MOST_EDGES + 1];
+    assert_eq!(JobGraph::check(Graph::File, &many, 2), Err(EdgeError::TooMany(MOST_EDGES + 1)));
+    assert_eq!(JobGraph::check(Graph::Ring, &[edge(1, 2)], 2), Err(EdgeError::Unwanted));
 }
 
 /// Lets all ranks average their vectors, with messages in a random order.
@@ -114,7 +199,7 @@ fn mix(graph: Graph, vectors: &[Vec<f32>], order: u64) -> Vec<Vec<f32>> {
             rounds[to as usize].receive(from, piece, values).unwrap();
         }
     }
-    for (one, other) in graph.edges(ranks, SEED) {
+    for (one, other) in graph_of(graph, ranks).edges(&all(ranks)) {
         assert_eq!((sent[&(one, other)], sent[&(other, one)]), (len, len));
     }
     rounds.into_iter().map(Mixing::into_values).collect()
@@ -168,7 +253,8 @@ fn values_that_do_not_belong_to_a_round_are_refused() {
 fn directions_of_pairwise_exchanges_form_no_cycle() {
     for graph in graphs() {
         for ranks in 1..=33 {
-            let directions = |rank| graph.directions(rank, ranks, SEED);
+            let directed = graph_of(graph, ranks);
+            let directions = |rank| directed.directions(rank, &all(ranks));
             let mut asked = BTreeMap::new();
             for rank in 0..ranks {
                 let (asks, askers) = directions(rank);
@@ -189,7 +275,7 @@ fn directions_of_pairwise_exchanges_form_no_cycle() {
     let two_classes = [(Graph::Ring, 8), (Graph::Torus, 16), (Graph::Ring, 2)];
     for (graph, ranks) in two_classes {
         for rank in 0..ranks {
-            let (asks, askers) = graph.directions(rank, ranks, SEED);
+            let (asks, askers) = graph_of(graph, ranks).directions(rank, &all(ranks));
             assert!(asks.is_empty() || askers.is_empty(), "{graph} of {ranks}: {rank}");
         }
     }
@@ -226,7 +312,8 @@ impl Pairs {
         for rank in 0..self.ranks.len() {
             let worker = self.ranks[rank];
             let ranks = self.ranks.len() as u32;
-            let (asks, askers) = self.graph.directions(rank as u32, ranks, SEED);
+            let graph = graph_of(self.graph, ranks);
+            let (asks, askers) = graph.directions(rank as u32, &all(ranks));
             let of = |ranks: Vec<Rank>| ranks.iter().map(|it| self.ranks[*it as usize]).collect();
             let waits = (0..).map(WorkerId).zip(&awaits);
             let waits = waits.filter(|(_, of)| **of == Some(worker)).map(|(it, _)| it).collect();

@@ -4,7 +4,7 @@ use super::{DataFrom, Exchange, InitialFrom, Job, JobError, OnLoss, Redundancy, 
 use crate::architecture::Architecture;
 use crate::collective::Precision;
 use crate::consistency::ConsistencySpec;
-use crate::gossip::Graph;
+use crate::gossip::{Graph, JobGraph};
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 use pstrain_compute::model::ModelSpec;
 
@@ -15,6 +15,8 @@ impl Job {
         if self.graph != Graph::default() && !architecture.is_gossip() {
             return Err(JobError::Graph { graph: self.graph, architecture });
         }
+        JobGraph::check(self.graph, &self.edges, self.membership.workers)
+            .map_err(JobError::Edges)?;
         let needs = match architecture {
             Architecture::Server => None,
             _ => self.without_servers_needs(),

@@ -155,11 +155,11 @@ pub enum Event {
         /// Size of the keys that came to this server, on the wire, in bytes.
         bytes: u64,
     },
-    /// Parameters were sent to a worker.
+    /// Parameters were sent to a worker; or, without a server, other workers' values.
     Given {
         /// The worker.
         worker: WorkerId,
-        /// Size of the values that this server sent, on the wire, in bytes.
+        /// Size of the values, on the wire, in bytes.
         bytes: u64,
     },
     /// A gradient arrived for the first time.

@@ -12,11 +12,15 @@ use crate::node::{Departure, Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
+use pstrain_policy::combining::Scheme;
 use pstrain_policy::lockstep;
 use pstrain_wire::peers::{Complaint, Connection, Halt, Halted, RankOf, Ranks};
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Phase};
+
+/// Most edges that a reason names.
+const MOST_BRIDGES: usize = 8;
 
 /// The group.
 #[derive(Debug, Default)]
@@ -168,6 +172,7 @@ impl Meeting {
         self.aggregator = self.new_aggregator();
         self.pace.regroup();
         if let Some(why) = why {
+            let why = why + &self.bridged();
             let (generation, members) = (self.group.generation, self.group.ranks.len() as u32);
             out.push(Effect::Report(Event::Regrouped { generation, members, version, why }));
         }
@@ -184,6 +189,27 @@ impl Meeting {
             return self.request(out);
         }
         self.ask_for_states(out);
+    }
+
+    /// Names edges that the graph of the job does not have, and the group cannot do without.
+    fn bridged(&self) -> String {
+        let Some(Scheme::Gossip(graph) | Scheme::Pairwise(graph)) = Scheme::of(&self.job) else {
+            return String::new();
+        };
+        let members: Vec<WorkerId> = self.group.ranked().collect();
+        let bridges = graph.bridges(&members);
+        if bridges.is_empty() {
+            return String::new();
+        }
+        let more = bridges.len().saturating_sub(MOST_BRIDGES);
+        let shown = bridges.iter().take(MOST_BRIDGES);
+        let shown: Vec<String> =
+            shown.map(|(one, other)| alloc::format!("{one} and {other}")).collect();
+        let more = if more > 0 { alloc::format!(" and {more} more") } else { String::new() };
+        alloc::format!(
+            "; the graph falls apart without the workers that are gone: neighbors now are {}{more}",
+            shown.join(", ")
+        )
     }
 
     /// Tells a worker that has resumed its membership what it may have missed.

@@ -145,11 +145,12 @@ impl Meeting {
             let (part, batch) = (task.part, task.batch);
             let mut age = Duration::ZERO;
             if let (Some(own), Some((by, slowest))) = (parts.get(&worker), slowest) {
-                let Contributed { loss, compute, reduce, bytes } = *own;
+                let Contributed { loss, compute, reduce, bytes, received } = *own;
                 let barrier = reduce.min(slowest.compute.saturating_sub(compute));
                 let spent = TimeSpent { compute, network: reduce - barrier, barrier };
                 slot.account.stepped(spent, (!barrier.is_zero()).then_some(*by), loss);
                 age = compute + reduce;
+                pushed.push(Event::Given { worker, bytes: received });
                 pushed.push(Event::Pushed {
                     worker,
                     sequence,

@@ -11,7 +11,7 @@ use super::{Data, Joined, Member, Peer, joined};
 use crate::node::admission::check_job;
 use crate::node::dialler::{self, Unreachable};
 use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
-use pstrain_compute::id::{PartId, PeerId, Sequence, Version};
+use pstrain_compute::id::{PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
@@ -289,9 +289,9 @@ impl Peer {
         let Some(rank) = members.iter().position(|member| member.worker == worker) else {
             return self.finish(Err(NodeError::Refused(Refusal::Fenced { incarnation })), out);
         };
-        let (own, scheme) = (training.version(), training.scheme());
+        let (own, scheme) = (training.version(), training.scheme().clone());
         let rank = rank as Rank;
-        let is_behind = needs(scheme, &members, rank);
+        let is_behind = needs(&scheme, &members, rank);
         let is_near = own == version || own.next() == version || scheme.is_gossip();
         let is_ahead = own > version && !scheme.is_asynchronous();
         if is_ahead || !is_near && !members[rank as usize].joins {
@@ -301,8 +301,9 @@ impl Peer {
             );
             return self.finish(Err(NodeError::Protocol(what)), out);
         }
-        let place = scheme.place(rank, members.len() as u32);
-        let updating = updating(scheme, &members, rank);
+        let workers: Vec<WorkerId> = members.iter().map(|member| member.worker).collect();
+        let place = scheme.place(rank, &workers);
+        let updating = updating(&scheme, &members, rank);
         let neighbors = place.neighbors().into_iter().chain(updating.iter().copied());
         let neighbors: Vec<Rank> = neighbors.chain(Pairs::partners(&members, rank)).collect();
         let of_step =
@@ -318,7 +319,7 @@ impl Peer {
                 training.lockstep.resume_alone(worker, members[rank as usize].version);
             }
         }
-        if source(scheme, &members) == Some(rank) {
+        if source(&scheme, &members) == Some(rank) {
             training.hand_over(updating.iter().map(|rank| &members[*rank as usize]));
         }
         let is_shown = (rank == 0 || scheme.is_gossip()) && generation > 1;
@@ -448,7 +449,7 @@ impl Peer {
 }
 
 /// True if a member has missed updates of its group.
-fn is_behind(scheme: Scheme, members: &[RankOf], member: &RankOf) -> bool {
+fn is_behind(scheme: &Scheme, members: &[RankOf], member: &RankOf) -> bool {
     members.iter().any(|other| match scheme.is_asynchronous() {
         true => member.joins && !other.joins,
         false => other.version > member.version,
@@ -457,19 +458,19 @@ fn is_behind(scheme: Scheme, members: &[RankOf], member: &RankOf) -> bool {
 
 /// True if a rank needs what it has missed from another one. Workers with models of their own do
 /// not, unless they join.
-fn needs(scheme: Scheme, members: &[RankOf], rank: Rank) -> bool {
+fn needs(scheme: &Scheme, members: &[RankOf], rank: Rank) -> bool {
     let member = members.get(rank as usize);
     member.is_some_and(|it| is_behind(scheme, members, it) && (it.joins || !scheme.is_gossip()))
 }
 
 /// The rank that sends the others what they have missed.
-fn source(scheme: Scheme, members: &[RankOf]) -> Option<Rank> {
+fn source(scheme: &Scheme, members: &[RankOf]) -> Option<Rank> {
     let place = members.iter().position(|member| !is_behind(scheme, members, member))?;
     Some(place as Rank)
 }
 
 /// The ranks between which and `rank` missed updates travel.
-fn updating(scheme: Scheme, members: &[RankOf], rank: Rank) -> Vec<Rank> {
+fn updating(scheme: &Scheme, members: &[RankOf], rank: Rank) -> Vec<Rank> {
     let ranks = 0..members.len() as Rank;
     let behind: Vec<Rank> = ranks.filter(|rank| needs(scheme, members, *rank)).collect();
     match source(scheme, members) {

@@ -14,11 +14,10 @@ use core::time::Duration;
 use super::{Joined, Peer, joined};
 use crate::node::{Effect, Event, Outbox, Ticket};
 use pstrain_compute::id::{Version, WorkerId};
-use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
-use pstrain_policy::gossip::{Exchange, Graph, Pairwise, Parcel};
+use pstrain_policy::gossip::{Exchange, JobGraph, Pairwise, Parcel};
 use pstrain_policy::job::BudgetKind;
 use pstrain_wire::Message;
 use pstrain_wire::peers::{Allow, Contributed, Piece, PieceHeader, RankOf, Rest, Rested, Show};
@@ -30,8 +29,7 @@ const MOST_APART: u64 = 8;
 /// The exchanges of a peer with single neighbors, and the update under way.
 #[derive(Debug)]
 pub(super) struct Pairs {
-    graph: Graph,
-    seed: Stream,
+    graph: JobGraph,
     exchanges: Pairwise,
     /// Values for neighbors to which there is no connection yet.
     unsent: VecDeque<Parcel>,
@@ -70,12 +68,11 @@ struct Own {
 
 impl Pairs {
     /// The exchanges of a worker; none unless it trains at its own pace.
-    pub(super) fn of(scheme: Scheme, worker: WorkerId, parameters: usize) -> Option<Self> {
-        let Scheme::Pairwise(graph, seed) = scheme else { return None };
-        let random = seed.fork("exchanges", worker.0.into());
+    pub(super) fn of(scheme: &Scheme, worker: WorkerId, parameters: usize) -> Option<Self> {
+        let Scheme::Pairwise(graph) = scheme else { return None };
+        let random = graph.seed().fork("exchanges", worker.0.into());
         Some(Self {
-            graph,
-            seed,
+            graph: graph.clone(),
             exchanges: Pairwise::new(parameters, random),
             unsent: VecDeque::new(),
             early: Vec::new(),
@@ -114,8 +111,8 @@ impl Pairs {
     pub(super) fn regroup(&mut self, members: &[RankOf], own: Rank, parameters: &[f32]) {
         let member = &members[own as usize];
         self.counted = member.version;
-        let ranks = members.len() as u32;
-        let (asks, askers) = self.graph.directions(own, ranks, self.seed);
+        let workers: Vec<WorkerId> = members.iter().map(|member| member.worker).collect();
+        let (asks, askers) = self.graph.directions(own, &workers);
         let of = |ranks: Vec<Rank>| {
             let members = ranks.into_iter().filter_map(|rank| members.get(rank as usize));
             members.map(|member| member.worker).collect()
@@ -287,7 +284,8 @@ impl Peer {
         pairs.updated();
         training.apply(gradient);
         training.lockstep.advance_alone(worker, &job.stopping);
-        let part = Contributed { loss, compute, reduce: now.since(since), bytes };
+        let (reduce, received) = (now.since(since), training.take_received());
+        let part = Contributed { loss, compute, reduce, bytes, received };
         let reduced = training.report(Some(part));
         self.damage.progressed();
         self.tell(now, reduced, out);

@@ -28,6 +28,7 @@ impl Peer {
             return; // of an earlier group
         }
         let Some(training) = self.training() else { return };
+        training.receives(sum.values.len());
         let Stage::Stepping(step) = &mut training.stage else {
             return; // repeated after a reconnect
         };

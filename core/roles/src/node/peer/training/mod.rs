@@ -46,6 +46,8 @@ pub(super) struct Training {
     ahead: Option<(Version, Combining)>,
     /// The report of the last update.
     reduced: Option<Reduced>,
+    /// Bytes of values that came and are in no report yet.
+    received: u64,
     /// The parameters that the meeting point was sent last.
     shown: Option<Snapshot>,
     /// The state of training at the version of the group, for workers that join.
@@ -100,23 +102,24 @@ impl Training {
             Err(_empty) => aggregator,
         };
         Ok(Self {
-            scheme,
             worker,
             lockstep: Lockstep::new(job),
             together: Version(0),
-            place: scheme.place(0, 1),
+            place: scheme.place(0, &[worker]),
             parameters: Arc::new(job.initial(model)),
             aggregator,
             stage: Stage::Idle,
-            pairs: Pairs::of(scheme, worker, len),
+            pairs: Pairs::of(&scheme, worker, len),
             computing: None,
             ahead: None,
             reduced: None,
+            received: 0,
             shown: None,
             handover: Vec::new(),
             saves_at: None,
             spare: Vec::new(),
             spares: Vec::new(),
+            scheme,
         })
     }
 
@@ -124,8 +127,8 @@ impl Training {
         self.lockstep.version()
     }
 
-    pub(super) const fn scheme(&self) -> Scheme {
-        self.scheme
+    pub(super) const fn scheme(&self) -> &Scheme {
+        &self.scheme
     }
 
     pub(super) fn parameters(&self) -> usize {
@@ -151,6 +154,16 @@ impl Training {
         let shown = self.shown.clone().map(Message::Snapshot);
         let rested = self.pairs.as_ref().and_then(Pairs::rested);
         shown.into_iter().chain(self.reduced.map(Message::Reduced)).chain(rested).collect()
+    }
+
+    /// Counts values that another member, or the meeting point, sent.
+    pub(super) const fn receives(&mut self, values: usize) {
+        self.received += (values * size_of::<f32>()) as u64;
+    }
+
+    /// Bytes of values that came since the last time this was asked.
+    pub(super) const fn take_received(&mut self) -> u64 {
+        core::mem::replace(&mut self.received, 0)
     }
 
     /// The report of the last update.
@@ -265,7 +278,7 @@ impl Peer {
         let (version, share) = (training.version(), training.lockstep.share(training.worker));
         // A worker that is behind its neighbors makes its missing updates alone.
         let place = match version < training.together {
-            true => training.scheme.place(0, 1),
+            true => training.scheme.place(0, &[training.worker]),
             false => training.place.clone(),
         };
         let begun = training.ahead.take_if(|(ahead, _)| *ahead == version);
@@ -327,6 +340,7 @@ impl Peer {
     /// Values have come from a member.
     pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
         let Joined { training, .. } = joined(&mut self.member);
+        training.receives(piece.values.len());
         if training.pairs.is_some() {
             return self.on_exchange(now, from, piece, out);
         }
@@ -426,8 +440,8 @@ impl Peer {
         training.spares = spares;
         let evaluates = training.update(combined, job);
         let part = own.map(|(loss, compute, since)| {
-            let reduce = now.since(since);
-            Contributed { loss, compute, reduce, bytes }
+            let (reduce, received) = (now.since(since), training.take_received());
+            Contributed { loss, compute, reduce, bytes, received }
         });
         self.damage.progressed();
         self.updated(now, part, evaluates, out);
