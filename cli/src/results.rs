@@ -25,6 +25,8 @@ pub(crate) fn quality(quality: &Quality) -> Vec<(&str, String)> {
     let classes = quality
         .classes
         .iter()
+        // Without an evaluation there are no classes.
+        .filter(|classes| !classes.recall.is_empty())
         .map(|classes| ("worst class", classes.worst_class.as_ref().map_or_else(dash, worst)));
     let loss = quality.loss.map_or_else(dash, |loss| match quality.metrics.is_empty() {
         true => format!("{loss:.4} of {}", quality.evaluation),
@@ -53,7 +55,7 @@ pub(crate) fn recall(quality: &Quality, width: usize) -> Option<String> {
 /// a terminal.
 fn recall_in_line(quality: &Quality) -> Option<(&'static str, String)> {
     let each: Vec<String> = recalls(quality)?.map(|each| each.join(TIE)).collect();
-    Some(("recall", each.join(", ")))
+    (!each.is_empty()).then(|| ("recall", each.join(", ")))
 }
 
 /// Most classes of a confusion matrix that a terminal shows.

@@ -16,7 +16,7 @@ from typing import (
     Tuple,
 )
 
-from .buffers import Flat, Rules, StateTensor, check_rules, rule_of
+from .buffers import MOST_WHOLE, Flat, Rules, StateTensor, check_rules, rule_of
 
 
 class ArrayModel:
@@ -91,7 +91,9 @@ class ArrayModel:
         return [self.params] if self.state is None else [self.params, self.state]
 
     def numbers(self, rows: Sequence[int]) -> Any:
-        return rows if self._np is None else self._np.asarray(rows, dtype=self._np.int64)
+        if self._np is None:
+            return rows.tolist() if isinstance(rows, array.array) else rows
+        return self._np.asarray(rows, dtype=self._np.int64)
 
     def _state_tensor(self, name: str, leaf: Any, combine: Optional[Rules]) -> StateTensor:
         kind = getattr(getattr(leaf, "dtype", None), "kind", None)
@@ -103,7 +105,19 @@ class ArrayModel:
         rule = rule_of(combine, name, "first" if is_whole else "mean")
         if rule == "local":
             raise ValueError(f"state {name}: keep local state of arrays in your function")
+        if is_whole and self._most(leaf) >= MOST_WHOLE:
+            raise ValueError(
+                f"state {name}: has whole numbers of {MOST_WHOLE:,} or more, where messages stop "
+                "to count; keep it in your function, or count in larger units"
+            )
         return StateTensor(shape, rule, "i64" if is_whole else "f32")
+
+    def _most(self, leaf: Any) -> int:
+        """The largest magnitude in an array of whole numbers."""
+        if self._np is None:
+            return max(map(abs, [leaf] if isinstance(leaf, int) else leaf), default=0)
+        # As floating-point numbers, since the magnitude of the smallest int64 is none.
+        return int(self._np.abs(self._np.asarray(leaf, dtype=float)).max(initial=0))
 
     def _shape(self, name: str, leaf: Any) -> Tuple[int, ...]:
         if self._np is None:

@@ -10,6 +10,9 @@ from typing import Dict, Iterable, Iterator, Mapping, Optional, Tuple
 #: Names and shapes of the tensors of a model, in the order of their values.
 Tensors = Dict[str, Tuple[int, ...]]
 
+#: The whole number at which float32, the type of all values in messages, stops to count.
+MOST_WHOLE = 2**24
+
 #: Rules by the names of state tensors, in which `*` stands for any characters.
 Rules = Mapping[str, str]
 

@@ -12,9 +12,12 @@ import os
 import socket
 import stat
 import sys
-from typing import Any, BinaryIO, Dict, List, Optional, Union, cast
+from typing import Any, BinaryIO, Dict, Optional, Union, cast
 
 VERSION = 1
+
+#: The encoder of `json.dumps`, without the look at all its settings.
+_encode = json.JSONEncoder().encode
 
 #: Messages up to this size travel in one write.
 _BUFFER = 128 * 1024
@@ -54,15 +57,19 @@ class Connection:
 
     @classmethod
     def of_socket(cls, stream: socket.socket) -> Connection:
-        """Speaks over a connected socket, which it closes in the end."""
-        with stream:  # The socket itself stays open for these two.
-            source = cast(BinaryIO, stream.makefile("rb", _BUFFER))
-            return cls(source, cast(BinaryIO, stream.makefile("wb", _BUFFER)))
+        """Speaks over a connected socket, which it takes over, and closes in the end."""
+        # A plain file: reading one calls no Python code, as reading a socket's file does.
+        descriptor = stream.detach()
+        return cls._of_files(descriptor, os.dup(descriptor))
 
     @classmethod
     def of_process(cls) -> Connection:
         """Speaks over this process's standard input and output."""
-        return cls(os.fdopen(os.dup(0), "rb", _BUFFER), os.fdopen(reserve_output(), "wb", _BUFFER))
+        return cls._of_files(os.dup(0), reserve_output())
+
+    @classmethod
+    def _of_files(cls, source: int, sink: int) -> Connection:
+        return cls(os.fdopen(source, "rb", _BUFFER), os.fdopen(sink, "wb", _BUFFER))
 
     def read_line(self) -> Optional[Dict[str, Any]]:
         """Reads the line of a request; None if pstrain has closed the connection."""
@@ -79,24 +86,24 @@ class Connection:
 
     def read_into(self, values: memoryview) -> None:
         """Reads the values after a line into the bytes of `values`."""
-        got = 0
+        got = cast(Any, self._source).readinto(values)
         while got < len(values):
             more = cast(Any, self._source).readinto(values[got:])
             if not more:
                 raise ProtocolError("pstrain closed the connection in the middle of a message")
             got += more
 
-    def read_rows(self, count: int) -> List[int]:
-        """Reads the row numbers that follow the values."""
+    def read_rows(self, count: int) -> array.array[int]:
+        """Reads the row numbers that follow the values, 32-bit numbers without a sign."""
         rows = array.array("I", bytes(4 * count))
         self.read_into(memoryview(rows).cast("B"))
-        return rows.tolist()
+        return rows
 
     def write(self, answer: Dict[str, Any], values: Union[bytes, memoryview] = b"") -> None:
         """Writes an answer, and the values after it."""
         if values:
             answer = {**answer, "values": len(values) // 4}
-        self._sink.write(json.dumps(answer).encode() + b"\n")
+        self._sink.write(f"{_encode(answer)}\n".encode())
         self._sink.write(values)
         self._sink.flush()
 

@@ -41,6 +41,7 @@ class Task:
         found: Dict[str, Any] = {
             "tensors": [{"name": name, "shape": shape} for name, shape in tensors.items()],
             "examples": self.examples,
+            "rows": "after",
         }
         state = self.model.parameters.state
         if state:

@@ -8,13 +8,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 import torch
 
-from .buffers import Flat, Rules, StateTensor, check_rules, rule_of
+from .buffers import MOST_WHOLE, Flat, Rules, StateTensor, check_rules, rule_of
 
 #: What `torch.compile` adds to the names of parameters.
 _COMPILED = "_orig_mod."
-
-#: The largest whole number that float32 counts to.
-_MOST_WHOLE = 2**24
 
 
 class TorchModel:
@@ -164,6 +161,11 @@ class TorchModel:
 
     def numbers(self, rows: Any) -> Any:
         # A tensor, since indexing by a list converts that each time.
+        if isinstance(rows, torch.Tensor):
+            return rows
+        if isinstance(rows, array.array):
+            # Torch has few operations on numbers without a sign.
+            return torch.frombuffer(rows, dtype=torch.int32).to(torch.int64) & 0xFFFF_FFFF
         return torch.frombuffer(array.array("q", rows), dtype=torch.int64)
 
 
@@ -213,7 +215,7 @@ def _buffers(module: torch.nn.Module, combine: Optional[Rules]) -> _Buffers:
 def _is_large(buffer: torch.Tensor) -> bool:
     if buffer.is_floating_point() or buffer.dtype.is_complex or buffer.numel() == 0:
         return False
-    return bool(buffer.abs().max() > _MOST_WHOLE)
+    return bool(buffer.abs().max() >= MOST_WHOLE)
 
 
 def _persistent(module: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module, str]]:

@@ -51,6 +51,13 @@ class TestNumpy(unittest.TestCase):
             np.testing.assert_allclose(results.params[name], value, rtol=0, atol=1e-6)
             np.testing.assert_array_equal(results.model[name], results.params[name])
 
+    def test_a_counter_that_messages_cannot_carry_is_refused(self):
+        params = {"w": np.zeros(2)}
+        for steps in (np.int64(20_000_001), np.array([0, np.iinfo(np.int64).min])):
+            with self.assertRaisesRegex(ValueError, "state steps: .* 16,777,216 or more"):
+                model_of(params, {"steps": steps})
+        model_of(params, {"steps": np.array(2**24 - 1), "mean": np.array(1e30)})
+
     def test_parameters_are_views_of_one_buffer(self):
         model = model_of({"a": np.ones((2, 3)), "b": [np.zeros(2), np.float32(5)]})
         self.assertEqual(model.params["a"].dtype, np.float32)

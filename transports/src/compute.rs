@@ -5,12 +5,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use pstrain_compute::time::Time;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Compute, EvaluateHere, Input};
 
 use crate::clock::WallClock;
 use crate::driver::Handle;
-use crate::gradient::{answer, compute_gradient, evaluate_here};
+use crate::gradient::{answer, compute_gradient, compute_gradient_since, evaluate_here};
 use crate::paced::{Paced, Pacing};
 
 /// Computes the gradients of one worker, and its evaluations, in the order of the requests.
@@ -24,6 +25,8 @@ pub struct Computer {
     place: Option<Place>,
     clock: WallClock,
     short: Duration,
+    /// When the next gradient was begun, if it was.
+    begun: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -66,21 +69,32 @@ impl Computer {
     pub fn new(trainer: Trainer, short: Duration, handle: &Handle) -> Self {
         let clock = WallClock::start();
         let away = Away::start(trainer, clock, handle.clone());
-        Self { place: Some(Place::Away(away)), clock, short }
+        Self { place: Some(Place::Away(away)), clock, short, begun: None }
     }
 
     /// Returns a computer whose gradients take as long as `pacing` says.
     pub(crate) fn paced(trainer: Trainer, pacing: Pacing, handle: &Handle) -> Self {
         let clock = pacing.clock;
         let paced = Paced::start(trainer, pacing, handle.clone());
-        Self { place: Some(Place::Paced(paced)), clock, short: Duration::ZERO }
+        Self { place: Some(Place::Paced(paced)), clock, short: Duration::ZERO, begun: None }
+    }
+
+    /// Announces an order that [`Self::compute`] is about to receive, so that a compute process
+    /// works on it meanwhile.
+    pub(crate) fn begin(&mut self, order: &Compute) {
+        if let Some(Place::Here(trainer)) = &mut self.place {
+            self.begun = Some(self.clock.now());
+            trainer.begin(order.task, &order.parameters);
+        }
     }
 
     /// Computes a gradient. Returns the answer, or posts it through the handle later.
     pub fn compute(&mut self, order: Compute, handle: &Handle) -> Option<Input> {
+        let begun = self.begun.take();
         let (place, answer) = match self.place.take()?.come_back(self.short) {
             Place::Here(mut trainer) => {
-                let computed = compute_gradient(&mut trainer, order, self.clock);
+                let begin = begun.unwrap_or_else(|| self.clock.now());
+                let computed = compute_gradient_since(&mut trainer, order, self.clock, begin);
                 let is_short = computed.as_ref().is_ok_and(|computed| computed.took < self.short);
                 let place = if is_short {
                     Place::Here(trainer)

@@ -24,6 +24,11 @@ pub trait Services {
     /// Records an event of the node.
     fn report(&mut self, now: Time, event: Event);
 
+    /// Announces an effect that [`Self::work`] will receive after the messages before it are sent.
+    fn foresee(&mut self, effect: &Effect) {
+        let _unheeded = effect;
+    }
+
     /// Begins the work of an effect. Returns the input that answers it, or posts it to `handle`
     /// later.
     fn work(&mut self, effect: Effect, handle: &Handle) -> Option<Input>;
@@ -326,6 +331,8 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
         while !self.held.is_empty() {
             self.journal.commit()?;
             let mut held = std::mem::take(&mut self.held);
+            // A compute process works while messages are sent.
+            held.iter().for_each(|(_, effect)| self.services.foresee(effect));
             held.drain(..).for_each(|(now, effect)| self.perform(now, effect));
             self.held = held;
             let mut answers = std::mem::take(&mut self.answers);

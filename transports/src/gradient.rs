@@ -1,6 +1,7 @@
 //! Carries out one order of a worker's node: a gradient, whose duration it measures, or an
 //! evaluation.
 
+use pstrain_compute::time::Time;
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Compute, Computed, EvaluateHere, Input};
 
@@ -15,7 +16,19 @@ pub(crate) fn compute_gradient(
     order: Compute,
     clock: WallClock,
 ) -> Result<Computed, String> {
-    let begin = clock.now();
+    compute_gradient_since(trainer, order, clock, clock.now())
+}
+
+/// The same for a gradient that the trainer began at `begin`.
+///
+/// # Errors
+/// As [`compute_gradient`].
+pub(crate) fn compute_gradient_since(
+    trainer: &mut Trainer,
+    order: Compute,
+    clock: WallClock,
+    begin: Time,
+) -> Result<Computed, String> {
     let mut gradient = order.scratch;
     let computed = trainer.compute(order.task, &order.parameters, &mut gradient);
     let computed = computed.map_err(|error| error.to_string())?;

@@ -166,6 +166,12 @@ impl Services for WorkerServices {
         (self.report)(now, event);
     }
 
+    fn foresee(&mut self, effect: &Effect) {
+        if let (Effect::Compute(order), Some(computer)) = (effect, &mut self.computer) {
+            computer.begin(order);
+        }
+    }
+
     fn work(&mut self, effect: Effect, handle: &Handle) -> Option<Input> {
         match effect {
             Effect::Prepare(order) => {

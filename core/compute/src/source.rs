@@ -52,6 +52,16 @@ pub trait GradientSource: fmt::Debug + Send {
         gradient: &mut [f32],
     ) -> Result<f32, SourceError>;
 
+    /// Announces that the next call of [`Self::gradient`] has these arguments. A source in another
+    /// program begins to compute, while the caller does something else; any other source does
+    /// nothing. An evaluation may come in between: the gradient then begins again.
+    ///
+    /// # Panics
+    /// As [`Self::gradient`].
+    fn begin(&mut self, rows: Rows<'_>, params: &[f32]) {
+        let _unused = (rows, params);
+    }
+
     /// Evaluates `params` on all examples of a part.
     ///
     /// # Errors

@@ -243,6 +243,18 @@ impl Trainer {
         self.batches.find(task.part).is_some()
     }
 
+    /// Announces the next call of [`Self::compute`], with the same arguments, so that a compute
+    /// process works while the caller does something else. Under gradient coding it does nothing.
+    ///
+    /// # Panics
+    /// As [`Self::compute`].
+    pub fn begin(&mut self, task: Task, params: &[f32]) {
+        let keys = self.block(task);
+        let Self { source, batches, combination: None, .. } = self else { return };
+        let Some(part) = batches.find(task.part) else { return };
+        source.begin(Rows { part, numbers: batches.rows(part, task), keys }, params);
+    }
+
     /// Computes the gradient of `task` at `params` into `gradient`, which is resized to the number
     /// of parameters: the mean over the examples of the mini-batch. If gradients cover blocks, the
     /// values outside the block are 0.

@@ -141,6 +141,9 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
         ("a,b,a\n1,2,3\n", "two columns are called \"a\""),
         ("a,b\n1,x\n2,x\n", "column b: all its values are \"x\""),
         (&format!("a,b\n{many}"), "column b: it has more than 1000 different values"),
+        ("day,b\n20240101,x\n20240115,y\n", "column day: its values are between 20240100 and"),
+        ("a,b\n20000000,x\n20000001,y\n", "column a: its values are between 20000000 and 20000000"),
+        ("a,b\n100000.001,x\n100000.002,y\n", "subtract 100000 from each, or leave the column"),
         (&format!("b,a\n{many}high,1\n"), "texts (line 1004 has \"high\"): repair a text"),
     ] {
         let data = table(folder.path(), text);
@@ -150,6 +153,18 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
     let none = Csv::new(folder.path().join("none"));
     let told = none.schema(&Features::default()).unwrap_err().to_string();
     assert!(told.contains("none: cannot be read"), "{told}");
+}
+
+#[test]
+fn large_numbers_that_stay_different_as_32_bit_numbers_are_trained_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = String::from("constant,time,cents,b\n");
+    for row in 0..100 {
+        let (time, cents) = (1_764_190_000 + 3600 * row, 33_000_000 + row);
+        text += &format!("20000001,{time},{cents},c{}\n", row % 2);
+    }
+    let data = table(folder.path(), &text);
+    assert!(Prepared::load(&data, &Settings::default()).is_ok());
 }
 
 #[test]

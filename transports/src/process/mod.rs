@@ -8,10 +8,11 @@
 mod link;
 pub mod protocol;
 mod served;
+mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pstrain_compute::evaluation::{self, ClassFigures, Evaluation, Figures};
@@ -64,11 +65,17 @@ pub struct ProcessSource {
     rows: Vec<u32>,
     /// The number of the last request.
     id: u64,
+    /// The gradient that was begun and not received: the number of its request, or why that could
+    /// not be sent.
+    begun: Option<Result<u64, Failure>>,
     /// Restarts since the last answer.
     failures: u32,
+    /// The state tensors, by number, whose values the user was told to be wrong.
+    told: BTreeSet<usize>,
 }
 
 /// Why a request has no answer.
+#[derive(Debug)]
 enum Failure {
     /// Asking again would not help: the process said so, or it is none.
     Final(String),
@@ -99,7 +106,9 @@ impl ProcessSource {
             held_out: Ok(Vec::new()),
             rows: Vec::new(),
             id: 0,
+            begun: None,
             failures: 0,
+            told: BTreeSet::new(),
         };
         source.attempt(|source| source.link().map(|_open| ()))?;
         Ok(source)
@@ -135,6 +144,7 @@ impl ProcessSource {
     /// Asks for an evaluation on `rows`; if there are none, on rows of the process's own.
     fn evaluate_rows(&mut self, rows: &[u32], params: &[f32]) -> Result<Evaluation, SourceError> {
         let rows = Some(rows).filter(|rows| !rows.is_empty());
+        self.forget_begun();
         let found = self.attempt(|source| {
             let id = source.send(Request::Evaluate, rows, params)?;
             let found = hear::<Evaluated>(source.link()?, "an evaluation")?;
@@ -241,10 +251,34 @@ impl ProcessSource {
     ) -> Result<u64, Failure> {
         self.id += 1;
         let id = self.id;
-        let (order, after) = Order::of(id, rows, params.len());
+        let (order, after) = Order::of(id, (rows, self.description.rows), params.len());
         let link = self.link()?;
         say(link, &request(order), params, after)?;
         Ok(id)
+    }
+
+    /// Sets the rows of the next request to examples of a part.
+    fn name_rows(&mut self, part: usize, numbers: &[u32]) {
+        let rows = &self.parts[part];
+        self.rows.clear();
+        self.rows.extend(numbers.iter().map(|&number| rows[number as usize]));
+    }
+
+    /// Sends the request for a gradient of [`Self::rows`].
+    fn send_rows(&mut self, params: &[f32]) -> Result<u64, Failure> {
+        let rows = std::mem::take(&mut self.rows);
+        let sent = self.send(Request::Gradient, Some(&rows), params);
+        self.rows = rows;
+        sent
+    }
+
+    /// Receives and discards the gradient that was begun: its answer comes before any other.
+    fn forget_begun(&mut self) {
+        let Some(begun) = self.begun.take() else { return };
+        let mut gradient = vec![0.0; self.layout.len()];
+        if let Err(Failure::Broken(_)) = begun.and_then(|id| self.receive(id, &mut gradient)) {
+            self.link = None;
+        }
     }
 
     /// Receives the answer to request `id`, 0 for the start, and its values. Returns the loss.
@@ -374,11 +408,15 @@ impl GradientSource for ProcessSource {
 
     fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
         let mut initial = vec![0.0; self.layout.len()];
+        self.forget_begun();
         self.attempt(|source| {
             say(source.link()?, &Request::Start, &[], &[])?;
             // The answer has no number.
             source.receive(0, &mut initial)
         })?;
+        if let Some((_, problem)) = state::problems(&self.layout, &initial).next() {
+            return Err(self.error(&format!("at the start, {problem}")));
+        }
         Ok(Some(initial))
     }
 
@@ -396,17 +434,34 @@ impl GradientSource for ProcessSource {
         params: &[f32],
         gradient: &mut [f32],
     ) -> Result<f32, SourceError> {
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.clear();
-        rows.extend(numbers.iter().map(|&number| self.parts[part][number as usize]));
+        let mut begun = self.begun.take();
+        if begun.is_none() {
+            self.name_rows(part, numbers);
+        }
+        debug_assert_eq!(self.rows.len(), numbers.len(), "the gradient that was begun");
         let loss = self.attempt(|source| {
-            let id = source.send(Request::Gradient, Some(&rows), params)?;
+            let id = begun.take().unwrap_or_else(|| source.send_rows(params))?;
             source.receive(id, gradient)
-        });
-        self.rows = rows;
-        let loss = loss?;
+        })?;
+        for (tensor, problem) in state::problems(&self.layout, gradient) {
+            // The server judges the gradient, and names no tensor.
+            if self.told.insert(tensor) {
+                (self.config.tell)(&format!(
+                    "the compute process ({}): {problem}",
+                    self.config.address
+                ));
+            }
+        }
         into_gradient(&self.layout, self.description.answers, params, gradient);
         Ok(loss as f32)
+    }
+
+    fn begin(&mut self, Rows { part, numbers, .. }: Rows<'_>, params: &[f32]) {
+        // A process that is to be started again is so when its answer is needed.
+        if self.link.is_some() && self.begun.is_none() {
+            self.name_rows(part, numbers);
+            self.begun = Some(self.send_rows(params));
+        }
     }
 
     fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError> {

@@ -65,15 +65,14 @@ pub struct Order {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<Vec<u32>>,
     /// The number of row numbers that follow the values.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rows_after: usize,
     /// The number of parameters that follow the line.
     pub values: usize,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-const fn is_zero(number: &usize) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The model and the data of a process: its answer to [`Request::Hello`].
@@ -90,9 +89,23 @@ pub struct Description {
     pub answers: Answers,
     /// The number of examples that the process can compute gradients of.
     pub examples: u32,
+    /// Where the process wants the numbers of rows.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rows: RowsIn,
     /// Tells datasets with different rows apart. All processes of a job must have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+}
+
+/// Where a process receives the numbers of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RowsIn {
+    /// In the line, up to 8,192 of them; more follow the values.
+    #[default]
+    Line,
+    /// After the values, where they are read in less time than JSON.
+    After,
 }
 
 /// A tensor of the model.
@@ -273,25 +286,24 @@ pub fn write_message(
 ) -> Result<(), ProtocolError> {
     let mut bytes = serde_json::to_vec(line).map_err(io::Error::from)?;
     bytes.push(b'\n');
-    if size_of_val(values) <= ONE_WRITE {
-        append(values, &mut bytes);
-        to.write_all(&bytes)?;
-    } else if cfg!(target_endian = "little") {
+    if size_of_val(values) > ONE_WRITE && cfg!(target_endian = "little") {
         to.write_all(&bytes)?;
         to.write_all(bytemuck::cast_slice(values))?;
+        bytes.clear();
     } else {
         append(values, &mut bytes);
-        to.write_all(&bytes)?;
     }
-    if !rows.is_empty() {
-        let rows: Vec<u8> = rows.iter().flat_map(|row| row.to_le_bytes()).collect();
-        to.write_all(&rows)?;
-    }
+    bytes.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
+    to.write_all(&bytes)?;
     Ok(to.flush()?)
 }
 
 fn append(values: &[f32], bytes: &mut Vec<u8>) {
-    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    if cfg!(target_endian = "little") {
+        bytes.extend_from_slice(bytemuck::cast_slice(values));
+    } else {
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
 }
 
 /// Reads a line, which is a message of type `M`; `wanted` names it in errors. Returns none at the
@@ -354,11 +366,19 @@ pub fn read_rows(from: &mut impl Read, count: usize) -> Result<Vec<u32>, Protoco
 }
 
 impl Order {
-    /// An order with `values` parameters, of `rows` if they are few; the rows to send after the
-    /// values otherwise.
-    pub(super) fn of(id: u64, rows: Option<&[u32]>, values: usize) -> (Self, &[u32]) {
+    /// An order with `values` parameters; the rows to send after the values, if `rows` are too many
+    /// for the line or the process does not want them there.
+    pub(super) fn of(
+        id: u64,
+        (rows, place): (Option<&[u32]>, RowsIn),
+        values: usize,
+    ) -> (Self, &[u32]) {
+        let most = match place {
+            RowsIn::Line => MOST_ROWS_IN_LINE,
+            RowsIn::After => 0,
+        };
         match rows {
-            Some(rows) if rows.len() > MOST_ROWS_IN_LINE => {
+            Some(rows) if rows.len() > most => {
                 (Self { id, rows: None, rows_after: rows.len(), values }, rows)
             }
             rows => (Self { id, rows: rows.map(Into::into), rows_after: 0, values }, &[]),

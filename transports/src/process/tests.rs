@@ -261,6 +261,115 @@ def fault(m):
     }
 }
 
+/// A process with a counter beside its parameters, which is `count` at the start and `after` after
+/// each mini-batch.
+fn counting(name: &str, count: &str, after: &str) -> (ProcessSource, tempfile::TempDir) {
+    let fault = format!(
+        r#"
+def fault(m):
+    if m["do"] == "hello":
+        state = {{"name": "seen", "shape": [], "combine": "first", "type": "i64"}}
+        say({{"tensors": [{{"name": "w", "shape": [1]}}], "state": [state], "examples": 50000}})
+    elif m["do"] == "start": say({{}}, [1, {count}])
+    elif m["do"] == "gradient": say({{"id": m["id"], "loss": 1}}, [2, {after}])
+    else: return False
+    return True
+"#
+    );
+    let (source, folder) = source(name, &fault, None);
+    (source.unwrap(), folder)
+}
+
+#[test]
+fn state_that_is_not_finite_or_counts_no_further_is_named_once_with_the_cure() {
+    if !has_python() {
+        return;
+    }
+    for (name, after, why) in [
+        ("counted", "16777216", "is 16777216: messages count whole numbers to 16777216"),
+        ("below", "-16777217", "is -16777216: messages count whole numbers to 16777216"),
+        ("nan", "float('nan')", "is not finite (value 0 is NaN), and such a gradient does not"),
+        ("most", "16777215", ""),
+    ] {
+        let (mut source, _folder) = counting(name, "0", after);
+        assert_eq!(source.initial(), Ok(Some(vec![1.0, 0.0])));
+        for _ in 0..2 {
+            gradient(&mut source, &[0]).unwrap();
+        }
+        let told = told(name);
+        if why.is_empty() {
+            assert_eq!(told, [""; 0]);
+            continue;
+        }
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains(&format!("state \"seen\" {why}")), "{told:?}");
+        assert!(told[0].contains("keep this state in the process"), "{told:?}");
+    }
+    for count in ["20000000", "float('inf')"] {
+        let (mut source, _folder) = counting("begins", count, "0");
+        let error = source.initial().unwrap_err().to_string();
+        assert!(error.contains("failed: at the start, state \"seen\" is"), "{error}");
+    }
+}
+
+#[test]
+fn a_process_receives_row_numbers_after_the_values_if_it_asks_for_that() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    if m["do"] == "hello":
+        say({"tensors": [{"name": "w", "shape": [2]}], "examples": 50000, "rows": "after"})
+        return True
+    if m["do"] == "gradient":
+        given = m["rows_after"] if rows else len(m["rows"])
+        say({"id": m["id"], "loss": sum(rows), "values": 2}, [len(rows), given]); return True
+"#;
+    let (source, _folder) = source("after", fault, None);
+    let mut source = source.unwrap();
+    for numbers in [&[][..], &[49_999], &[7, 7, 3]] {
+        let given = numbers.len() as f32;
+        let loss = numbers.iter().sum::<u32>() as f32;
+        assert_eq!(gradient(&mut source, numbers), Ok((loss, vec![given, given])));
+    }
+    assert_eq!(told("after"), [""; 0]);
+}
+
+/// A worker announces a gradient while it sends the last one.
+#[test]
+fn a_gradient_that_was_begun_is_the_same_and_no_other_request_takes_its_answer() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    with open(__file__ + ".asked", "a") as asked: asked.write(m["do"][0])
+    # The first process dies at its third gradient.
+    if m["do"] == "gradient" and m["id"] == 5 and not os.path.exists(__file__ + ".died"):
+        open(__file__ + ".died", "w").close()
+        os._exit(3)
+"#;
+    let (source, folder) = source("begun", fault, None);
+    let mut source = source.unwrap();
+    let begin = |source: &mut ProcessSource, numbers: &[u32]| {
+        source.begin(Rows { part: 0, numbers, keys: None }, &[3.0, 4.0]);
+    };
+    begin(&mut source, &[0, 7]);
+    assert_eq!(gradient(&mut source, &[0, 7]), Ok((27.0, vec![6.0, 8.0])));
+    assert_eq!(gradient(&mut source, &[0]), Ok((26.0, vec![6.0, 8.0])));
+    begin(&mut source, &[0]);
+    assert_eq!(source.evaluate(0, &[3.0, 4.0]).unwrap().examples, 4);
+    begin(&mut source, &[0, 1, 2]);
+    assert_eq!(gradient(&mut source, &[0, 1, 2]), Ok((28.0, vec![6.0, 8.0])));
+    begin(&mut source, &[0]);
+    assert_eq!(source.initial(), Ok(Some(vec![1.0, 2.0])));
+    assert_eq!(gradient(&mut source, &[0]), Ok((26.0, vec![6.0, 8.0])));
+    let asked = std::fs::read_to_string(folder.path().join("begun.py.asked")).unwrap();
+    assert_eq!(asked, "hgggeghggsg");
+    assert_eq!(told("begun").len(), 1);
+}
+
 #[test]
 fn a_process_with_another_model_after_its_restart_is_refused() {
     if !has_python() {

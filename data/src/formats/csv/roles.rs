@@ -1,6 +1,10 @@
 //! Finds the roles of a table's columns: numbers, texts, label.
 
+mod range;
+
 use std::collections::BTreeSet;
+
+use self::range::Range;
 
 use super::Csv;
 use super::counts::Counts;
@@ -22,6 +26,7 @@ struct Sum {
     text: Option<(u64, String)>,
     count: u64,
     sum: f64,
+    range: Range,
     missing: u64,
 }
 
@@ -33,6 +38,7 @@ impl Sum {
                 Some(value) => {
                     self.count += 1;
                     self.sum += f64::from(value);
+                    self.range.add(text, value);
                 }
                 None if self.text.is_none() => self.text = Some((reader.line(), text.to_owned())),
                 None => {}
@@ -103,8 +109,12 @@ pub(super) fn find(csv: &Csv) -> Result<Found, DataError> {
             "each of its {left_out} rows has a missing value, and missing=skip leaves them out"
         )));
     }
-    for column in &mut columns {
+    for (at, column) in columns.iter_mut().enumerate() {
         column.decide(rows);
+        let are_numbers = matches!(column.role, Role::Number | Role::Target);
+        if are_numbers && let Some(problem) = column.sum.range.problem(&column.name) {
+            return Err(reader.refused_column(at, &problem));
+        }
     }
     let several = different_texts(csv, &columns, &is_left_out)?;
     let mut classes = Vec::new();
