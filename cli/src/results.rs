@@ -433,6 +433,7 @@ mod tests {
         let known = Quality {
             metrics: vec![("accuracy".into(), Some(0.8)), ("macro_f1".into(), Some(0.5))],
             classes: Some(ClassQuality {
+                recall: [("U2R".into(), Some(0.125))].into(),
                 worst_class: Some(ClassRecall { name: "U2R".into(), recall: 0.125 }),
                 ..ClassQuality::default()
             }),

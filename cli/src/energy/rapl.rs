@@ -284,7 +284,10 @@ mod tests {
 
     fn set(folder: &tempfile::TempDir, entry: &str, energy: u64) {
         let file = folder.path().join(entry).join("energy_uj");
-        fs::write(file, format!("{energy}\n")).unwrap();
+        // A meter reads at the same time: it sees the old counter or the new one.
+        let new = file.with_extension("new");
+        fs::write(&new, format!("{energy}\n")).unwrap();
+        fs::rename(new, file).unwrap();
     }
 
     const MACHINE: [(&str, &str, u64); 8] = [

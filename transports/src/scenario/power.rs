@@ -331,7 +331,7 @@ mod tests {
             assert!(error.contains(told), "{error}");
         }
         for (text, told) in [
-            ("raspberry", "power: raspberry: \"raspberry\" is no device; use raspberry-pi-4,"),
+            ("raspberry", "power: raspberry: \"raspberry\" is no device: use raspberry-pi-4,"),
             ("idle=3", "\"3\" is no power; write one such as 2.7W, 500mW or 1kW"),
             ("byte=20", "\"20\" is no energy of a byte; write one such as 20nJ, 3.6uJ or 500pJ"),
             ("site.idle=3W", "a site is no machine"),
