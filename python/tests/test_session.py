@@ -63,7 +63,7 @@ class TestSession(unittest.TestCase):
         with Pstrain(task()) as pstrain:
             described, _ = pstrain.ask({"do": "hello", "protocol": 1, "worker": 0, "new": [1]})
             tensors = [{"name": "w", "shape": [2]}, {"name": "b", "shape": []}]
-            self.assertEqual(described, {"tensors": tensors, "examples": 64})
+            self.assertEqual(described, {"tensors": tensors, "examples": 64, "rows": "after"})
             self.assertEqual(pstrain.ask({"do": "start"}), ({"values": 3}, [1, 2, 3]))
             request = {"do": "gradient", "id": 7, "rows": [1, 1, 5], "values": 3}
             answer, values = pstrain.ask(request, [0.5, 0.25, 0])
