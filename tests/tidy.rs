@@ -122,7 +122,7 @@ const README_LINES: usize = 130;
 /// Words that make a reader look for their subject, and how often comments of product code may have
 /// each. A number only ever falls: lower it to what is found.
 const WORDS: [(&str, usize); 13] = [
-    ("whoever", 2),
+    ("whoever", 0),
     ("somebody", 0),
     ("someone", 0),
     ("nobody", 0),
@@ -132,7 +132,7 @@ const WORDS: [(&str, usize); 13] = [
     ("everyone", 0),
     ("those that", 2),
     ("those who", 0),
-    ("that of", 2),
+    ("that of", 1),
     ("anew", 0),
     ("beside", 0),
 ];

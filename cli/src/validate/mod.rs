@@ -157,8 +157,8 @@ fn closed_form(
     Ok(predict::of_job(job, &run.layers()?.scenario()?, parameters, gradients))
 }
 
-/// Runs every job of `spec` in every backend, one after another, because real time needs the machine
-/// for itself. Calls `progress` before each job. Returns `None` if `stop` was raised.
+/// Runs every job of `spec` in every backend, one after another, because real time needs the
+/// machine for itself. Calls `progress` before each job. Returns `None` if `stop` was raised.
 pub(crate) fn compare(
     spec: &Spec,
     cells: &[Cell],

@@ -38,8 +38,8 @@ struct Rest {
 }
 
 impl LinkModel {
-    /// Returns the model of a link that has carried nothing yet. TCP needs the `round_trip` of the whole link;
-    /// randomness comes from `stream`.
+    /// Returns the model of a link that has carried nothing yet. TCP needs the `round_trip` of the
+    /// whole link; randomness comes from `stream`.
     #[must_use]
     pub fn new(spec: LinkSpec, round_trip: Duration, stream: Stream) -> Self {
         let timeout = timeout(round_trip, spec.jitter);

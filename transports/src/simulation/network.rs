@@ -217,8 +217,8 @@ impl Network {
         path.is_none_or(|path| self.first(path, to).model.is_open(at))
     }
 
-    /// True if an item that has passed so many legs of a path passes another one, or the access link
-    /// of the process at its end.
+    /// True if an item that has passed so many legs of a path passes another one, or the access
+    /// link of the process at its end.
     pub(super) fn goes_on(
         &self,
         (path, end): (Option<Path>, End),

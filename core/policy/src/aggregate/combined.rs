@@ -1,5 +1,5 @@
-//! The combined gradient of an update, of all keys or one block; and sums of sparse gradients, which
-//! have values for some keys only.
+//! The combined gradient of an update, of all keys or one block; and sums of sparse gradients,
+//! which have values for some keys only.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -7,9 +7,9 @@
 //!
 //! An update weighs its gradients (`plan`, with `weights` and `shares`; the factor for staleness is
 //! in [`rules`](crate::rules)), corrects them (`correction`: DC-ASGD, gap-aware), and adds them up
-//! (`weighted_sum`), unless the rule is robust (`robust`: Krum, median, trimmed mean) or keeps gradients
-//! from update to update (`combination`, with `table` and `iterations`). The changes of state that
-//! come with gradients are averaged and added (`state`).
+//! (`weighted_sum`), unless the rule is robust (`robust`: Krum, median, trimmed mean) or keeps
+//! gradients from update to update (`combination`, with `table` and `iterations`). The changes of
+//! state that come with gradients are averaged and added (`state`).
 
 mod combination;
 mod combined;
