@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::figures::list;
 
-pub(crate) use connection_flags::Way;
+pub(crate) use connection_flags::ConnectionFlags;
 pub(crate) use verdict::{Finding, verdict};
 
 /// The event that a worker waits for.
@@ -53,7 +53,7 @@ pub(crate) enum WaitsFor {
     /// The standby's confirmation or return.
     Standby,
     /// A connection to one of the other servers.
-    Way { server: ServerId },
+    ConnectionFlags { server: ServerId },
     /// A sign of life: it has been silent for longer than a live worker is.
     Sign,
     /// The return of its connection.
@@ -71,7 +71,7 @@ impl WaitsFor {
     /// Determines what `member` waits for.
     pub(crate) fn of(status: &Status, member: &MemberStatus) -> Self {
         if let Some((unreached, _)) = &member.unreached {
-            return Self::Way { server: unreached.server };
+            return Self::ConnectionFlags { server: unreached.server };
         }
         match member.state {
             MemberState::Awaited => Self::Start,
@@ -147,7 +147,7 @@ impl WaitsFor {
             Self::Gradient => "network: its gradient".into(),
             Self::Overdue => "its gradient, overdue".into(),
             Self::Standby => "the standby".into(),
-            Self::Way { server } => format!("a way to server {server}"),
+            Self::ConnectionFlags { server } => format!("a way to server {server}"),
             Self::Sign => "a sign of life".into(),
             Self::Link => "its link to come back".into(),
             Self::Return => "its return".into(),

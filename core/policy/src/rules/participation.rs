@@ -35,9 +35,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_named_by_a_word() {
+    fn rules_are_named_by_a_word_and_others_are_refused() {
         for text in ["plain", "share", "incremental"] {
             assert_eq!(text.parse::<ParticipationSpec>().unwrap().to_string(), text);
         }
+        let error = "shares".parse::<ParticipationSpec>().unwrap_err().to_string();
+        assert_eq!(error, r#""shares" is no participation: use plain, share or incremental"#);
     }
 }
