@@ -12,12 +12,12 @@ use crate::exit::Ending;
 use crate::figures::{bytes, count, span};
 use crate::table::{self, Column};
 use crate::wait_text::waiting;
-use crate::why::{Finding, Usual, WaitsFor, Way, verdict};
+use crate::why::{ConnectionFlags, Finding, Usual, WaitsFor, verdict};
 use crate::{messages, metric_text};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = status::of_leader(args.server.way(), args.timeout)?;
-    let way = Way::new(args.server.address.to_string(), &args.server.security);
+    let way = ConnectionFlags::new(args.server.address.to_string(), &args.server.security);
     args.form.print(&View::of(&status, &way), || show(&status, &way, messages::width()))?;
     Ok(Ending::Done)
 }
@@ -79,7 +79,7 @@ struct LinkView {
 }
 
 impl<'a> View<'a> {
-    fn of(status: &'a Status, way: &Way) -> Self {
+    fn of(status: &'a Status, way: &ConnectionFlags) -> Self {
         Self {
             job: &status.job,
             consistency: &status.consistency,
@@ -135,7 +135,7 @@ impl LinkView {
     }
 }
 
-fn show(status: &Status, way: &Way, width: usize) -> String {
+fn show(status: &Status, way: &ConnectionFlags, width: usize) -> String {
     const COLUMNS: [Column<'_>; 12] = [
         Column::text("worker"),
         Column::name("name"),

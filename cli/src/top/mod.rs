@@ -24,7 +24,7 @@ use self::rows::Sort;
 use crate::args::TopArgs;
 use crate::exit::Ending;
 use crate::figures::{count, elapsed};
-use crate::why::Way;
+use crate::why::ConnectionFlags;
 use crate::{cmd, messages, metric_text, table};
 
 /// Points kept of a curve: more than the width of any terminal.
@@ -43,7 +43,10 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
     // Before the terminal is touched: without a server the error prints as for any other
     // command.
     let first = cmd::status::of_leader(args.server.way(), args.timeout)?;
-    let mut top = Top::new(Way::new(args.server.address.to_string(), &args.server.security), first);
+    let mut top = Top::new(
+        ConnectionFlags::new(args.server.address.to_string(), &args.server.security),
+        first,
+    );
     let answers = ask_again_and_again(args)?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     let done = live(&mut terminal, &mut top, &answers);
@@ -58,7 +61,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
 /// The observed state of a run, and the part of it that is in view.
 #[derive(Debug)]
 struct Top {
-    way: Way,
+    way: ConnectionFlags,
     status: Status,
     /// Why the last request for a status failed.
     trouble: Option<String>,
@@ -80,7 +83,7 @@ struct Top {
 }
 
 impl Top {
-    fn new(way: Way, status: Status) -> Self {
+    fn new(way: ConnectionFlags, status: Status) -> Self {
         let (losses, metrics) = (VecDeque::new(), VecDeque::new());
         let mut top = Self {
             way,

@@ -41,7 +41,7 @@ pub(crate) enum Policy {
 
 /// One direction of a worker's link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Way {
+pub(crate) struct ConnectionFlags {
     /// The propagation delay of each byte.
     pub(crate) delay: Duration,
     /// In bits per second; None is unlimited.
@@ -56,9 +56,9 @@ pub(crate) struct Worker {
     /// The computing time of a mini-batch.
     pub(crate) compute: Duration,
     /// The way of the gradient to the server.
-    pub(crate) up: Way,
+    pub(crate) up: ConnectionFlags,
     /// The way of the parameters from the server.
-    pub(crate) down: Way,
+    pub(crate) down: ConnectionFlags,
 }
 
 /// A job with constant times.

@@ -14,7 +14,7 @@ use pstrain_wire::frame_len;
 use pstrain_wire::message::Message;
 use pstrain_wire::worker::{Parameters, ParametersHeader, Push, PushHeader};
 
-use super::closed_form::{Constant, Policy, Prediction, Way, Worker, predict};
+use super::closed_form::{ConnectionFlags, Constant, Policy, Prediction, Worker, predict};
 
 /// Returns the bytes of a push and of an answer with parameters on the wire. Their headers grow
 /// with the numbers in them: the result is for the last of `gradients`, with `compute` each.
@@ -103,7 +103,7 @@ pub(super) fn of_job(
             obstacle(!way.outages.is_empty(), "outages");
             obstacle(way.slow_start, "slow start");
         }
-        let way = |spec: &LinkSpec, bytes: u64| Way {
+        let way = |spec: &LinkSpec, bytes: u64| ConnectionFlags {
             delay: spec.delay,
             rate: spec.rate.map(|rate| rate.bits_per_second() as f64),
             bytes,

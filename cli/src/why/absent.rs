@@ -6,12 +6,12 @@ use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
 use super::process::has_processes;
 use super::verdict::{Cause, Finding};
-use super::{Way, architecture, pace, run_waits};
+use super::{ConnectionFlags, architecture, pace, run_waits};
 use crate::figures::span;
 
 /// Returns one finding for each such worker: first the workers that others wait for, then by
 /// severity and length of the silence.
-pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
+pub(super) fn findings(status: &Status, way: &ConnectionFlags) -> Vec<Finding> {
     if matches!(status.phase, Phase::Gathering | Phase::Ending) {
         return Vec::new(); // the wait of the whole run names them already
     }
@@ -44,7 +44,11 @@ fn is_awaited(status: &Status, member: &MemberStatus) -> bool {
     status.wait.as_ref().is_some_and(|wait| wait.workers.contains(&member.worker))
 }
 
-fn trouble(status: &Status, member: &MemberStatus, way: &Way) -> Option<(Severity, Finding)> {
+fn trouble(
+    status: &Status,
+    member: &MemberStatus,
+    way: &ConnectionFlags,
+) -> Option<(Severity, Finding)> {
     // While a server is away, workers lose and restore connections because of it.
     let stands = run_waits::is_stalled(status);
     match member.state {
@@ -116,7 +120,7 @@ fn consequence(status: &Status, member: &MemberStatus) -> String {
     }
 }
 
-fn lost(status: &Status, member: &MemberStatus, way: &Way) -> Finding {
+fn lost(status: &Status, member: &MemberStatus, way: &ConnectionFlags) -> Finding {
     let worker = member.worker;
     let cause = if is_awaited(status, member) { Cause::Missing } else { Cause::Lost };
     let says = format!(
@@ -133,7 +137,7 @@ fn lost(status: &Status, member: &MemberStatus, way: &Way) -> Finding {
     Finding::new(cause, Some(worker), says, cure)
 }
 
-fn absent(status: &Status, member: &MemberStatus, way: &Way) -> Finding {
+fn absent(status: &Status, member: &MemberStatus, way: &ConnectionFlags) -> Finding {
     let worker = member.worker;
     let (ago, without) = (span(member.since), consequence(status, member));
     let why = member.why_left.as_ref().map_or_else(String::new, |why| format!(" ({why})"));

@@ -13,7 +13,7 @@ use crate::args::SecurityArgs;
 
 /// Address of a server and security of connections to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct ConnectionFlags {
     address: String,
     /// Security flags that are the same for all processes.
     flags: String,
@@ -21,7 +21,7 @@ pub(crate) struct Way {
     has_certificates: bool,
 }
 
-impl Way {
+impl ConnectionFlags {
     pub(crate) fn new(address: String, security: &SecurityArgs) -> Self {
         let mut flags = String::new();
         if let Some(file) = &security.psk {

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::figures::list;
 
-pub(crate) use connection_flags::Way;
+pub(crate) use connection_flags::ConnectionFlags;
 pub(crate) use verdict::{Finding, verdict};
 
 /// The event that a worker waits for.

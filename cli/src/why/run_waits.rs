@@ -9,7 +9,7 @@ use pstrain_wire::{
 
 use super::pace::STUTTER;
 use super::verdict::{Cause, Finding};
-use super::{Way, workers_in_words};
+use super::{ConnectionFlags, workers_in_words};
 use crate::figures::span;
 
 /// True if no worker can make progress, whatever it does itself.
@@ -29,7 +29,7 @@ pub(super) fn is_stalled(status: &Status) -> bool {
         )
 }
 
-pub(super) fn findings(status: &Status, way: &Way) -> Vec<Finding> {
+pub(super) fn findings(status: &Status, way: &ConnectionFlags) -> Vec<Finding> {
     let Some(wait) = &status.wait else { return Vec::new() };
     let finding = |cause, says, cure: &str| vec![Finding::new(cause, None, says, cure)];
     let waited = span(wait.waited);
@@ -106,7 +106,7 @@ fn silent_standby(status: &Status, wait: &Wait) -> String {
     format!("the run waits for the standby{at}: it has been silent for {}{left}", span(wait.waited))
 }
 
-fn missing_workers(status: &Status, wait: &Wait, way: &Way) -> Finding {
+fn missing_workers(status: &Status, wait: &Wait, way: &ConnectionFlags) -> Finding {
     let whom = match wait.workers.as_slice() {
         [] => "more workers".to_owned(),
         workers => workers_in_words(workers),
@@ -132,7 +132,12 @@ pub(super) fn ends_without(wait: &Wait) -> String {
 }
 
 /// The finding about a server that is away, with the process that can replace it.
-fn missing_server(status: &Status, wait: &Wait, server: ServerId, way: &Way) -> Finding {
+fn missing_server(
+    status: &Status,
+    wait: &Wait,
+    server: ServerId,
+    way: &ConnectionFlags,
+) -> Finding {
     let left = ends_without(wait);
     let (waited, known) =
         (span(wait.waited), status.servers.iter().find(|known| known.server == server));

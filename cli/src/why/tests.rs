@@ -13,7 +13,7 @@ mod servers;
 mod without_a_server;
 
 use super::verdict::{Cause, Finding};
-use super::{WaitsFor, Way};
+use super::{ConnectionFlags, WaitsFor};
 use crate::args::SecurityArgs;
 use crate::figures::span;
 
@@ -21,8 +21,8 @@ const OPEN: SecurityArgs =
     SecurityArgs { tls: None, psk: None, group_readable_key: false, insecure: false };
 
 /// A connection to a server without authentication.
-pub(crate) fn way(address: &str) -> Way {
-    Way::new(address.into(), &OPEN)
+pub(crate) fn way(address: &str) -> ConnectionFlags {
+    ConnectionFlags::new(address.into(), &OPEN)
 }
 
 /// The findings for a server at an address that tests know.
@@ -394,7 +394,9 @@ fn the_command_for_a_worker_has_the_flags_that_it_needs() {
         let missing = silent(2, MemberState::Lost, 12);
         let recipe = recipe(is_synthetic);
         let status = Status { data_from: from, recipe, ..asynchronous(missing) };
-        let cure = super::verdict(&status, &Way::new("gw:7070".into(), security))[0].cure.clone();
+        let cure = super::verdict(&status, &ConnectionFlags::new("gw:7070".into(), security))[0]
+            .cure
+            .clone();
         let (_, flags) = cure.split_once("start it with `pstrain worker --server gw:7070").unwrap();
         flags.to_owned()
     };

@@ -4,7 +4,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_wire::Status;
 use serde::Serialize;
 
-use super::{Way, absent, run_waits, slow};
+use super::{ConnectionFlags, absent, run_waits, slow};
 
 /// A cause with its cure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,7 +53,7 @@ pub(crate) enum Cause {
 /// The order is: waits of the whole run, workers that are gone, silent or late, refusals, workers
 /// that are far slower than the others. If there are none of these, the only finding is where the
 /// time goes.
-pub(crate) fn verdict(status: &Status, way: &Way) -> Vec<Finding> {
+pub(crate) fn verdict(status: &Status, way: &ConnectionFlags) -> Vec<Finding> {
     let mut findings = run_waits::findings(status, way);
     findings.extend(absent::findings(status, way));
     findings.extend(run_waits::refused(status, &findings));

@@ -12,9 +12,9 @@ use pstrain_roles::node::{self, Durable};
 
 use super::checkpoint_file::{Checkpoint, Lineage};
 use super::disk::{Disk, replace};
+use super::disk_space::{DiskSpace, Usage};
 use super::folder::{Found, StateFolder};
 use super::log::Log;
-use super::room::{DiskSpace, Usage};
 
 /// Delay after a failed checkpoint before the next attempt, unless the next is due even later.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ pub struct Checkpoints<B, D> {
     writing: Option<Writing>,
     /// When the last attempt failed; `None` if it succeeded.
     failed_at: Option<Time>,
-    room: DiskSpace,
+    space: DiskSpace,
 }
 
 /// A state to be written as a checkpoint.
@@ -106,7 +106,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
             due,
             writing: None,
             failed_at: None,
-            room: DiskSpace::default(),
+            space: DiskSpace::default(),
         }
     }
 
@@ -116,18 +116,18 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
             return writing.thread.as_ref().map_or(true, JoinHandle::is_finished);
         }
         let most = LEAST_LOG.max(self.bytes.saturating_mul(MOST_LOG));
-        let is_long = log.is_some_and(|log| log.committed() > most || self.room.is_tight());
+        let is_long = log.is_some_and(|log| log.committed() > most || self.space.is_tight());
         now >= self.due || is_long && self.failed_at.is_none_or(|at| now >= at + PAUSE)
     }
 
     /// Measures the free space if that is due. If it is too short for the log to grow meanwhile,
     /// waits for the checkpoint that is being written.
     pub(super) fn look(&mut self, now: Time, log: &Log) {
-        if !self.room.asks(log.committed()) {
+        if !self.space.asks(log.committed()) {
             return;
         }
         self.measure(log);
-        if self.writing.is_some() && self.room.waits() {
+        if self.writing.is_some() && self.space.waits() {
             self.settle(now);
         }
     }
@@ -137,13 +137,13 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
         let free = self.disk.free(self.folder.path()).ok();
         let usage = free.zip(self.folder.bytes_of_logs().ok());
         let usage = usage.map(|(free, logs)| Usage { logs, state: self.bytes, free });
-        self.room.note(log.committed(), usage);
+        self.space.note(log.committed(), usage);
     }
 
     /// True if the log must wait, since a checkpoint has failed and the next may need all the free
     /// space.
     pub(super) const fn holds_log(&self) -> bool {
-        self.failed_at.is_some() && self.writing.is_none() && self.room.waits()
+        self.failed_at.is_some() && self.writing.is_none() && self.space.waits()
     }
 
     /// Tries to write a checkpoint while the log waits: the state `taken` by the previous attempt,
@@ -155,7 +155,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
         log: &mut Log,
         taken: &mut Option<Arc<Taken>>,
     ) -> bool {
-        if !self.room.fits() {
+        if !self.space.fits() {
             return false;
         }
         match taken.take() {
@@ -232,7 +232,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
             match self.folder.begin_log(&self.disk, number) {
                 Ok(next) => {
                     *log = next;
-                    self.room = DiskSpace::default();
+                    self.space = DiskSpace::default();
                 }
                 Err(error) => return self.failed(now, &error.to_string()),
             }
@@ -264,7 +264,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
                 // `whole` is still the previous checkpoint here.
                 self.folder.clear(&self.disk, taken.oldest.unwrap_or(self.whole));
                 (self.whole, self.bytes) = (number, bytes);
-                self.room = DiskSpace::default(); // old files were removed
+                self.space = DiskSpace::default(); // old files were removed
                 if self.failed_at.take().is_some() {
                     (self.warn)("checkpoints can be written again");
                 }
@@ -280,7 +280,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
 
     fn failed(&mut self, now: Time, why: &str) {
         self.due = now + self.every.max(PAUSE);
-        self.room = DiskSpace::default(); // measure again
+        self.space = DiskSpace::default(); // measure again
         if self.failed_at.replace(now).is_none() {
             (self.warn)(&format!(
                 "no checkpoint: {why}; training continues from what is kept, and it is tried again"

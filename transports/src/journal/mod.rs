@@ -10,11 +10,11 @@ mod checkpoint_file;
 mod checkpoints;
 mod checkpoints_only;
 mod disk;
+mod disk_space;
 mod folder;
 mod inputs;
 mod log;
 mod recovery;
-mod room;
 mod sealed;
 
 use std::thread;

@@ -10,7 +10,7 @@ use crate::scenario::{Bottleneck, LinkModel};
 
 /// The model of one direction.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Delivery {
     /// Nothing is modelled.
     Open,
     /// A worker's own link, and when its time began.
@@ -19,11 +19,11 @@ pub(super) enum Way {
     Shared(Bottleneck),
 }
 
-impl Way {
+impl Delivery {
     /// Models a new connection.
     pub(super) fn reconnect(&mut self) {
-        if let Self::Link(pipe, _) = self {
-            pipe.reconnect();
+        if let Self::Link(link, _) = self {
+            link.reconnect();
         }
     }
 
@@ -31,8 +31,8 @@ impl Way {
     fn pass(&mut self, now: Time, bytes: u64) -> Time {
         match self {
             Self::Open => now,
-            Self::Link(pipe, origin) => {
-                let arrival = pipe.send(Time::ZERO + (now - *origin), bytes);
+            Self::Link(link, origin) => {
+                let arrival = link.send(Time::ZERO + (now - *origin), bytes);
                 *origin + arrival.since(Time::ZERO)
             }
             Self::Shared(link) => link.pass(now, bytes),
@@ -43,7 +43,7 @@ impl Way {
 /// Items in transit in one direction, in order.
 #[derive(Debug)]
 pub(super) struct Lane<I> {
-    pub(super) way: Way,
+    pub(super) delivery: Delivery,
     queue: VecDeque<Held<I>>,
     /// Numbers of items and bytes in transit, by peer.
     held: BTreeMap<PeerId, (usize, usize)>,
@@ -60,9 +60,9 @@ struct Held<I> {
 }
 
 impl<I> Lane<I> {
-    pub(super) fn new(way: Way) -> Self {
+    pub(super) fn new(delivery: Delivery) -> Self {
         Self {
-            way,
+            delivery,
             queue: VecDeque::new(),
             held: BTreeMap::new(),
             last_due: Time::ZERO,
@@ -72,12 +72,12 @@ impl<I> Lane<I> {
 
     /// True if nothing is modelled and nothing is in transit.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.way, Way::Open) && self.queue.is_empty()
+        matches!(self.delivery, Delivery::Open) && self.queue.is_empty()
     }
 
     /// Puts a message of `bytes` in transit. Returns it if it arrives at once.
     pub(super) fn begin(&mut self, now: Time, peer: PeerId, bytes: u64, item: I) -> Option<I> {
-        let due = self.way.pass(now, bytes).max(self.last_due);
+        let due = self.delivery.pass(now, bytes).max(self.last_due);
         if due <= now && self.queue.is_empty() {
             return Some(item);
         }

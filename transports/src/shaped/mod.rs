@@ -23,7 +23,7 @@ use pstrain_wire::{Limits, LinkFigures, Message, frame_len};
 use crate::punctuality::Lateness;
 use crate::scenario::{Bottleneck, Scenario, ServerLink};
 use crate::transport::{MAX_BACKLOG_BYTES, Transport, TransportError, TransportEvent, Waker};
-use lane::{Lane, Way};
+use lane::{Delivery, Lane};
 
 /// Sleep step just before a message is due, with a poll after each step: the wait of the operating
 /// system is too coarse for that last stretch.
@@ -59,7 +59,7 @@ enum Outgoing {
 }
 
 impl<T: Transport> Shaped<T> {
-    fn new(inner: T, outward: Way, inward: Way) -> Self {
+    fn new(inner: T, outward: Delivery, inward: Delivery) -> Self {
         Self {
             inner,
             outward: Lane::new(outward),
@@ -78,15 +78,16 @@ impl<T: Transport> Shaped<T> {
     /// Returns a worker's transport. It shapes nothing until the server has welcomed the worker,
     /// since the job describes the link.
     pub fn worker(inner: T) -> Self {
-        Self::new(inner, Way::Open, Way::Open)
+        Self::new(inner, Delivery::Open, Delivery::Open)
     }
 
     /// Returns a server's transport, with the link that all workers share; `lease` is the job's.
     pub fn server(inner: T, link: ServerLink, lease: Duration) -> Self {
-        let way =
-            |rate: Option<_>| rate.map_or(Way::Open, |rate| Way::Shared(Bottleneck::new(rate)));
+        let delivery = |rate: Option<_>| {
+            rate.map_or(Delivery::Open, |rate| Delivery::Shared(Bottleneck::new(rate)))
+        };
         let beat = Some(heartbeat(lease));
-        Self { beat, ..Self::new(inner, way(link.down), way(link.up)) }
+        Self { beat, ..Self::new(inner, delivery(link.down), delivery(link.up)) }
     }
 
     /// Returns how late messages were delivered.
@@ -109,12 +110,12 @@ impl<T: Transport> Shaped<T> {
             .as_ref()
             .filter(|link| link.up.outages.is_empty() && link.down.outages.is_empty())
             .map(|_| job.membership.heartbeat());
-        (self.outward.way, self.inward.way) = match link {
-            None => (Way::Open, Way::Open),
+        (self.outward.delivery, self.inward.delivery) = match link {
+            None => (Delivery::Open, Delivery::Open),
             Some(link) => {
                 let (up, down) = link.pipes(worker, Scenario::stream(job.seed));
                 let origin = self.inner.now();
-                (Way::Link(Box::new(up), origin), Way::Link(Box::new(down), origin))
+                (Delivery::Link(Box::new(up), origin), Delivery::Link(Box::new(down), origin))
             }
         };
     }
@@ -151,8 +152,8 @@ impl<T: Transport> Shaped<T> {
                     self.inward.follow(peer, event)
                 }
                 TransportEvent::Connected(..) | TransportEvent::Dialled(..) => {
-                    self.outward.way.reconnect();
-                    self.inward.way.reconnect();
+                    self.outward.delivery.reconnect();
+                    self.inward.delivery.reconnect();
                     Some(event)
                 }
                 TransportEvent::DialFailed { .. } | TransportEvent::Receiving(_) => Some(event),

@@ -50,7 +50,7 @@ fn played(policy: Policy, cycles: &[u64], gradients: u64) -> (u64, Vec<f64>) {
 
 #[test]
 fn a_cycle_is_compute_and_both_ways_with_their_bytes() {
-    let way = |ms, rate, bytes| Way { delay: Duration::from_millis(ms), rate, bytes };
+    let way = |ms, rate, bytes| ConnectionFlags { delay: Duration::from_millis(ms), rate, bytes };
     let worker = Worker {
         compute: Duration::from_millis(4),
         up: way(100, Some(8e6), 10_000),
@@ -68,7 +68,7 @@ fn a_cycle_is_compute_and_both_ways_with_their_bytes() {
 fn the_published_setting_is_ten_times_faster_without_waiting() {
     let worker = |ms: u64| Worker {
         compute: Duration::from_micros(4500),
-        up: Way { delay: Duration::from_millis(ms), ..Way::default() },
+        up: ConnectionFlags { delay: Duration::from_millis(ms), ..ConnectionFlags::default() },
         ..Worker::default()
     };
     let job = |policy| Constant {
@@ -177,6 +177,7 @@ fn what_has_no_closed_form_says_why() {
     assert!(predict(&job(Policy::Asp, &[], 1)).unwrap_err().contains("no workers"));
     assert!(predict(&job(Policy::Asp, &[3, 0], 1)).unwrap_err().contains("worker 2"));
     let mut stuck = job(Policy::Bsp, &[1], 1);
-    stuck.workers[0].up = Way { rate: Some(0.0), bytes: 1, ..Way::default() };
+    stuck.workers[0].up =
+        ConnectionFlags { rate: Some(0.0), bytes: 1, ..ConnectionFlags::default() };
     assert!(predict(&stuck).unwrap_err().contains("for ever"));
 }

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_named_by_a_word() {
+    fn rules_are_named_by_a_word_and_others_are_refused() {
         for text in ["plain", "share", "incremental"] {
             assert_eq!(text.parse::<ParticipationSpec>().unwrap().to_string(), text);
         }

@@ -266,7 +266,7 @@ impl Primary {
     pub(super) fn send_kept_back(&mut self, now: Time, out: &mut Outbox) {
         let lease = self.lease();
         let from = self.unsettled.seal(self.copy.stream_time(now));
-        let Some(follower) = &mut self.follower else { return };
+        let Some(follower) = &mut self.follower else { return }; // no server follows
         if let Some(peer) = follower.link.peer()
             && self.unsettled.has_from(from)
         {

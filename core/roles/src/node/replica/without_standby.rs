@@ -105,7 +105,7 @@ impl Primary {
 
     /// Continues without a standby once enough electors have voted.
     fn win_if_elected(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
-        // Once both servers have the end of the run, nothing changes any more, whichever leads.
+        // Once both servers have the end of the run, nothing changes with the leader.
         let ended = self.copy.server.has_ended() && !self.unsettled.holds_end();
         self.term = loop {
             let Some(election) = &mut self.election else { unreachable!("there is an election") };

@@ -166,7 +166,7 @@ impl Server {
         let is_requested = self.evaluation_of(version).is_some();
         let by_workers = &mut self.evaluations.by_workers;
         if !is_requested || by_workers.has(version) {
-            return;
+            return; // a driver that is asked again after a restart refuses again
         }
         by_workers.driver_evaluates = Some(false);
         by_workers.refused.insert(version);

@@ -13,8 +13,7 @@ use pstrain_wire::Message;
 use pstrain_wire::checkpoint::{GoBack, MOST_CHECKPOINTS, OnDisk, Written};
 
 impl Shard {
-    /// Enables checkpoints; `on_disk` lists the ones of an earlier process, none if the shard is
-    /// new.
+    /// Enables checkpoints; `on_disk` lists an earlier process's, none if the shard is new.
     #[must_use]
     pub fn with_checkpoints(mut self, on_disk: OnDisk) -> Self {
         self.on_disk = Some(on_disk);

@@ -93,29 +93,29 @@ mod tests {
 
     /// Returns the `DiskSpace` after logs of `logs` bytes have left `free` bytes.
     fn with(logs: u64, free: u64) -> DiskSpace {
-        let mut room = DiskSpace::default();
-        room.note(logs, Some(Usage { logs, state: STATE, free }));
-        room
+        let mut space = DiskSpace::default();
+        space.note(logs, Some(Usage { logs, state: STATE, free }));
+        space
     }
 
     #[test]
     fn the_log_waits_before_it_takes_the_room_that_a_checkpoint_needs() {
         let size = 2_000_000;
-        let rooms = (0..size).step_by(1000).map(|logs| (size - logs, with(logs, size - logs)));
+        let spaces = (0..size).step_by(1000).map(|logs| (size - logs, with(logs, size - logs)));
         let (mut tight, mut waiting) = (Vec::new(), Vec::new());
-        for (free, room) in rooms {
-            tight.extend(room.is_tight().then_some(free));
-            waiting.extend(room.waits().then_some((free, room.fits())));
+        for (free, space) in spaces {
+            tight.extend(space.is_tight().then_some(free));
+            waiting.extend(space.waits().then_some((free, space.fits())));
         }
         let ((last, _), most) = (waiting[0], tight[0]);
         assert!(last > 2 * STATE && last < most && most < size / 2 + LEAST_LOGS, "{last} {most}");
-        assert_eq!(waiting.len() as u64, last / 1000, "with less room it waits, too");
+        assert_eq!(waiting.len() as u64, last / 1000, "with less space it waits, too");
         assert!(waiting.iter().all(|&(free, fits)| fits == (free > STATE)), "{waiting:?}");
     }
 
     #[test]
     fn logs_that_no_checkpoint_would_shorten_do_not_wait_for_one() {
-        let room = with(STATE, 0);
-        assert!(!room.is_tight() && !room.waits());
+        let space = with(STATE, 0);
+        assert!(!space.is_tight() && !space.waits());
     }
 }
