@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -201,6 +202,30 @@ fn a_worker_that_no_other_reaches_is_named() {
     let summary = server.process.wait().with_code(1).json();
     let ended = summary["ended"].as_str().unwrap();
     assert!(ended.contains("worker 2 does not reach worker 1, or"), "{summary}");
+    for worker in workers {
+        worker.wait().with_code(1);
+    }
+}
+
+/// A worker whose advertised address is the one of another worker.
+#[test]
+fn a_worker_behind_the_address_of_another_is_named() {
+    let job = ["--workers", "3", "--lease", "500ms"];
+    let server = Server::tcp(&[&PACED, &["--architecture", "all-reduce:all-to-all"], &job]);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let third = free.to_string();
+    let workers = [
+        peer(&server, 1, &["--advertise", &third]),
+        peer(&server, 2, &[]),
+        server.worker(&["--id", "3", "--listen", &third]),
+    ];
+    let is_named = |status: &Value| status["wait"]["reason"] == "a way to worker 1";
+    let status = server.wait_for("a worker to say so", is_named);
+    let workers_of = status["workers"].as_array().unwrap();
+    let why = workers_of.iter().find_map(|it| it["unreached"]["why"].as_str()).unwrap();
+    assert!(why.contains("worker 3 answers at the address of worker 1"), "{why}");
+    let summary = server.process.wait().with_code(1).json();
+    assert!(summary["ended"].as_str().unwrap().contains("does not reach worker 1"), "{summary}");
     for worker in workers {
         worker.wait().with_code(1);
     }

@@ -136,11 +136,10 @@ impl GradientSource for LocallyTrained {
         self.own.extend_from_slice(params);
         self.gradient.resize(params.len(), 0.0);
         let mut loss = 0.0;
-        let (rows, count) = (numbers.len(), self.steps);
-        let border = |step: usize| rows * step / count;
-        let steps = (0..count).map(|step| border(step)..border(step + 1));
         // A mini-batch with fewer rows than steps has a step for each row.
-        for of_step in steps.filter(|of_step| !of_step.is_empty()) {
+        let (rows, count) = (numbers.len(), self.steps.min(numbers.len()));
+        let border = |step: usize| rows * step / count;
+        for of_step in (0..count).map(|step| border(step)..border(step + 1)) {
             let numbers = &numbers[of_step];
             let of_step = Rows { part, numbers, keys: keys.clone() };
             loss += f64::from(self.step(of_step, params)?) * numbers.len() as f64;

@@ -364,6 +364,9 @@ impl Job {
         if self.blocks.is_some() {
             return Err("blocks = none: the steps change all keys");
         }
+        if self.update.optimizer == OptimizerSpec::Diagonal {
+            return Err("another optimizer than diagonal: its bounds are of gradients");
+        }
         Ok(())
     }
 

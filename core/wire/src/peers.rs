@@ -57,6 +57,8 @@ pub struct Meet {
     pub generation: u64,
     /// The worker.
     pub worker: WorkerId,
+    /// The worker that it wants to reach: its address may lead to another one.
+    pub to: WorkerId,
 }
 
 /// Answer to [`Meet`]: the receiver is in the group, and takes values.

@@ -36,6 +36,7 @@ impl Messages {
                 run: self.number(),
                 generation,
                 worker: WorkerId(self.small()),
+                to: WorkerId(self.small()),
             }),
             60 => {
                 let header = PieceHeader { version, piece: self.small(), answers: self.coin() };

@@ -6,7 +6,9 @@ use crate::collective::Precision;
 use crate::consistency::ConsistencySpec;
 use crate::gossip::{Graph, JobGraph};
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
+use pstrain_compute::filter::KeyCaching;
 use pstrain_compute::model::ModelSpec;
+use pstrain_compute::optim::OptimizerSpec;
 
 impl Job {
     /// Checks that an architecture other than servers can do what the job asks for.
@@ -60,6 +62,14 @@ impl Job {
                 ),
                 None => (self.filters.is_none(), "no filters: values are sent as they are"),
             },
+            (
+                self.filters.pull.is_none() && self.filters.key_caching == KeyCaching::On,
+                "pull-filter = none and key-caching = on: workers pull nothing, and send no keys",
+            ),
+            (
+                self.update.optimizer != OptimizerSpec::Diagonal,
+                "another optimizer than diagonal: its bounds travel with the keys to a server",
+            ),
             (self.servers == 1, "servers = 1: no server has parameters"),
             (self.blocks.is_none(), "no blocks: an update changes all keys"),
             (

@@ -163,10 +163,12 @@ impl Meeting {
         self.group.formed = now;
         let stuck = self.group.stuck.filter(|(stuck, _)| *stuck == version);
         self.group.stuck = why.is_some().then(|| stuck.unwrap_or((version, now)));
-        if version > self.group.version {
+        self.group.present = ranks.iter().map(|member| member.worker).collect();
+        let present = &self.group.present;
+        let are_here = |it: &Unreached| present.contains(&it.from) && present.contains(&it.to);
+        if version > self.group.version || !self.group.unreached.as_ref().is_some_and(are_here) {
             self.group.unreached = None;
         }
-        self.group.present = ranks.iter().map(|member| member.worker).collect();
         (self.group.ranks, self.group.version) = (ranks, version);
         self.group.state = State::Training;
         self.aggregator = self.new_aggregator();

@@ -153,6 +153,16 @@ impl Links {
         });
     }
 
+    /// How far the connection to a rank has come: one over which the member has not answered may
+    /// lead to another node.
+    pub(super) fn connection(&self, rank: Rank) -> Connection {
+        let link = self.group.as_ref().and_then(|group| group.links.get(&rank));
+        match link {
+            Some(Link::Met(..)) => Connection::Outgoing,
+            Some(Link::Awaited(_) | Link::Up { .. }) | None => Connection::Made,
+        }
+    }
+
     /// The first member that could not be dialled, and why.
     pub(super) fn failed(&mut self) -> Option<(Rank, String)> {
         let group = self.group.as_mut()?;
@@ -277,13 +287,14 @@ impl Links {
     }
 
     /// A connection is gone; returns the rank that was at its other end, if it is a member of the
-    /// group.
-    pub(super) fn lost(&mut self, now: Time, gone: PeerId) -> Option<Rank> {
+    /// group, and how far the connection had come.
+    pub(super) fn lost(&mut self, now: Time, gone: PeerId) -> Option<(Rank, Connection)> {
         self.early.remove(&gone);
-        let links = &mut self.group.as_mut()?.links;
-        let (rank, link) = links.iter_mut().find(|(_, link)| link.peer() == Some(gone))?;
-        *link = Link::Awaited(now);
-        Some(*rank)
+        let links = &self.group.as_ref()?.links;
+        let (rank, _) = links.iter().find(|(_, link)| link.peer() == Some(gone))?;
+        let (rank, connection) = (*rank, self.connection(*rank));
+        self.group.as_mut()?.links.insert(rank, Link::Awaited(now));
+        Some((rank, connection))
     }
 
     /// Restarts the time limits: this process did not run to receive anything.

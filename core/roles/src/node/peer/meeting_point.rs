@@ -346,14 +346,15 @@ impl Peer {
         let Some(rank) = self.links.dialled() else {
             return out.push(Effect::Close(peer)); // of an earlier group
         };
-        if identity.claim(Some(self.links.member(rank).worker)).is_err() {
+        let to = self.links.member(rank).worker;
+        if identity.claim(Some(to)).is_err() {
             out.push(Effect::Close(peer));
             return self.give_up_on(now, rank, &alloc::format!("{identity} answers there"), out);
         }
         let Joined { run, training, .. } = joined(&mut self.member);
         let (worker, generation) = (training.worker, self.links.generation());
         out.push(Effect::Limit(peer, Limits::of_peer(training.parameters())));
-        let meet = Meet { protocol: PROTOCOL_VERSION, run, generation, worker };
+        let meet = Meet { protocol: PROTOCOL_VERSION, run, generation, worker, to };
         out.push(Effect::Send(peer, Message::Meet(meet)));
         self.links.introduced(now, rank, peer, out);
         self.see_to_links(now, out);
@@ -425,11 +426,14 @@ impl Peer {
     ) {
         let member = self.member.as_mut();
         let known = member.and_then(|member| {
-            let run = member.run;
-            member.training().map(|training| (run, training.parameters()))
+            let (run, own) = (member.run, member.worker);
+            member.training().map(|training| (run, own, training.parameters()))
         });
         let refusal = match (message, known) {
-            (Message::Meet(meet), Some((run, parameters)))
+            (Message::Meet(Meet { to, .. }), Some((_, own, _))) if *to != own => {
+                alloc::format!("worker {own} answers at the address of worker {to}")
+            }
+            (Message::Meet(meet), Some((run, _, parameters)))
                 if meet.protocol == PROTOCOL_VERSION
                     && meet.run == run
                     && identity.claim(Some(meet.worker)).is_ok() =>
@@ -438,10 +442,12 @@ impl Peer {
                 self.links.meet(peer, *meet);
                 return self.admit(now, out);
             }
-            (Message::Meet(_), _) => "the worker is not of this run, or not the one that it says",
-            _ => "a worker introduces itself first",
+            (Message::Meet(_), _) => {
+                String::from("the worker is not of this run, or not the one that it says")
+            }
+            _ => String::from("a worker introduces itself first"),
         };
-        let refusal = Refusal::Unexpected { what: String::from(refusal) };
+        let refusal = Refusal::Unexpected { what: refusal };
         let _unknown = self.links.lost(now, peer);
         out.push(Effect::Send(peer, Message::Refused(refusal)));
         out.push(Effect::Close(peer));

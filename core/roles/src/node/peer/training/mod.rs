@@ -23,7 +23,7 @@ use pstrain_policy::combining::{Combined, Combining, Place, Scheme};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member, Share};
 use pstrain_wire::Message;
-use pstrain_wire::peers::{Connection, Contributed, Piece, PieceHeader, Reduced, Snapshot};
+use pstrain_wire::peers::{Contributed, Piece, PieceHeader, Reduced, Snapshot};
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
 #[derive(Debug)]
@@ -449,14 +449,15 @@ impl Peer {
 
     /// A connection of the group is gone.
     pub(super) fn lose_link(&mut self, now: Time, peer: PeerId, why: &str, out: &mut Outbox) {
-        if let Some(rank) = self.links.lost(now, peer) {
-            self.give_up_on(now, rank, why, out);
+        if let Some((rank, connection)) = self.links.lost(now, peer) {
+            self.complain(rank, connection, why);
+            self.halt(now, out);
         }
     }
 
     /// Halts the group, which cannot get on because of a member.
     pub(super) fn give_up_on(&mut self, now: Time, rank: Rank, why: &str, out: &mut Outbox) {
-        self.complain(rank, Connection::Made, why);
+        self.complain(rank, self.links.connection(rank), why);
         self.halt(now, out);
     }
 }
