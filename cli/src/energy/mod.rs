@@ -16,7 +16,7 @@ pub(crate) use rapl::{Measured, Meter};
 /// Joules of a kilowatt-hour.
 const KWH: f64 = 3.6e6;
 
-/// What a job says of its energy.
+/// The settings of a job about its energy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct EnergySpec {
     /// The power of the machines; nothing is modelled without one.
@@ -118,9 +118,9 @@ pub(crate) struct MachineEnergy {
     pub(crate) joules: f64,
     /// The idle power over the whole training time.
     pub(crate) idle_joules: f64,
-    /// What computing gradients adds.
+    /// The energy that computing gradients adds.
     pub(crate) compute_joules: f64,
-    /// What sending and receiving adds.
+    /// The energy that sending and receiving adds.
     pub(crate) bytes_joules: f64,
 }
 
@@ -273,7 +273,7 @@ fn amount(value: f64, unit: &str) -> String {
     if value == 0.0 {
         return format!("0 {unit}");
     }
-    // What is rounded up to 1,000 has the next prefix.
+    // A number that is rounded up to 1,000 has the next prefix.
     let fits = PREFIXES.iter().find(|(size, _)| value.abs() >= size * 0.9995);
     let (size, prefix) = *fits.unwrap_or(&(1e-9, "n"));
     let number = value / size;

@@ -8,7 +8,7 @@ use super::values;
 use crate::energy::{Carbon, EnergySpec};
 
 impl Layers {
-    /// What the job says of its energy.
+    /// The settings of the job about its energy.
     pub(crate) fn energy(&self) -> anyhow::Result<EnergySpec> {
         let power: PowerModel = self.items("power")?;
         power.check(self.workers()?)?;

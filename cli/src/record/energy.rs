@@ -60,7 +60,7 @@ impl Summary {
             Usage { on_s, workers, servers: job.servers, server_bytes, standby }
         };
         let all = usage(report.time_s, report.workers.iter().map(Work::from).collect(), standby);
-        // What other servers and a standby exchange is known at the end alone.
+        // The bytes of other servers and a standby are known at the end alone.
         let is_known =
             job.servers == 1 && standby.is_none() || !spec.counts_bytes(job.membership.workers);
         let until = self.reached.zip(self.until_reached.as_ref()).filter(|_| is_known);

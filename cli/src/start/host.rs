@@ -82,7 +82,7 @@ pub(crate) struct Training {
     /// Period of the progress messages, if there are any.
     pub(super) says_every: Option<Duration>,
     pub(super) drain: Drain,
-    /// What the job says of its energy.
+    /// The settings of the job about its energy.
     pub(super) energy: EnergySpec,
     /// Measures the energy of this machine in all lives of the server, if it can; none before the
     /// first one, or in virtual time.

@@ -119,7 +119,7 @@ fn a_worker_that_is_refused_has_not_left() {
     assert!(member.why_left.as_ref().unwrap().contains("Description"), "{member:?}");
 }
 
-/// All members halt their group, of which the third does not reach the second.
+/// All members halt their group: the third does not reach the second.
 fn halt(played: &mut Played, generation: u64, why: &str) {
     for worker in [2, 0, 1] {
         let (about, connection) = (WorkerId(1), Connection::Outgoing);

@@ -135,7 +135,7 @@ pub struct Energy {
     pub idle: f64,
     /// What computing adds.
     pub computing: f64,
-    /// What sending and receiving adds.
+    /// The energy that sending and receiving adds.
     pub bytes: f64,
 }
 
@@ -173,7 +173,7 @@ impl PowerModel {
         self.of(who).ok()
     }
 
-    /// Rejects items about workers that the job does not have, and machines of which not all is
+    /// Rejects items about workers that the job does not have, and machines about which not all is
     /// said.
     ///
     /// # Errors
