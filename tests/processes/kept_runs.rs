@@ -61,7 +61,7 @@ fn killed_after(
         process.signal(Signal::KILL);
         assert_eq!(process.wait().code, None);
         process = Process::start(&["run", "--json", "--resume", path(&state)]);
-        process.wait_to_say(" updates, epoch ");
+        process.wait_to_say(", epoch "); // of the checkpoint, after one update or more
     }
     process.wait().with_code(0)
 }
