@@ -157,10 +157,7 @@ impl Links {
     /// lead to another node.
     pub(super) fn connection(&self, rank: Rank) -> Connection {
         let link = self.group.as_ref().and_then(|group| group.links.get(&rank));
-        match link {
-            Some(Link::Met(..)) => Connection::Outgoing,
-            Some(Link::Awaited(_) | Link::Up { .. }) | None => Connection::Made,
-        }
+        link.map_or(Connection::Made, |link| link.connection())
     }
 
     /// The first member that could not be dialled, and why.
@@ -290,11 +287,11 @@ impl Links {
     /// group, and how far the connection had come.
     pub(super) fn lost(&mut self, now: Time, gone: PeerId) -> Option<(Rank, Connection)> {
         self.early.remove(&gone);
-        let links = &self.group.as_ref()?.links;
-        let (rank, _) = links.iter().find(|(_, link)| link.peer() == Some(gone))?;
-        let (rank, connection) = (*rank, self.connection(*rank));
-        self.group.as_mut()?.links.insert(rank, Link::Awaited(now));
-        Some((rank, connection))
+        let links = &mut self.group.as_mut()?.links;
+        let (rank, link) = links.iter_mut().find(|(_, link)| link.peer() == Some(gone))?;
+        let connection = link.connection();
+        *link = Link::Awaited(now);
+        Some((*rank, connection))
     }
 
     /// Restarts the time limits: this process did not run to receive anything.
@@ -389,6 +386,13 @@ impl Group {
 }
 
 impl Link {
+    const fn connection(self) -> Connection {
+        match self {
+            Self::Met(..) => Connection::Outgoing,
+            Self::Awaited(_) | Self::Up { .. } => Connection::Made,
+        }
+    }
+
     const fn peer(self) -> Option<PeerId> {
         match self {
             Self::Awaited(_) => None,

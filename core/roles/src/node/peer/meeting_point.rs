@@ -116,8 +116,7 @@ impl Peer {
             Due::Dial(address) => self.dialler.dial_other(address, out),
             Due::Lost(rank, why) => self.give_up_on(now, rank, why, out),
             Due::Unreached(rank, connection, why) => {
-                self.complain(rank, connection, &why);
-                self.halt(now, out);
+                self.halt_because_of(now, (rank, connection), &why, out);
             }
         }
     }
@@ -253,15 +252,27 @@ impl Peer {
     }
 
     /// Stops reducing in the group, and tells the meeting point.
-    pub(super) fn halt(&mut self, now: Time, out: &mut Outbox) {
+    fn halt(&mut self, now: Time, out: &mut Outbox) {
         self.links.halt(out);
         let Some(training) = self.training() else { return };
         training.halt();
         self.tell_halted(now, out);
     }
 
+    /// Halts the group, which cannot go on with a member.
+    pub(super) fn halt_because_of(
+        &mut self,
+        now: Time,
+        (rank, connection): (Rank, Connection),
+        why: &str,
+        out: &mut Outbox,
+    ) {
+        self.complain(rank, connection, why);
+        self.halt(now, out);
+    }
+
     /// Notes a member with which the group cannot go on.
-    pub(super) fn complain(&mut self, rank: Rank, connection: Connection, why: &str) {
+    fn complain(&mut self, rank: Rank, connection: Connection, why: &str) {
         let about = self.links.member(rank).worker;
         self.complaint = Some(Complaint { about, connection, why: as_reason(why) });
     }

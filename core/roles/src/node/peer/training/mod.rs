@@ -450,14 +450,12 @@ impl Peer {
     /// A connection of the group is gone.
     pub(super) fn lose_link(&mut self, now: Time, peer: PeerId, why: &str, out: &mut Outbox) {
         if let Some((rank, connection)) = self.links.lost(now, peer) {
-            self.complain(rank, connection, why);
-            self.halt(now, out);
+            self.halt_because_of(now, (rank, connection), why, out);
         }
     }
 
     /// Halts the group, which cannot get on because of a member.
     pub(super) fn give_up_on(&mut self, now: Time, rank: Rank, why: &str, out: &mut Outbox) {
-        self.complain(rank, self.links.connection(rank), why);
-        self.halt(now, out);
+        self.halt_because_of(now, (rank, self.links.connection(rank)), why, out);
     }
 }
