@@ -329,14 +329,15 @@ const ENERGY: &[Setting] = &[
         "carbon-intensity",
         "GRAMS|none",
         "none",
-        "Carbon of a kWh: grams of CO2 equivalents, such as 380, for the carbon of the run's energy",
+        "Carbon of a kWh: grams of CO2 equivalents, such as 380, for the carbon of the run's \
+         energy",
     ),
     setting(
         "pue",
         "RATIO|none",
         "none",
-        "Power usage effectiveness: a factor of the carbon, the energy of the building by that of \
-         its computers, such as 1.5",
+        "Power usage effectiveness: a factor of the carbon, the energy of the building divided by \
+         the energy of its computers, such as 1.5",
     ),
 ];
 

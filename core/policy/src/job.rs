@@ -350,7 +350,7 @@ impl Job {
         if self.local_training == LocalTraining::None {
             return Ok(());
         }
-        named::check(self.local_training, |_, _| "a number that is not in its range")?;
+        named::check(self.local_training, |_, _| "numbers in their ranges")?;
         if matches!(self.model, ModelSpec::External { .. }) {
             return Err(
                 "a model of pstrain: a compute process that takes steps of its own answers \

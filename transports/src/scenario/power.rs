@@ -96,7 +96,7 @@ struct Said {
 }
 
 impl Said {
-    /// What is said of the machine alone, or else of its device.
+    /// The machine's own idle power, or else its device's.
     fn idle(&self) -> Option<Watts> {
         self.idle.or_else(|| self.device.map(|device| device.power().0))
     }
@@ -131,9 +131,9 @@ impl Power {
 /// The energy of one machine, in joules.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Energy {
-    /// What it takes because it is on.
+    /// The energy that it takes because it is on.
     pub idle: f64,
-    /// What computing adds.
+    /// The energy that computing adds.
     pub computing: f64,
     /// The energy that sending and receiving adds.
     pub bytes: f64,

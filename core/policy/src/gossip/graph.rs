@@ -48,7 +48,8 @@ named!(Graph: "graph", ',' {
     Regular { degree } = Word::new("regular", &[Number::whole("D", 2..=MOST_DEGREE)],
         "a random graph of the job's seed: D neighbors each, or one more where the parity asks"),
     File = Word::new("file", &[],
-        "the edges in a file, file:PATH: the numbers of two neighbors in a line; # begins a comment"),
+        "the edges in a file, file:PATH: the numbers of two neighbors in a line; # begins a \
+         comment"),
 });
 
 /// An edge between ranks, the lower rank first.

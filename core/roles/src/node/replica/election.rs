@@ -174,7 +174,7 @@ mod tests {
             let (most, half) = (primary.has_most_of(&electorate), standby.has_half_of(&electorate));
             prop_assert!(!(most && half));
             let all = split.iter().all(|side| *side != 2);
-            prop_assert!(!all || most || half, "somebody wins if all have voted");
+            prop_assert!(!all || most || half, "a server wins if all have voted");
         }
     }
 

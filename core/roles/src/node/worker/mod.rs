@@ -60,7 +60,8 @@ pub struct WorkerConfig {
 pub enum NodeError {
     /// The server could not be reached for longer than the job's patience.
     #[error(
-        "cannot reach the server, or is not admitted there: {why} (tried {attempts} times in {:.1} s)",
+        "cannot reach the server, or is not admitted there: {why} (tried {attempts} times in \
+         {:.1} s)",
         .tried.as_secs_f64()
     )]
     Unreachable {
