@@ -4,6 +4,7 @@
 mod closed_forms;
 mod equivalence;
 mod gossip;
+mod not_finite;
 mod pairs;
 mod restarts;
 mod schedules;
