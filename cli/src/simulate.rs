@@ -262,6 +262,7 @@ impl Virtual {
                 scenario: &self.scenario,
                 stream: Scenario::stream(self.job.seed),
                 measured: self.measured,
+                initial: self.initial.clone(),
                 stop,
             };
             return Ok(simulation::simulate_peers(setup, &mut host)?);

@@ -12,7 +12,7 @@ use crate::cluster::{Server, number, path, shard_of, undisturbed};
 use crate::process::{PSTRAIN, Process, eventually, finish, has_python};
 
 /// The data of the process, and of the job with the same model inside pstrain.
-const DATA: [&str; 2] = ["--data", "synthetic:4000"];
+pub(crate) const DATA: [&str; 2] = ["--data", "synthetic:4000"];
 const JOB: [&str; 8] =
     ["--workers", "2", "--epochs", "2", "--optimizer", "momentum", "--lease", "2s"];
 /// A computing time that leaves a busy machine time to kill something in the middle of a run.

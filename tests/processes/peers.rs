@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use crate::books::{called, events};
 use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
-use crate::compute::served;
 use crate::lab::Lab;
 use crate::process::{Process, finish, json};
 
@@ -363,8 +362,6 @@ fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
 
 #[test]
 fn settings_that_need_a_server_are_refused_with_the_reason_that_holds() {
-    let process = served();
-    let process = ["--process", &process];
     for architecture in all_without_a_server() {
         let run =
             |more: &[&str]| finish(&[&["run", "--architecture", &architecture], more].concat());
@@ -376,9 +373,6 @@ fn settings_that_need_a_server_are_refused_with_the_reason_that_holds() {
         };
         let words = format!("consistency = bsp, and no switch: {why}");
         run(&["--consistency", "asp"]).refused(2, &[&architecture, &words]);
-        let words = "needs a built-in model: a compute process gives the initial parameters, and \
-                     no server passes them on";
-        run(&process).refused(2, &[&architecture, words]);
     }
 }
 

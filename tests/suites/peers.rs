@@ -18,7 +18,7 @@ use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::gossip::Graph;
-use pstrain_policy::job::BudgetKind;
+use pstrain_policy::job::{BudgetKind, InitialFrom};
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
 
@@ -59,6 +59,9 @@ fn drawn(architecture: Architecture, seed: u64, least: u64) -> Toy {
         toy.job.budget.kind = BudgetKind::Partition;
     }
     toy.job.membership.lease = Duration::from_millis([200, 1000, 5000][random.below(3) as usize]);
+    if random.below(3) == 0 {
+        toy.job.initial = InitialFrom::Worker;
+    }
     toy
 }
 

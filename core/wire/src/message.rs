@@ -185,8 +185,9 @@ messages! {
         Rested(Rested) = 70, Worker -> Meeting;
         /// Send the parameters.
         Show(Show) = 71, Meeting -> Worker;
-        /// The worker's parameters.
-        Snapshot(Snapshot { version; values: Content::Values }) = 65, Worker -> Server;
+        /// The worker's parameters, or initial parameters for it.
+        Snapshot(Snapshot { version; values: Content::Values }) = 65,
+            Worker -> Server, Meeting -> Worker;
     }
 
     "Primary and standby" {

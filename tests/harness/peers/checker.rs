@@ -12,6 +12,9 @@ use pstrain_wire::peers::Ranks;
 
 /// Recomputes a run from its messages, with code of its own.
 pub(super) trait Checker: Debug {
+    /// The run begins with these parameters.
+    fn begins_with(&mut self, initial: Vec<f32>);
+
     /// A group is formed.
     fn forms(&mut self, ranks: &Ranks);
 

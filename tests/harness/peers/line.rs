@@ -109,6 +109,16 @@ impl Line {
 }
 
 impl Checker for Line {
+    fn begins_with(&mut self, initial: Vec<f32>) {
+        let (parameters, of) = (Arc::new(initial), Vec::new());
+        let velocity = vec![0.0; parameters.len()];
+        let first = Known { at: Time::ZERO, parameters, velocity, of };
+        // After a restart of the meeting point all begins again.
+        self.known = BTreeMap::from([(0, first)]);
+        self.groups.clear();
+        self.latest.clear();
+    }
+
     /// A group is formed: members that are not in it are on the line no more.
     fn forms(&mut self, ranks: &Ranks) {
         let Ranks { generation, version, members, .. } = ranks;

@@ -179,6 +179,16 @@ impl Mesh {
 }
 
 impl Checker for Mesh {
+    fn begins_with(&mut self, initial: Vec<f32>) {
+        self.evaluated = Some((Version(0), initial.clone()));
+        self.initial = Arc::new(initial);
+        // After a restart of the meeting point all begins again.
+        self.groups.clear();
+        self.known.clear();
+        self.gradients.clear();
+        self.batches.clear();
+    }
+
     fn forms(&mut self, ranks: &Ranks) {
         let Ranks { generation, version, members, .. } = ranks;
         let is_resumed = std::mem::take(&mut self.is_resumed);

@@ -19,13 +19,14 @@ mod restarts;
 mod runs;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
-use pstrain_policy::job::heartbeat;
+use pstrain_policy::job::{InitialFrom, heartbeat};
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{
     Compute, Computed, Effect, Event, Input, Meeting, Node, NodeError, Outbox, Peer, PeerConfig,
@@ -51,6 +52,8 @@ pub use runs::{PeersEnded, intervals, run_peer_cluster, simulate_toy_peers};
 const MEETING: usize = 0;
 /// Stands for the version of parameters that end a run that is stopped.
 const LAST: Version = Version(u64::MAX);
+/// Stands for the version of initial parameters.
+const FIRST: Version = Version(u64::MAX - 1);
 /// The prefix of the workers' addresses.
 const ADDRESS: &str = "lab worker ";
 /// Events at one time that only nodes that wait for nothing cause.
@@ -165,6 +168,8 @@ struct Lab<'a> {
     /// The disk of the meeting point.
     disk: Disk,
     apart: Apart,
+    /// The initial parameters, if a worker gave them.
+    initial: Option<Vec<f32>>,
     /// Messages of workers to others by way of the meeting point.
     relayed: u64,
 }
@@ -244,6 +249,7 @@ impl<'a> Lab<'a> {
             ambush: None,
             disk: Disk::default(),
             apart,
+            initial: None,
             relayed: 0,
         };
         lab.plan(faults);
@@ -360,25 +366,50 @@ impl<'a> Lab<'a> {
                     partition_of(&self.toy.train, self.toy.job.parts(), part).len() as u64
                 });
                 let (rows, train) = (rows.collect(), Some(self.toy.job.data.train.clone()));
-                let prepared = Prepared { rows, train, keys: None, initial: None };
+                let initial = self.initial_of(process);
+                let prepared = Prepared { rows, train, keys: None, initial };
                 let span = self.span(self.compute);
                 self.after(span, Happening::Input(process, Input::Prepared(Ok(prepared))));
             }
             Effect::Compute(order) => self.computes(process, &order),
-            Effect::Checkpoint(checkpoint) => self.takes(*checkpoint),
-            Effect::Write => self.writes(),
-            Effect::Report(Event::Regrouped { why, .. }) => self.reasons.push((self.now, why)),
-            Effect::Evaluate(order) => {
-                let version = order.point.version;
-                self.checker.evaluates(version, &order.parameters);
-                let why = String::from("the lab evaluates nothing");
+            Effect::EvaluateHere(order) => {
+                let unable = Err(String::from("the lab evaluates nothing"));
                 self.after(
                     self.delay,
-                    Happening::Input(process, Input::Unevaluated { version, why }),
+                    Happening::Input(process, Input::EvaluatedHere(order.ticket, unable)),
                 );
+            }
+            Effect::Checkpoint(checkpoint) => self.takes(*checkpoint),
+            Effect::Write => self.writes(),
+            Effect::Report(Event::Initialised { values, .. }) => {
+                let parts = values.parts.iter();
+                let values: Vec<f32> =
+                    parts.flat_map(|part| part.values().expect("values")).collect();
+                self.initial = Some(values.clone());
+                self.checker.begins_with(values);
+            }
+            Effect::Report(Event::Regrouped { why, .. }) => self.reasons.push((self.now, why)),
+            Effect::Evaluate(order) => {
+                self.checker.evaluates(order.point.version, &order.parameters);
+                self.does_not_evaluate(order.point.version);
             }
             _ => {}
         }
+    }
+
+    fn does_not_evaluate(&mut self, version: Version) {
+        let why = String::from("the lab evaluates nothing");
+        let refusal = Input::Unevaluated { version, why };
+        self.after(self.delay, Happening::Input(MEETING, refusal));
+    }
+
+    /// The initial parameters of a worker, if a worker gives them: each has others.
+    fn initial_of(&self, process: usize) -> Option<Arc<Vec<f32>>> {
+        let job = &self.toy.job;
+        let model = job.build_model().expect("a valid model");
+        let mut initial = job.initial(&model);
+        initial.iter_mut().for_each(|value| *value += 0.01 * process as f32);
+        (job.initial == InitialFrom::Worker).then(|| Arc::new(initial))
     }
 
     /// Shows the checker what a node sends.
@@ -390,6 +421,8 @@ impl<'a> Lab<'a> {
     fn shows(&mut self, process: usize, to: Option<usize>, message: &Message) {
         match message {
             Message::Relayed(_) if process == MEETING => {} // its sender was observed
+            // Initial parameters, of which the meeting point reports.
+            Message::Snapshot(it) if process == MEETING || it.version == FIRST => {}
             Message::Relayed(it) => {
                 self.relayed += 1;
                 let to = it.other.0 as usize + 1;
@@ -444,7 +477,11 @@ impl<'a> Lab<'a> {
         let trained = node.trained();
         let parameters = trained.parameters.expect("it has parameters");
         let version = trained.point.version;
-        self.checker.ends(version, &parameters);
+        // Without an update it may not have had the initial parameters of a worker.
+        let is_new = version == Version(0) && self.toy.job.initial == InitialFrom::Worker;
+        if reason == EndReason::BudgetReached || !is_new {
+            self.checker.ends(version, &parameters);
+        }
         if reason == EndReason::BudgetReached {
             self.checker.used_up(&parameters);
         }

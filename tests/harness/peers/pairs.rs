@@ -227,6 +227,13 @@ impl Pairs {
 }
 
 impl Checker for Pairs {
+    fn begins_with(&mut self, initial: Vec<f32>) {
+        self.initial = wide(&initial);
+        self.evaluated = Some((Version(0), initial));
+        // After a restart of the meeting point all begins again.
+        self.members.clear();
+    }
+
     fn forms(&mut self, ranks: &Ranks) {
         let is_resumed = std::mem::take(&mut self.is_resumed);
         if !is_resumed && self.groups > 0 {

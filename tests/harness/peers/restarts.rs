@@ -1,7 +1,8 @@
 //! Checkpoints of the lab's meeting point, and its restarts.
 
+use pstrain_compute::id::Version;
 use pstrain_compute::saved::Saved;
-use pstrain_roles::node::{Checkpoint, Durable, Input, Meeting};
+use pstrain_roles::node::{Checkpoint, Durable, Effect, Input, Meeting};
 
 use pstrain_wire::Phase;
 
@@ -96,13 +97,20 @@ impl Lab<'_> {
         };
         meeting.begin_lineage(1_000_000 + process, 1, number);
         let trained = meeting.trained();
-        let parameters = trained.parameters.expect("it has parameters").to_vec();
-        self.checker.restarts((trained.point.version, parameters));
+        let (version, parameters) = (trained.point.version, trained.parameters);
+        // Without a checkpoint it asks for the initial parameters again.
+        let initial = self.initial.clone().filter(|_| version == Version(0));
+        let parameters = parameters.expect("it has parameters").to_vec();
+        self.checker.restarts((version, initial.unwrap_or(parameters)));
         let unanswered = meeting.unanswered();
         let it = &mut self.processes[MEETING];
         (it.role, it.state, it.wake) = (Role::Meeting(Box::new(meeting)), State::Runs, None);
         for effect in unanswered {
-            self.obey(MEETING, effect);
+            match effect {
+                // It was checked before.
+                Effect::Evaluate(order) => self.does_not_evaluate(order.point.version),
+                effect => self.obey(MEETING, effect),
+            }
         }
         self.input(MEETING, Input::Overslept);
     }

@@ -59,6 +59,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         scenario: &run.scenario,
         stream: run.stream,
         measured: run.measured,
+        initial: None,
         stop: &stop,
     };
     let outcome = simulate_peers(setup, &mut host).expect("a run that ends");

@@ -10,6 +10,7 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
 use pstrain_policy::gossip::{Graph, JobGraph};
+use pstrain_policy::job::InitialFrom;
 use pstrain_policy::trainer::Trainer;
 use pstrain_tests::{
     Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, partition_of, run_peer_cluster,
@@ -176,7 +177,8 @@ fn without_faults_every_schedule_ends_at_the_same_models() {
         120,
         |seed| describe(&job_of(seed, 1)),
         |seed| {
-            let toy = job_of(seed, 1);
+            let mut toy = job_of(seed, 1);
+            toy.job.initial = InitialFrom::Seed; // else the first worker that is ready has them
             let [one, other] = [seed, seed + 1000].map(|it| run_peers(&toy, PeerFaults::None, it));
             assert_eq!((one.reason, one.groups), (EndReason::BudgetReached, 1));
             assert_eq!((one.version, &one.parameters), (other.version, &other.parameters));

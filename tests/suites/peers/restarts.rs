@@ -1,5 +1,6 @@
 //! Runs whose meeting point dies and goes on from its last checkpoint, in random schedules.
 
+use pstrain_policy::job::InitialFrom;
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
 
@@ -23,6 +24,7 @@ fn a_run_that_goes_back_to_checkpoints_ends_at_the_same_parameters() {
                 let mut toy = job_of(seed, 1);
                 // After a restart no gradient is computed ahead.
                 toy.job.mode.in_flight = None;
+                toy.job.initial = InitialFrom::Seed;
                 let [wanted, run] = [PeerFaults::None, PeerFaults::Restarts]
                     .map(|faults| run_peers(&toy, faults, seed));
                 let ends = (run.reason, &run.workers);

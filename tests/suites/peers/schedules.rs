@@ -6,7 +6,7 @@ use std::time::Duration;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::in_network::Layout;
-use pstrain_policy::job::OnLoss;
+use pstrain_policy::job::{InitialFrom, OnLoss};
 use pstrain_policy::rules::Aggregation;
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
@@ -38,6 +38,9 @@ pub(super) fn job_of(seed: u64, least: u64) -> Toy {
         toy.job.update.learning_rate /= workers as f32;
     }
     toy.job.mode.in_flight = (random.below(3) == 0).then_some(2);
+    if random.below(3) == 0 {
+        toy.job.initial = InitialFrom::Worker;
+    }
     toy
 }
 
@@ -60,7 +63,8 @@ fn without_faults_every_schedule_ends_at_the_same_parameters() {
         120,
         |seed| describe(seed, 1),
         |seed| {
-            let toy = job_of(seed, 1);
+            let mut toy = job_of(seed, 1);
+            toy.job.initial = InitialFrom::Seed; // else the first worker that is ready has them
             let [one, other] = [seed, seed + 1000].map(|it| run_peers(&toy, PeerFaults::None, it));
             assert_eq!((one.reason, one.groups), (EndReason::BudgetReached, 1));
             assert_eq!((one.version, &one.parameters), (other.version, &other.parameters));
@@ -176,7 +180,8 @@ fn workers_that_do_not_reach_each_other_train_all_the_same() {
         1200,
         |seed| super::describe(&job(seed)),
         |seed| {
-            let toy = job(seed);
+            let mut toy = job(seed);
+            toy.job.initial = InitialFrom::Seed;
             let run = run_peers(&toy, PeerFaults::Apart, seed);
             assert_eq!(run.reason, EndReason::BudgetReached, "{:?}", run.reasons);
             let plain = run_peers(&toy, PeerFaults::None, seed);

@@ -4,6 +4,7 @@
 //! the link of the one and down the link of the other: their links meet at a switch, or at the
 //! switches of their sites, whose links meet at another.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{
     Effect, Input, Meeting, Node, NodeError, Outbox, Peer, PeerConfig, Target, Trained,
 };
+use pstrain_wire::Message;
+use pstrain_wire::range::RangePart;
 use pstrain_wire::worker::EndReason;
 
 use super::cluster::{Host, Origin, Outcome, evaluate, pace, work};
@@ -36,6 +39,8 @@ pub struct PeerSetup<'a> {
     pub stream: Stream,
     /// How long a mini-batch takes on this machine, for a scenario that says `measured`.
     pub measured: Option<Duration>,
+    /// The initial parameters, if the job takes them from the meeting point.
+    pub initial: Option<Arc<Vec<f32>>>,
     /// Raised to finish the run in order.
     pub stop: &'a AtomicBool,
 }
@@ -96,11 +101,14 @@ pub fn simulate_peers<H: Host>(
     setup: PeerSetup<'_>,
     host: &mut H,
 ) -> Result<Outcome, SimulationError> {
-    let stop = setup.stop;
+    let (stop, initial) = (setup.stop, setup.initial.clone());
     let workers = setup.meeting.job().membership.workers;
     let mut simulation = build(setup, host)?;
     for process in 0..=workers {
         simulation.input(ProcessId(process), Input::Start);
+    }
+    for part in initial.iter().flat_map(|values| RangePart::all(values)) {
+        simulation.input(MEETING, Input::Initial(Message::RangePart(part)));
     }
     let mut stopping = false;
     while !simulation.has_ended() {

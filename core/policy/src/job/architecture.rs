@@ -1,13 +1,12 @@
 //! Architectures together with other settings.
 
-use super::{DataFrom, Exchange, InitialFrom, Job, JobError, OnLoss, Redundancy, WorkSpec};
+use super::{DataFrom, Exchange, Job, JobError, OnLoss, Redundancy, WorkSpec};
 use crate::architecture::Architecture;
 use crate::collective::Precision;
 use crate::consistency::ConsistencySpec;
 use crate::gossip::{Graph, JobGraph};
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
 use pstrain_compute::filter::KeyCaching;
-use pstrain_compute::model::ModelSpec;
 use pstrain_compute::optim::OptimizerSpec;
 
 impl Job {
@@ -87,17 +86,11 @@ impl Job {
                 "redundancy = none and work = equal: each worker computes on its own rows",
             ),
             (self.exchange == Exchange::Combined, "exchange = combined: workers pull nothing"),
-            (
-                !matches!(self.model, ModelSpec::External { .. }),
-                "a built-in model: a compute process gives the initial parameters, and no server \
-                 passes them on",
-            ),
             (!self.model.has_state(), "a model without state beside its parameters"),
             (
                 self.update.clip_contribution.is_none(),
                 "no clip-contribution: gradients are added on their way, or not sent at all",
             ),
-            (self.initial == InitialFrom::Seed, "initial parameters from the seed"),
             (
                 self.data.from != DataFrom::Server,
                 "data-from = worker or own: there is no server to send rows",

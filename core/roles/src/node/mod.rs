@@ -10,8 +10,10 @@
 mod addresses;
 mod admission;
 mod backoff;
+mod by_workers;
 mod damage;
 mod dialler;
+mod evaluating;
 mod event;
 mod flood;
 mod inputs;

@@ -182,6 +182,8 @@ impl Meeting {
             // Its members have the initial state of the run. A worker that loads its data joins.
             for member in &members {
                 self.slots[member.worker].joins = false;
+                let peer = self.slots[member.worker].peer;
+                peer.into_iter().for_each(|peer| self.send_initial(peer, out));
             }
         }
         self.group.formed = now;

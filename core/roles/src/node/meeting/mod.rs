@@ -6,10 +6,12 @@
 //! next group ([`Peer`](super::Peer) has the contract).
 
 mod aggregation;
+mod by_workers;
 mod checkpoints;
 mod detours;
 mod doubt;
 mod group;
+mod initial;
 mod members;
 mod models;
 mod pace;
@@ -27,6 +29,7 @@ use alloc::vec::Vec;
 use self::checkpoints::{Checkpoints, States};
 use self::doubt::Doubt;
 use self::group::Group;
+use self::initial::Initial;
 use self::members::{Presence, Slots};
 use self::models::Models;
 use self::pace::Pace;
@@ -79,8 +82,7 @@ pub struct Meeting {
     evaluations: Evaluations,
     /// The consensus distances of versions under evaluation.
     distances: BTreeMap<Version, f64>,
-    /// The user knows why evaluations are absent.
-    is_told: bool,
+    initial: Initial,
     /// Checkpoints, if the run takes them.
     checkpoints: Option<Checkpoints>,
     /// The state that the run is resumed from, until all members of its first group have made an
@@ -121,7 +123,7 @@ impl Meeting {
             snapshot: (point, Arc::new(job.initial(&model))),
             evaluations: Evaluations::default(),
             distances: BTreeMap::new(),
-            is_told: false,
+            initial: Initial::of(job.initial),
             checkpoints: None,
             states: None,
             job,
@@ -247,7 +249,12 @@ impl Meeting {
             out.push(Effect::Send(peer, Message::End(End { reason })));
         } else if resumed {
             // Messages on their way on the last connection are lost.
-            if !self.slots[worker].joins {
+            let slot = &self.slots[worker];
+            let (is_member, has_updates) = (!slot.joins, slot.version > Version(0));
+            if is_member && !has_updates {
+                self.send_initial(peer, out);
+            }
+            if is_member {
                 self.send_state(worker, peer, out);
             }
             self.tell_group(worker, peer, out);
@@ -300,6 +307,9 @@ impl Meeting {
             Message::Halted(halted) => self.on_halted(now, worker, halted, out),
             Message::Rested(rested) => self.on_rested(worker, rested, out),
             Message::Snapshot(snapshot) => self.on_snapshot(now, peer, worker, snapshot, out),
+            Message::EvaluationAnswer(answer) => {
+                self.on_evaluation_answer(now, peer, worker, answer, out);
+            }
             Message::Inherit(part) => {
                 if let Err(what) = self.on_state(worker, &part, out) {
                     return self.refuse(now, peer, Refusal::Unexpected { what }, out);
@@ -389,11 +399,14 @@ impl Meeting {
     /// Takes every step that is possible now.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         self.settle_doubt(now, out);
+        self.see_to_initial(out);
+        self.see_to_evaluations(now, out);
         let needed = self.job.membership.needed_to_start();
         // A worker that joins later halts the group: the start waits while one loads its data.
         let is_complete =
             self.slots.ready() >= needed && self.slots.with(Presence::Preparing).next().is_none();
-        if self.lifecycle.phase() == Phase::Gathering && is_complete {
+        let may_begin = is_complete && self.initial.is_known();
+        if self.lifecycle.phase() == Phase::Gathering && may_begin {
             self.lifecycle.train(now);
             self.begin(now, out);
         }
@@ -516,6 +529,10 @@ impl Node for Meeting {
                     self.lifecycle.since = now;
                 }
             }
+            Input::Initial(Message::RangePart(part)) => {
+                self.on_given(&part, out);
+                self.settle(now, out);
+            }
             Input::Checkpoint(number) => self.on_checkpoint(number, out),
             Input::Written(number) => self.on_written(number),
             Input::Wake => self.on_wake(now, out),
@@ -545,7 +562,8 @@ impl Node for Meeting {
             Phase::Ending => Some(self.lifecycle.since + lease),
             Phase::Training | Phase::Draining => None,
         };
-        let own = [phase, self.forms_at(), self.stops_at()].into_iter().flatten();
+        let own = [phase, self.forms_at(), self.stops_at(), self.evaluation_due()];
+        let own = own.into_iter().flatten();
         slots.chain(strangers).chain(own).min()
     }
 

@@ -1,17 +1,16 @@
 //! The progress of a run as a meeting point sees it, from its members' reports.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Meeting;
+use super::initial::FIRST;
 use super::members::{Presence, Slot};
 use super::stopping::LAST;
 use crate::node::{Effect, Evaluate, Evaluated, Event, Outbox, Point};
 use pstrain_compute::decided::DropReason;
-use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Clock, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::time::Time;
@@ -215,6 +214,9 @@ impl Meeting {
             let values = values.len() as u64;
             return self.refuse(now, peer, Refusal::Keys { given, values, wanted }, out);
         }
+        if version == FIRST {
+            return self.on_initial(now, peer, worker, values, out);
+        }
         if self.job.architecture.is_asynchronous() {
             return self.on_shown(now, worker, version, values, out);
         }
@@ -278,17 +280,17 @@ impl Meeting {
         self.evaluations.request(Evaluate { point, parameters }, out);
     }
 
-    /// The requested evaluation of a version; none if it is answered already. A driver that is
-    /// asked again after a restart answers twice.
-    fn requested(&self, version: Version) -> Option<Evaluate> {
-        self.evaluations.requested.iter().find(|it| it.point.version == version).cloned()
-    }
-
     pub(super) fn on_evaluated(&mut self, now: Time, mut evaluated: Evaluated, out: &mut Outbox) {
         let version = evaluated.point.version;
-        let Some(Evaluate { point, parameters }) = self.requested(version) else { return };
+        // A driver that is asked again after a restart answers twice.
+        let Some(Evaluate { point, parameters }) = self.evaluations.requested(version).cloned()
+        else {
+            return;
+        };
         evaluated.evaluation.consensus_distance = self.distances.remove(&version);
         let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
+        let unknown = self.evaluations.note_unknown(&evaluated.evaluation, &self.job.stopping);
+        out.extend(unknown.map(Effect::Report));
         self.evaluations.finish(&evaluated);
         out.push(Effect::Report(evaluated.into()));
         if let Some(reason) = end {
@@ -297,21 +299,5 @@ impl Meeting {
             self.end(now, reason, out);
         }
         self.settle(now, out);
-    }
-
-    /// The driver cannot evaluate. The user is told why once.
-    pub(super) fn on_unevaluated(
-        &mut self,
-        now: Time,
-        version: Version,
-        why: String,
-        out: &mut Outbox,
-    ) {
-        let Some(Evaluate { point, parameters }) = self.requested(version) else { return };
-        if !core::mem::replace(&mut self.is_told, true) {
-            out.push(Effect::Report(Event::Unevaluated { version, why }));
-        }
-        let evaluation = Evaluation::absent(&parameters);
-        self.on_evaluated(now, Evaluated { point, evaluation }, out);
     }
 }

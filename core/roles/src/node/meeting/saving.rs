@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::Meeting;
 use super::checkpoints::States;
+use super::initial::Initial;
 use crate::node::server::Lifecycle;
 use crate::node::{Durable, Effect, ExactPoint, Point, RestoreError};
 use pstrain_compute::id::{PeerId, WorkerId};
@@ -22,6 +23,10 @@ impl Meeting {
         let mut archive = Archive::restore(saved, meeting.parameters as usize);
         let mut states = None;
         meeting.archive(&mut states, &mut archive)?;
+        if states.is_some() {
+            // The workers' states have their parameters.
+            meeting.initial = Initial::OfSeed;
+        }
         meeting.states = states;
         archive.finish()?;
         if meeting.lifecycle.end().is_none() {
@@ -56,7 +61,6 @@ impl Meeting {
         archive.small(&mut self.training_since)?;
         archive.small(&mut self.last_update)?;
         archive.small(&mut self.distances)?;
-        archive.small(&mut self.is_told)?;
         for slot in self.slots.iter_mut() {
             archive.small(&mut slot.incarnation)?;
             archive.small(&mut slot.updates)?;

@@ -140,6 +140,9 @@ impl Meeting {
     fn wait(&self, now: Time) -> Option<Wait> {
         let mut since = self.lifecycle.since;
         let (reason, workers): (_, Vec<WorkerId>) = match self.lifecycle.phase() {
+            Phase::Gathering if self.initial.sender().is_some() => {
+                (WaitReason::Initial, self.initial.sender().into_iter().collect())
+            }
             Phase::Gathering => {
                 let absent = self.slots.iter().filter(|(_, it)| it.presence != Presence::Ready);
                 (WaitReason::Workers, absent.map(|(worker, _)| worker).collect())

@@ -19,7 +19,7 @@ use pstrain_policy::combining::Scheme;
 use pstrain_policy::lockstep;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::{
-    Complaint, Connection, Halt, Halted, Meet, Met, RankOf, Ranks, Reachable,
+    Complaint, Connection, Halt, Halted, Meet, Met, RankOf, Ranks, Reachable, Snapshot,
 };
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, Heartbeat, Hello, Ready, Resume, Welcome};
@@ -156,6 +156,8 @@ impl Peer {
             Message::Allow(allow) => self.on_allow(now, allow, out),
             Message::Rest(rest) => self.on_rest(now, rest, out),
             Message::Show(show) => self.on_show(now, show, out),
+            Message::Snapshot(initial) => self.on_initial(initial),
+            Message::EvaluationPart(part) => self.on_evaluation_part(now, part, out),
             Message::Inherit(part) => self.on_kept_state(&part, out),
             Message::Packet(sum) => self.on_sum(now, sum, out),
             Message::Relayed(relayed) => self.on_relayed(now, relayed, out),
@@ -227,16 +229,19 @@ impl Peer {
         self.preparations = self.preparations.saturating_sub(1);
         // The data of an earlier membership are of no use in this one.
         let Some(member) = self.member.as_mut().filter(|_| self.preparations == 0) else { return };
-        let Prepared { rows, train, .. } = match prepared {
+        let Prepared { rows, train, initial, .. } = match prepared {
             Ok(prepared) => prepared,
             Err(what) => return self.leave(now, Err(NodeError::Data(what)), out),
         };
         let (job, worker) = (&member.job, member.worker);
         let training = Scheme::of(job).ok_or("it has servers with parameters").map(|scheme| {
             let model = job.build_model().map_err(|error| error.to_string())?;
-            Training::new(job, &model, worker, scheme).map_err(|error| error.to_string())
+            let training = Training::new(job, &model, worker, scheme);
+            let mut training = training.map_err(|error| error.to_string())?;
+            initial.into_iter().for_each(|initial| training.begin_with(initial));
+            Ok(training)
         });
-        let training = match training {
+        let training: Training = match training {
             Ok(Ok(training)) => training,
             Ok(Err(why)) => return self.finish(Err(NodeError::Protocol(why)), out),
             Err(why) => return self.finish(Err(NodeError::Protocol(why.into())), out),
@@ -245,6 +250,16 @@ impl Peer {
         let ready = Ready { rows: parts.into_iter().zip(rows).collect(), train };
         member.data = Data::Ready { training: Box::new(training), ready };
         self.tell_ready(now, out);
+    }
+
+    /// The initial parameters, which are not from the seed, before the first group.
+    fn on_initial(&mut self, Snapshot { values, .. }: Snapshot) {
+        if self.links.generation() > 0 {
+            return; // repeated
+        }
+        if let Some(training) = self.training() {
+            training.begin_with(values);
+        }
     }
 
     /// Tells the meeting point that the data are here, and where other workers reach this one.

@@ -10,6 +10,7 @@
 //! update gets its combined gradient from one that has made it; the update that was under way
 //! begins again. So each update is made exactly once by every member.
 
+mod evaluating;
 mod links;
 mod meeting_point;
 mod pairs;
@@ -24,6 +25,7 @@ use self::links::Links;
 use self::training::Training;
 use super::damage::{Damage, is_foreign};
 use super::dialler::Dialler;
+use super::evaluating::Evaluating;
 use super::{Effect, Input, Node, NodeError, Outbox};
 use pstrain_compute::id::{Incarnation, PeerId, WorkerId};
 use pstrain_compute::rng::Stream;
@@ -63,6 +65,7 @@ pub struct Peer {
     /// this membership.
     preparations: u32,
     links: Links,
+    evaluating: Evaluating,
     /// The members with which the last group could not go on.
     complaints: Vec<Complaint>,
     done: bool,
@@ -131,6 +134,7 @@ impl Peer {
             member: None,
             preparations: 0,
             links: Links::default(),
+            evaluating: Evaluating::default(),
             complaints: Vec::new(),
             done: false,
         }
@@ -247,6 +251,9 @@ impl Node for Peer {
             }
             Input::Prepared(prepared) => self.on_prepared(now, prepared, out),
             Input::Computed(computed) => self.on_computed(now, computed, out),
+            Input::EvaluatedHere(ticket, result) => {
+                self.on_evaluated_here(now, ticket, result, out);
+            }
             Input::ComputeFailed(why) => self.leave(now, Err(NodeError::Compute(why)), out),
             Input::Overslept => {
                 self.dialler.overslept(now);
@@ -257,7 +264,6 @@ impl Node for Peer {
             // Inputs of other roles.
             Input::Evaluated(_)
             | Input::Unevaluated { .. }
-            | Input::EvaluatedHere(..)
             | Input::Initial(_)
             | Input::Checkpoint(_)
             | Input::Written(_)

@@ -4,14 +4,16 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::by_workers::ByWorkers;
 use pstrain_compute::evaluation::Evaluation;
-use pstrain_compute::id::Version;
+use pstrain_compute::id::{Version, WorkerId};
+use pstrain_compute::params::KeyRange;
 use pstrain_compute::saved::{Archive, SavedError};
+use pstrain_compute::time::Time;
 use pstrain_policy::job::Stopping;
 use pstrain_wire::LatestEvaluation;
 use pstrain_wire::worker::EndReason;
 
+use crate::node::by_workers::ByWorkers;
 use crate::node::{Effect, Evaluate, Evaluated, Event, ExactPoint, Outbox, Point};
 
 /// The evaluations of a run.
@@ -30,7 +32,7 @@ pub(in crate::node) struct Evaluations {
     /// True once the user has been told that evaluations do not have the target's metric.
     unknown_is_told: bool,
     /// Evaluations that the driver cannot make.
-    pub(super) by_workers: ByWorkers,
+    pub(in crate::node) by_workers: ByWorkers,
 }
 
 impl Evaluations {
@@ -38,6 +40,28 @@ impl Evaluations {
     pub(in crate::node) fn request(&mut self, evaluate: Evaluate, out: &mut Outbox) {
         self.requested.push(evaluate.clone());
         out.push(Effect::Evaluate(evaluate));
+    }
+
+    /// The requested evaluation of a version.
+    pub(in crate::node) fn requested(&self, version: Version) -> Option<&Evaluate> {
+        self.requested.iter().find(|it| it.point.version == version)
+    }
+
+    /// The requested evaluation of a version that the driver has refused: it stays requested until
+    /// it is finished.
+    pub(in crate::node) fn refused(&self, version: Version) -> &Evaluate {
+        let Some(evaluate) = self.requested(version) else {
+            unreachable!("the evaluation of version {version} is not requested")
+        };
+        evaluate
+    }
+
+    /// The next part of parameters of `keys` for the worker that evaluates.
+    ///
+    /// # Panics
+    /// If no part is due.
+    pub(in crate::node) fn next_part(&mut self, now: Time, keys: KeyRange) -> (WorkerId, Effect) {
+        self.by_workers.next_part(now, keys, &self.requested)
     }
 
     /// An evaluation has finished.
@@ -80,7 +104,7 @@ impl Evaluations {
     }
 
     /// Returns the report that an evaluation does not have the target's metric, once.
-    pub(super) fn note_unknown(
+    pub(in crate::node) fn note_unknown(
         &mut self,
         evaluation: &Evaluation,
         stopping: &Stopping,

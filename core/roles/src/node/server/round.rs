@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use super::Server;
-use super::by_workers::MOST_BY_WORKERS;
 use super::measuring::What;
 use super::roster::{Presence, Slot};
+use crate::node::by_workers::MOST_BY_WORKERS;
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{Clock, WorkerId};
 use pstrain_compute::time::Time;

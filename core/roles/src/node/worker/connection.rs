@@ -3,11 +3,11 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
-use super::evaluating::Evaluating;
 use super::group::Servers;
 use super::{Data, Member, NodeError, Worker};
 use crate::node::admission::check_job;
 use crate::node::dialler::Unreachable;
+use crate::node::evaluating::Evaluating;
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::params::KeyRange;

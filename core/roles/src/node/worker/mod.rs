@@ -17,7 +17,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use evaluating::Evaluating;
 use group::Servers;
 use keys::Unknown;
 use leader::Allegiance;
@@ -25,6 +24,7 @@ use work::{Grant, Work};
 
 use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due};
+use super::evaluating::Evaluating;
 use super::{Effect, Input, Node, Outbox, Prepared, Ticket};
 use pstrain_compute::examples::Examples;
 use pstrain_compute::filter::FilterChain;

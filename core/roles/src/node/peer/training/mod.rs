@@ -159,6 +159,13 @@ impl Training {
         })
     }
 
+    /// Begins with these parameters, if they are of the model.
+    pub(super) fn begin_with(&mut self, initial: Arc<Vec<f32>>) {
+        if initial.len() == self.parameters.len() {
+            self.parameters = initial;
+        }
+    }
+
     pub(super) const fn version(&self) -> Version {
         self.lockstep.version()
     }
