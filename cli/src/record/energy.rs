@@ -53,7 +53,7 @@ impl Summary {
         let standby = standby.flatten().map(|failover| failover.up_bytes + failover.down_bytes);
         // Without a server the meeting point passes no values on, unless it adds them up.
         let architecture = job.architecture;
-        let serves = architecture.collective().is_none() && !architecture.is_gossip();
+        let serves = architecture.algorithm().is_none() && !architecture.is_gossip();
         let usage = |on_s, workers: Vec<Work>, standby| {
             let sum: u64 = workers.iter().map(|work| work.bytes).sum();
             let server_bytes = if serves { sum } else { 0 };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::collective::Collective;
+use crate::collective::{Algorithm, Collective};
 use pstrain_compute::named;
 use pstrain_compute::named::{Number, Word};
 
@@ -36,6 +36,8 @@ pub enum Architecture {
     /// Every worker has a model of its own, trains at its own pace, and averages it with one
     /// neighbor's at each update.
     AdPsgd,
+    /// As [`Ring`](Self::Ring), by the algorithm that suits the number of parameters and of workers.
+    BySize,
     /// As [`Ring`](Self::Ring), up and down a tree of sites: neighboring workers, whose first one
     /// adds up their gradients.
     Hierarchical {
@@ -64,6 +66,8 @@ named!(Architecture: "architecture", ',' {
         "the same, by recursive doubling: half the steps of halving-doubling, and more bytes"),
     AllGather = Word::new("all-reduce:all-gather", &[],
         "the same, every worker sums all gradients itself: one step, bit for bit as bsp"),
+    BySize = Word::new("all-reduce:auto", &[],
+        "the same, by the algorithm that suits the number of parameters and of workers"),
     Hierarchical { fanout } = Word::new("hierarchical",
         &[Number::whole("FANOUT", 2..=MOST_FANOUT).usual("4")],
         "the same, in sites of FANOUT workers: the first of a site adds up their gradients"),
@@ -82,17 +86,18 @@ named!(Architecture: "architecture", ',' {
 impl Architecture {
     /// The all-reduce of the workers' gradients; `None` if there is none.
     #[must_use]
-    pub const fn collective(self) -> Option<Collective> {
-        match self {
-            Self::Server | Self::DPsgd | Self::AdPsgd | Self::InNetwork { .. } => None,
-            Self::Ring => Some(Collective::Ring),
-            Self::HalvingDoubling => Some(Collective::HalvingDoubling),
-            Self::AllToAll => Some(Collective::AllToAll),
-            Self::Tree => Some(Collective::Tree),
-            Self::Butterfly => Some(Collective::Butterfly),
-            Self::AllGather => Some(Collective::AllGather),
-            Self::Hierarchical { fanout } => Some(Collective::Hierarchical { fanout }),
-        }
+    pub const fn algorithm(self) -> Option<Algorithm> {
+        Some(Algorithm::One(match self {
+            Self::Server | Self::DPsgd | Self::AdPsgd | Self::InNetwork { .. } => return None,
+            Self::BySize => return Some(Algorithm::BySize),
+            Self::Ring => Collective::Ring,
+            Self::HalvingDoubling => Collective::HalvingDoubling,
+            Self::AllToAll => Collective::AllToAll,
+            Self::Tree => Collective::Tree,
+            Self::Butterfly => Collective::Butterfly,
+            Self::AllGather => Collective::AllGather,
+            Self::Hierarchical { fanout } => Collective::Hierarchical { fanout },
+        }))
     }
 
     /// True if every worker has the same parameters, and no server has them.

@@ -5,7 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::architecture::Architecture;
-use crate::collective::{Collective, Outgoing, Precision, Rank, Reduction, ReductionError};
+use crate::collective::{
+    Algorithm, Collective, Outgoing, Precision, Rank, Reduction, ReductionError,
+};
 use crate::gossip::{JobGraph, Mixing};
 use crate::in_network::{Layout, Packet, PacketError, Streaming};
 use crate::job::Job;
@@ -16,7 +18,7 @@ use pstrain_compute::rng::Stream;
 #[derive(Clone, Debug)]
 pub enum Scheme {
     /// All apply the sum of their gradients to the same parameters.
-    Reduce(Collective, Precision),
+    Reduce(Algorithm, Precision),
     /// The same; the sum is made by the meeting point, with so many packets in flight of so many
     /// values.
     InNetwork {
@@ -82,7 +84,7 @@ impl Scheme {
             Architecture::InNetwork { slots, values } => Some(Self::InNetwork { slots, values }),
             architecture => {
                 let precision = Precision::of(&job.filters).unwrap_or_default();
-                architecture.collective().map(|collective| Self::Reduce(collective, precision))
+                architecture.algorithm().map(|algorithm| Self::Reduce(algorithm, precision))
             }
         }
     }
@@ -99,17 +101,18 @@ impl Scheme {
         matches!(self, Self::Pairwise(..))
     }
 
-    /// The place of `rank` in a group of `members`, by rank.
+    /// The place of `rank` in a group of `members`, by rank, with so many parameters.
     ///
     /// # Panics
     /// If there is no such rank.
     #[must_use]
-    pub fn place(&self, rank: Rank, members: &[WorkerId]) -> Place {
+    pub fn place(&self, rank: Rank, members: &[WorkerId], parameters: usize) -> Place {
         let ranks = members.len() as u32;
         assert!(rank < ranks, "rank {rank} of {ranks}");
         match self {
-            Self::Reduce(collective, precision) => {
-                Place::Reduce(*collective, *precision, rank, ranks)
+            Self::Reduce(algorithm, precision) => {
+                let collective = algorithm.choose(ranks, parameters);
+                Place::Reduce(collective, *precision, rank, ranks)
             }
             Self::InNetwork { slots, values } => Place::InNetwork(*slots, *values, ranks),
             Self::Gossip(graph) | Self::Pairwise(graph) => {

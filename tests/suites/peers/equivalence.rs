@@ -59,7 +59,7 @@ fn every_transport_ends_at_the_parameters_of_virtual_time() {
 #[test]
 fn values_of_16_bits_are_the_same_over_every_transport() {
     for filter in [FilterSpec::Fp16, FilterSpec::Bf16] {
-        for architecture in Architecture::replicated().filter(|it| it.collective().is_some()) {
+        for architecture in Architecture::replicated().filter(|it| it.algorithm().is_some()) {
             let mut toy = peers(architecture, 5, 203);
             let exact = virtually(&toy);
             toy.job.filters.chain = vec![filter];

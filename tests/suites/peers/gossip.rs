@@ -130,7 +130,7 @@ fn a_round_waits_for_neighbors_alone() {
         for _ in 0..200 {
             let next = |rank: u32| {
                 let [_, down, compute] = machines[rank as usize];
-                let neighbors = Scheme::of(&toy.job).expect("no server").place(rank, &members);
+                let neighbors = Scheme::of(&toy.job).expect("no server").place(rank, &members, 0);
                 let neighbors = neighbors.neighbors();
                 let of_neighbor = |it: Rank| ends[it as usize] + machines[it as usize][0] + down;
                 let values = neighbors.into_iter().map(of_neighbor).max().unwrap_or_default();

@@ -57,6 +57,34 @@ pub enum Collective {
     },
 }
 
+/// Most values of a short vector, for which fewer steps are worth more bytes: 64 KiB.
+const SHORT: usize = 16 * 1024;
+/// Most values of a vector that is not long: 4 MiB.
+const LONG: usize = 1024 * 1024;
+
+/// The algorithm of a job's all-reduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Always the same one.
+    One(Collective),
+    /// By the size of the group and the length of the vector.
+    BySize,
+}
+
+impl Algorithm {
+    /// The algorithm for vectors of `len` values in a group of `ranks`. The number of ranks and the
+    /// length are the same at all ranks, and so is the choice.
+    #[must_use]
+    pub const fn choose(self, ranks: u32, len: usize) -> Collective {
+        match self {
+            Self::One(collective) => collective,
+            Self::BySize if len <= SHORT => Collective::Butterfly,
+            Self::BySize if len <= LONG || ranks <= 2 => Collective::HalvingDoubling,
+            Self::BySize => Collective::Ring,
+        }
+    }
+}
+
 /// A step of a rank's program for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {

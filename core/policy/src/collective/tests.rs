@@ -11,7 +11,11 @@ use pstrain_compute::float16::Float16;
 use pstrain_compute::rng::Stream;
 
 fn all() -> impl Iterator<Item = Collective> {
-    let defaults = Architecture::replicated().filter_map(Architecture::collective);
+    let one = |architecture: Architecture| match architecture.algorithm()? {
+        Algorithm::One(collective) => Some(collective),
+        Algorithm::BySize => None,
+    };
+    let defaults = Architecture::replicated().filter_map(one);
     defaults.chain([2, 3, 1000].map(|fanout| Collective::Hierarchical { fanout }))
 }
 

@@ -63,7 +63,7 @@ impl Job {
                 "aggregation = mean or sum: gradients are added on their way",
             ),
             (is_mean || !is_gossip, "aggregation = mean: a worker applies its own gradient alone"),
-            match architecture.collective() {
+            match architecture.algorithm() {
                 Some(_) => (
                     Precision::of(&self.filters).is_some(),
                     "no filters but fp16 or bf16, without error feedback: ranks round values \

@@ -131,7 +131,7 @@ impl Meeting {
         let members: Vec<WorkerId> = self.group.ranked().collect();
         let place = members.iter().position(|member| *member == worker);
         let neighbors = Scheme::of(&self.job).zip(place).map(|(scheme, place)| {
-            let place = scheme.place(place as Rank, &members);
+            let place = scheme.place(place as Rank, &members, self.parameters as usize);
             place.neighbors()
         });
         self.group.relayed(worker, &neighbors.unwrap_or_default())

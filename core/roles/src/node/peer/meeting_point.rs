@@ -339,7 +339,7 @@ impl Peer {
             return self.finish(Err(NodeError::Protocol(what)), out);
         }
         let workers: Vec<WorkerId> = members.iter().map(|member| member.worker).collect();
-        let place = scheme.place(rank, &workers);
+        let place = scheme.place(rank, &workers, training.parameters());
         let updating = updating(&scheme, members, rank);
         let neighbors = place.neighbors().into_iter().chain(updating.iter().copied());
         let neighbors: Vec<Rank> = neighbors.chain(Pairs::partners(members, rank)).collect();

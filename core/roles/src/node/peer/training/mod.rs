@@ -139,7 +139,7 @@ impl Training {
             worker,
             lockstep: Lockstep::new(job),
             together: Version(0),
-            place: scheme.place(0, &[worker]),
+            place: scheme.place(0, &[worker], len),
             parameters: Arc::new(job.initial(model)),
             aggregator,
             stage: Stage::Idle,
@@ -336,7 +336,7 @@ impl Peer {
         let (version, share) = (training.version(), training.lockstep.share(training.worker));
         // A worker that is behind its neighbors makes its missing updates alone.
         let place = match version < training.together {
-            true => training.scheme.place(0, &[training.worker]),
+            true => training.scheme.place(0, &[training.worker], len),
             false => training.place.clone(),
         };
         let begun = training.ahead.take_if(|(ahead, _)| *ahead == version);
