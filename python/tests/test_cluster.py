@@ -33,6 +33,18 @@ class TestTrain(unittest.TestCase):
         self.assertLess(results.summary["loss"], 0.001)
         self.assertEqual(len(results.summary["workers"]), 3)
 
+    def test_every_architecture_trains_and_evaluates_it(self):
+        settings = dict(workers=3, epochs=20, batch_size=4)
+        wanted = train(**settings).summary["loss"]
+        for architecture in ["all-reduce:auto", "in-network"]:
+            found = train(architecture=architecture, **settings).summary["loss"]
+            self.assertAlmostEqual(found, wanted, delta=1e-4, msg=architecture)
+            found = simulate(architecture=architecture, **settings).summary["loss"]
+            self.assertAlmostEqual(found, wanted, delta=1e-4, msg=architecture)
+        for architecture in ["gossip:d-psgd", "gossip:ad-psgd"]:
+            results = train(architecture=architecture, **settings)
+            self.assertLess(results.summary["loss"], 0.5, architecture)
+
     def test_results_may_stay_in_a_folder(self):
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "results")

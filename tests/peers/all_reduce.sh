@@ -13,7 +13,7 @@ settings, by environment variable:
   PSTRAIN     binary                        (default target/dist/pstrain of this repository)
   PYTHON      with requirements.txt         (default python3); Gloo is skipped without torch
   RANKS       numbers of processes          (default '2 4')
-  SIZES       of 8KB 1MB 16MB 100MB         (default all)
+  SIZES       of 8KB 64KB 256KB 1MB 4MB 16MB 100MB  (default 8KB 1MB 16MB 100MB)
   ALGORITHMS  of pstrain                    (default 'ring halving-doubling all-to-all')
   REPS        repetitions                   (default 5)
   LENGTH      all-reduces of a run, as a multiple of the default number (default 1)
@@ -42,10 +42,10 @@ read -ra sizes <<<"${SIZES:-8KB 1MB 16MB 100MB}"
 read -ra algorithms <<<"${ALGORITHMS:-ring halving-doubling all-to-all}"
 
 # How many values of 4 bytes a vector of that size has, and how often it is reduced in a run.
-declare -A values=([8KB]=2084 [1MB]=262144 [16MB]=4194304 [100MB]=26214400)
-declare -A moves=([8KB]=4000 [1MB]=400 [16MB]=60 [100MB]=20)
+declare -A values=([8KB]=2084 [64KB]=16384 [256KB]=65536 [1MB]=262144 [4MB]=1048576 [16MB]=4194304 [100MB]=26214400)
+declare -A moves=([8KB]=4000 [64KB]=2000 [256KB]=800 [1MB]=400 [4MB]=120 [16MB]=60 [100MB]=20)
 for size in "${sizes[@]}"; do
-    [[ -n ${values[$size]:-} ]] || fail "SIZES: '$size' is none of 8KB, 1MB, 16MB and 100MB"
+    [[ -n ${values[$size]:-} ]] || fail "SIZES: '$size' is none of 8KB, 64KB, 256KB, 1MB, 4MB, 16MB and 100MB"
 done
 command -v "$pstrain" >/dev/null ||
     fail "no pstrain binary at $pstrain: run 'cargo build --profile dist' or set PSTRAIN"
