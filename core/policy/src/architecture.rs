@@ -36,7 +36,7 @@ pub enum Architecture {
     /// Every worker has a model of its own, trains at its own pace, and averages it with one
     /// neighbor's at each update.
     AdPsgd,
-    /// As [`Ring`](Self::Ring), by the algorithm that suits the number of parameters and of workers.
+    /// As [`Ring`](Self::Ring), by the algorithm that suits the numbers of parameters and workers.
     BySize,
     /// As [`Ring`](Self::Ring), up and down a tree of sites: neighboring workers, whose first one
     /// adds up their gradients.

@@ -326,8 +326,8 @@ pub struct Save {
     pub version: Version,
 }
 
-/// Worker to meeting point: its parameters. Meeting point to worker: the initial parameters, if they
-/// are not from the seed.
+/// Worker to meeting point: its parameters. Meeting point to worker: the initial parameters, if
+/// they are not from the seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// Their version, or the number of the request if the worker trains at its own pace.
