@@ -4,6 +4,7 @@
 mod closed_forms;
 mod equivalence;
 mod gossip;
+mod identities;
 mod pairs;
 mod restarts;
 mod schedules;

@@ -33,7 +33,7 @@ use crate::process::{Arithmetic, ComputeProcess};
 use crate::progress::teller;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
-use crate::security::{among_workers, security};
+use crate::security::security;
 use crate::signals::Drain;
 
 /// How a worker ended, which one it was, how well it kept the modelled times, and the energy of its
@@ -133,9 +133,6 @@ impl Plan {
         });
         let (form, quiet) = (args.form, args.quiet);
         let listens = args.listen.clone().map(|listen| (listen, args.advertise.clone()));
-        if listens.is_some() {
-            among_workers(&security)?;
-        }
         Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
     }
 
@@ -151,6 +148,11 @@ impl Plan {
             return self.drive(node, Worker::id, transport, drain);
         };
         let transport = SocketTransport::listen(listen)?.secured(security);
+        let transport = match self.quiet {
+            true => transport,
+            // Connections of strangers and of revoked workers do not reach the node.
+            false => transport.telling(messages::warn),
+        };
         let local = transport.local_address().context("--listen: the worker listens nowhere")?;
         let address = advertise.as_ref().unwrap_or(&local);
         if address.is_unspecified() {
