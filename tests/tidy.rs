@@ -49,7 +49,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
             ],
             &["received", "release", "replica", "spent"],
             &["holders", "payload", "refusal"],
-            &["range", "status", "worker"],
+            &["range", "relayed", "status", "worker"],
             &["decision", "evaluation"],
             &["group"],
             &["message"],

@@ -44,7 +44,7 @@ pub(crate) use records::{EvalArgs, ReplayArgs};
 pub(crate) use security::SecurityArgs;
 pub(crate) use server::{Durability, GroupPosition, ServerArgs, StateArgs};
 pub(crate) use time::Every;
-pub(crate) use worker::WorkerArgs;
+pub(crate) use worker::{ListenFor, WorkerArgs};
 
 /// Where a server listens, and where workers and clients look for it, unless an address is given.
 pub(crate) const ADDRESS: &str = "127.0.0.1:7070";

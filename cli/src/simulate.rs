@@ -26,7 +26,6 @@ use pstrain_wire::job_digest;
 use serde::Serialize;
 
 use crate::digest::hexadecimal;
-use crate::energy::EnergySpec;
 use crate::job::{Layers, Resolved};
 use crate::process::Arithmetic;
 
@@ -92,7 +91,6 @@ pub(crate) struct Virtual {
     pub(crate) measured: Option<Duration>,
     weight: Option<u64>,
     job_sha256: String,
-    pub(crate) energy: EnergySpec,
 }
 
 /// Results of a run that only virtual time has.
@@ -238,8 +236,8 @@ impl Virtual {
             .then(|| cache.measured(&job, &data, &arithmetic))
             .transpose()?;
         let data = Arc::new(data);
-        let (initial, energy) = (layers.initial(&job)?, layers.energy()?);
-        Ok(Self { job, data, arithmetic, initial, scenario, measured, weight, job_sha256, energy })
+        let initial = layers.initial(&job)?;
+        Ok(Self { job, data, arithmetic, initial, scenario, measured, weight, job_sha256 })
     }
 
     /// Runs the job to its end or until `stop` is raised; `report` receives every event.

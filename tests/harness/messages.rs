@@ -531,6 +531,7 @@ impl Messages {
             reassigned: self.number(),
             why_left: self.coin().then(|| self.text()),
             unreached: self.coin().then(|| (self.unreached_node(), self.span())),
+            relayed: (0..self.count()).map(|_| WorkerId(self.small())).collect(),
         });
         let members = members.collect();
         Status {

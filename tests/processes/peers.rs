@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pstrain_policy::architecture::Architecture;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::books::{called, events};
 use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
@@ -185,10 +185,11 @@ fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
 
 /// A worker whose advertised address leads nowhere.
 #[test]
-fn a_worker_that_no_other_reaches_is_named() {
-    let server = Server::tcp(&[&PACED, &RING, &["--workers", "2", "--lease", "500ms"]]);
-    let workers = [peer(&server, 1, &["--advertise", "127.0.0.1:1"]), peer(&server, 2, &[])];
-    let is_named = |status: &Value| status["wait"]["reason"] == "a way to worker 1";
+fn a_worker_that_no_other_reaches_is_named_and_dials_the_others() {
+    let job = [&PACED[..], &RING, &["--workers", "2", "--lease", "500ms"]].concat();
+    let server = Server::tcp(&[&job]);
+    let workers = vec![peer(&server, 1, &["--advertise", "127.0.0.1:1"]), peer(&server, 2, &[])];
+    let is_named = |status: &Value| !status["workers"][1]["unreached"].is_null();
     let status = server.wait_for("the second worker to say so", is_named);
     let unreached = &status["workers"][1]["unreached"];
     assert_eq!(
@@ -198,36 +199,66 @@ fn a_worker_that_no_other_reaches_is_named() {
     let why = finish(&["why", &server.address]).with_code(0).stdout;
     let words = "worker 2 does not reach worker 1 at tcp://127.0.0.1:1, since ";
     assert!(why.contains(words) && why.contains("Connection refused"), "{why}");
-    let summary = server.process.wait().with_code(1).json();
-    let ended = summary["ended"].as_str().unwrap();
-    assert!(ended.contains("worker 2 does not reach worker 1, or"), "{summary}");
-    for worker in workers {
-        worker.wait().with_code(1);
-    }
+    assert!(why.contains("; worker 1 dials it"), "{why}");
+    let Left { summary, .. } = server.finish(workers);
+    assert_eq!(summary["params_sha256"], undisturbed(&[&job])["params_sha256"], "{summary}");
 }
 
 /// A worker whose advertised address is the one of another worker.
 #[test]
 fn a_worker_behind_the_address_of_another_is_named() {
-    let job = ["--workers", "3", "--lease", "500ms"];
-    let server = Server::tcp(&[&PACED, &["--architecture", "all-reduce:all-to-all"], &job]);
+    let job = ["--architecture", "all-reduce:all-to-all", "--workers", "3", "--lease", "500ms"];
+    let job = [&PACED[..], &job].concat();
+    let server = Server::tcp(&[&job]);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let third = free.to_string();
-    let workers = [
+    let workers = vec![
         peer(&server, 1, &["--advertise", &third]),
         peer(&server, 2, &[]),
         server.worker(&["--id", "3", "--listen", &third]),
     ];
-    let is_named = |status: &Value| status["wait"]["reason"] == "a way to worker 1";
-    let status = server.wait_for("a worker to say so", is_named);
-    let workers_of = status["workers"].as_array().unwrap();
-    let why = workers_of.iter().find_map(|it| it["unreached"]["why"].as_str()).unwrap();
+    let unreached = |status: &Value| {
+        let workers = status["workers"].as_array().cloned().unwrap_or_default();
+        workers.iter().find_map(|it| it["unreached"]["why"].as_str().map(str::to_owned))
+    };
+    let status = server.wait_for("a worker to say so", |status| unreached(status).is_some());
+    let why = unreached(&status).unwrap();
     assert!(why.contains("worker 3 answers at the address of worker 1"), "{why}");
-    let summary = server.process.wait().with_code(1).json();
-    assert!(summary["ended"].as_str().unwrap().contains("does not reach worker 1"), "{summary}");
-    for worker in workers {
-        worker.wait().with_code(1);
+    let Left { summary, .. } = server.finish(workers);
+    assert_eq!(summary["params_sha256"], undisturbed(&[&job])["params_sha256"], "{summary}");
+}
+
+#[test]
+fn workers_that_listen_nowhere_exchange_values_by_way_of_the_meeting_point() {
+    let short = ["--epochs", "1", "--data", "synthetic:2000", "--workers", "4"];
+    for architecture in all_without_a_server() {
+        let job = [&["--architecture", &architecture], &short[..]].concat();
+        let server = Server::tcp(&[&job]);
+        let hidden = |id: u32| server.worker(&["--id", &id.to_string(), "--listen", "none"]);
+        let workers = vec![hidden(1), hidden(2), peer(&server, 3, &[]), hidden(4)];
+        let Left { summary, .. } = server.finish(workers);
+        if architecture != "gossip:ad-psgd" {
+            let one = undisturbed(&[&job]);
+            assert_eq!(summary["params_sha256"], one["params_sha256"], "{architecture}");
+        }
+        assert!(departures(&summary).is_empty(), "{summary}");
     }
+}
+
+#[test]
+fn status_names_the_workers_whose_values_are_relayed() {
+    let server = Server::tcp(&[&PACED, &RING, &THREE, &ENDLESS]);
+    let hidden = |id: u32| server.worker(&["--id", &id.to_string(), "--listen", "none"]);
+    let workers = vec![hidden(1), hidden(2), peer(&server, 3, &[])];
+    let status = server.wait_for_updates(5);
+    let relayed = |place: usize| status["workers"][place]["relayed"].clone();
+    assert_eq!([relayed(0), relayed(1)], [json!([2]), json!([1])]);
+    assert!(relayed(2).is_null(), "{status}");
+    let table = server.table();
+    assert!(table.contains("messages between workers 1 and 2"), "{table}");
+    finish(&["worker", "--server", &server.address, "--listen", "none", "--advertise", "here:1"])
+        .refused(2, &["--advertise", "leave it out"]);
+    server.interrupt(workers);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Arguments of `pstrain worker`.
 
+use std::str::FromStr;
+
 use clap::Args;
 use pstrain_compute::id::WorkerId;
 use pstrain_transports::Address;
@@ -17,9 +19,11 @@ pub(crate) struct WorkerArgs {
     /// Listen for other workers, if the job has no server
     ///
     /// For a job with another architecture than `server`, whose workers reduce their gradients
-    /// among themselves: HOST:PORT or unix:PATH, at which they reach this one.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "rank")]
-    pub(crate) listen: Option<Address>,
+    /// among themselves: HOST:PORT or unix:PATH, at which they reach this one, or `none` if they
+    /// cannot. Messages between two workers that cannot reach each other go by way of the meeting
+    /// point.
+    #[arg(long, value_name = "ADDRESS|none", conflicts_with = "rank")]
+    pub(crate) listen: Option<ListenFor>,
     /// Address at which other workers reach this one
     ///
     /// [default: the address of --listen]
@@ -63,4 +67,19 @@ pub(crate) struct WorkerArgs {
     /// Print errors only
     #[arg(long, short, help_heading = "Output")]
     pub(crate) quiet: bool,
+}
+
+/// Where a worker listens for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ListenFor {
+    Nowhere,
+    At(Address),
+}
+
+impl FromStr for ListenFor {
+    type Err = <Address as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" { Ok(Self::Nowhere) } else { text.parse().map(Self::At) }
+    }
 }

@@ -131,6 +131,9 @@ struct MemberView<'a> {
     why_left: Option<&'a str>,
     /// The node that it cannot reach, and why.
     unreached: Option<UnreachedView<'a>>,
+    /// The workers that exchange messages with it by way of the meeting point.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    relayed: &'a [WorkerId],
 }
 
 #[derive(Serialize)]
@@ -167,6 +170,7 @@ impl<'a> View<'a> {
             reassigned: member.reassigned,
             why_left: member.why_left.as_deref(),
             unreached: member.unreached.as_ref().map(UnreachedView::of),
+            relayed: &member.relayed,
         });
         Self {
             job: &status.job,
@@ -255,6 +259,7 @@ fn show(status: &Status, width: usize) -> String {
     }));
     let waits = status.wait.as_ref().map_or_else(|| "for no worker".to_owned(), waiting);
     facts.push(("waiting", waits));
+    facts.extend(relayed(status).map(|relayed| ("relayed", relayed)));
     let tables = [
         Some(table::facts(&facts, width)),
         servers(&status.servers, width),
@@ -262,6 +267,16 @@ fn show(status: &Status, width: usize) -> String {
         refused(&status.refused, width),
     ];
     tables.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+}
+
+/// The pairs of workers that exchange messages by way of the meeting point.
+fn relayed(status: &Status) -> Option<String> {
+    let pairs = status.members.iter().flat_map(|member| {
+        let others = member.relayed.iter().filter(|other| member.worker < **other);
+        others.map(|other| format!("{} and {other}", member.worker))
+    });
+    let pairs: Vec<String> = pairs.collect();
+    (!pairs.is_empty()).then(|| format!("messages between workers {}", pairs.join(", ")))
 }
 
 fn workers(status: &Status, width: usize) -> String {

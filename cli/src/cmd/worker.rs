@@ -24,7 +24,7 @@ use pstrain_wire::{Message, Refusal};
 use serde::Serialize;
 
 use super::client::{NoAnswer, Reply, TurnedAway, request};
-use crate::args::{Form, ProcessArgs, SecurityArgs, WorkerArgs};
+use crate::args::{Form, ListenFor, ProcessArgs, SecurityArgs, WorkerArgs};
 use crate::energy::{Measured, Meter};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
@@ -73,7 +73,7 @@ struct Plan {
     arithmetic: Arithmetic,
     config: WorkerConfig,
     /// Where it listens for other workers, and where they reach it, if it has no server.
-    listens: Option<(Address, Option<Address>)>,
+    listens: Option<(ListenFor, Option<Address>)>,
     rank: Option<Rank>,
     form: Form,
     quiet: bool,
@@ -94,6 +94,19 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
             (worked, _) => return plan.report(worked),
         }
     }
+}
+
+/// The address at which other workers reach this one.
+fn reached_at(transport: &SocketTransport, advertise: Option<&Address>) -> anyhow::Result<Address> {
+    let local = transport.local_address().context("--listen: the worker listens nowhere")?;
+    let address = advertise.unwrap_or(&local);
+    if address.is_unspecified() {
+        bail!(
+            "--listen {local}: say with --advertise HOST:PORT where workers reach this one, or \
+             --listen none if they cannot"
+        );
+    }
+    Ok(address.clone())
 }
 
 impl Plan {
@@ -133,6 +146,11 @@ impl Plan {
         });
         let (form, quiet) = (args.form, args.quiet);
         let listens = args.listen.clone().map(|listen| (listen, args.advertise.clone()));
+        if let Some((ListenFor::Nowhere, Some(address))) = &listens {
+            bail!(
+                "--advertise {address}: with --listen none no worker reaches this one; leave it out"
+            );
+        }
         Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
     }
 
@@ -147,21 +165,24 @@ impl Plan {
             }
             return self.drive(node, Worker::id, transport, drain);
         };
-        let transport = SocketTransport::listen(listen)?.secured(security);
-        let transport = match self.quiet {
-            true => transport,
-            // Connections of strangers and of revoked workers do not reach the node.
-            false => transport.telling(messages::warn),
+        let (transport, address) = match listen {
+            ListenFor::Nowhere => {
+                (SocketTransport::dialer(self.server.clone())?.secured(security), String::new())
+            }
+            ListenFor::At(address) => {
+                let transport = SocketTransport::listen(address)?.secured(security);
+                let transport = match self.quiet {
+                    true => transport,
+                    // Connections of strangers and of revoked workers do not reach the node.
+                    false => transport.telling(messages::warn),
+                };
+                let address = reached_at(&transport, advertise.as_ref())?.to_string();
+                (transport.with_target(self.server.clone()), address)
+            }
         };
-        let local = transport.local_address().context("--listen: the worker listens nowhere")?;
-        let address = advertise.as_ref().unwrap_or(&local);
-        if address.is_unspecified() {
-            bail!("--listen {local}: say with --advertise HOST:PORT where workers reach this one");
-        }
         let WorkerConfig { name, worker, lease, stream, .. } = self.config.clone();
-        let address = address.to_string();
         let node = Peer::new(PeerConfig { name, worker, address, lease, stream });
-        self.drive(node, Peer::id, transport.with_target(self.server.clone()), drain)
+        self.drive(node, Peer::id, transport, drain)
     }
 
     fn drive<N: Node>(

@@ -106,7 +106,9 @@ const NAMED: usize = 5;
 
 impl Execute for VirtualTime {
     fn execute(&self, run: &Run<'_>, _stop: &AtomicBool) -> anyhow::Result<Option<Record>> {
-        let ready = Virtual::resolve(&run.layers()?, &self.data)?;
+        let layers = run.layers()?;
+        let energy = layers.energy()?;
+        let ready = Virtual::resolve(&layers, &self.data)?;
         let mut summary = Summary::new(&ready.job);
         let lambda = ready.job.update.l1();
         let mut record = run.record();
@@ -132,7 +134,7 @@ impl Execute for VirtualTime {
         let outline = ready.data.outline();
         let mut report = summary.report(&ready.job, &outcome.trained, &outline, "virtual");
         report.was_virtual(VirtualReport::of(&outcome, &ready));
-        report.energy = summary.energy(&ready.energy, &ready.job, &report, None);
+        report.energy = summary.energy(&energy, &ready.job, &report, None);
         record.keep(&serde_json::to_value(&report).context("cannot keep a report")?, true);
         record.staleness = summary.staleness_histogram().clone();
         record.link_use = LinkUse::of(&outcome);

@@ -347,15 +347,13 @@ impl Layers {
 
     /// When gradients are applied, and with what weight.
     fn mode(&self) -> anyhow::Result<Mode> {
-        let mode = Mode {
+        Ok(Mode {
             consistency: self.get("consistency")?,
             in_flight: self.parse("in-flight", read_in_flight)?,
             staleness: self.get("staleness")?,
             max_staleness: self.parse("max-staleness", read_max_staleness)?,
             participation: self.get("participation")?,
-        };
-        mode.validate()?;
-        Ok(mode)
+        })
     }
 
     /// The links and compute times to model in real time.

@@ -6,7 +6,13 @@ use pstrain_wire::Status;
 /// The architecture of the job. The status of a job without a server names it in place of the
 /// consistency.
 fn of(status: &Status) -> Architecture {
-    status.consistency.parse().unwrap_or_default()
+    let word = status.consistency.split(", ").next().unwrap_or_default();
+    word.parse().unwrap_or_default()
+}
+
+/// True if the workers could compute during the sum of their gradients, and do not.
+pub(super) fn could_overlap(status: &Status) -> bool {
+    of(status).is_replicated() && !status.consistency.ends_with(", 2 in flight")
 }
 
 /// True if workers push gradients to a server.

@@ -18,7 +18,9 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use pstrain_compute::id::{ServerId, WorkerId};
-use pstrain_wire::{Endpoint, MemberState, MemberStatus, Phase, Status, Wait, WaitReason};
+use pstrain_wire::{
+    Endpoint, MemberState, MemberStatus, Phase, Status, Unreached, Wait, WaitReason,
+};
 use serde::Serialize;
 
 use crate::figures::list;
@@ -54,8 +56,6 @@ pub(crate) enum WaitsFor {
     Standby,
     /// A connection to one of the other servers.
     Way { server: ServerId },
-    /// A connection to another worker of its group.
-    Neighbor { worker: WorkerId },
     /// A sign of life: it has been silent for longer than a live worker is.
     Sign,
     /// The return of its connection.
@@ -72,11 +72,8 @@ const LATEST_ACKNOWLEDGEMENT: Duration = Duration::from_millis(200);
 impl WaitsFor {
     /// Determines what `member` waits for.
     pub(crate) fn of(status: &Status, member: &MemberStatus) -> Self {
-        if let Some((unreached, _)) = &member.unreached {
-            return match unreached.node {
-                Endpoint::Server(server) => Self::Way { server },
-                Endpoint::Worker(worker) => Self::Neighbor { worker },
-            };
+        if let Some((Unreached { node: Endpoint::Server(server), .. }, _)) = member.unreached {
+            return Self::Way { server };
         }
         match member.state {
             MemberState::Awaited => Self::Start,
@@ -153,7 +150,6 @@ impl WaitsFor {
             Self::Overdue => "its gradient, overdue".into(),
             Self::Standby => "the standby".into(),
             Self::Way { server } => format!("a way to server {server}"),
-            Self::Neighbor { worker } => format!("a way to worker {worker}"),
             Self::Sign => "a sign of life".into(),
             Self::Link => "its link to come back".into(),
             Self::Return => "its return".into(),

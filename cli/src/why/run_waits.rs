@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pstrain_compute::id::ServerId;
+use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_wire::{
     Endpoint, MemberStatus, Phase, ServerStatus, Status, Successor, Unreached, Wait, WaitReason,
 };
@@ -170,15 +170,39 @@ fn missing_server(
     Finding::new(Cause::Missing, None, says, cure)
 }
 
-/// The finding about a worker that cannot reach another server or worker, although that is
-/// present.
+/// The finding about a worker that cannot reach another server, although it is present.
 fn unreached(wait: &Wait, member: &MemberStatus) -> Option<Finding> {
-    let (Unreached { node, address, why }, since) = member.unreached.as_ref()?;
-    let (worker, left) = (member.worker, wait.left);
+    let (unreached, since) = member.unreached.as_ref()?;
+    let left = wait.left;
     let left = left.map_or_else(String::new, |left| format!("; the run ends in {}", span(left)));
+    Some(unreached_node(member.worker, unreached, *since, &left))
+}
+
+/// Findings about workers without a server that do not reach another one. They exchange messages
+/// all the same.
+pub(super) fn detours(status: &Status) -> Vec<Finding> {
+    let members = status.members.iter();
+    let detours = members.filter_map(|member| {
+        let (unreached, since) = member.unreached.as_ref()?;
+        let Endpoint::Worker(other) = unreached.node else { return None };
+        let instead = match member.relayed.contains(&other) {
+            true => "; their messages go by way of the meeting point".to_owned(),
+            false => format!("; worker {other} dials it"),
+        };
+        Some(unreached_node(member.worker, unreached, *since, &instead))
+    });
+    detours.collect()
+}
+
+fn unreached_node(
+    worker: WorkerId,
+    Unreached { node, address, why }: &Unreached,
+    since: Duration,
+    rest: &str,
+) -> Finding {
     let says = format!(
-        "worker {worker} does not reach {node} at {address}, since {}: {why}{left}",
-        span(*since)
+        "worker {worker} does not reach {node} at {address}, since {}: {why}{rest}",
+        span(since)
     );
     let where_reached = match node {
         Endpoint::Server(_) => "workers reach it, and with --tls a certificate for that HOST",
@@ -189,7 +213,7 @@ fn unreached(wait: &Wait, member: &MemberStatus) -> Option<Finding> {
         "start {node} with --advertise HOST:PORT where {where_reached}; see that nothing between \
          the two blocks it"
     );
-    Some(Finding::new(Cause::Unreached, Some(worker), says, cure))
+    Finding::new(Cause::Unreached, Some(worker), says, cure)
 }
 
 /// A refused worker that still tries does so within this many leases.

@@ -40,7 +40,9 @@ fn pipelines(status: &Status) -> bool {
 /// The cures of a slow link under the mode of the run, after `first`.
 fn cures_of_link(status: &Status, first: Option<&str>) -> String {
     let more = pipelines(status).then_some("have more under way (in-flight)");
-    let cures = first.into_iter().chain(more).chain([FEWER_ROUND_TRIPS]);
+    let overlap = architecture::could_overlap(status)
+        .then_some("in the next run, compute during the sum of the last gradients (in-flight = 2)");
+    let cures = first.into_iter().chain(more).chain(overlap).chain([FEWER_ROUND_TRIPS]);
     cures.collect::<Vec<_>>().join("; ")
 }
 

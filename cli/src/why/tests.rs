@@ -60,6 +60,7 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
         reassigned: 0,
         why_left: None,
         unreached: None,
+        relayed: Vec::new(),
     }
 }
 

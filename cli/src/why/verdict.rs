@@ -51,8 +51,8 @@ pub(crate) enum Cause {
 /// connection over which the status was requested.
 ///
 /// The order is: waits of the whole run, workers that are gone, silent or late, refusals, workers
-/// that are far slower than the others. If there are none of these, the only finding is where the
-/// time goes.
+/// that are far slower than the others. If there are none of these, the first finding is where the
+/// time goes. Workers whose messages take another route come last.
 pub(crate) fn verdict(status: &Status, way: &ConnectionFlags) -> Vec<Finding> {
     let mut findings = run_waits::findings(status, way);
     findings.extend(absent::findings(status, way));
@@ -63,5 +63,6 @@ pub(crate) fn verdict(status: &Status, way: &ConnectionFlags) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(slow::bound(status));
     }
+    findings.extend(run_waits::detours(status));
     findings
 }

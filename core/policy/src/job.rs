@@ -302,7 +302,9 @@ impl Job {
         if self.scenario.len() > MOST_SCENARIO_BYTES {
             return Err(JobError::Scenario(self.scenario.len()));
         }
-        self.mode.validate().map_err(JobError::Mode)?;
+        // Workers without a server have windows of their own.
+        let in_flight = self.mode.in_flight.filter(|_| self.architecture == Architecture::Server);
+        Mode { in_flight, ..self.mode }.validate().map_err(JobError::Mode)?;
         self.check_aggregation(&self.mode).map_err(JobError::Aggregation)?;
         for switch in &self.switches {
             let mode = self.mode.with(switch.to);

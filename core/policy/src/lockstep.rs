@@ -128,6 +128,18 @@ impl Lockstep {
         self.share_of(member, self.next_samples())
     }
 
+    /// A worker's mini-batch in the update after the next; none if there is no such update, or the
+    /// worker has used up its own budget.
+    #[must_use]
+    pub fn task_after_next(&self, worker: WorkerId) -> Option<Task> {
+        let mut ahead = self.clone();
+        ahead.make(self.shares().collect());
+        if ahead.is_over() {
+            return None;
+        }
+        ahead.share(worker).map(|share| share.task)
+    }
+
     /// The part of a member in an update of so many examples.
     fn share_of(&self, member: &Member, all: u64) -> Option<Share> {
         let samples = self.samples_of(member)?;
@@ -190,6 +202,11 @@ impl Lockstep {
     fn advance_with(&mut self, shares: Vec<(WorkerId, Share)>, stopping: &Stopping) -> bool {
         let interval = stopping.interval(self.epoch_rows());
         let before = self.samples / interval;
+        self.make(shares);
+        self.samples / interval > before || self.is_over()
+    }
+
+    fn make(&mut self, shares: Vec<(WorkerId, Share)>) {
         for (worker, share) in shares {
             *self.done.entry(worker).or_default() += 1;
             self.samples += u64::from(share.samples);
@@ -200,7 +217,6 @@ impl Lockstep {
         {
             self.members = members;
         }
-        self.samples / interval > before || self.is_over()
     }
 
     /// True if the budget is used up.

@@ -148,6 +148,7 @@ pub mod range;
 pub mod reason;
 mod received;
 mod refusal;
+mod relayed;
 mod release;
 pub mod replica;
 mod spent;
@@ -168,6 +169,7 @@ pub use message::{Kind, Message};
 pub use outgoing::Outgoing;
 pub use payload::{Content, Payload};
 pub use refusal::Refusal;
+pub use relayed::{MemberMessage, Relayed};
 pub use release::{BUILD, PROTOCOL_VERSION};
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{

@@ -52,10 +52,12 @@ impl Limits {
         Self { payload, ..of_worker }
     }
 
-    /// For a worker that the meeting point has accepted: parts of a state.
+    /// For a worker that the meeting point has accepted: parts of a state, and values of other
+    /// workers.
     #[must_use]
-    pub const fn of_meeting() -> Self {
-        Self { payload: most_payload(Party::Meeting, Party::Worker, 0), ..Self::DIALER }
+    pub const fn of_meeting(parameters: usize) -> Self {
+        let payload = most_payload(Party::Meeting, Party::Worker, parameters);
+        Self { payload, ..Self::DIALER }
     }
 
     /// For the coordinator that has accepted another server: parts of a model with `parameters`

@@ -23,6 +23,7 @@ use crate::peers::{
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
 use crate::refusal::Refusal;
+use crate::relayed::{MemberMessage, Relayed};
 use crate::replica::{
     Combined, Deposed, Entry, Follow, Kept, STATE_CHUNK_BYTES, Standby, State, Vote, VoteRequest,
 };
@@ -160,6 +161,8 @@ messages! {
         /// A chunk of a gradient, or the sum of all workers' chunks.
         Packet(Packet { header; values: Content::Bytes(MOST_PACKET_BYTES) }) = 73,
             Worker -> Meeting, Meeting -> Worker;
+        /// A message of one worker to another that do not reach each other.
+        Relayed(Relayed: Parts) = 74, Worker -> Meeting, Meeting -> Worker;
         /// The combined gradient of an update that the receiver has missed.
         Missed(Missed { version; values: Content::Values }) = 61, Worker -> Worker;
         /// A part of the state of training, for a worker that joins, a checkpoint, or a worker of a
@@ -206,6 +209,16 @@ messages! {
         Vote(Vote) = 31, Elector -> Server;
         /// Fences the receiver, because the sender leads now.
         Deposed(Deposed) = 33, Server -> Server;
+    }
+}
+
+impl From<MemberMessage> for Message {
+    fn from(message: MemberMessage) -> Self {
+        match message {
+            MemberMessage::Piece(piece) => Self::Piece(piece),
+            MemberMessage::Missed(missed) => Self::Missed(missed),
+            MemberMessage::Inherit(part) => Self::Inherit(part),
+        }
     }
 }
 
@@ -284,6 +297,12 @@ mod tests {
             Content::Input => "input: at most 4 bytes a parameter and 16 MiB".into(),
             Content::Part(most) => {
                 format!("values: at most 4 bytes a parameter, and {} KiB", most / 1024)
+            }
+            Content::Relayed => {
+                format!(
+                    "as of the message: at most 4 bytes a parameter, or {} KiB",
+                    MOST_INHERIT_BYTES / 1024
+                )
             }
             Content::Bytes(most) => format!("at most {} KiB", most / 1024),
             Content::Unlimited => "of any length".into(),

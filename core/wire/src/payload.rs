@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::peers::MOST_INHERIT_BYTES;
 use crate::received::Received;
 use pstrain_compute::codec::Malformed;
 
@@ -69,6 +70,8 @@ pub enum Content {
     Input,
     /// Some of the values of a model, in at most this number of bytes.
     Part(u32),
+    /// Values, or a part of a state, that one worker sends to another.
+    Relayed,
     /// At most this number of bytes.
     Bytes(u32),
     /// Bytes of any number: the receiver asked for them.
@@ -89,6 +92,10 @@ impl Content {
             Self::Part(most) => {
                 let all = bytes_of(parameters);
                 if all < most { all } else { most }
+            }
+            Self::Relayed => {
+                let all = bytes_of(parameters);
+                if all < MOST_INHERIT_BYTES { MOST_INHERIT_BYTES } else { all }
             }
             Self::Bytes(most) => most,
             Self::Unlimited => u32::MAX,

@@ -8,18 +8,19 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::{Version, WorkerId};
+use pstrain_policy::collective::Rank;
 use pstrain_policy::in_network::{self, Exponent};
 
 /// Worker to meeting point: the address at which other workers reach it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reachable {
-    /// The address.
+    /// The address; empty if it listens nowhere.
     pub address: String,
 }
 
 /// Meeting point to worker: the workers that train together from now on, in the order of their
 /// ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranks {
     /// The number of the group; a group with a higher number replaces one with a lower.
     pub generation: u64,
@@ -27,6 +28,37 @@ pub struct Ranks {
     pub version: Version,
     /// Its members.
     pub members: Vec<RankOf>,
+    /// Pairs of ranks of which the first has not reached the second at its address.
+    pub unreached: Vec<(Rank, Rank)>,
+}
+
+/// How the messages of a rank and another one travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The rank dials the other one.
+    Dials,
+    /// The other one dials.
+    IsDialled,
+    /// Neither reaches the other: their messages go by way of the meeting point.
+    Relayed,
+}
+
+impl Ranks {
+    /// How the messages of a member and another one travel. Of two that reach each other, the
+    /// higher rank dials.
+    #[must_use]
+    pub fn route(&self, own: Rank, other: Rank) -> Route {
+        let reaches = |from: Rank, to: Rank| {
+            let member = self.members.get(to as usize);
+            member.is_some_and(RankOf::has_address) && !self.unreached.contains(&(from, to))
+        };
+        match (reaches(own, other), reaches(other, own)) {
+            (true, true) if own > other => Route::Dials,
+            (true, false) => Route::Dials,
+            (true | false, true) => Route::IsDialled,
+            (false, false) => Route::Relayed,
+        }
+    }
 }
 
 /// A member of a group.
@@ -34,7 +66,7 @@ pub struct Ranks {
 pub struct RankOf {
     /// The worker.
     pub worker: WorkerId,
-    /// The address at which it is reached.
+    /// The address at which it is reached; empty if it listens nowhere.
     pub address: String,
     /// The examples of its part.
     pub rows: u64,
@@ -44,6 +76,13 @@ pub struct RankOf {
     pub joins: bool,
     /// The worker whose answer to an exchange it has awaited since an earlier group.
     pub awaits: Option<WorkerId>,
+}
+
+impl RankOf {
+    /// True if the worker listens for others.
+    const fn has_address(&self) -> bool {
+        !self.address.is_empty()
+    }
 }
 
 /// Worker to worker: the first message of a connection.
@@ -188,16 +227,23 @@ pub struct Reduced {
 /// A worker's part in an update.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contributed {
+    /// The version from which its gradient was computed.
+    pub base: Version,
     /// Mean loss of its mini-batch.
     pub loss: f32,
     /// How long its gradient took.
     pub compute: Duration,
-    /// The time from its gradient to the sum of all.
+    /// How long it did nothing but wait for the sum of all gradients.
     pub reduce: Duration,
+    /// The time from the begin of its gradient to the update.
+    pub age: Duration,
     /// Bytes of values that it sent for the sum.
     pub bytes: u64,
     /// Bytes of values that it received since its last part in an update.
     pub received: u64,
+    /// The first key at which its gradient was not a finite number. Such a gradient is dropped:
+    /// zeros take its place.
+    pub not_finite: Option<u64>,
 }
 
 /// Meeting point to worker: reduce no more in this group; answered by [`Halted`].
@@ -214,8 +260,8 @@ pub struct Halted {
     pub generation: u64,
     /// The version that the worker has.
     pub version: Version,
-    /// Why, if it was not asked to.
-    pub why: Option<Complaint>,
+    /// Members with which it cannot reduce: the first is why it halted, if it was not asked to.
+    pub complaints: Vec<Complaint>,
     /// The worker whose answer to an exchange it awaits.
     pub awaits: Option<WorkerId>,
 }

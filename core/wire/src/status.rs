@@ -160,7 +160,7 @@ pub enum WaitReason {
     Standby,
     /// These workers cannot reach another node, which is connected to the coordinator or the
     /// meeting point.
-    Unreached(Endpoint),
+    Unreached(ServerId),
     /// This node is a standby that has lost its primary: it waits for the primary, or for enough
     /// votes to lead in its place.
     Primary,
@@ -213,6 +213,8 @@ pub struct MemberStatus {
     pub why_left: Option<String>,
     /// The node that it cannot reach, and since when.
     pub unreached: Option<(Unreached, Duration)>,
+    /// The workers that exchange messages with it by way of the meeting point.
+    pub relayed: Vec<WorkerId>,
 }
 
 /// A node to which workers connect, other than the coordinator or the meeting point.
@@ -274,7 +276,7 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server(server) => return write!(f, "server {server} to come"),
-            Self::Unreached(node) => return write!(f, "a way to {node}"),
+            Self::Unreached(server) => return write!(f, "a way to server {server}"),
             Self::Part(server) => {
                 return write!(f, "what server {server} has of a norm, by which the update goes");
             }

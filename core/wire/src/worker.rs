@@ -386,13 +386,6 @@ pub enum EndReason {
     ServerLost(ServerId),
     /// Of workers without a server, none is left that has the parameters of this version.
     ParametersLost(Version),
-    /// A worker without a server could not connect to another one, again and again.
-    Unreached {
-        /// The worker.
-        from: WorkerId,
-        /// The other one.
-        to: WorkerId,
-    },
 }
 
 /// How a worker departed.
@@ -432,8 +425,7 @@ impl EndReason {
             Self::WorkerLost(..)
             | Self::TooFewWorkers { .. }
             | Self::ServerLost(_)
-            | Self::ParametersLost(_)
-            | Self::Unreached { .. } => true,
+            | Self::ParametersLost(_) => true,
             Self::BudgetReached
             | Self::TargetReached
             | Self::NoImprovement
@@ -471,9 +463,6 @@ impl EndReason {
             Self::WorkerLost(worker, how) => alloc::format!("worker {worker} {how}"),
             Self::TooFewWorkers { .. } => String::from("too few workers"),
             Self::ServerLost(server) => alloc::format!("server {server} was lost"),
-            Self::Unreached { from, to } => {
-                alloc::format!("worker {from} does not reach worker {to}")
-            }
             Self::ParametersLost(_) => "all workers with the parameters were lost".into(),
             Self::Diverged(_) => String::from("training diverged"),
         }
@@ -505,11 +494,6 @@ impl fmt::Display for EndReason {
                      them, or let the run do with fewer (workers, min-workers)"
                 )
             }
-            Self::Unreached { from, to } => write!(
-                f,
-                "worker {from} does not reach worker {to}, or is not reached by it: check the \
-                 addresses of both (--listen, --advertise) and the firewalls between them"
-            ),
             Self::ParametersLost(version) => write!(
                 f,
                 "all workers that had made update {version} were lost, and the parameters since \

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_policy::in_network::Exponent;
-use pstrain_wire::Message;
 use pstrain_wire::peers::{
     Allow, Complaint, Connection, Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met,
     Missed, Packet, PacketHeader, Piece, PieceHeader, RankOf, Ranks, Reachable, Reduced, Rest,
     Rested, Save, Show, Snapshot,
 };
+use pstrain_wire::{MemberMessage, Message, Relayed};
 
 use super::Messages;
 
@@ -29,7 +29,8 @@ impl Messages {
                     awaits: self.coin().then(|| WorkerId(self.small())),
                 });
                 let members = members.collect();
-                Message::Ranks(Ranks { generation, version, members })
+                let unreached = (0..self.count()).map(|_| (self.small(), self.small())).collect();
+                Message::Ranks(Ranks { generation, version, members, unreached })
             }
             59 => Message::Meet(Meet {
                 protocol: self.rng.bits() as u8,
@@ -45,23 +46,27 @@ impl Messages {
             61 => Message::Missed(Missed { version, values: self.values() }),
             62 => {
                 let part = self.coin().then(|| Contributed {
+                    base: Version(self.number()),
                     loss: self.rng.unit() as f32,
                     compute: Duration::from_nanos(self.number()),
                     reduce: Duration::from_nanos(self.number()),
+                    age: Duration::from_nanos(self.number()),
                     bytes: self.number(),
                     received: self.number(),
+                    not_finite: self.coin().then(|| self.number()),
                 });
                 Message::Reduced(Reduced { version, part })
             }
             63 => Message::Halt(Halt { generation }),
             64 => {
-                let why = self.coin().then(|| Complaint {
+                let complaints = (0..self.count()).map(|_| Complaint {
                     about: WorkerId(self.small()),
                     connection: Connection::Outgoing,
                     why: self.text(),
                 });
+                let complaints = complaints.collect();
                 let awaits = self.coin().then(|| WorkerId(self.small()));
-                Message::Halted(Halted { generation, version, why, awaits })
+                Message::Halted(Halted { generation, version, complaints, awaits })
             }
             65 => Message::Snapshot(Snapshot { version, values: self.values() }),
             66 => Message::Met(Met { generation }),
@@ -69,6 +74,7 @@ impl Messages {
             69 => Message::Rest(Rest { number: generation, rests: self.coin() }),
             70 => Message::Rested(Rested { number: generation }),
             72 => Message::Allow(Allow { version }),
+            74 => Message::Relayed(self.relayed(generation)),
             73 => {
                 let (slot, turn, next) =
                     (self.small(), self.number(), Exponent::of(&self.values()));
@@ -82,5 +88,16 @@ impl Messages {
                 Message::Inherit(Inherit { header, bytes: self.bytes() })
             }
         }
+    }
+
+    fn relayed(&mut self, generation: u64) -> Relayed {
+        let kind = [60, 61, 67][self.rng.below(3) as usize];
+        let message = match self.of_peers(kind) {
+            Message::Piece(piece) => MemberMessage::Piece(piece),
+            Message::Missed(missed) => MemberMessage::Missed(missed),
+            Message::Inherit(part) => MemberMessage::Inherit(part),
+            other => unreachable!("{other:?} is not of these kinds"),
+        };
+        Relayed { generation, other: WorkerId(self.small()), message }
     }
 }

@@ -21,6 +21,10 @@ pub enum PeerFaults {
     Restarts,
     /// The same, and several faults of all kinds.
     ManyAndRestarts,
+    /// Some workers listen nowhere, and some do not reach some others.
+    Apart,
+    /// The same, and several faults of all kinds.
+    ApartAndMany,
     /// A person stops the run.
     Stopped,
     /// The same, and a worker dies at about that time.
@@ -62,7 +66,7 @@ impl Lab<'_> {
             self.plan_restarts();
         }
         let (count, kinds) = match faults {
-            PeerFaults::None => return,
+            PeerFaults::None | PeerFaults::Apart => return,
             PeerFaults::Stopped | PeerFaults::StoppedAndKilled => {
                 let at = self.span(self.delay * 10 + step * 20);
                 if faults == PeerFaults::StoppedAndKilled {
@@ -85,7 +89,7 @@ impl Lab<'_> {
                 (self.random.below(most), &[F::Break][..])
             }
             PeerFaults::One => (1, &[F::Kill, F::Stop, F::Isolate][..]),
-            PeerFaults::Many | PeerFaults::ManyAndRestarts => (
+            PeerFaults::Many | PeerFaults::ManyAndRestarts | PeerFaults::ApartAndMany => (
                 1 + self.random.below(8),
                 &[F::Kill, F::Stop, F::Stop, F::CutOneWay, F::Cut, F::Isolate, F::Break, F::Break]
                     [..],

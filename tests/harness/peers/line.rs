@@ -94,10 +94,24 @@ impl Line {
     }
 }
 
+impl Line {
+    /// The version from which the last update was made, if no gradient was computed from it: those
+    /// of the last update were computed ahead.
+    fn last_but_one(&self, now: Time, version: u64) -> Option<Known> {
+        let before = self.known.get(&version.checked_sub(1)?)?;
+        let (.., members) = self.groups.last()?;
+        let velocity = self.updated(before, version - 1, members)?;
+        let steps = before.parameters.iter().zip(&velocity);
+        let values = steps.map(|(value, step)| (f64::from(*value) - self.rate * step) as f32);
+        let (parameters, of) = (Arc::new(values.collect()), members.clone());
+        Some(Known { at: now, parameters, velocity, of })
+    }
+}
+
 impl Checker for Line {
     /// A group is formed: members that are not in it are on the line no more.
     fn forms(&mut self, ranks: &Ranks) {
-        let Ranks { generation, version, members } = ranks;
+        let Ranks { generation, version, members, .. } = ranks;
         if std::mem::take(&mut self.is_resumed) {
             self.latest.clear();
             self.groups.retain(|(_, at, _)| *at <= version.0);
@@ -143,13 +157,16 @@ impl Checker for Line {
         if !self.is_member(worker) {
             return;
         }
-        let version = order.ticket.base.0;
+        let base = order.ticket.base.0;
+        // The gradient of the update after the one in progress may be computed already.
+        let update = order.ticket.sequence.0 - 1;
+        assert!(update == base || update == base + 1, "update {update} from version {base}");
         let id = WorkerId(worker as u32);
         // A worker that was away goes on after its last mini-batch.
-        let done = self.known.range(..=version).filter(|(_, known)| known.of.contains(&id.0));
-        let batch = BatchId(done.count() as u64);
+        let done = self.known.range(..=base).filter(|(_, known)| known.of.contains(&id.0));
+        let batch = BatchId(done.count() as u64 + update - base);
         assert_eq!(order.task, Task::own(id, batch), "each mini-batch counts once");
-        self.gradients.insert((version, id.0), (gradient.to_vec(), samples));
+        self.gradients.insert((update, id.0), (gradient.to_vec(), samples));
     }
 
     /// A worker has parameters of a version. Returns true if it is the first that has.
@@ -169,8 +186,9 @@ impl Checker for Line {
             assert!(is_same, "version {version} of worker {worker} differs");
             return false;
         }
-        let before = version.0.checked_sub(1).and_then(|before| self.known.get(&before));
-        let before = before.unwrap_or_else(|| panic!("{version} follows no known version")).clone();
+        let before = version.0.checked_sub(1).and_then(|before| self.known.get(&before).cloned());
+        let before = before.or_else(|| self.last_but_one(now, version.0 - 1));
+        let before = before.unwrap_or_else(|| panic!("{version} follows no known version"));
         let groups = self.groups.iter().rev().filter(|(_, from, _)| *from < version.0);
         let made = groups.take(2).find_map(|(.., members)| {
             let velocity = self.updated(&before, version.0 - 1, members)?;

@@ -180,7 +180,7 @@ impl Mesh {
 
 impl Checker for Mesh {
     fn forms(&mut self, ranks: &Ranks) {
-        let Ranks { generation, version, members } = ranks;
+        let Ranks { generation, version, members, .. } = ranks;
         let is_resumed = std::mem::take(&mut self.is_resumed);
         if is_resumed {
             self.resumed = Some(version.0);

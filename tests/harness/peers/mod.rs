@@ -8,6 +8,7 @@
 
 #![expect(clippy::expect_used, reason = "a failure here fails the test")]
 
+mod apart;
 mod checker;
 mod faults;
 mod line;
@@ -34,6 +35,7 @@ use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Status};
 
 use crate::toy::{Toy, partition_of};
+use apart::Apart;
 use checker::Checker;
 use faults::Fault;
 use line::Line;
@@ -67,6 +69,8 @@ pub struct PeersRun {
     pub groups: u64,
     /// When and why groups were formed again.
     pub reasons: Vec<(Time, String)>,
+    /// Messages between workers that went by way of the meeting point.
+    pub relayed: u64,
     /// Members that were sent an update which they had missed.
     pub missed: u64,
     /// Updates of a lost member which no other member had made.
@@ -160,6 +164,9 @@ struct Lab<'a> {
     ambush: Option<(u64, Fault)>,
     /// The disk of the meeting point.
     disk: Disk,
+    apart: Apart,
+    /// Messages of workers to others by way of the meeting point.
+    relayed: u64,
 }
 
 /// Runs `toy`, whose architecture has no server, in a schedule drawn from `seed`.
@@ -190,11 +197,16 @@ impl<'a> Lab<'a> {
             _ => meeting,
         };
         let model = job.build_model().expect("a valid model");
+        let apart = Apart::draw(faults, seed, workers);
         let peer = |worker: u32| {
+            let address = match apart.is_hidden(worker as usize + 1) {
+                true => String::new(),
+                false => format!("{ADDRESS}{worker}"),
+            };
             Role::Peer(Box::new(Peer::new(PeerConfig {
                 name: format!("lab-{worker}"),
                 worker: Some(WorkerId(worker)),
-                address: format!("{ADDRESS}{worker}"),
+                address,
                 lease,
                 stream: Stream::new(seed).fork("worker", worker.into()),
             })))
@@ -231,6 +243,8 @@ impl<'a> Lab<'a> {
             duplicates: matches!(faults, PeerFaults::Many | PeerFaults::ManyAndRestarts),
             ambush: None,
             disk: Disk::default(),
+            apart,
+            relayed: 0,
         };
         lab.plan(faults);
         lab
@@ -370,7 +384,17 @@ impl<'a> Lab<'a> {
     /// Shows the checker what a node sends.
     fn observe(&mut self, process: usize, peer: PeerId, message: &Message) {
         let to = self.other_end(process, peer).filter(|to| *to != MEETING);
+        self.shows(process, to, message);
+    }
+
+    fn shows(&mut self, process: usize, to: Option<usize>, message: &Message) {
         match message {
+            Message::Relayed(_) if process == MEETING => {} // its sender was observed
+            Message::Relayed(it) => {
+                self.relayed += 1;
+                let to = it.other.0 as usize + 1;
+                self.shows(process, Some(to), &it.message.clone().into());
+            }
             _ if process != MEETING && self.toy.job.architecture.is_asynchronous() => {
                 self.checker.tells(process - 1, to.map(|to| to - 1), message);
             }
@@ -430,6 +454,7 @@ impl<'a> Lab<'a> {
             parameters: parameters.to_vec(),
             groups: self.checker.groups(),
             reasons: self.reasons,
+            relayed: self.relayed,
             missed: self.checker.missed_updates(),
             dropped: self.checker.dropped(),
             longest: self.checker.longest(),

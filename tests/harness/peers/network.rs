@@ -43,7 +43,8 @@ impl Lab<'_> {
             let failed = Input::DialFailed { why: "nobody answers".into(), permanent: false };
             return self.after(self.delay * 2, Happening::Input(by, failed));
         }
-        if self.is_cut(by, target) || self.is_cut(target, by) {
+        let is_blocked = self.apart.is_blocked(by, target);
+        if is_blocked || self.is_cut(by, target) || self.is_cut(target, by) {
             let takes = self.span(self.toy.job.membership.lease);
             let failed = Input::DialFailed { why: "no answer in time".into(), permanent: false };
             return self.after(takes, Happening::Input(by, failed));

@@ -15,7 +15,18 @@ use super::peers;
 
 /// The times between updates, without the first ones: connections open meanwhile.
 fn steady(architecture: Architecture, workers: u32, link: &str, compute: &str) -> Vec<Duration> {
+    steady_with(None, (architecture, workers), link, compute)
+}
+
+/// The same, with so many gradients in flight.
+fn steady_with(
+    in_flight: Option<u32>,
+    (architecture, workers): (Architecture, u32),
+    link: &str,
+    compute: &str,
+) -> Vec<Duration> {
     let mut toy = peers(architecture, workers, 40 * workers as usize);
+    toy.job.mode.in_flight = in_flight;
     toy.job.membership.lease = Duration::from_secs(3600);
     (toy.job.batch_size, toy.job.budget.epochs) = (2, 1);
     let run = simulate_toy_peers(&VirtualRun::new(&toy, link, compute));
@@ -69,6 +80,26 @@ fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
                 times.iter().all(|time| (wanted - spared..=wanted).contains(time)),
                 "{architecture} {workers}: {times:?}"
             );
+        }
+    }
+}
+
+#[test]
+fn with_two_gradients_in_flight_an_update_takes_the_longer_of_a_gradient_and_the_sum() {
+    for workers in [2_u32, 3, 4, 8] {
+        for architecture in Architecture::replicated() {
+            if architecture == Architecture::Butterfly && !workers.is_power_of_two() {
+                continue; // some partners are ahead
+            }
+            for compute in [1, 7, 60] {
+                let link = "delay=2ms down.delay=1ms";
+                let compute = Duration::from_millis(compute);
+                let one = (architecture, workers);
+                let times = steady_with(Some(2), one, link, &format!("{}ms", compute.as_millis()));
+                let sum = Duration::from_millis(3) * hops(architecture, workers);
+                let wanted = compute.max(sum);
+                assert!(times.iter().all(|time| *time == wanted), "{one:?} {wanted:?} {times:?}");
+            }
         }
     }
 }

@@ -1,19 +1,25 @@
 //! One job gives one result over every transport; all-to-all is BSP at a server bit for bit.
 
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 use std::time::Duration;
 
 use pstrain_compute::filter::FilterSpec;
+use pstrain_compute::id::{BatchId, WorkerId};
 use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::optim::{OptimizerSpec, UpdateSpec};
+use pstrain_compute::rng::Stream;
+use pstrain_compute::task::Task;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::BudgetKind;
 use pstrain_policy::rules::Aggregation;
+use pstrain_policy::trainer::Trainer;
 use pstrain_tests::{
-    Kind, PeersEnded, Toy, VirtualRun, run_peer_cluster, simulate_toy_peers, within,
+    Kind, PeersEnded, Toy, VirtualRun, partition_of, run_peer_cluster, simulate_toy_peers, within,
 };
 use pstrain_wire::worker::EndReason;
 
-use super::peers;
+use super::{peers, plain};
 
 const LINK: &str = "delay=3ms down.delay=2ms 1.delay=9ms 2.rate=1mbit";
 const COMPUTE: &str = "4ms 2.factor=3";
@@ -69,6 +75,61 @@ fn values_of_16_bits_are_the_same_over_every_transport() {
                 let who = format!("{architecture}, {filter} over {kind:?}");
                 assert_eq!(bits(&run.parameters), bits(&wanted.parameters), "{who}");
             }
+        }
+    }
+}
+
+/// The parameters after so many updates, each with the mean gradient of the parameters before the
+/// last update; the first two are of the initial ones.
+fn one_update_late(toy: &Toy, updates: u64) -> Vec<f64> {
+    let (job, workers) = (&toy.job, toy.job.membership.workers);
+    let model = job.build_model().unwrap();
+    let mut trainers: Vec<Trainer> = (0..workers)
+        .map(|worker| {
+            let examples = partition_of(&toy.train, workers, WorkerId(worker));
+            let seed = Stream::new(job.seed);
+            Trainer::new(model.clone(), examples, seed, WorkerId(worker), job.batch_size).unwrap()
+        })
+        .collect();
+    let initial: Vec<f64> = job.initial(&model).into_iter().map(f64::from).collect();
+    let (mut before, mut now) = (initial.clone(), initial);
+    for update in 0..updates {
+        let base: Vec<f32> = before.iter().map(|value| *value as f32).collect();
+        before.clone_from(&now);
+        let mut parts = Vec::new();
+        for (worker, trainer) in (0..workers).zip(&mut trainers) {
+            let mut gradient = Vec::new();
+            let task = Task::own(WorkerId(worker), BatchId(update));
+            let computed = trainer.compute(task, &base, &mut gradient).unwrap();
+            parts.push((f64::from(computed.samples), gradient));
+        }
+        let all: f64 = parts.iter().map(|(samples, _)| samples).sum();
+        for (samples, gradient) in parts {
+            for (value, slope) in now.iter_mut().zip(gradient) {
+                *value -= f64::from(job.update.learning_rate) * samples / all * f64::from(slope);
+            }
+        }
+    }
+    now
+}
+
+#[test]
+fn with_two_gradients_in_flight_each_is_of_the_version_before_over_every_transport() {
+    for architecture in Architecture::replicated() {
+        let mut toy = plain(architecture, 5, 203, false);
+        toy.job.mode.in_flight = Some(2);
+        let wanted = virtually(&toy);
+        let definition = one_update_late(&toy, wanted.version);
+        let in_network = matches!(architecture, Architecture::InNetwork { .. });
+        let most = if in_network { 1e-3 } else { 1e-5 };
+        for (one, other) in wanted.parameters.iter().zip(definition) {
+            let is_close = (f64::from(*one) - other).abs() <= most * (1.0 + other.abs());
+            assert!(is_close, "{architecture}: {one} for {other}");
+        }
+        for kind in Kind::ALL {
+            let toy = toy.clone();
+            let run = ended(within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy)));
+            assert_eq!(bits(&run.parameters), bits(&wanted.parameters), "{architecture} {kind:?}");
         }
     }
 }

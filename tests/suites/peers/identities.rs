@@ -117,7 +117,7 @@ fn a_worker_dials_workers_as_workers_and_tells_when_the_certificate_is_of_anothe
         assert!(!out.iter().any(|it| matches!(it, Effect::Send(OTHER, _))), "{is}: {out:?}");
         assert!(out.iter().any(|it| matches!(it, Effect::Close(OTHER))), "{is}: {out:?}");
         let complaint = out.iter().find_map(|effect| match effect {
-            Effect::Send(MEETING, Message::Halted(halted)) => halted.why.clone(),
+            Effect::Send(MEETING, Message::Halted(halted)) => halted.complaints.first().cloned(),
             _ => None,
         });
         let complaint = complaint.unwrap();

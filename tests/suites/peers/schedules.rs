@@ -11,7 +11,7 @@ use pstrain_policy::rules::Aggregation;
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
 
-use super::plain;
+use super::{gossip, pairs, plain};
 
 /// A job drawn from a seed: some 30 updates.
 pub(super) fn job_of(seed: u64, least: u64) -> Toy {
@@ -37,6 +37,7 @@ pub(super) fn job_of(seed: u64, least: u64) -> Toy {
         toy.job.aggregation = Aggregation::Sum;
         toy.job.update.learning_rate /= workers as f32;
     }
+    toy.job.mode.in_flight = (random.below(3) == 0).then_some(2);
     toy
 }
 
@@ -163,4 +164,47 @@ fn members_never_diverge_whatever_happens() {
     ran.expect_above(2400, ended, "runs that used up their budget");
     let words = ["Kill", "Stop", "CutOneWay", "Cut", "Isolate", "Break"];
     ran.expect_each(words, |word| faults.iter().any(|fault| fault == word));
+}
+
+/// The routes of messages in a run whose workers do not all reach each other.
+#[test]
+fn workers_that_do_not_reach_each_other_train_all_the_same() {
+    let (mut relayed, mut regrouped) = (0, 0);
+    let jobs = [job_of, gossip::job_of, pairs::job_of];
+    let job = |seed: u64| jobs[seed as usize % jobs.len()](seed, 2);
+    let ran = for_seeds(
+        1200,
+        |seed| super::describe(&job(seed)),
+        |seed| {
+            let toy = job(seed);
+            let run = run_peers(&toy, PeerFaults::Apart, seed);
+            assert_eq!(run.reason, EndReason::BudgetReached, "{:?}", run.reasons);
+            let plain = run_peers(&toy, PeerFaults::None, seed);
+            if !toy.job.architecture.is_gossip() {
+                assert_eq!((run.version, &run.parameters), (plain.version, &plain.parameters));
+            }
+            relayed += run.relayed;
+            regrouped += run.groups - 1;
+        },
+    );
+    ran.expect_above(12_000, relayed, "messages by way of the meeting point");
+    ran.expect_above(400, regrouped, "groups that were formed again");
+}
+
+#[test]
+fn relayed_messages_are_not_lost_with_connections_or_members() {
+    let (mut relayed, mut ended) = (0, 0);
+    let jobs = [job_of, gossip::job_of, pairs::job_of];
+    let job = |seed: u64| jobs[seed as usize % jobs.len()](seed, 2);
+    let ran = for_seeds(
+        2400,
+        |seed| super::describe(&job(seed)),
+        |seed| {
+            let run = run_peers(&job(seed), PeerFaults::ApartAndMany, seed);
+            relayed += run.relayed;
+            ended += u64::from(run.reason == EndReason::BudgetReached);
+        },
+    );
+    ran.expect_above(24_000, relayed, "messages by way of the meeting point");
+    ran.expect_above(1200, ended, "runs that used up their budget");
 }

@@ -7,12 +7,14 @@ use std::time::Duration;
 use pstrain_compute::id::{PartId, PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
-use pstrain_roles::node::{Input, Meeting, Node, Outbox};
+use pstrain_roles::node::{Effect, Input, Meeting, Node, Outbox};
 use pstrain_tests::Toy;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::peers::{Complaint, Connection, Halted, Reachable, Reduced};
+use pstrain_wire::peers::{Complaint, Connection, Halted, Piece, PieceHeader, Reachable, Reduced};
 use pstrain_wire::worker::{Heartbeat, Hello, Ready};
-use pstrain_wire::{Endpoint, MemberState, Message, Status, WaitReason};
+use pstrain_wire::{
+    Endpoint, MemberMessage, MemberState, MemberStatus, Message, Relayed, Status, WaitReason,
+};
 
 use super::peers;
 
@@ -23,29 +25,37 @@ struct Played {
 }
 
 impl Played {
+    fn new(toy: &Toy) -> Self {
+        Self { meeting: Meeting::new(toy.job.clone(), 1).unwrap(), now: Time::ZERO }
+    }
+
     /// A run of three workers that train.
     fn training(toy: &Toy) -> Self {
-        let meeting = Meeting::new(toy.job.clone(), 1).unwrap();
-        let mut played = Self { meeting, now: Time::ZERO };
-        for worker in 0..3 {
-            let peer = PeerId(worker);
-            played.give(Input::Connected(peer, Identity::Anyone));
-            let hello = Hello::new("by hand", Some(WorkerId(worker as u32)));
-            let train = Some(toy.job.data.train.clone());
-            let rows = [(PartId(worker as u32), 8)].into();
-            for message in [
-                Message::Hello(hello),
-                Message::Reachable(Reachable { address: format!("worker {worker}") }),
-                Message::Ready(Ready { rows, train }),
-            ] {
-                played.give(Input::Message(peer, message));
-            }
-        }
+        let mut played = Self::new(toy);
+        (0..3).for_each(|it| played.join(toy, it, it, &format!("worker {it}")));
         played
     }
 
-    fn give(&mut self, input: Input) {
-        self.meeting.handle(self.now, input, &mut Outbox::new());
+    /// A worker joins over a connection, and is ready.
+    fn join(&mut self, toy: &Toy, worker: u64, peer: u64, address: &str) {
+        let peer = PeerId(peer);
+        self.give(Input::Connected(peer, Identity::Anyone));
+        let hello = Hello::new("by hand", Some(WorkerId(worker as u32)));
+        let train = Some(toy.job.data.train.clone());
+        let rows = [(PartId(worker as u32), 8)].into();
+        for message in [
+            Message::Hello(hello),
+            Message::Reachable(Reachable { address: address.into() }),
+            Message::Ready(Ready { rows, train }),
+        ] {
+            self.give(Input::Message(peer, message));
+        }
+    }
+
+    fn give(&mut self, input: Input) -> Outbox {
+        let mut out = Outbox::new();
+        self.meeting.handle(self.now, input, &mut out);
+        out
     }
 
     fn hear(&mut self, worker: u64) {
@@ -119,50 +129,78 @@ fn a_worker_that_is_refused_has_not_left() {
     assert!(member.why_left.as_ref().unwrap().contains("Description"), "{member:?}");
 }
 
-/// All members halt their group: the third does not reach the second.
-fn halt(played: &mut Played, generation: u64, why: &str) {
+/// All members halt their group: the third does not reach the second, if it says why.
+fn halt(played: &mut Played, generation: u64, complaints: &[(u64, u64, Connection, &str)]) {
     for worker in [2, 0, 1] {
-        let (about, connection) = (WorkerId(1), Connection::Outgoing);
-        let why = (worker == 2).then(|| Complaint { about, connection, why: why.into() });
+        let own = complaints.iter().filter(|(by, ..)| *by == worker);
+        let complaints = own.map(|(_, about, connection, why)| Complaint {
+            about: WorkerId(*about as u32),
+            connection: *connection,
+            why: (*why).into(),
+        });
+        let complaints = complaints.collect();
         let version = played.status().version;
-        let halted = Halted { generation, version, why, awaits: None };
+        let halted = Halted { generation, version, complaints, awaits: None };
         played.give(Input::Message(PeerId(worker), Message::Halted(halted)));
     }
+    played.give(Input::Wake);
+}
+
+fn relayed(status: &Status) -> Vec<Vec<u32>> {
+    let of = |member: &MemberStatus| member.relayed.iter().map(|it| it.0).collect();
+    status.members.iter().map(of).collect()
 }
 
 #[test]
-fn a_member_that_another_does_not_reach_is_named_while_they_try() {
+fn a_member_that_another_does_not_reach_is_named_with_the_route_that_their_messages_take() {
+    use Connection::{Incoming, Outgoing};
     let toy = peers(Architecture::Ring, 3, 24);
     let lease = toy.job.membership.lease;
-    let patience = toy.job.membership.patience();
     let mut played = Played::training(&toy);
-    for (generation, why) in (1..=3).zip(["refused", "refused", "timed\u{1b} out"]) {
-        assert_eq!(
-            played.status().wait.map(|wait| wait.reason),
-            match generation {
-                1 => None,
-                _ => Some(WaitReason::Unreached(Endpoint::Worker(WorkerId(1)))),
-            }
-        );
-        played.now = Time::ZERO + lease * generation as u32;
+    let pass = |played: &mut Played, leases: u32| {
+        played.now = Time::ZERO + lease * leases;
         (0..3).for_each(|worker| played.hear(worker));
-        halt(&mut played, generation, why);
-        played.give(Input::Wake);
-    }
+    };
+    pass(&mut played, 1);
+    halt(&mut played, 1, &[(2, 1, Outgoing, "timed\u{1b} out"), (0, 2, Incoming, "absent")]);
+    pass(&mut played, 2);
     let status = played.status();
-    let wait = status.wait.unwrap();
-    assert_eq!((wait.workers, wait.waited), (vec![WorkerId(2)], lease * 3));
-    // They have made no update since the second group was formed.
-    assert_eq!(wait.left, Some(patience - lease * 2));
+    assert_eq!(status.wait, None);
     let (unreached, since) = status.members[2].unreached.clone().unwrap();
-    assert_eq!((unreached.node, since), (Endpoint::Worker(WorkerId(1)), lease * 3));
+    assert_eq!((unreached.node, since), (Endpoint::Worker(WorkerId(1)), lease));
     assert_eq!((&*unreached.address, &*unreached.why), ("worker 1", "timed  out"));
     assert!(status.members[..2].iter().all(|member| member.unreached.is_none()));
-    for worker in 0..3 {
-        let reduced = Reduced { version: Version(1), part: None };
-        played.give(Input::Message(PeerId(worker), Message::Reduced(reduced)));
-    }
+    // The second dials the third.
+    let none = [const { Vec::<u32>::new() }; 3];
+    assert_eq!(relayed(&status), none);
+    halt(&mut played, 2, &[(2, 1, Incoming, "it has not connected")]);
     let status = played.status();
-    assert_eq!((status.wait, status.version), (None, Version(1)));
-    assert!(status.members.iter().all(|member| member.unreached.is_none()));
+    assert_eq!(relayed(&status), [vec![], vec![2], vec![1]]);
+    // A worker that begins another membership may have another address.
+    played.give(Input::Disconnected { peer: PeerId(2), why: String::new() });
+    pass(&mut played, 3);
+    halt(&mut played, 3, &[]);
+    played.join(&toy, 2, 9, "elsewhere");
+    let status = played.status();
+    assert_eq!((relayed(&status), &status.members[2].unreached), (none.to_vec(), &None));
+}
+
+#[test]
+fn messages_of_workers_that_listen_nowhere_are_relayed_to_each_other_alone() {
+    let toy = peers(Architecture::Ring, 3, 24);
+    let mut played = Played::new(&toy);
+    (0..3).for_each(|worker| played.join(&toy, worker, worker, ["", "", "there"][worker as usize]));
+    assert_eq!(relayed(&played.status()), [vec![1], vec![0], vec![]]);
+    let message = |generation, other| {
+        let header = PieceHeader { version: Version(0), piece: 0, answers: false };
+        let message = MemberMessage::Piece(Piece { header, values: [1.0].to_vec().into() });
+        Message::Relayed(Relayed { generation, other: WorkerId(other), message })
+    };
+    let sent = played.give(Input::Message(PeerId(0), message(1, 1)));
+    let [Effect::Send(PeerId(1), passed)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(*passed, message(1, 0));
+    assert!(played.give(Input::Message(PeerId(0), message(0, 1))).is_empty(), "of no group");
+    let refused = played.give(Input::Message(PeerId(0), message(1, 2)));
+    let is_refusal = |it: &Effect| matches!(it, Effect::Send(PeerId(0), Message::Refused(_)));
+    assert!(refused.iter().any(is_refusal), "they reach each other: {refused:?}");
 }

@@ -58,7 +58,7 @@ fn a_worker_that_dials_again_takes_what_may_follow_its_welcome() {
     toy.job.architecture = Architecture::Ring;
     let peer = Peer::new(peer_config());
     let meeting = Meeting::new(toy.job, RUN).expect("a valid job");
-    assert_eq!(limits(meeting, peer), [Limits::DIALER, Limits::of_meeting()]);
+    assert_eq!(limits(meeting, peer), [Limits::DIALER, Limits::of_meeting(parameters)]);
 }
 
 fn peer_config() -> PeerConfig {

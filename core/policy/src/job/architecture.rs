@@ -48,6 +48,16 @@ impl Job {
                     && mode.participation == ParticipationSpec::Plain,
                 "staleness = plain and participation = plain: no gradient is late",
             ),
+            match architecture.is_replicated() {
+                true => (
+                    matches!(mode.in_flight, None | Some(1 | 2)),
+                    "in-flight = 1, or 2 for the next gradient during the sum of the last",
+                ),
+                false => (
+                    matches!(mode.in_flight, None | Some(1)),
+                    "in-flight = 1: a worker computes while its parameters travel",
+                ),
+            },
             (mode.max_staleness.is_none(), "max-staleness = none: no server drops late gradients"),
             (
                 mean_or_sum || is_gossip,

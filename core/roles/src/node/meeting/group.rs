@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use super::Meeting;
 use super::checkpoints::Checkpoints;
+use super::detours::{Detours, Pair};
 use super::members::Presence;
 use crate::node::{Departure, Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
@@ -14,40 +15,29 @@ use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
 use pstrain_policy::lockstep;
-use pstrain_wire::peers::{Complaint, Connection, Halt, Halted, RankOf, Ranks};
+use pstrain_wire::peers::{Complaint, Halt, Halted, RankOf, Ranks, Route};
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Phase};
 
-/// Most edges that a reason names.
-const MOST_BRIDGES: usize = 8;
+/// Most edges, and most routes, that a reason names.
+const MOST_NAMED: usize = 8;
 
 /// The group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    generation: u64,
-    ranks: Vec<RankOf>,
+    ranks: Ranks,
     /// Its members that are not gone. A worker that comes back is a member of the next group.
     present: BTreeSet<WorkerId>,
-    version: Version,
     state: State,
     /// When it was formed.
     formed: Time,
     /// The version of the last two groups, if it is the same, and since when: no update was made
     /// between them.
     stuck: Option<(Version, Time)>,
-    /// Why the last group halted, if a member did not reach another one.
-    unreached: Option<Unreached>,
-}
-
-/// A member that did not reach another one.
-#[derive(Debug)]
-pub(super) struct Unreached {
-    pub(super) from: WorkerId,
-    pub(super) to: WorkerId,
-    pub(super) why: String,
-    /// Since the first group that halted for this reason was formed.
-    pub(super) since: Time,
+    /// Complaints of members about others since it was formed.
+    complaints: Vec<(WorkerId, Complaint)>,
+    pub(super) detours: Detours,
 }
 
 #[derive(Debug, Default)]
@@ -86,31 +76,67 @@ impl Group {
 
     /// Its members in the order of their ranks.
     pub(super) fn ranked(&self) -> impl Iterator<Item = WorkerId> {
-        self.ranks.iter().map(|member| member.worker)
+        self.ranks.members.iter().map(|member| member.worker)
     }
 
-    /// The member that does not reach another one, if groups make no update for that reason, and
-    /// since when they make none. `latest` is the version of the run.
-    pub(super) fn unreached(&self, latest: Version) -> Option<(&Unreached, Time)> {
-        let (_, since) = self.stuck.filter(|_| latest <= self.version)?;
-        Some((self.unreached.as_ref()?, since))
+    /// True if groups make no update. `latest` is the version of the run.
+    fn is_stuck(&self, latest: Version) -> bool {
+        self.stuck.is_some() && latest <= self.ranks.version
     }
 
     /// The rank of a member that is not gone, in the group with this number while it trains.
     pub(super) fn rank(&self, worker: WorkerId, generation: u64) -> Option<Rank> {
-        let trains = self.is_training() && self.generation == generation && self.has(worker);
-        let place = self.ranked().position(|member| member == worker)?;
-        trains.then_some(place as Rank)
+        let trains = self.is_training() && self.ranks.generation == generation && self.has(worker);
+        self.place(worker).filter(|_| trains)
     }
 
     /// The number of the group.
     pub(super) const fn generation(&mut self) -> &mut u64 {
-        &mut self.generation
+        &mut self.ranks.generation
+    }
+
+    /// Notes complaints of a member about other members. It repeats them after a reconnect.
+    fn complain(&mut self, by: WorkerId, complaints: Vec<Complaint>) {
+        self.complaints.retain(|(worker, _)| *worker != by);
+        let of_members = complaints.into_iter().filter(|it| self.present.contains(&it.about));
+        self.complaints.extend(of_members.map(|complaint| (by, complaint)));
+    }
+
+    /// Tells which routes messages take instead of the usual one.
+    fn rerouted(&self, pairs: &[Pair]) -> String {
+        let of_members =
+            |(from, to): &Pair| Some((*from, *to, self.place(*from)?, self.place(*to)?));
+        let told = pairs.iter().filter_map(of_members).take(MOST_NAMED);
+        told.map(|(from, to, own, other)| match self.ranks.route(own, other) {
+            Route::Relayed => alloc::format!(
+                "; worker {from} does not reach worker {to}: their messages go by way of the \
+                 meeting point"
+            ),
+            _ => alloc::format!("; worker {from} does not reach worker {to}, which dials it"),
+        })
+        .collect()
+    }
+
+    /// True if messages of two members, by their ranks, go by way of the meeting point.
+    pub(super) fn relays(&self, own: Rank, other: Rank) -> bool {
+        self.ranks.route(own, other) == Route::Relayed
+    }
+
+    /// The members whose messages with `worker` go by way of the meeting point, among its
+    /// `neighbors`.
+    pub(super) fn relayed(&self, worker: WorkerId, neighbors: &[Rank]) -> Vec<WorkerId> {
+        let Some(own) = self.place(worker) else { return Vec::new() };
+        let relayed = neighbors.iter().filter(|other| self.relays(own, **other));
+        relayed.filter_map(|rank| Some(self.ranks.members.get(*rank as usize)?.worker)).collect()
+    }
+
+    /// The rank of a worker.
+    fn place(&self, worker: WorkerId) -> Option<Rank> {
+        self.ranked().position(|member| member == worker).map(|place| place as Rank)
     }
 
     fn ranks(&self) -> Message {
-        let (generation, version, members) = (self.generation, self.version, self.ranks.clone());
-        Message::Ranks(Ranks { generation, version, members })
+        Message::Ranks(self.ranks.clone())
     }
 }
 
@@ -121,7 +147,7 @@ impl Meeting {
             return self.ask_for_last_models(now, out);
         }
         let ready = self.slots.with(Presence::Ready);
-        let ranks: Vec<RankOf> = ready
+        let members: Vec<RankOf> = ready
             .map(|(worker, slot)| RankOf {
                 worker,
                 address: slot.address.clone(),
@@ -134,9 +160,9 @@ impl Meeting {
         let is_asynchronous = self.job.architecture.is_asynchronous();
         let version = match is_asynchronous {
             // Each member has its own.
-            true if ranks.iter().all(|member| member.joins) => Version(0),
+            true if members.iter().all(|member| member.joins) => Version(0),
             true => self.lockstep.version(),
-            false => ranks.iter().map(|member| member.version).max().unwrap_or_default(),
+            false => members.iter().map(|member| member.version).max().unwrap_or_default(),
         };
         // Members that are gone are waited for no more.
         self.catch_up(now, out);
@@ -150,36 +176,33 @@ impl Meeting {
         }
         // A member that is gone may have made an update that no other has.
         self.models.go_back_to(version);
-        let members = ranks.iter();
-        let members = members.map(|it| lockstep::Member { worker: it.worker, rows: it.rows });
-        self.lockstep.set_members(version, members.collect());
+        let of_step = |it: &RankOf| lockstep::Member { worker: it.worker, rows: it.rows };
+        self.lockstep.set_members(version, members.iter().map(of_step).collect());
         if version == Version(0) {
             // Its members have the initial state of the run. A worker that loads its data joins.
-            for member in &ranks {
+            for member in &members {
                 self.slots[member.worker].joins = false;
             }
         }
-        self.group.generation += 1;
         self.group.formed = now;
+        let complaints = core::mem::take(&mut self.group.complaints);
+        let rerouted = self.group.detours.note(now, &complaints, self.group.is_stuck(latest));
         let stuck = self.group.stuck.filter(|(stuck, _)| *stuck == version);
         self.group.stuck = why.is_some().then(|| stuck.unwrap_or((version, now)));
-        self.group.present = ranks.iter().map(|member| member.worker).collect();
-        let present = &self.group.present;
-        let are_here = |it: &Unreached| present.contains(&it.from) && present.contains(&it.to);
-        if version > self.group.version || !self.group.unreached.as_ref().is_some_and(are_here) {
-            self.group.unreached = None;
-        }
-        (self.group.ranks, self.group.version) = (ranks, version);
+        self.group.present = members.iter().map(|member| member.worker).collect();
+        let (generation, unreached) =
+            (self.group.ranks.generation + 1, self.group.detours.among(&members));
+        self.group.ranks = Ranks { generation, version, members, unreached };
         self.group.state = State::Training;
         self.aggregator = self.new_aggregator();
         self.pace.regroup();
         if let Some(why) = why {
-            let why = why + &self.bridged();
-            let (generation, members) = (self.group.generation, self.group.ranks.len() as u32);
+            let why = why + &self.bridged() + &self.group.rerouted(&rerouted);
+            let members = self.group.ranks.members.len() as u32;
             out.push(Effect::Report(Event::Regrouped { generation, members, version, why }));
         }
         let message = self.group.ranks();
-        let peers = self.group.ranks.iter().filter_map(|it| self.slots[it.worker].peer);
+        let peers = self.group.ranked().filter_map(|worker| self.slots[worker].peer);
         out.extend(peers.map(|peer| Effect::Send(peer, message.clone())));
         if is_asynchronous {
             for worker in self.group.members().collect::<Vec<_>>() {
@@ -203,8 +226,8 @@ impl Meeting {
         if bridges.is_empty() {
             return String::new();
         }
-        let more = bridges.len().saturating_sub(MOST_BRIDGES);
-        let shown = bridges.iter().take(MOST_BRIDGES);
+        let more = bridges.len().saturating_sub(MOST_NAMED);
+        let shown = bridges.iter().take(MOST_NAMED);
         let shown: Vec<String> =
             shown.map(|(one, other)| alloc::format!("{one} and {other}")).collect();
         let more = if more > 0 { alloc::format!(" and {more} more") } else { String::new() };
@@ -223,7 +246,7 @@ impl Meeting {
         if let State::Halting(waiting, ..) = &self.group.state
             && waiting.contains(&worker)
         {
-            let generation = self.group.generation;
+            let generation = self.group.ranks.generation;
             out.push(Effect::Send(peer, Message::Halt(Halt { generation })));
         }
     }
@@ -236,16 +259,14 @@ impl Meeting {
         if let Some((version, since)) = self.group.stuck
             && version >= self.lockstep.version()
             && now >= since + self.job.membership.patience()
-            && let Some(first) = self.group.ranks.first()
+            && let Some(first) = self.group.ranks.members.first()
         {
             // They reach the meeting point, but not each other.
-            let reason = match self.group.unreached {
-                Some(Unreached { from, to, .. }) => EndReason::Unreached { from, to },
-                None => EndReason::WorkerLost(first.worker, Departure::Lost),
-            };
-            return self.end(now, reason, out);
+            let about = self.group.complaints.first().map(|(_, complaint)| complaint.about);
+            let worker = about.unwrap_or(first.worker);
+            return self.end(now, EndReason::WorkerLost(worker, Departure::Lost), out);
         }
-        let generation = self.group.generation;
+        let generation = self.group.ranks.generation;
         let waiting = self.group.present.clone();
         let peers = waiting.iter().filter_map(|worker| self.slots[*worker].peer);
         out.extend(peers.map(|peer| Effect::Send(peer, Message::Halt(Halt { generation }))));
@@ -259,10 +280,10 @@ impl Meeting {
         &mut self,
         now: Time,
         worker: WorkerId,
-        Halted { generation, version, why, awaits }: Halted,
+        Halted { generation, version, complaints, awaits }: Halted,
         out: &mut Outbox,
     ) {
-        if generation != self.group.generation {
+        if generation != self.group.ranks.generation {
             return; // of an earlier group, on its way when the next was formed
         }
         let most = self.most_updates();
@@ -272,30 +293,13 @@ impl Meeting {
             self.slots[worker].made(version.min(most));
         }
         self.slots[worker].awaits = awaits;
-        let said = match why {
-            Some(Complaint { about, connection, why }) => {
-                let why = as_reason(&why);
-                let said = alloc::format!("worker {worker} halted: worker {about}: {why}");
-                let known = self.group.unreached.as_ref();
-                let since = known.map_or(self.group.formed, |it| it.since);
-                match connection {
-                    Connection::Made => {}
-                    Connection::Outgoing => {
-                        let (from, to) = (worker, about);
-                        self.group.unreached = Some(Unreached { from, to, why, since });
-                    }
-                    // The member that dials knows more.
-                    Connection::Incoming if known.is_some() => {}
-                    Connection::Incoming => {
-                        let (from, to) = (about, worker);
-                        let why = String::from("it has not connected");
-                        self.group.unreached = Some(Unreached { from, to, why, since });
-                    }
-                }
-                said
+        let said = match complaints.first() {
+            Some(Complaint { about, why, .. }) => {
+                alloc::format!("worker {worker} halted: worker {about}: {}", as_reason(why))
             }
             None => alloc::format!("worker {worker} halted: a member has halted"),
         };
+        self.group.complain(worker, complaints);
         self.halt(now, said, out);
         if let State::Halting(waiting, ..) = &mut self.group.state {
             waiting.remove(&worker);
@@ -325,7 +329,7 @@ impl Meeting {
     /// follow each other after a pause.
     pub(super) fn forms_at(&self) -> Option<Time> {
         let State::Halting(waiting, ..) = &self.group.state else { return None };
-        let is_stuck = self.group.stuck.is_some() && self.lockstep.version() <= self.group.version;
+        let is_stuck = self.group.is_stuck(self.lockstep.version());
         let pause = if is_stuck { self.job.membership.heartbeat() } else { Duration::ZERO };
         waiting.is_empty().then(|| self.group.formed + pause)
     }

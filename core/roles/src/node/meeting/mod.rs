@@ -7,11 +7,14 @@
 
 mod aggregation;
 mod checkpoints;
+mod detours;
+mod doubt;
 mod group;
 mod members;
 mod models;
 mod pace;
 mod progress;
+mod relaying;
 mod saving;
 mod status;
 mod stopping;
@@ -22,6 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::checkpoints::{Checkpoints, States};
+use self::doubt::Doubt;
 use self::group::Group;
 use self::members::{Presence, Slots};
 use self::models::Models;
@@ -60,6 +64,7 @@ pub struct Meeting {
     stop: Option<Stop>,
     group: Group,
     lockstep: Lockstep,
+    doubt: Doubt,
     /// Requests to workers that train at their own pace.
     pace: Pace,
     /// The sums of the group's gradients, if the meeting point makes them.
@@ -106,6 +111,7 @@ impl Meeting {
             stop: None,
             group: Group::default(),
             lockstep: Lockstep::new(&job),
+            doubt: Doubt::default(),
             pace: Pace::default(),
             aggregator: None,
             ledger: Ledger::default(),
@@ -215,7 +221,9 @@ impl Meeting {
             slot.reports.clear();
             slot.why_left = None;
             slot.name.clone_from(&hello.name);
+            self.group.detours.forget(worker);
         }
+        let slot = &mut self.slots[worker];
         let (incarnation, resumed) = (slot.incarnation, resumed.is_some());
         out.push(Effect::Limit(peer, Limits::of_member(self.parameters as usize)));
         out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
@@ -270,6 +278,7 @@ impl Meeting {
                 self.checkpoints.as_ref().is_some_and(|it| it.awaits(worker, part.header.version))
             }
             Message::Packet(packet) => self.awaits(worker, &packet.header),
+            Message::Relayed(relayed) => self.is_relayed(worker, relayed),
             _ => false,
         };
         let slot = &mut self.slots[worker];
@@ -281,7 +290,9 @@ impl Meeting {
                 let incarnation = Some(slot.incarnation);
                 out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation })));
             }
-            Message::Reachable(Reachable { address }) if is_address(&address) => {
+            Message::Reachable(Reachable { address })
+                if address.is_empty() || is_address(&address) =>
+            {
                 slot.address = address;
             }
             Message::Ready(ready) => self.on_ready(now, peer, worker, &ready, out),
@@ -300,6 +311,7 @@ impl Meeting {
                     return self.refuse(now, peer, Refusal::Unexpected { what }, out);
                 }
             }
+            Message::Relayed(relayed) => return self.on_relayed(now, worker, relayed, out),
             Message::Bye(Bye { why, .. }) => {
                 slot.peer = None;
                 slot.why_left = why.as_deref().map(as_reason);
@@ -376,6 +388,7 @@ impl Meeting {
 
     /// Takes every step that is possible now.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
+        self.settle_doubt(now, out);
         let needed = self.job.membership.needed_to_start();
         // A worker that joins later halts the group: the start waits while one loads its data.
         let is_complete =

@@ -10,6 +10,7 @@ use super::Meeting;
 use super::members::{Presence, Slot};
 use super::stopping::LAST;
 use crate::node::{Effect, Evaluate, Evaluated, Event, Outbox, Point};
+use pstrain_compute::decided::DropReason;
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{Clock, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::params::{KeyRange, first_not_finite};
@@ -135,21 +136,27 @@ impl Meeting {
             shares.iter().filter_map(|(worker, _)| Some((*worker, part_of(*worker)?))).collect();
         // The others cannot have the sum before the slowest has its gradient.
         let slowest = parts.iter().max_by_key(|(_, part)| part.compute);
-        let (mut pushed, mut applied) = (Vec::new(), Vec::new());
+        let (mut pushed, mut combined) = (Vec::new(), Vec::new());
+        self.ledger.assigned += shares.len() as u64;
         for (worker, Share { task, samples, .. }) in shares {
             let clock = Clock(self.lockstep.batch(worker).0);
             let slot = &mut self.slots[worker];
             slot.updates += 1;
             let (incarnation, sequence) = (slot.incarnation, Sequence(made_by(slot).0));
-            let base = if is_asynchronous { slot.base } else { latest };
+            let part_of = parts.get(&worker);
+            let base = match part_of {
+                _ if is_asynchronous => slot.base,
+                Some(part) => part.base.min(latest),
+                None => latest,
+            };
             let (part, batch) = (task.part, task.batch);
-            let mut age = Duration::ZERO;
-            if let (Some(own), Some((by, slowest))) = (parts.get(&worker), slowest) {
-                let Contributed { loss, compute, reduce, bytes, received } = *own;
+            let (mut age, mut not_finite) = (Duration::ZERO, None);
+            if let (Some(own), Some((by, slowest))) = (part_of, slowest) {
+                let Contributed { loss, compute, reduce, bytes, received, .. } = *own;
+                (age, not_finite) = (own.age, own.not_finite);
                 let barrier = reduce.min(slowest.compute.saturating_sub(compute));
                 let spent = TimeSpent { compute, network: reduce - barrier, barrier };
                 slot.account.stepped(spent, (!barrier.is_zero()).then_some(*by), loss);
-                age = compute + reduce;
                 pushed.push(Event::Given { worker, bytes: received });
                 pushed.push(Event::Pushed {
                     worker,
@@ -166,7 +173,17 @@ impl Meeting {
                     spent,
                 });
             }
-            applied.push(Event::Applied {
+            if let Some(key) = not_finite {
+                self.ledger.discarded += 1;
+                let reason = DropReason::NotFinite;
+                combined.push(Event::Dropped { worker, sequence, reason });
+                let members = self.group.members();
+                self.doubt.suspect((worker, base), (sequence, key), members);
+                continue;
+            }
+            self.doubt.trust(worker, base);
+            self.ledger.applied += 1;
+            combined.push(Event::Applied {
                 worker,
                 incarnation,
                 sequence,
@@ -180,9 +197,7 @@ impl Meeting {
                 age,
             });
         }
-        self.ledger.assigned += applied.len() as u64;
-        self.ledger.applied += applied.len() as u64;
-        out.extend(pushed.into_iter().chain(applied).map(Effect::Report));
+        out.extend(pushed.into_iter().chain(combined).map(Effect::Report));
     }
 
     /// A member has sent its parameters.

@@ -11,6 +11,8 @@ use crate::node::server::Account;
 use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{Clock, PeerId, WorkerId};
 use pstrain_compute::time::Time;
+use pstrain_policy::collective::Rank;
+use pstrain_policy::combining::Scheme;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::{
     Endpoint, MemberState, MemberStatus, Phase, Refusal, Status, Unreached, Wait, WaitReason,
@@ -33,7 +35,12 @@ impl Meeting {
         let members = self.slots.iter().map(|(id, slot)| self.member(now, id, slot, awaited));
         Status {
             job: self.job.name.clone(),
-            consistency: self.job.architecture.to_string(),
+            consistency: match self.job.mode.in_flight {
+                Some(in_flight) => {
+                    alloc::format!("{}, {in_flight} in flight", self.job.architecture)
+                }
+                None => self.job.architecture.to_string(),
+            },
             rule: match self.job.architecture.is_asynchronous() {
                 true => "each worker averages with one neighbor at each of its updates".into(),
                 false => "each update has a gradient of every worker".into(),
@@ -105,15 +112,29 @@ impl Meeting {
             reassigned: 0,
             why_left: slot.why_left.clone(),
             unreached: self.unreached_by(now, worker),
+            relayed: self.relayed_of(worker),
         }
     }
 
-    /// The member that a worker does not reach, and for how long.
+    /// The first member that a worker does not reach, and for how long.
     fn unreached_by(&self, now: Time, worker: WorkerId) -> Option<(Unreached, Duration)> {
-        let (it, _) = self.group.unreached(self.lockstep.version())?;
-        let address = self.slots.get(it.to).map_or_else(String::new, |slot| slot.address.clone());
-        let unreached = Unreached { node: Endpoint::Worker(it.to), address, why: it.why.clone() };
-        (it.from == worker).then(|| (unreached, now.since(it.since)))
+        let (to, detour) = self.group.detours.first_of(worker)?;
+        let present = self.group.has(worker) && self.group.has(to);
+        let address = self.slots.get(to).map_or_else(String::new, |slot| slot.address.clone());
+        let why = detour.why.clone();
+        let unreached = Unreached { node: Endpoint::Worker(to), address, why };
+        present.then(|| (unreached, now.since(detour.since)))
+    }
+
+    /// The neighbors of a worker whose messages go by way of the meeting point.
+    fn relayed_of(&self, worker: WorkerId) -> Vec<WorkerId> {
+        let members: Vec<WorkerId> = self.group.ranked().collect();
+        let place = members.iter().position(|member| *member == worker);
+        let neighbors = Scheme::of(&self.job).zip(place).map(|(scheme, place)| {
+            let place = scheme.place(place as Rank, &members);
+            place.neighbors()
+        });
+        self.group.relayed(worker, &neighbors.unwrap_or_default())
     }
 
     fn wait(&self, now: Time) -> Option<Wait> {
@@ -128,14 +149,6 @@ impl Meeting {
                 (WaitReason::Goodbyes, alive.map(|(worker, _)| worker).collect())
             }
             Phase::Training | Phase::Draining => {
-                if let Some((it, stuck)) = self.group.unreached(self.lockstep.version()) {
-                    return Some(Wait {
-                        reason: WaitReason::Unreached(Endpoint::Worker(it.to)),
-                        workers: [it.from].into(),
-                        waited: now.since(it.since),
-                        left: Some((stuck + self.job.membership.patience()).since(now)),
-                    });
-                }
                 let Some((members, halting)) = self.group.halting() else {
                     return self.silence(now);
                 };

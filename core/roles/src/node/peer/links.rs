@@ -1,11 +1,12 @@
 //! Connections of a peer to the other members of its group.
 //!
-//! Of two neighbors the one with the higher rank dials and introduces itself; it sends values once
-//! the other has answered. Each group has connections of its own: a connection of an earlier group
-//! is closed, and one of a later group is answered once the meeting point has told this peer of
-//! that group.
+//! Of two neighbors the one with the higher rank dials, or the one that reaches the other, and
+//! introduces itself; it sends values once the other has answered. Values of two that do not reach
+//! each other go by way of the meeting point. Each group has connections of its own: a connection
+//! of an earlier group is closed, and one of a later group is answered once the meeting point has
+//! told this peer of that group.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -16,9 +17,9 @@ use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::job::heartbeat;
 use pstrain_wire::identity::Identity;
-use pstrain_wire::peers::{Connection, Meet, RankOf};
+use pstrain_wire::peers::{Connection, Meet, RankOf, Ranks, Route};
 use pstrain_wire::worker::Heartbeat;
-use pstrain_wire::{Limits, Message};
+use pstrain_wire::{Limits, MemberMessage, Message, Relayed};
 
 /// Most connections that are not of the group.
 const MOST_EARLY: usize = 1024;
@@ -48,6 +49,8 @@ pub(super) struct Group {
     pub(super) rank: Rank,
     pub(super) members: Vec<RankOf>,
     links: BTreeMap<Rank, Link>,
+    /// The neighbors that this rank dials.
+    dials: BTreeSet<Rank>,
     /// The rank that is being dialled.
     dialling: Option<Rank>,
     /// No member is dialled before.
@@ -68,6 +71,33 @@ enum Link {
         heard: Time,
         sent: Time,
     },
+    /// By way of the meeting point, with which both have a connection.
+    Relayed,
+}
+
+/// The way to a neighbor, for a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    Direct(PeerId),
+    /// Over the connection to the meeting point.
+    Relayed {
+        meeting: PeerId,
+        generation: u64,
+        to: WorkerId,
+    },
+}
+
+impl Way {
+    /// Sends a message.
+    pub(super) fn send(self, message: MemberMessage) -> Effect {
+        match self {
+            Self::Direct(peer) => Effect::Send(peer, message.into()),
+            Self::Relayed { meeting, generation, to: other } => {
+                let relayed = Relayed { generation, other, message };
+                Effect::Send(meeting, Message::Relayed(relayed))
+            }
+        }
+    }
 }
 
 /// An action that is due at a link.
@@ -90,7 +120,7 @@ impl Group {
     /// The rank of a worker, if it is a neighbor that dials this one and has not done so yet. One
     /// that introduces itself again is not itself, or has a network that repeats its messages.
     fn awaits(&self, worker: WorkerId) -> Option<Rank> {
-        let rank = self.rank_of(worker).filter(|rank| *rank > self.rank)?;
+        let rank = self.rank_of(worker).filter(|rank| !self.dials.contains(rank))?;
         matches!(self.links.get(&rank), Some(Link::Awaited(_))).then_some(rank)
     }
 }
@@ -135,18 +165,26 @@ impl Links {
     pub(super) fn join(
         &mut self,
         now: Time,
-        (generation, rank): (u64, Rank),
-        members: Vec<RankOf>,
+        (rank, ranks): (Rank, Ranks),
         neighbors: impl IntoIterator<Item = Rank>,
         out: &mut Outbox,
     ) {
         self.halt(out);
-        self.generation = generation;
-        let links = neighbors.into_iter().map(|rank| (rank, Link::Awaited(now))).collect();
+        self.generation = ranks.generation;
+        let (mut links, mut dials) = (BTreeMap::new(), BTreeSet::new());
+        for other in neighbors {
+            let route = ranks.route(rank, other);
+            if route == Route::Dials {
+                dials.insert(other);
+            }
+            let is_relayed = route == Route::Relayed;
+            links.insert(other, if is_relayed { Link::Relayed } else { Link::Awaited(now) });
+        }
         self.group = Some(Group {
             rank,
-            members,
+            members: ranks.members,
             links,
+            dials,
             dialling: None,
             dial_at: now,
             failures: BTreeMap::new(),
@@ -160,12 +198,18 @@ impl Links {
         link.map_or(Connection::Made, |link| link.connection())
     }
 
-    /// The first member that could not be dialled, and why.
-    pub(super) fn failed(&mut self) -> Option<(Rank, String)> {
-        let group = self.group.as_mut()?;
-        let is_awaited = |rank: &Rank| matches!(group.links.get(rank), Some(Link::Awaited(_)));
-        let rank = *group.failures.keys().find(|rank| is_awaited(rank))?;
-        group.failures.remove_entry(&rank)
+    /// The members that could not be dialled, and why.
+    pub(super) fn failed(&mut self) -> Vec<(Rank, String)> {
+        let Some(group) = &mut self.group else { return Vec::new() };
+        let links = &group.links;
+        group.failures.retain(|rank, _| matches!(links.get(rank), Some(Link::Awaited(_))));
+        core::mem::take(&mut group.failures).into_iter().collect()
+    }
+
+    /// The neighbors whose messages go by way of the meeting point.
+    pub(super) fn relayed(&self) -> impl Iterator<Item = Rank> + '_ {
+        let links = self.group.iter().flat_map(|group| &group.links);
+        links.filter(|(_, link)| matches!(link, Link::Relayed)).map(|(rank, _)| *rank)
     }
 
     /// Leaves the group: closes its connections.
@@ -205,7 +249,7 @@ impl Links {
         let links = &mut self.group.as_mut()?.links;
         let (rank, link) = links.iter_mut().find(|(_, link)| match link {
             Link::Met(peer, _) => *peer == from,
-            Link::Awaited(_) | Link::Up { .. } => false,
+            Link::Awaited(_) | Link::Up { .. } | Link::Relayed => false,
         })?;
         *link = Link::Up { peer: from, heard: now, sent: now };
         let rank = *rank;
@@ -272,12 +316,18 @@ impl Links {
         })
     }
 
-    /// The connection to a rank, over which something is sent now.
-    pub(super) fn sends(&mut self, now: Time, rank: Rank) -> Option<PeerId> {
-        match self.group.as_mut()?.links.get_mut(&rank)? {
+    /// The way to a rank, for a message that is sent now; none while there is no connection.
+    /// `meeting` is the connection to the meeting point.
+    pub(super) fn sends(&mut self, now: Time, rank: Rank, meeting: Option<PeerId>) -> Option<Way> {
+        let group = self.group.as_mut()?;
+        match group.links.get_mut(&rank)? {
             Link::Up { peer, sent, .. } => {
                 *sent = now;
-                Some(*peer)
+                Some(Way::Direct(*peer))
+            }
+            Link::Relayed => {
+                let (generation, to) = (self.generation, group.members[rank as usize].worker);
+                Some(Way::Relayed { meeting: meeting?, generation, to })
             }
             Link::Awaited(_) | Link::Met(..) => None,
         }
@@ -301,6 +351,7 @@ impl Links {
             match link {
                 Link::Awaited(since) | Link::Met(_, since) => *since = now,
                 Link::Up { heard, .. } => *heard = now,
+                Link::Relayed => {}
             }
         }
         self.early.values_mut().for_each(|early| early.since = now);
@@ -321,13 +372,14 @@ impl Links {
             !is_late
         });
         let Some(group) = &mut self.group else { return Due::Nothing };
-        let (own, mut next) = (group.rank, None);
+        let mut next = None;
         for (&rank, link) in &mut group.links {
+            let dials = group.dials.contains(&rank);
             match link {
                 Link::Awaited(since) if now >= *since + lease => {
                     return match group.failures.remove(&rank) {
                         Some(why) => Due::Unreached(rank, Connection::Outgoing, why),
-                        None if rank < own => {
+                        None if dials => {
                             let why = String::from("its address does not answer");
                             Due::Unreached(rank, Connection::Outgoing, why)
                         }
@@ -337,7 +389,7 @@ impl Links {
                         }
                     };
                 }
-                Link::Awaited(_) if rank < own => {
+                Link::Awaited(_) if dials => {
                     next.get_or_insert(rank);
                 }
                 Link::Met(_, since) if now >= *since + lease => {
@@ -352,7 +404,7 @@ impl Links {
                     let beat = Message::Heartbeat(Heartbeat { incarnation: None });
                     out.push(Effect::Send(*peer, beat));
                 }
-                Link::Up { .. } => {}
+                Link::Up { .. } | Link::Relayed => {}
             }
         }
         match next.filter(|_| may_dial && group.dialling.is_none() && now >= group.dial_at) {
@@ -374,12 +426,12 @@ impl Links {
 
 impl Group {
     fn deadline(&self, lease: Duration, may_dial: bool) -> Option<Time> {
-        let awaits =
-            |(rank, link): (&Rank, &Link)| *rank < self.rank && matches!(link, Link::Awaited(_));
-        let dials = may_dial && self.dialling.is_none() && self.links.iter().any(awaits);
-        let due = self.links.values().map(|link| match link {
-            Link::Awaited(since) | Link::Met(_, since) => *since + lease,
-            Link::Up { heard, sent, .. } => (*heard + lease).min(*sent + heartbeat(lease)),
+        let awaits = |rank: &Rank| matches!(self.links.get(rank), Some(Link::Awaited(_)));
+        let dials = may_dial && self.dialling.is_none() && self.dials.iter().any(awaits);
+        let due = self.links.values().filter_map(|link| match link {
+            Link::Awaited(since) | Link::Met(_, since) => Some(*since + lease),
+            Link::Up { heard, sent, .. } => Some((*heard + lease).min(*sent + heartbeat(lease))),
+            Link::Relayed => None,
         });
         due.chain(dials.then_some(self.dial_at)).min()
     }
@@ -389,13 +441,13 @@ impl Link {
     const fn connection(self) -> Connection {
         match self {
             Self::Met(..) => Connection::Outgoing,
-            Self::Awaited(_) | Self::Up { .. } => Connection::Made,
+            Self::Awaited(_) | Self::Up { .. } | Self::Relayed => Connection::Made,
         }
     }
 
     const fn peer(self) -> Option<PeerId> {
         match self {
-            Self::Awaited(_) => None,
+            Self::Awaited(_) | Self::Relayed => None,
             Self::Met(peer, _) | Self::Up { peer, .. } => Some(peer),
         }
     }

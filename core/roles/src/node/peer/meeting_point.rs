@@ -23,7 +23,7 @@ use pstrain_wire::peers::{
 };
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, Heartbeat, Hello, Ready, Resume, Welcome};
-use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal, Relayed};
 
 impl Peer {
     pub(super) fn on_dialled(
@@ -44,7 +44,8 @@ impl Peer {
         }
         // The meeting point may send a state right after the welcome of a member. It may arrive in
         // one piece with the welcome, and is judged before that is handled.
-        let limits = if self.member.is_some() { Limits::of_meeting() } else { Limits::DIALER };
+        let member = self.member.as_ref();
+        let limits = member.map_or(Limits::DIALER, |it| Limits::of_meeting(it.parameters));
         out.push(Effect::Limit(peer, limits));
         let hello = Hello {
             resume: self.member.as_ref().map(|member| Resume {
@@ -83,6 +84,12 @@ impl Peer {
     /// continues meanwhile.
     pub(super) fn redial(&mut self, now: Time, why: String, out: &mut Outbox) {
         self.welcome = false;
+        // Messages of other members that were on their way over this connection are lost.
+        let relayed = self.links.relayed().next();
+        if let Some(rank) = relayed {
+            let why = "their values went over a connection to the meeting point that broke";
+            self.give_up_on(now, rank, why, out);
+        }
         if let Err(Unreachable { why, attempts, tried }) =
             self.dialler.redial(now, why, self.lease(), out)
         {
@@ -142,10 +149,6 @@ impl Peer {
             Message::Welcome(welcome) => self.on_welcome(now, *welcome, out),
             Message::Ranks(ranks) => self.on_ranks(now, ranks, out),
             Message::Halt(Halt { generation }) if generation == self.links.generation() => {
-                // Another member may have complained first, without knowing why.
-                if let Some((rank, why)) = self.links.failed() {
-                    self.complain(rank, Connection::Outgoing, &why);
-                }
                 self.halt(now, out);
             }
             Message::Halt(_) => {}
@@ -155,6 +158,7 @@ impl Peer {
             Message::Show(show) => self.on_show(now, show, out),
             Message::Inherit(part) => self.on_kept_state(&part, out),
             Message::Packet(sum) => self.on_sum(now, sum, out),
+            Message::Relayed(relayed) => self.on_relayed(now, relayed, out),
             other => {
                 let what = alloc::format!("it sent a {:?} message to a worker", other.kind());
                 self.finish(Err(NodeError::Protocol(what)), out);
@@ -166,7 +170,7 @@ impl Peer {
         if let Err(error) = check_job(&welcome) {
             return self.finish(Err(error), out);
         }
-        let Welcome { worker, resumed, incarnation, run, job, .. } = welcome;
+        let Welcome { worker, resumed, incarnation, run, job, holders, .. } = welcome;
         if job.architecture == Architecture::Server {
             let cure = "the job has a server: leave --listen out";
             let error = NodeError::Architecture { architecture: job.architecture, cure };
@@ -178,7 +182,10 @@ impl Peer {
         self.dialler.welcomed();
         self.welcome = true;
         // A run that is resumed sends the state of training.
-        out.extend(self.dialler.peer().map(|peer| Effect::Limit(peer, Limits::of_meeting())));
+        let parameters = holders.map.shares().iter().map(|(_, keys)| keys.len()).sum::<u64>();
+        let parameters = usize::try_from(parameters).unwrap_or(usize::MAX);
+        let limits = Limits::of_meeting(parameters);
+        out.extend(self.dialler.peer().map(|peer| Effect::Limit(peer, limits)));
         let job = Box::new(job);
         out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
         if !resumed {
@@ -186,7 +193,7 @@ impl Peer {
             self.links = Links::default();
             let prepare = Prepare { job: (*job).clone(), worker, examples: None };
             let (unsent, data) = (Vec::new(), Data::Preparing);
-            self.member = Some(Member { worker, incarnation, run, job, unsent, data });
+            self.member = Some(Member { worker, incarnation, run, job, parameters, unsent, data });
             self.preparations += 1;
             out.push(Effect::Prepare(Box::new(prepare)));
         }
@@ -253,6 +260,10 @@ impl Peer {
 
     /// Stops reducing in the group, and tells the meeting point.
     fn halt(&mut self, now: Time, out: &mut Outbox) {
+        // Another member may have halted the group, for the same reason perhaps.
+        for (rank, why) in self.links.failed() {
+            self.complain(rank, Connection::Outgoing, &why);
+        }
         self.links.halt(out);
         let Some(training) = self.training() else { return };
         training.halt();
@@ -274,22 +285,22 @@ impl Peer {
     /// Notes a member with which the group cannot go on.
     fn complain(&mut self, rank: Rank, connection: Connection, why: &str) {
         let about = self.links.member(rank).worker;
-        self.complaint = Some(Complaint { about, connection, why: as_reason(why) });
+        self.complaints.push(Complaint { about, connection, why: as_reason(why) });
     }
 
     /// Tells the meeting point which version this member has halted at.
     fn tell_halted(&mut self, now: Time, out: &mut Outbox) {
-        let (generation, why) = (self.links.generation(), self.complaint.clone());
+        let (generation, complaints) = (self.links.generation(), self.complaints.clone());
         let Joined { training, .. } = joined(&mut self.member);
         let version = training.version();
         let awaits = training.pairs.as_ref().and_then(Pairs::awaits);
-        let halted = Halted { generation, version, why, awaits };
+        let halted = Halted { generation, version, complaints, awaits };
         self.tell(now, Message::Halted(halted), out);
     }
 
     /// Joins the group that the meeting point has formed.
     fn on_ranks(&mut self, now: Time, ranks: Ranks, out: &mut Outbox) {
-        let Ranks { generation, version, members } = ranks;
+        let Ranks { generation, version, ref members, .. } = ranks;
         // A meeting point forms groups of workers that are ready.
         let Some(member) = &mut self.member else { return };
         let (worker, incarnation) = (member.worker, member.incarnation);
@@ -302,7 +313,7 @@ impl Peer {
         };
         let (own, scheme) = (training.version(), training.scheme().clone());
         let rank = rank as Rank;
-        let is_behind = needs(&scheme, &members, rank);
+        let is_behind = needs(&scheme, members, rank);
         let is_near = own == version || own.next() == version || scheme.is_gossip();
         let is_ahead = own > version && !scheme.is_asynchronous();
         if is_ahead || !is_near && !members[rank as usize].joins {
@@ -314,9 +325,9 @@ impl Peer {
         }
         let workers: Vec<WorkerId> = members.iter().map(|member| member.worker).collect();
         let place = scheme.place(rank, &workers);
-        let updating = updating(&scheme, &members, rank);
+        let updating = updating(&scheme, members, rank);
         let neighbors = place.neighbors().into_iter().chain(updating.iter().copied());
-        let neighbors: Vec<Rank> = neighbors.chain(Pairs::partners(&members, rank)).collect();
+        let neighbors: Vec<Rank> = neighbors.chain(Pairs::partners(members, rank)).collect();
         let of_step =
             |member: &RankOf| lockstep::Member { worker: member.worker, rows: member.rows };
         let is_own = |member: &&RankOf| !scheme.is_asynchronous() || member.worker == worker;
@@ -324,24 +335,27 @@ impl Peer {
         let together = if scheme.is_asynchronous() { Version(0) } else { version };
         training.regroup(place, steps, together, is_behind);
         if let Some(pairs) = &mut training.pairs {
-            pairs.regroup(&members, rank, &training.parameters);
+            pairs.regroup(members, rank, &training.parameters);
             if !is_behind && own < members[rank as usize].version {
                 // The run is resumed.
                 training.lockstep.resume_alone(worker, members[rank as usize].version);
             }
         }
-        if source(&scheme, &members) == Some(rank) {
+        if source(&scheme, members) == Some(rank) {
             training.hand_over(updating.iter().map(|rank| &members[*rank as usize]));
         }
         let is_shown = (rank == 0 || scheme.is_gossip()) && generation > 1;
         let is_shown = is_shown && version.0 > 0 && own == version && !scheme.is_asynchronous();
         let snapshot = is_shown.then(|| training.snapshot(version));
-        self.complaint = None;
-        self.links.join(now, (generation, rank), members, neighbors, out);
+        self.complaints.clear();
+        self.links.join(now, (rank, ranks), neighbors, out);
         if let Some(snapshot) = snapshot {
             self.tell(now, snapshot, out);
         }
         self.admit(now, out);
+        for rank in self.links.relayed().collect::<Vec<_>>() {
+            self.attached(now, rank, out);
+        }
         self.see_to_links(now, out);
         self.begin(now, out);
     }
@@ -393,9 +407,9 @@ impl Peer {
             && needs(training.scheme(), &group.members, rank);
         let missed = updates.then(|| training.missed(&group.members[rank as usize]));
         if let Some(missed) = missed
-            && let Some(peer) = self.links.sends(now, rank)
+            && let Some(way) = self.links.sends(now, rank, self.meeting())
         {
-            out.extend(missed.into_iter().map(|message| Effect::Send(peer, message)));
+            out.extend(missed.into_iter().map(|message| way.send(message)));
         }
         self.go_on(now, out);
     }
@@ -414,6 +428,24 @@ impl Peer {
         let Some(rank) = self.links.heard(now, from) else {
             return; // of a connection that was closed, with the group or before
         };
+        self.on_member(now, rank, message, out);
+    }
+
+    /// Handles a message of another member that has come by way of the meeting point.
+    fn on_relayed(&mut self, now: Time, relayed: Relayed, out: &mut Outbox) {
+        let Relayed { generation, other, message } = relayed;
+        if generation != self.links.generation() {
+            return; // of an earlier group
+        }
+        let rank = self.links.rank_of(other);
+        let relayed = self.links.relayed().find(|it| Some(*it) == rank);
+        if let Some(rank) = relayed {
+            self.on_member(now, rank, message.into(), out);
+        }
+    }
+
+    /// Handles a message of another member of the group.
+    fn on_member(&mut self, now: Time, rank: Rank, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
             Message::Piece(piece) => self.on_piece(now, rank, piece, out),

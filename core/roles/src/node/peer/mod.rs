@@ -63,8 +63,8 @@ pub struct Peer {
     /// this membership.
     preparations: u32,
     links: Links,
-    /// Why this peer has halted the last group, if it did.
-    complaint: Option<Complaint>,
+    /// The members with which the last group could not go on.
+    complaints: Vec<Complaint>,
     done: bool,
 }
 
@@ -75,6 +75,8 @@ struct Member {
     incarnation: Incarnation,
     run: u64,
     job: Box<Job>,
+    /// The number of parameters.
+    parameters: usize,
     /// Messages to the meeting point that wait for a connection.
     unsent: Vec<Message>,
     data: Data,
@@ -129,7 +131,7 @@ impl Peer {
             member: None,
             preparations: 0,
             links: Links::default(),
-            complaint: None,
+            complaints: Vec::new(),
             done: false,
         }
     }
@@ -144,6 +146,11 @@ impl Peer {
     #[must_use]
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.member.as_ref().map(|member| member.incarnation)
+    }
+
+    /// The connection to the meeting point, if it has admitted this peer over it.
+    fn meeting(&self) -> Option<PeerId> {
+        self.dialler.peer().filter(|_| self.welcome)
     }
 
     fn lease(&self) -> Duration {

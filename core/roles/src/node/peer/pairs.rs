@@ -2,25 +2,25 @@
 //!
 //! An update has an exchange and a gradient, both from the parameters before it, and both at once.
 //! The gradient is applied once both are here. A peer that only answers makes a few updates between
-//! two exchanges. Between two updates of its own, and while its
-//! gradient is computed, the peer answers neighbors.
+//! two exchanges. Between two updates of its own, and while its gradient is computed, the peer
+//! answers neighbors.
 
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::time::Duration;
 
+use super::training::Own;
 use super::{Joined, Peer, joined};
 use crate::node::{Effect, Event, Outbox, Ticket};
-use pstrain_compute::id::{Version, WorkerId};
+use pstrain_compute::id::{Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
 use pstrain_policy::gossip::{Exchange, JobGraph, Pairwise, Parcel};
 use pstrain_policy::job::BudgetKind;
-use pstrain_wire::Message;
-use pstrain_wire::peers::{Allow, Contributed, Piece, PieceHeader, RankOf, Rest, Rested, Show};
+use pstrain_wire::peers::{Allow, Piece, PieceHeader, RankOf, Rest, Rested, Show};
+use pstrain_wire::{MemberMessage, Message};
 
 /// Most updates between two exchanges of a peer that only answers: without a limit its model would
 /// be its own alone where exchanges are slow.
@@ -52,18 +52,9 @@ pub(super) struct Pairs {
 #[derive(Debug, Default)]
 struct Update {
     /// The gradient; none while it is computed.
-    own: Option<Own>,
+    own: Option<(Vec<f32>, Own)>,
     /// Bytes of values that were sent for the exchange.
     bytes: u64,
-}
-
-/// The gradient of the own mini-batch.
-#[derive(Debug)]
-struct Own {
-    gradient: Vec<f32>,
-    loss: f32,
-    took: Duration,
-    since: Time,
 }
 
 impl Pairs {
@@ -177,7 +168,8 @@ impl Peer {
             pairs.exchanges.begin(&training.parameters, &mut parcels);
             pairs.unsent.extend(parcels);
             pairs.update = Some(Update::default());
-            training.compute(share, (run, incarnation), job, out);
+            let order = (Sequence(version.0 + 1), share.task);
+            training.compute(order, (run, incarnation), job, out);
         }
         self.go_on_alone(now, out);
     }
@@ -187,7 +179,7 @@ impl Peer {
         &mut self,
         now: Time,
         (ticket, gradient): (Ticket, Vec<f32>),
-        (samples, loss, took): (u32, f32, Duration),
+        (samples, own): (u32, Own),
         out: &mut Outbox,
     ) {
         let Joined { training, .. } = joined(&mut self.member);
@@ -196,8 +188,8 @@ impl Peer {
         let Some(update) = update else {
             return; // the worker rests, or gave the update up to rest
         };
-        update.own = Some(Own { gradient, loss, took, since: now });
-        let (sequence, base) = (ticket.sequence, ticket.base);
+        update.own = Some((gradient, own));
+        let (sequence, base, loss) = (ticket.sequence, ticket.base, own.loss);
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
         self.go_on_alone(now, out);
     }
@@ -254,12 +246,14 @@ impl Peer {
 
     /// Sends what can be sent, and ends the update once its gradient and its exchange are there.
     pub(super) fn go_on_alone(&mut self, now: Time, out: &mut Outbox) {
+        let meeting = self.meeting();
         let Joined { job, training, .. } = joined(&mut self.member);
         let links = &mut self.links;
         let (worker, is_behind) = (training.worker, training.is_behind());
         let pairs = alone(&mut training.pairs);
         pairs.unsent.retain(|Parcel { to, exchange, piece, values }| {
-            let Some(peer) = links.rank_of(*to).and_then(|rank| links.sends(now, rank)) else {
+            let Some(way) = links.rank_of(*to).and_then(|rank| links.sends(now, rank, meeting))
+            else {
                 return true;
             };
             if let Some(update) = &mut pairs.update {
@@ -268,24 +262,24 @@ impl Peer {
             let Exchange { number, answers } = *exchange;
             let header = PieceHeader { version: Version(number), piece: *piece, answers };
             let values = Arc::clone(values);
-            out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
+            out.push(way.send(MemberMessage::Piece(Piece { header, values })));
             false
         });
         if pairs.rest.is_some() {
             return self.rest(now, out);
         }
         let is_over = pairs.exchanges.is_over() && links.group().is_some() && !is_behind;
-        let Some(Update { own: Some(own), bytes }) =
+        let Some(Update { own: Some((gradient, own)), bytes }) =
             pairs.update.take_if(|update| is_over && update.own.is_some())
         else {
             return;
         };
-        let Own { gradient, loss, took: compute, since } = own;
         pairs.updated();
-        training.apply(gradient);
+        if own.not_finite.is_none() {
+            training.apply(gradient);
+        }
         training.lockstep.advance_alone(worker, &job.stopping);
-        let (reduce, received) = (now.since(since), training.take_received());
-        let part = Contributed { loss, compute, reduce, bytes, received };
+        let part = own.contributed((now, own.since), bytes, training.take_received());
         let reduced = training.report(Some(part));
         self.damage.progressed();
         self.tell(now, reduced, out);

@@ -46,6 +46,7 @@ impl Server {
                 .as_ref()
                 .filter(|_| slot.presence.is_alive())
                 .map(|(unreached, since)| (self.unreached(unreached), now.since(*since))),
+            relayed: Vec::new(),
             reassigned: self
                 .rounds
                 .assigner
@@ -174,7 +175,7 @@ impl Server {
                 let theirs = slot.unreached.as_ref().filter(|_| slot.presence.is_alive());
                 theirs.is_some_and(|(unreached, _)| unreached.server == server)
             });
-            let reason = WaitReason::Unreached(Endpoint::Server(server));
+            let reason = WaitReason::Unreached(server);
             return Some(wait(reason, those, since, None));
         }
         match self.lifecycle.phase() {

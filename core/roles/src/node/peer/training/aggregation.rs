@@ -11,7 +11,7 @@ impl Peer {
     /// Sends the meeting point the packets that are due, if there is a connection.
     pub(super) fn send_packets(&mut self, now: Time, out: &mut Outbox) {
         let generation = self.links.generation();
-        let Some(meeting) = self.dialler.peer().filter(|_| self.welcome) else { return };
+        let Some(meeting) = self.meeting() else { return };
         let Joined { training, .. } = joined(&mut self.member);
         let Stage::Stepping(step) = &mut training.stage else { return };
         for packet in step.combining.packets() {

@@ -15,15 +15,16 @@ use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
 use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::optim::OptimError;
-use pstrain_compute::params::KeyRange;
+use pstrain_compute::params::{KeyRange, first_not_finite};
+use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Outgoing, Rank};
 use pstrain_policy::combining::{Combined, Combining, Place, Scheme};
 use pstrain_policy::job::Job;
-use pstrain_policy::lockstep::{Lockstep, Member, Share};
-use pstrain_wire::Message;
-use pstrain_wire::peers::{Contributed, Piece, PieceHeader, Reduced, Snapshot};
+use pstrain_policy::lockstep::{Lockstep, Member};
+use pstrain_wire::peers::{Contributed, Inherit, Piece, PieceHeader, Reduced, Snapshot};
+use pstrain_wire::{MemberMessage, Message};
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
 #[derive(Debug)]
@@ -40,8 +41,12 @@ pub(super) struct Training {
     stage: Stage,
     /// The exchanges with single neighbors, if the worker trains at its own pace.
     pub(super) pairs: Option<Pairs>,
-    /// The version whose gradient is being computed.
-    computing: Option<Version>,
+    /// The gradient that is being computed: its number, and the version of its parameters.
+    computing: Option<(Sequence, Version)>,
+    /// True if the next gradient is computed during the exchange of the last.
+    overlaps: bool,
+    /// The gradient of the update after the one in progress.
+    next: Option<(Vec<f32>, Own)>,
     /// An update that other members have begun, and this one has not.
     ahead: Option<(Version, Combining)>,
     /// The report of the last update.
@@ -51,7 +56,7 @@ pub(super) struct Training {
     /// The parameters that the meeting point was sent last.
     shown: Option<Snapshot>,
     /// The state of training at the version of the group, for workers that join.
-    handover: Vec<Message>,
+    handover: Vec<Inherit>,
     /// The version of which the meeting point wants the state.
     saves_at: Option<Version>,
     /// A buffer for a gradient.
@@ -77,10 +82,39 @@ struct Step {
     combining: Combining,
     /// Values for ranks to which there is no connection yet.
     unsent: VecDeque<Outgoing>,
-    /// The loss of the own mini-batch, how long its gradient took, and when it was there.
-    own: Option<(f32, Duration, Time)>,
+    /// The gradient of the own mini-batch.
+    own: Option<Own>,
     /// Bytes of values that were sent.
     bytes: u64,
+}
+
+/// The gradient of the own mini-batch, but for its values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own {
+    /// The version from which it was computed.
+    pub(super) base: Version,
+    pub(super) loss: f32,
+    /// How long it took.
+    pub(super) took: Duration,
+    /// When it was there.
+    pub(super) since: Time,
+    /// The first key at which it is not a finite number.
+    pub(super) not_finite: Option<u64>,
+}
+
+impl Own {
+    /// The worker's part in an update that is made `now`, for which it sent so many `bytes` and
+    /// received so many. `waits` is the time since which it has nothing else to do.
+    pub(super) fn contributed(
+        self,
+        (now, waits): (Time, Time),
+        bytes: u64,
+        received: u64,
+    ) -> Contributed {
+        let Self { base, loss, took: compute, since, not_finite } = self;
+        let (reduce, age) = (now.since(waits), compute + now.since(since));
+        Contributed { base, loss, compute, reduce, age, bytes, received, not_finite }
+    }
 }
 
 impl Training {
@@ -111,6 +145,8 @@ impl Training {
             stage: Stage::Idle,
             pairs: Pairs::of(&scheme, worker, len),
             computing: None,
+            overlaps: job.mode.in_flight.is_some_and(|in_flight| in_flight > 1),
+            next: None,
             ahead: None,
             reduced: None,
             received: 0,
@@ -175,7 +211,7 @@ impl Training {
 
     /// Gives the update in progress up.
     pub(super) fn halt(&mut self) {
-        self.ahead = None;
+        (self.ahead, self.next) = (None, None);
         self.stage = Stage::Idle;
         self.pairs.iter_mut().for_each(Pairs::halt);
     }
@@ -224,28 +260,43 @@ impl Training {
         self.lockstep.advance(&job.stopping)
     }
 
-    /// Orders the gradient of the next update, unless it is being computed already.
+    /// The number of the gradient of the next update.
+    const fn sequence(&self) -> Sequence {
+        Sequence(self.version().0 + 1)
+    }
+
+    /// True if the gradient of the next update is being computed.
+    fn is_computing(&self) -> bool {
+        self.computing.is_some_and(|(sequence, _)| sequence == self.sequence())
+    }
+
+    /// Orders a gradient from the current parameters, unless it is being computed already.
     pub(super) fn compute(
         &mut self,
-        share: Share,
+        (sequence, task): (Sequence, Task),
         (run, incarnation): (u64, Incarnation),
         job: &Job,
         out: &mut Outbox,
     ) {
         let version = self.version();
-        if self.computing.replace(version) == Some(version) {
+        if self.computing.replace((sequence, version)) == Some((sequence, version)) {
             return;
         }
-        let sequence = Sequence(version.0 + 1);
         let ticket = Ticket { run, incarnation, sequence, base: version };
         out.push(Effect::Report(Event::Received { sequence, version }));
         out.push(Effect::Compute(Compute {
             ticket,
-            task: share.task,
-            amount: job.amount(share.task),
+            task,
+            amount: job.amount(task),
             parameters: Arc::clone(&self.parameters),
             scratch: core::mem::take(&mut self.spare),
         }));
+    }
+
+    /// The first key at which a gradient is not a finite number.
+    fn first_not_finite(&self, gradient: &[f32]) -> Option<u64> {
+        let keys = KeyRange::new(0, self.parameters.len() as u64).ok()?;
+        first_not_finite(keys, gradient)
     }
 
     pub(super) fn apply(&mut self, gradient: Vec<f32>) {
@@ -289,9 +340,15 @@ impl Peer {
         combining.begin(&training.parameters, &mut outgoing);
         let (unsent, own) = (VecDeque::from(outgoing), None);
         training.stage = Stage::Stepping(Step { combining, unsent, own, bytes: 0 });
-        match share {
-            Some(share) => training.compute(share, (run, incarnation), job, out),
-            None => return self.contribute(now, None, out),
+        match (share, training.next.take()) {
+            (None, _) => return self.contribute(now, None, out),
+            (Some(_), Some(next)) => return self.computed(now, next, out),
+            // It is computed already, from the version before.
+            (Some(_), None) if training.overlaps && training.is_computing() => {}
+            (Some(share), None) => {
+                let order = (training.sequence(), share.task);
+                training.compute(order, (run, incarnation), job, out);
+            }
         }
         self.go_on(now, out);
     }
@@ -302,28 +359,58 @@ impl Peer {
         let (run, incarnation) = (member.run, member.incarnation);
         let Some(training) = member.training() else { return };
         let Computed { ticket, gradient, loss, samples, took } = computed;
-        let version = training.version();
         let is_its = ticket.run == run && ticket.incarnation == incarnation;
-        if !is_its || training.computing != Some(ticket.base) {
+        let (sequence, base) = (ticket.sequence, ticket.base);
+        if !is_its || training.computing != Some((sequence, base)) {
             return;
         }
         training.computing = None;
+        let not_finite = training.first_not_finite(&gradient);
+        let own = Own { base, loss, took, since: now, not_finite };
         if training.pairs.is_some() {
-            return self.computed_alone(now, (ticket, gradient), (samples, loss, took), out);
+            return self.computed_alone(now, (ticket, gradient), (samples, own), out);
         }
-        let share = training.lockstep.share(training.worker);
+        let (is_stepping, is_due) =
+            (matches!(training.stage, Stage::Stepping(_)), sequence == training.sequence());
+        let is_next = training.overlaps && sequence.0 == training.sequence().0 + 1;
         // The group may have halted since, and another update may have begun.
-        let (Stage::Stepping(step), Some(share)) = (&mut training.stage, share) else { return };
-        if ticket.base != version {
+        if !is_stepping || !is_due && !is_next {
             return;
         }
-        step.own = Some((loss, took, now));
-        let (sequence, base) = (ticket.sequence, ticket.base);
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
-        self.contribute(now, Some((gradient, share.factor)), out);
+        if is_next {
+            training.next = Some((gradient, own));
+            return;
+        }
+        self.computed(now, (gradient, own), out);
     }
 
-    /// The own gradient is here, and its share of the update; none if there is no mini-batch left.
+    /// The gradient of the update in progress is here.
+    fn computed(&mut self, now: Time, (gradient, own): (Vec<f32>, Own), out: &mut Outbox) {
+        let Joined { training, .. } = joined(&mut self.member);
+        let share = training.lockstep.share(training.worker);
+        let (Stage::Stepping(step), Some(share)) = (&mut training.stage, share) else {
+            unreachable!("a gradient is ordered for a share of an update")
+        };
+        step.own = Some(own);
+        let given = own.not_finite.is_none().then_some((gradient, share.factor));
+        self.contribute(now, given, out);
+    }
+
+    /// Orders the gradient of the update after the one in progress, from the current parameters.
+    fn compute_next(&mut self, out: &mut Outbox) {
+        let Joined { run, incarnation, job, training } = joined(&mut self.member);
+        if !training.overlaps {
+            return;
+        }
+        if let Some(task) = training.lockstep.task_after_next(training.worker) {
+            let order = (Sequence(training.sequence().0 + 1), task);
+            training.compute(order, (run, incarnation), job, out);
+        }
+    }
+
+    /// The own gradient is here, and its share of the update; none if there is no mini-batch left,
+    /// or the gradient is not finite.
     fn contribute(&mut self, now: Time, gradient: Option<(Vec<f32>, f32)>, out: &mut Outbox) {
         let Joined { training, .. } = joined(&mut self.member);
         let parameters = training.parameters.len();
@@ -334,6 +421,7 @@ impl Peer {
         step.combining.lend(core::mem::take(&mut training.spares));
         step.combining.give(gradient, parameters, &mut outgoing);
         step.unsent.extend(outgoing);
+        self.compute_next(out);
         self.go_on(now, out);
     }
 
@@ -410,6 +498,7 @@ impl Peer {
     /// Sends what can be sent, and makes the update once the sum is there.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
         self.send_packets(now, out);
+        let meeting = self.meeting();
         let Joined { job, training, .. } = joined(&mut self.member);
         if training.pairs.is_some() {
             return self.go_on_alone(now, out);
@@ -420,12 +509,12 @@ impl Peer {
         };
         let links = &mut self.links;
         step.unsent.retain(|outgoing| {
-            let Some(peer) = links.sends(now, outgoing.to) else { return true };
+            let Some(way) = links.sends(now, outgoing.to, meeting) else { return true };
             let Outgoing { piece, values, .. } = outgoing;
             step.bytes += (values.len() * size_of::<f32>()) as u64;
             let header = PieceHeader { version, piece: *piece, answers: false };
             let values = Arc::clone(values);
-            out.push(Effect::Send(peer, Message::Piece(Piece { header, values })));
+            out.push(way.send(MemberMessage::Piece(Piece { header, values })));
             false
         });
         out.extend(step.combining.excess().map(Effect::Recycle));
@@ -439,9 +528,15 @@ impl Peer {
         let (combined, spares) = combining.into_parts();
         training.spares = spares;
         let evaluates = training.update(combined, job);
-        let part = own.map(|(loss, compute, since)| {
-            let (reduce, received) = (now.since(since), training.take_received());
-            Contributed { loss, compute, reduce, bytes, received }
+        // While it computes the next gradient, it does not wait for the sum.
+        let waits = match (&training.next, training.computing) {
+            (Some((_, next)), _) => Some(next.since),
+            (None, Some(_)) => Some(now),
+            (None, None) => None,
+        };
+        let part = own.map(|own| {
+            let times = (now, waits.unwrap_or(own.since));
+            own.contributed(times, bytes, training.take_received())
         });
         self.damage.progressed();
         self.updated(now, part, evaluates, out);

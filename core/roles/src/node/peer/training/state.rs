@@ -12,18 +12,18 @@ use pstrain_compute::saved::{Archive, Saved, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Combined;
-use pstrain_wire::Message;
 use pstrain_wire::peers::{Inherit, InheritHeader, Missed, RankOf, Save};
+use pstrain_wire::{MemberMessage, Message};
 
 impl Training {
     /// Messages that bring a member that is behind to this version.
-    pub(in crate::node::peer) fn missed(&self, member: &RankOf) -> Vec<Message> {
+    pub(in crate::node::peer) fn missed(&self, member: &RankOf) -> Vec<MemberMessage> {
         if self.needs_state(member) {
-            return self.handover.clone();
+            return self.handover.iter().cloned().map(MemberMessage::Inherit).collect();
         }
         let values = Arc::new(self.aggregator.combined().to_vec());
         let version = Version(self.version().0.saturating_sub(1));
-        Vec::from([Message::Missed(Missed { version, values })])
+        Vec::from([MemberMessage::Missed(Missed { version, values })])
     }
 
     /// True if a member that is behind needs the whole state: it joins, or this worker does not
@@ -44,16 +44,16 @@ impl Training {
     }
 
     /// The state of training, in parts, as the one of `version`.
-    pub(in crate::node::peer) fn state(&mut self, version: Version) -> Vec<Message> {
+    pub(in crate::node::peer) fn state(&mut self, version: Version) -> Vec<Inherit> {
         let mut saved = Saved::default();
         let keys = self.parameters.len();
         let done = self.archive(&mut Archive::save(&mut saved, keys));
         debug_assert!(done.is_ok(), "saving does not fail: {done:?}");
-        Inherit::parts(version, &saved.to_bytes()).map(Message::Inherit).collect()
+        Inherit::parts(version, &saved.to_bytes()).collect()
     }
 
     /// The state, if the meeting point wants the one of this version.
-    fn wanted_state(&mut self) -> Vec<Message> {
+    fn wanted_state(&mut self) -> Vec<Inherit> {
         let version = self.version();
         match self.saves_at.take_if(|wanted| *wanted <= version) {
             Some(wanted) if wanted == version => self.state(version),
@@ -168,7 +168,7 @@ impl Peer {
         if training.pairs.is_some() {
             // The meeting point has made sure that no update is under way.
             let state = training.state(version);
-            return state.into_iter().for_each(|part| self.tell(now, part, out));
+            return state.into_iter().for_each(|it| self.tell(now, Message::Inherit(it), out));
         }
         training.saves_at = Some(version);
         self.save_if_wanted(now, out);
@@ -177,7 +177,7 @@ impl Peer {
     pub(super) fn save_if_wanted(&mut self, now: Time, out: &mut Outbox) {
         let Joined { training, .. } = joined(&mut self.member);
         for part in training.wanted_state() {
-            self.tell(now, part, out);
+            self.tell(now, Message::Inherit(part), out);
         }
     }
 }

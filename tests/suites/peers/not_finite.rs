@@ -1,0 +1,53 @@
+//! Gradients that are not finite: of one worker, whose data are at fault, or of all.
+
+use pstrain_policy::architecture::Architecture;
+use pstrain_roles::node::NodeError;
+use pstrain_tests::{PeersEnded, Toy, VirtualRun, simulate_toy_peers};
+use pstrain_wire::Refusal;
+use pstrain_wire::worker::EndReason;
+
+use super::peers;
+
+/// A job that evaluates only at its begin and its end.
+fn job(architecture: Architecture) -> Toy {
+    let mut toy = peers(architecture, 4, 160);
+    toy.job.batch_size = 4;
+    toy.job.stopping.evaluate_every = 1000.0;
+    toy
+}
+
+fn all() -> impl Iterator<Item = Architecture> {
+    Architecture::replicated().chain([Architecture::DPsgd, Architecture::AdPsgd])
+}
+
+fn virtual_run(toy: &Toy) -> VirtualRun {
+    VirtualRun::new(toy, "delay=3ms 1.delay=9ms", "4ms")
+}
+
+#[test]
+fn a_worker_with_bad_data_is_refused_and_harms_no_other() {
+    for architecture in all() {
+        let mut run = virtual_run(&job(architecture));
+        run.partitions[2].dense_mut().for_each(|row| row.fill(f32::INFINITY));
+        let PeersEnded { reason, parameters, workers, .. } = simulate_toy_peers(&run);
+        assert_eq!(reason, EndReason::BudgetReached, "{architecture}");
+        assert!(parameters.iter().all(|value| value.is_finite()), "{architecture}");
+        let refused = |end: &Result<_, NodeError>| {
+            matches!(end, Err(NodeError::Refused(Refusal::NotFinite { .. })))
+        };
+        let refused: Vec<bool> = workers.iter().map(refused).collect();
+        assert_eq!(refused, [false, false, true, false], "{architecture}: {workers:?}");
+    }
+}
+
+#[test]
+fn a_run_that_diverges_ends_before_its_next_evaluation() {
+    for architecture in all() {
+        let mut toy = job(architecture);
+        toy.job.update.learning_rate = 1e30;
+        let run = simulate_toy_peers(&virtual_run(&toy));
+        let is_diverged = matches!(run.reason, EndReason::Diverged(_));
+        assert!(is_diverged && run.version < 30, "{architecture}: {run:?}");
+        assert!(run.parameters.iter().all(|value| value.is_finite()), "{architecture}");
+    }
+}
