@@ -56,17 +56,6 @@ pub(crate) fn of_server(args: &SecurityArgs, address: &Address) -> anyhow::Resul
     Ok(security)
 }
 
-/// Refuses certificates where workers dial each other: the certificate of a worker may not serve.
-pub(crate) fn among_workers(args: &SecurityArgs) -> anyhow::Result<()> {
-    if args.tls.is_some() {
-        bail!(
-            "--tls: workers that dial each other are secured by a key: give --psk FILE with a key \
-             from `pstrain cert psk` instead, the same to the server and to all workers"
-        );
-    }
-    Ok(())
-}
-
 /// Describes the security of the address, for the message that prints it.
 pub(crate) fn in_words(args: &SecurityArgs, address: &Address) -> &'static str {
     match args {

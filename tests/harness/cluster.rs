@@ -16,8 +16,10 @@ use pstrain_transports::{
     Address, Evaluator, Mailbox, MemoryHub, ServerServices, Shaped, SocketTransport, Transport,
     WorkerServices, drive,
 };
+use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::EndReason;
 
+use crate::certificates::Certificates;
 use crate::toy::{Toy, partition_of, parts_of};
 
 /// Transport of a cluster.
@@ -29,6 +31,8 @@ pub enum Kind {
     Unix,
     /// TCP over loopback.
     Tcp,
+    /// TLS over TCP, with certificates on both sides.
+    Tls,
     /// As `Memory`; workers shape their links.
     ShapedMemory,
     /// As `Tcp`; workers shape their links.
@@ -37,7 +41,7 @@ pub enum Kind {
 
 impl Kind {
     /// The transports that move messages themselves.
-    pub const ALL: [Self; 3] = [Self::Memory, Self::Unix, Self::Tcp];
+    pub const ALL: [Self; 4] = [Self::Memory, Self::Unix, Self::Tcp, Self::Tls];
 }
 
 /// Result of a run.
@@ -99,6 +103,17 @@ pub fn run_cluster_staggered(kind: Kind, toy: &Toy, order: &[u32], pause: Durati
             let address = server.local_address().expect("it listens");
             run(toy, order, pause, server, move || {
                 SocketTransport::dialer(address.clone()).unwrap()
+            })
+        }
+        Kind::Tls => {
+            let certificates = Certificates::new();
+            let any = "127.0.0.1:0".parse().unwrap();
+            let server = SocketTransport::listen(&any).unwrap();
+            let address = server.local_address().expect("it listens");
+            let server = server.secured(certificates.security(Identity::Server));
+            run(toy, order, pause, server, move || {
+                let worker = SocketTransport::dialer(address.clone()).unwrap();
+                worker.secured(certificates.security(Identity::Worker(None)))
             })
         }
         Kind::ShapedTcp => {

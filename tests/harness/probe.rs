@@ -9,9 +9,11 @@ use pstrain_roles::node::Event;
 use pstrain_roles::node::Target;
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::{Address, MemoryHub, Shaped, SocketTransport, Transport, TransportEvent};
+use pstrain_wire::identity::Identity;
 use pstrain_wire::{Limits, Message};
 use tempfile::TempDir;
 
+use crate::certificates::Certificates;
 use crate::cluster::Kind;
 use crate::toy::Toy;
 
@@ -107,7 +109,20 @@ impl Probe {
     /// # Panics
     /// If something else happens.
     pub fn connected(&mut self) -> PeerId {
-        match self.event() {
+        Self::of_connection(self.event())
+    }
+
+    /// Returns the peer of the next event, which must be the connection of `dialler`, which works
+    /// as well: both take part in a handshake.
+    ///
+    /// # Panics
+    /// If something else happens.
+    pub fn connected_with(&mut self, dialler: &mut Self) -> PeerId {
+        Self::of_connection(self.event_with(dialler))
+    }
+
+    fn of_connection(event: TransportEvent) -> PeerId {
+        match event {
             TransportEvent::Connected(peer, _) => peer,
             other => panic!("{other:?} instead of a connection"),
         }
@@ -201,17 +216,24 @@ impl Net {
                 let folder = TempDir::new().unwrap();
                 (Address::Unix(folder.path().join("socket")), Some(folder))
             }
-            Kind::Tcp | Kind::ShapedTcp => ("127.0.0.1:0".parse().unwrap(), None),
+            Kind::Tcp | Kind::Tls | Kind::ShapedTcp => ("127.0.0.1:0".parse().unwrap(), None),
         };
         let server = SocketTransport::listen(&address).unwrap();
         let address = server.local_address().expect("it listens");
         let target = address.clone();
         let dialer = move || SocketTransport::dialer(target.clone()).unwrap();
-        let (server, dial): (_, Box<dyn Fn() -> Probe + Send>) = if kind == Kind::ShapedTcp {
-            let server = Probe::new(Shaped::server(server, ServerLink::default(), PATIENCE));
-            (server, Box::new(move || Probe::new(Shaped::worker(dialer()))))
-        } else {
-            (Probe::new(server), Box::new(move || Probe::new(dialer())))
+        let (server, dial): (_, Box<dyn Fn() -> Probe + Send>) = match kind {
+            Kind::ShapedTcp => {
+                let server = Probe::new(Shaped::server(server, ServerLink::default(), PATIENCE));
+                (server, Box::new(move || Probe::new(Shaped::worker(dialer()))))
+            }
+            Kind::Tls => {
+                let certificates = Certificates::new();
+                let server = server.secured(certificates.security(Identity::Server));
+                let worker = move || certificates.security(Identity::Worker(None));
+                (Probe::new(server), Box::new(move || Probe::new(dialer().secured(worker()))))
+            }
+            _ => (Probe::new(server), Box::new(move || Probe::new(dialer()))),
         };
         Self { server, address: Some(address), dial, _folder: folder }
     }
@@ -226,7 +248,7 @@ impl Net {
     /// client's at the server.
     pub fn connect(&mut self, client: &mut Probe) -> (PeerId, PeerId) {
         client.transport.dial(&Target::Server);
-        let at_server = self.server.connected();
+        let at_server = self.server.connected_with(client);
         let at_client = client.dialled();
         self.server.transport.limit(at_server, OPEN);
         client.transport.limit(at_client, OPEN);

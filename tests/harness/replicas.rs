@@ -534,7 +534,7 @@ impl Lab {
             Effect::Dial(target) => {
                 let takes = self.span(self.delay) + self.delay;
                 let address = match target {
-                    Target::Address(address) => address,
+                    Target::Address(address) | Target::Worker(address) => address,
                     Target::Server => match &*self.processes[process].node {
                         Machine::Replica { address, .. } => address.clone(),
                         Machine::Worker(_) => format!("{SERVERS}0"),

@@ -27,12 +27,13 @@ impl Lab {
         lab
     }
 
-    /// Creates a lab with a server, workers 1 and 2, and a client.
+    /// Creates a lab with a server, workers 1 to 3, and a client.
     pub(crate) fn with_nodes() -> Self {
         let lab = Self::new();
         lab.node("server", &["--server", "127.0.0.1", "localhost"]);
         lab.node("worker-1", &["--worker", "1"]);
         lab.node("worker-2", &["--worker", "2"]);
+        lab.node("worker-3", &["--worker", "3"]);
         lab.node("client", &["--client"]);
         lab
     }

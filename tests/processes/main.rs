@@ -49,6 +49,7 @@ mod regression;
 mod replay;
 mod results;
 mod scenario;
+mod secured_peers;
 mod security;
 mod settings;
 mod signals;

@@ -14,14 +14,13 @@ use serde_json::{Value, json};
 
 use crate::books::{called, events};
 use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
-use crate::lab::Lab;
 use crate::process::{Process, finish, json};
 
-const RING: [&str; 2] = ["--architecture", "all-reduce:ring"];
+pub(crate) const RING: [&str; 2] = ["--architecture", "all-reduce:ring"];
 const THREE: [&str; 4] = ["--workers", "3", "--lease", "1s"];
 
 /// Starts a worker that others reach at a free port.
-fn peer(server: &Server, id: u32, more: &[&str]) -> Process {
+pub(crate) fn peer(server: &Server, id: u32, more: &[&str]) -> Process {
     let id = id.to_string();
     server.worker(&[&["--id", &id, "--listen", "127.0.0.1:0"], more].concat())
 }
@@ -42,7 +41,7 @@ pub(crate) fn all_without_a_server() -> impl Iterator<Item = String> {
     Architecture::replicated().chain(gossip).map(|it| it.to_string())
 }
 
-fn departures(summary: &Value) -> &Vec<Value> {
+pub(crate) fn departures(summary: &Value) -> &Vec<Value> {
     summary["departures"].as_array().unwrap_or_else(|| panic!("{summary}"))
 }
 
@@ -347,11 +346,6 @@ fn workers_that_do_not_fit_the_architecture_are_told_the_cure() {
     let log = ["--durability", "log", "--state", path(folder.path())];
     let cure = ["--durability log", "all-reduce:ring", "use checkpoint"];
     finish(&[&base[..], &log].concat()).refused(2, &cure);
-    let tls = ["--tls", path(folder.path())];
-    let cure = ["architecture = all-reduce:ring", "--psk FILE", "pstrain cert psk"];
-    finish(&[&base[..], &tls].concat()).refused(2, &cure);
-    let listens = ["worker", "--server", &server.address, "--listen", "127.0.0.1:0"];
-    finish(&[&listens[..], &tls].concat()).refused(2, &["--psk FILE", "pstrain cert psk"]);
     let beside = ["server", "--listen", "127.0.0.1:0", "--standby-of", &server.address];
     finish(&beside).refused(1, &["the workers have the parameters"]);
     let several = ["--servers", "2"];
@@ -374,18 +368,6 @@ fn settings_that_need_a_server_are_refused_with_the_reason_that_holds() {
         let words = format!("consistency = bsp, and no switch: {why}");
         run(&["--consistency", "asp"]).refused(2, &[&architecture, &words]);
     }
-}
-
-#[test]
-fn shared_keys_do_not_change_the_parameters() {
-    let lab = Lab::with_nodes();
-    let psk = ["--psk", &lab.at("key")];
-    let job = [&RING[..], &["--epochs", "1", "--data", "synthetic:2000"]].concat();
-    let one = undisturbed(&[&job, &["--workers", "2"]]);
-    let server = Server::tcp(&[&job, &psk, &["--workers", "2"]]).for_clients(&psk);
-    let workers = vec![peer(&server, 1, &psk), peer(&server, 2, &psk)];
-    let Left { summary, .. } = server.finish(workers);
-    assert_eq!(summary["params_sha256"], one["params_sha256"]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Guarantees of the `Transport` trait: one set of tests for memory, Unix sockets and TCP, plain
-//! and shaped. Virtual time has no transport; the guarantees of its links are tested in
+//! Guarantees of the `Transport` trait: one set of tests for memory, Unix sockets, TCP and TLS,
+//! plain and shaped. Virtual time has no transport; the guarantees of its links are tested in
 //! `simulation`.
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
@@ -30,6 +30,7 @@ macro_rules! over_every_transport {
         over_every_transport!(@ memory, Memory, $($name as $test),+);
         over_every_transport!(@ unix, Unix, $($name as $test),+);
         over_every_transport!(@ tcp, Tcp, $($name as $test),+);
+        over_every_transport!(@ tls, Tls, $($name as $test),+);
         over_every_transport!(@ shaped_memory, ShapedMemory, $($name as $test),+);
         over_every_transport!(@ shaped_tcp, ShapedTcp, $($name as $test),+);
     };
@@ -411,7 +412,7 @@ fn dropped_before_connected(kind: Kind) {
     let mut net = Net::new(kind);
     let mut client = net.dialer();
     client.transport.dial(&Target::Server);
-    let to_client = net.server.connected();
+    let to_client = net.server.connected_with(&mut client);
     drop(client);
     assert_eq!(net.server.disconnected().0, to_client);
 }

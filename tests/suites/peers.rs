@@ -4,6 +4,7 @@
 mod closed_forms;
 mod equivalence;
 mod gossip;
+mod identities;
 mod not_finite;
 mod pairs;
 mod restarts;

@@ -328,7 +328,7 @@ impl Transport for MemoryTransport {
     fn dial(&mut self, target: &Target) {
         let target = match target {
             Target::Server => self.target.clone(),
-            Target::Address(address) => {
+            Target::Address(address) | Target::Worker(address) => {
                 let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
                 others.get(address).cloned()
             }

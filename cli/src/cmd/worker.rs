@@ -33,7 +33,7 @@ use crate::process::{Arithmetic, ComputeProcess};
 use crate::progress::teller;
 use crate::rank::Rank;
 use crate::record::{Shaping, peak_rss_mib};
-use crate::security::{among_workers, security};
+use crate::security::security;
 use crate::signals::Drain;
 
 /// How a worker ended, which one it was, how well it kept the modelled times, and the energy of its
@@ -151,9 +151,6 @@ impl Plan {
                 "--advertise {address}: with --listen none no worker reaches this one; leave it out"
             );
         }
-        if listens.is_some() {
-            among_workers(&security)?;
-        }
         Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
     }
 
@@ -174,6 +171,11 @@ impl Plan {
             }
             ListenFor::At(address) => {
                 let transport = SocketTransport::listen(address)?.secured(security);
+                let transport = match self.quiet {
+                    true => transport,
+                    // Connections of strangers and of revoked workers do not reach the node.
+                    false => transport.telling(messages::warn),
+                };
                 let address = reached_at(&transport, advertise.as_ref())?.to_string();
                 (transport.with_target(self.server.clone()), address)
             }

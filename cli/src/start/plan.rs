@@ -6,8 +6,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use pstrain_policy::architecture::Architecture;
+use anyhow::bail;
 use pstrain_roles::node::Replicate;
 use pstrain_transports::Address;
 use pstrain_wire::group::Place;
@@ -15,7 +14,6 @@ use pstrain_wire::group::Place;
 use crate::args::{Durability, Every, Form, JobArgs, Output, SecurityArgs, ServerArgs, StateArgs};
 use crate::job::Layers;
 use crate::messages::LogForm;
-use crate::security::among_workers;
 
 /// Default period of the progress messages, where no progress is shown on a terminal.
 const SAYS_EVERY: Duration = Duration::from_secs(60);
@@ -177,10 +175,6 @@ fn begins(args: &ServerArgs) -> anyhow::Result<Option<Begins<NewServer>>> {
         Some(Begins::Resumed(folder)) => return Ok(Some(Begins::Resumed(folder))),
         None => return Ok(None),
     };
-    let architecture: Architecture = job.get("architecture")?;
-    if architecture != Architecture::Server {
-        among_workers(&args.security).with_context(|| format!("architecture = {architecture}"))?;
-    }
     if let (Keeps::Checkpoints(_), Some(_)) = (&keeps, args.replicate) {
         bail!("--replicate: {NO_STANDBY}");
     }

@@ -204,13 +204,14 @@ fn unreached_node(
         "worker {worker} does not reach {node} at {address}, since {}: {why}{rest}",
         span(since)
     );
-    let whom = match node {
-        Endpoint::Server(_) => "workers reach it",
+    let where_reached = match node {
+        Endpoint::Server(_) => "workers reach it, and with --tls a certificate for that HOST",
+        // The certificate of a worker has no host name.
         Endpoint::Worker(_) => "the others reach it",
     };
     let cure = format!(
-        "start {node} with --advertise HOST:PORT where {whom}, and with --tls a certificate for \
-         that HOST; see that nothing between the two blocks it"
+        "start {node} with --advertise HOST:PORT where {where_reached}; see that nothing between \
+         the two blocks it"
     );
     Finding::new(Cause::Unreached, Some(worker), says, cure)
 }

@@ -345,7 +345,7 @@ impl<'a> Lab<'a> {
             Effect::Dial(target) => {
                 let target = match target {
                     Target::Server => MEETING,
-                    Target::Address(address) => {
+                    Target::Address(address) | Target::Worker(address) => {
                         let worker = address.strip_prefix(ADDRESS).expect("an address of the lab");
                         worker.parse::<usize>().expect("a worker") + 1
                     }

@@ -11,11 +11,13 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Event, Meeting, NodeError, Peer, PeerConfig, Prepare};
 use pstrain_transports::simulation::{Origin, PeerSetup, TrainingHost, simulate_peers};
 use pstrain_transports::{
-    Address, Evaluator, Mailbox, MemoryHub, ServerServices, SocketTransport, Transport,
+    Address, Evaluator, Mailbox, MemoryHub, Security, ServerServices, SocketTransport, Transport,
     WorkerServices, drive,
 };
+use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::EndReason;
 
+use crate::certificates::Certificates;
 use crate::cluster::Kind;
 use crate::simulated::VirtualRun;
 use crate::toy::{Toy, partition_of, parts_of};
@@ -91,18 +93,31 @@ pub fn run_peer_cluster(kind: Kind, toy: &Toy) -> PeersEnded {
         Kind::Unix => {
             let folder = tempfile::tempdir().expect("a folder");
             let own = |name: String| -> PathBuf { folder.path().join(name) };
-            over_sockets(toy, |name| Address::Unix(own(name)))
+            over_sockets(toy, |name| Address::Unix(own(name)), |_| Security::local())
         }
-        Kind::Tcp | Kind::ShapedTcp => over_sockets(toy, |_| Address::Tcp("127.0.0.1:0".into())),
+        Kind::Tcp | Kind::ShapedTcp => over_sockets(toy, any_port, |_| Security::local()),
+        Kind::Tls => {
+            let certificates = Certificates::new();
+            over_sockets(toy, any_port, |identity| certificates.security(identity))
+        }
     }
 }
 
-fn over_sockets(toy: &Toy, address: impl Fn(String) -> Address) -> PeersEnded {
+fn any_port(_: String) -> Address {
+    Address::Tcp("127.0.0.1:0".into())
+}
+
+fn over_sockets(
+    toy: &Toy,
+    address: impl Fn(String) -> Address,
+    security: impl Fn(Identity) -> Security,
+) -> PeersEnded {
     let meeting = SocketTransport::listen(&address("meeting".into())).expect("a socket");
     let target = meeting.local_address().expect("it listens");
-    run(toy, meeting, |worker| {
+    run(toy, meeting.secured(security(Identity::Server)), |worker| {
         let own = SocketTransport::listen(&address(format!("worker-{worker}"))).expect("a socket");
         let address = own.local_address().expect("it listens").to_string();
+        let own = own.secured(security(Identity::Worker(Some(WorkerId(worker)))));
         (own.with_target(target.clone()), address)
     })
 }

@@ -102,7 +102,7 @@ impl World<'_> {
     pub(super) fn shard_of(target: &Target) -> Option<usize> {
         match target {
             Target::Server => None,
-            Target::Address(address) => {
+            Target::Address(address) | Target::Worker(address) => {
                 Some(address.trim_start_matches("shard ").parse().expect("an address of a shard"))
             }
         }

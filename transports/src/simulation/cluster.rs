@@ -456,7 +456,7 @@ impl<H: Host> Environment<Role> for Cluster<'_, H> {
                 }
                 Some(machine.server)
             }
-            Target::Address(address) => self.server_at(address),
+            Target::Address(address) | Target::Worker(address) => self.server_at(address),
         }
     }
 

@@ -196,7 +196,7 @@ impl<H: Host> Environment<Role> for Peers<'_, H> {
     fn resolve(&mut self, _: ProcessId, _: &Role, target: &Target) -> Option<ProcessId> {
         match target {
             Target::Server => Some(MEETING),
-            Target::Address(address) => {
+            Target::Address(address) | Target::Worker(address) => {
                 let worker = address.strip_prefix(ADDRESS)?;
                 (0..self.machines.len() as u32)
                     .map(WorkerId)

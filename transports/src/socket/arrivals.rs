@@ -8,7 +8,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::Target;
 use pstrain_wire::identity::Identity;
 
-use super::secure::Broken;
+use super::secure::{Broken, Callee};
 use super::stream::Stream;
 use super::turns::Step;
 use super::{HANDSHAKE, Ready, SocketTransport};
@@ -34,12 +34,7 @@ impl SocketTransport {
     fn accept(&mut self) {
         self.accept_at = None;
         let begin = self.clock.now();
-        if begin >= self.refresh_at {
-            self.refresh_at = begin + REFRESH;
-            if let Some(error) = self.security.refresh() {
-                self.tell(&error.to_string());
-            }
-        }
+        self.refresh_security(begin);
         let until = begin + PENDING_TURN;
         while let Some(listener) = &self.listener {
             match listener.accept() {
@@ -56,6 +51,16 @@ impl SocketTransport {
             if self.clock.now() >= until {
                 self.accept_at = Some(begin);
                 return;
+            }
+        }
+    }
+
+    /// Looks for a new list of revoked certificates, at most once in [`REFRESH`].
+    fn refresh_security(&mut self, now: Time) {
+        if now >= self.refresh_at {
+            self.refresh_at = now + REFRESH;
+            if let Some(error) = self.security.refresh() {
+                self.tell(&error.to_string());
             }
         }
     }
@@ -100,11 +105,15 @@ impl SocketTransport {
         let no_server = || permanent("this transport has no server to dial".into());
         let address = match target {
             Target::Server => self.target.clone().ok_or_else(no_server)?,
-            Target::Address(address) => {
+            Target::Address(address) | Target::Worker(address) => {
                 address.parse().map_err(|error: AddressError| permanent(error.to_string()))?
             }
         };
-        let layer = self.security.dialled(address.host())?;
+        self.refresh_security(self.clock.now());
+        let layer = self.security.dialled(match target {
+            Target::Server | Target::Address(_) => Callee::Server(address.host()),
+            Target::Worker(_) => Callee::Worker,
+        })?;
         let stream = Stream::connect(&address, self.dials, self.security.is_local());
         let stream = stream.map_err(|error| Broken {
             why: match (&address, error.kind()) {

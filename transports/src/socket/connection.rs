@@ -349,7 +349,10 @@ impl Connection {
         // Send the answer, even if it is only the last message of a failed handshake.
         let flushed = layer.flush(stream);
         received?;
-        flushed?;
+        // A peer that is gone may have sent its last messages before: they are read first.
+        if self.state == State::Securing {
+            flushed?;
+        }
         if self.state == State::Securing && self.layer.is_open() {
             self.state = State::Connected;
             let identity = self.layer.identity();

@@ -19,7 +19,7 @@ pub(super) struct Dialler {
     link: Link,
     /// The server to dial.
     target: Target,
-    /// True while the owner dials another server: one dial at a time.
+    /// True while the owner dials another node: one dial at a time.
     held: bool,
     backoff: Backoff,
     /// Start of the current absence: since then the server has not admitted this node.
@@ -100,18 +100,18 @@ impl Dialler {
         matches!(self.link, Link::Dialling) || self.held
     }
 
-    /// Dials another server; [`Self::release`] follows once the dial is answered.
-    pub(super) fn dial_other(&mut self, address: String, out: &mut Outbox) {
+    /// Dials another node; [`Self::release`] follows once the dial is answered.
+    pub(super) fn dial_other(&mut self, target: Target, out: &mut Outbox) {
         self.held = true;
-        out.push(Effect::Dial(Target::Address(address)));
+        out.push(Effect::Dial(target));
     }
 
-    /// True if a dial of another server is under way.
+    /// True if a dial of another node is under way.
     pub(super) const fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Ends the dial of another server; returns false if none was under way.
+    /// Ends the dial of another node; returns false if none was under way.
     pub(super) const fn release(&mut self) -> bool {
         core::mem::replace(&mut self.held, false)
     }
@@ -137,7 +137,9 @@ impl Dialler {
     pub(super) fn name(&self, why: String) -> String {
         match &self.target {
             Target::Server => why,
-            Target::Address(address) => alloc::format!("{address}: {why}"),
+            Target::Address(address) | Target::Worker(address) => {
+                alloc::format!("{address}: {why}")
+            }
         }
     }
 

@@ -232,13 +232,16 @@ pub struct Checkpoint {
     pub saved: Saved,
 }
 
-/// A server to dial.
+/// A node to dial.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Target {
     /// The server that the driver was configured with: the coordinator.
     Server,
     /// Another server, at the address that it announced.
     Address(String),
+    /// Another worker, at the address that it announced. It has to prove that it is a worker, and
+    /// its certificate has no host name.
+    Worker(String),
 }
 
 /// The effects of one input, in order.

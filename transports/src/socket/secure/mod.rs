@@ -63,6 +63,16 @@ pub(super) struct Broken {
     pub(super) permanent: bool,
 }
 
+/// The node that is dialled, and what its certificate must be for.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "for TLS"))]
+pub(super) enum Callee<'a> {
+    /// A server with this host name.
+    Server(&'a str),
+    /// Another worker. Its certificate has no host name: the node checks which worker it is.
+    Worker,
+}
+
 impl From<String> for Broken {
     fn from(why: String) -> Self {
         Self { why, permanent: false }
@@ -158,13 +168,13 @@ impl Security {
         })
     }
 
-    /// Returns the layer for a connection to `host`.
+    /// Returns the layer for a connection to `callee`.
     #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "for TLS"))]
-    pub(super) fn dialled(&self, host: &str) -> Result<Layer, Broken> {
+    pub(super) fn dialled(&self, callee: Callee<'_>) -> Result<Layer, Broken> {
         Ok(match &self.0 {
             Mode::Local | Mode::Insecure => Layer::Plain,
             #[cfg(feature = "tls")]
-            Mode::Tls(tls) => Layer::Tls(Box::new(tls.dialled(host)?)),
+            Mode::Tls(tls) => Layer::Tls(Box::new(tls.dialled(callee)?)),
             #[cfg(feature = "psk")]
             Mode::Psk(key) => Layer::Noise(Box::new(key.layer(true)?)),
         })

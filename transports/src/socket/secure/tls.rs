@@ -7,13 +7,14 @@
 mod certificates;
 
 use std::io::{self, BufRead, IoSlice, Write};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use pstrain_wire::identity::Identity;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, ServerConnection};
 
 use super::super::stream::Stream;
-use super::Broken;
+use super::{Broken, Callee};
 
 pub(super) use certificates::Tls;
 
@@ -35,16 +36,23 @@ pub(in super::super) struct TlsLayer {
 
 impl Tls {
     pub(super) fn accepted(&self) -> Result<TlsLayer, Broken> {
-        let connection = ServerConnection::new(Arc::clone(self.server())).map_err(broken)?;
+        let connection = ServerConnection::new(Arc::clone(self.for_accepted())).map_err(broken)?;
         Ok(TlsLayer::new(connection.into()))
     }
 
-    pub(super) fn dialled(&self, host: &str) -> Result<TlsLayer, Broken> {
-        let name = host.to_owned().try_into().map_err(|_invalid| Broken {
-            why: format!("{host:?} is no name that a certificate can have"),
-            permanent: true,
-        })?;
-        let connection = ClientConnection::new(Arc::clone(self.client()), name).map_err(broken)?;
+    pub(super) fn dialled(&self, callee: Callee<'_>) -> Result<TlsLayer, Broken> {
+        let (config, name) = match callee {
+            Callee::Server(host) => {
+                let name = host.to_owned().try_into().map_err(|_invalid| Broken {
+                    why: format!("{host:?} is no name that a certificate can have"),
+                    permanent: true,
+                })?;
+                (self.to_servers(), name)
+            }
+            // rustls requires a name, which is neither checked nor sent.
+            Callee::Worker => (self.to_workers(), Ipv4Addr::UNSPECIFIED.into()),
+        };
+        let connection = ClientConnection::new(Arc::clone(config), name).map_err(broken)?;
         Ok(TlsLayer::new(connection.into()))
     }
 }
@@ -169,6 +177,11 @@ fn of_certificate(error: &CertificateError) -> String {
             "its certificate is for another name ({error}); dial it by a name it has, or make it \
              one with `pstrain cert node ... --server HOST`"
         ),
+        E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
+            "its certificate is not for a server: a worker or a client answers there; dial a \
+             server, or make it a certificate with `pstrain cert node ... --server HOST`"
+                .into()
+        }
         error => format!("its certificate cannot be taken: {error}"),
     }
 }

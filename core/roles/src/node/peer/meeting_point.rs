@@ -10,7 +10,7 @@ use super::training::Training;
 use super::{Data, Joined, Member, Peer, joined};
 use crate::node::admission::check_job;
 use crate::node::dialler::{self, Unreachable};
-use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared};
+use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared, Target};
 use pstrain_compute::id::{PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
@@ -120,7 +120,7 @@ impl Peer {
         let may_dial = !self.dialler.is_dialling(); // one dial at a time
         match self.links.wake(now, self.lease(), may_dial, out) {
             Due::Nothing => {}
-            Due::Dial(address) => self.dialler.dial_other(address, out),
+            Due::Dial(address) => self.dialler.dial_other(Target::Worker(address), out),
             Due::Lost(rank, why) => self.give_up_on(now, rank, why, out),
             Due::Unreached(rank, connection, why) => {
                 self.halt_because_of(now, (rank, connection), &why, out);
@@ -389,7 +389,8 @@ impl Peer {
         let to = self.links.member(rank).worker;
         if identity.claim(Some(to)).is_err() {
             out.push(Effect::Close(peer));
-            return self.give_up_on(now, rank, &alloc::format!("{identity} answers there"), out);
+            let why = alloc::format!("{identity} answers at its address");
+            return self.halt_because_of(now, (rank, Connection::Outgoing), &why, out);
         }
         let Joined { run, training, .. } = joined(&mut self.member);
         let (worker, generation) = (training.worker, self.links.generation());
@@ -491,18 +492,17 @@ impl Peer {
             (Message::Meet(Meet { to, .. }), Some((_, own, _))) if *to != own => {
                 alloc::format!("worker {own} answers at the address of worker {to}")
             }
+            (Message::Meet(meet), _) if identity.claim(Some(meet.worker)).is_err() => {
+                alloc::format!("{identity} says that it is worker {}", meet.worker)
+            }
             (Message::Meet(meet), Some((run, _, parameters)))
-                if meet.protocol == PROTOCOL_VERSION
-                    && meet.run == run
-                    && identity.claim(Some(meet.worker)).is_ok() =>
+                if meet.protocol == PROTOCOL_VERSION && meet.run == run =>
             {
                 out.push(Effect::Limit(peer, Limits::of_peer(parameters)));
                 self.links.meet(peer, *meet);
                 return self.admit(now, out);
             }
-            (Message::Meet(_), _) => {
-                String::from("the worker is not of this run, or not the one that it says")
-            }
+            (Message::Meet(_), _) => String::from("the worker is not of this run"),
             _ => String::from("a worker introduces itself first"),
         };
         let refusal = Refusal::Unexpected { what: refusal };

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use super::assembly::{Assembly, Sources};
 use super::{Data, NodeError, Worker, admitted};
-use crate::node::{Effect, Outbox};
+use crate::node::{Effect, Outbox, Target};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::params::{KeyList, KeyRange, cleared};
 use pstrain_compute::time::Time;
@@ -248,7 +248,7 @@ impl Worker {
         if let Some(other) = missing {
             if !self.dialler.is_held() {
                 self.servers.dialling = Some(other.server);
-                self.dialler.dial_other(other.address.clone(), out);
+                self.dialler.dial_other(Target::Address(other.address.clone()), out);
             }
             return;
         }

@@ -5,14 +5,20 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use pstrain_wire::identity::Identity;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
 
 use super::super::{Broken, KeyAccess, SecurityError, files};
 
@@ -29,8 +35,11 @@ pub(in super::super) struct Tls {
     revoked_at: Option<SystemTime>,
     /// Identity in this node's certificate.
     identity: Identity,
-    server: Arc<ServerConfig>,
-    client: Arc<ClientConfig>,
+    accepted: Arc<ServerConfig>,
+    /// For connections to servers, whose certificates have host names.
+    to_servers: Arc<ClientConfig>,
+    /// For connections to workers, whose certificates have none.
+    to_workers: Arc<ClientConfig>,
 }
 
 impl Tls {
@@ -42,7 +51,7 @@ impl Tls {
         let revoked = revoked(&list)?;
         let own = Own::load(folder, access)?;
         let wrong = |error: String| SecurityError(format!("{}: {error}", folder.display()));
-        let clients =
+        let members =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
                 .with_crls(revoked.clone())
                 .build()
@@ -50,24 +59,41 @@ impl Tls {
                     VerifierBuilderError::InvalidCrl(_) => wrong_list(&list, &error.to_string()),
                     _ => wrong(error.to_string()),
                 })?;
-        own.check_lists(&*clients).map_err(|why| wrong_list(&list, why))?;
-        let server = own.server(&provider, clients).map_err(wrong)?;
-        let client = own.client(&provider, &roots, revoked).map_err(wrong)?;
-        let folder = folder.to_path_buf();
-        let (server, client) = (Arc::new(server), Arc::new(client));
-        Ok(Self { folder, access, revoked_at, identity: own.identity, server, client })
+        own.check_lists(&*members).map_err(|why| wrong_list(&list, why))?;
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .with_crls(revoked)
+            .build()
+            .map_err(|error| wrong(error.to_string()))?;
+        let workers = Arc::new(WorkerVerifier(Arc::clone(&members)));
+        let accepted = own.server(&provider, members).map_err(wrong)?;
+        let to_servers = own.client(&provider, servers).map_err(wrong)?;
+        let mut to_workers = own.client(&provider, workers).map_err(wrong)?;
+        to_workers.enable_sni = false;
+        Ok(Self {
+            folder: folder.to_path_buf(),
+            access,
+            revoked_at,
+            identity: own.identity,
+            accepted: Arc::new(accepted),
+            to_servers: Arc::new(to_servers),
+            to_workers: Arc::new(to_workers),
+        })
     }
 
     pub(in super::super) const fn identity(&self) -> Identity {
         self.identity
     }
 
-    pub(super) const fn server(&self) -> &Arc<ServerConfig> {
-        &self.server
+    pub(super) const fn for_accepted(&self) -> &Arc<ServerConfig> {
+        &self.accepted
     }
 
-    pub(super) const fn client(&self) -> &Arc<ClientConfig> {
-        &self.client
+    pub(super) const fn to_servers(&self) -> &Arc<ClientConfig> {
+        &self.to_servers
+    }
+
+    pub(super) const fn to_workers(&self) -> &Arc<ClientConfig> {
+        &self.to_workers
     }
 
     /// Reloads all files if the list of revoked certificates has changed. If the new list is
@@ -145,8 +171,6 @@ struct Own {
     key: PrivateKeyDer<'static>,
 }
 
-type Revoked = Vec<CertificateRevocationListDer<'static>>;
-
 impl Own {
     fn load(folder: &Path, access: KeyAccess) -> Result<Self, SecurityError> {
         let chain = certificates(&folder.join("node.pem"))?;
@@ -161,11 +185,11 @@ impl Own {
         Ok(Self { chain, identity, key })
     }
 
-    /// Checks that the revocation lists of `clients` come from this node's CA. With any other list
+    /// Checks that the revocation lists of `members` come from this node's CA. With any other list
     /// peers would be refused, and told a wrong reason.
-    fn check_lists(&self, clients: &dyn ClientCertVerifier) -> Result<(), &'static str> {
+    fn check_lists(&self, members: &dyn ClientCertVerifier) -> Result<(), &'static str> {
         let Some((certificate, chain)) = self.chain.split_first() else { return Ok(()) };
-        match clients.verify_client_cert(certificate, chain, UnixTime::now()) {
+        match members.verify_client_cert(certificate, chain, UnixTime::now()) {
             Err(
                 Error::InvalidCertificate(CertificateError::UnknownRevocationStatus)
                 | Error::InvalidCertRevocationList(_),
@@ -178,12 +202,12 @@ impl Own {
     fn server(
         &self,
         provider: &Arc<CryptoProvider>,
-        clients: Arc<dyn ClientCertVerifier>,
+        members: Arc<dyn ClientCertVerifier>,
     ) -> Result<ServerConfig, String> {
         let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| error.to_string())?
-            .with_client_cert_verifier(clients)
+            .with_client_cert_verifier(members)
             .with_single_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = vec![ALPN.to_vec()];
@@ -196,23 +220,59 @@ impl Own {
     fn client(
         &self,
         provider: &Arc<CryptoProvider>,
-        roots: &Arc<RootCertStore>,
-        revoked: Revoked,
+        verifier: Arc<dyn ServerCertVerifier>,
     ) -> Result<ClientConfig, String> {
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
-                .with_crls(revoked)
-                .build()
-                .map_err(|error| error.to_string())?;
         let mut config = ClientConfig::builder_with_provider(Arc::clone(provider))
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| error.to_string())?
-            .with_webpki_verifier(verifier)
+            .dangerous() // a verifier of our own, for workers
+            .with_custom_certificate_verifier(verifier)
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(config)
+    }
+}
+
+/// Verifies a worker that was dialled as one that dials: its certificate must be of the CA, valid
+/// and not revoked. It has no host name, and is not for a server, so no worker can pose as one.
+#[derive(Debug)]
+struct WorkerVerifier(Arc<dyn ClientCertVerifier>);
+
+impl ServerCertVerifier for WorkerVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.0.verify_client_cert(certificate, chain, now)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
     }
 }
 
