@@ -28,7 +28,7 @@ pub struct Ranks {
     pub version: Version,
     /// Its members.
     pub members: Vec<RankOf>,
-    /// Pairs of ranks of which the first has not reached the second at its address.
+    /// Pairs of ranks: the first has not reached the second at its address.
     pub unreached: Vec<(Rank, Rank)>,
 }
 

@@ -11,7 +11,7 @@ use super::PeerFaults;
 pub(super) struct Apart {
     /// Workers that listen nowhere.
     hidden: BTreeSet<usize>,
-    /// Pairs of workers of which the first cannot dial the second.
+    /// Pairs of workers: the first cannot dial the second.
     blocked: BTreeSet<(usize, usize)>,
 }
 

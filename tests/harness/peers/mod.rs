@@ -421,7 +421,7 @@ impl<'a> Lab<'a> {
     fn shows(&mut self, process: usize, to: Option<usize>, message: &Message) {
         match message {
             Message::Relayed(_) if process == MEETING => {} // its sender was observed
-            // Initial parameters, of which the meeting point reports.
+            // Initial parameters: the meeting point reports them.
             Message::Snapshot(it) if process == MEETING || it.version == FIRST => {}
             Message::Relayed(it) => {
                 self.relayed += 1;

@@ -129,6 +129,11 @@ impl ByWorkers {
         self.driver_evaluates = Some(true);
     }
 
+    /// True if no evaluation is left to workers.
+    pub(super) fn is_empty(&self) -> bool {
+        self.refused.is_empty()
+    }
+
     /// True if the driver has refused the evaluation of `version`.
     pub(super) fn has(&self, version: Version) -> bool {
         self.refused.contains(&version)
@@ -225,9 +230,9 @@ impl ByWorkers {
             Next::Nobody => {
                 let why = self.current.as_mut().and_then(|current| current.why.take());
                 let refusal = &self.refusal;
-                let nobody =
+                let absent =
                     || alloc::format!("{refusal}, and no worker is there to do it instead");
-                Step::LeaveOut(version, why.unwrap_or_else(nobody))
+                Step::LeaveOut(version, why.unwrap_or_else(absent))
             }
         }
     }

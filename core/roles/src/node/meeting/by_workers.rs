@@ -31,6 +31,9 @@ impl Meeting {
 
     /// Has workers make the evaluations that the driver has refused, as far as they can.
     pub(super) fn see_to_evaluations(&mut self, now: Time, out: &mut Outbox) {
+        if self.evaluations.by_workers.is_empty() {
+            return;
+        }
         let patience = self.job.membership.evaluation_patience();
         let alive = self.slots.iter().filter(|(_, slot)| slot.presence.is_alive());
         let candidates = alive.map(|(worker, slot)| Candidate {

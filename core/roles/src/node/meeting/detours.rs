@@ -1,4 +1,4 @@
-//! Pairs of workers of which one does not reach the other at its address.
+//! Pairs of workers: one does not reach the other at its address.
 //!
 //! The next group takes another route for their messages ([`Ranks::route`]): the other worker
 //! dials, or the messages go by way of the meeting point.

@@ -41,7 +41,7 @@ impl Server {
     pub(super) fn see_to_evaluations(&mut self, now: Time, out: &mut Outbox) {
         let patience = self.job.membership.evaluation_patience();
         let may_join = self.lifecycle.phase() != Phase::Ending && self.members.present() == 0;
-        loop {
+        while !self.evaluations.by_workers.is_empty() {
             let candidates = self.candidates();
             match self.evaluations.by_workers.next(now, patience, &candidates, may_join) {
                 Step::Nothing => break,
