@@ -11,6 +11,9 @@ use crate::process::finish;
 
 const JOB: [&str; 8] =
     ["--workers", "3", "--epochs", "1", "--optimizer", "momentum", "--lease", "5s"];
+/// One of each kind whose result is one of virtual time.
+const LOCKSTEP: [&str; 4] =
+    ["all-reduce:all-to-all", "hierarchical:2", "in-network", "gossip:d-psgd"];
 const ASYNCHRONOUS: &str = "gossip:ad-psgd";
 
 /// Checks that a run ended with the parameters of another, and evaluated them to the same numbers.
@@ -30,6 +33,9 @@ fn in_one_process_and_in_virtual_time_it_ends_at_the_bits_of_the_built_in_model(
         let wanted = undisturbed(&[&DATA[..], &job]);
         let found = finish(&[&["run", "--json"], &process[..], &job].concat()).with_code(0).json();
         check_same(&found, &wanted, &architecture);
+        if !LOCKSTEP.contains(&architecture.as_str()) {
+            continue;
+        }
         let times = ["simulate", "--json", "--compute", "2ms", "--link", "all.delay=1ms"];
         let found = finish(&[&times, &process[..], &job].concat()).with_code(0).json();
         check_same(&found, &wanted, &architecture);
@@ -75,18 +81,18 @@ fn a_file_has_the_initial_parameters_of_every_architecture() {
     let init = format!("{}/model.safetensors", path(&first));
     let with_server = ["run", "--json", "--init", &init];
     let wanted = finish(&[&with_server, &DATA[..], &JOB].concat()).with_code(0).json();
-    for architecture in all_without_a_server() {
-        let job = [&["--architecture", &architecture, "--init", &init], &JOB[..]].concat();
+    for architecture in LOCKSTEP.into_iter().chain([ASYNCHRONOUS]) {
+        let job = [&["--architecture", architecture, "--init", &init], &JOB[..]].concat();
         let found = finish(&[&["run", "--json"], &DATA[..], &job].concat()).with_code(0).json();
         if architecture.contains("all-to-all") {
-            check_same(&found, &wanted, &architecture);
+            check_same(&found, &wanted, architecture);
         }
         let (one, other) = (found["loss"].as_f64().unwrap(), wanted["loss"].as_f64().unwrap());
         assert!((one - other).abs() < 0.05, "{architecture}: {one} for {other}");
         let simulated = ["simulate", "--json", "--compute", "2ms", "--link", "all.delay=1ms"];
         let simulated = finish(&[&simulated[..], &DATA[..], &job].concat()).with_code(0).json();
         if architecture != ASYNCHRONOUS {
-            check_same(&simulated, &found, &architecture);
+            check_same(&simulated, &found, architecture);
         }
     }
 }
