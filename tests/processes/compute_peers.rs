@@ -13,7 +13,7 @@ const JOB: [&str; 8] =
     ["--workers", "3", "--epochs", "1", "--optimizer", "momentum", "--lease", "5s"];
 /// One of each kind whose result is one of virtual time.
 const LOCKSTEP: [&str; 4] =
-    ["all-reduce:all-to-all", "hierarchical:2", "in-network", "gossip:d-psgd"];
+    ["all-reduce:all-to-all", "hierarchical", "in-network", "gossip:d-psgd"];
 const ASYNCHRONOUS: &str = "gossip:ad-psgd";
 
 /// Checks that a run ended with the parameters of another, and evaluated them to the same numbers.
@@ -33,7 +33,7 @@ fn in_one_process_and_in_virtual_time_it_ends_at_the_bits_of_the_built_in_model(
         let wanted = undisturbed(&[&DATA[..], &job]);
         let found = finish(&[&["run", "--json"], &process[..], &job].concat()).with_code(0).json();
         check_same(&found, &wanted, &architecture);
-        if !LOCKSTEP.contains(&architecture.as_str()) {
+        if !LOCKSTEP.iter().any(|it| architecture.starts_with(it)) {
             continue;
         }
         let times = ["simulate", "--json", "--compute", "2ms", "--link", "all.delay=1ms"];
