@@ -31,6 +31,8 @@ pub(super) struct Pairs {
     updates: Vec<Time>,
     evaluated: Option<(Version, Vec<f32>)>,
     is_resumed: bool,
+    /// True if no group was formed since the last evaluation.
+    is_same_group: bool,
 }
 
 /// The state of a worker, as far as it is known: not all is after a restart of the meeting point.
@@ -95,6 +97,7 @@ impl Pairs {
             updates: Vec::from([Time::ZERO]),
             evaluated: None,
             is_resumed: false,
+            is_same_group: false,
         }
     }
 
@@ -243,6 +246,7 @@ impl Checker for Pairs {
             }
         }
         self.generation = ranks.generation;
+        self.is_same_group = false;
         self.groups += 1;
         let begins = ranks.members.iter().all(|member| member.version.0 == 0);
         let before: BTreeMap<u32, Worker> = ranks
@@ -378,6 +382,7 @@ impl Checker for Pairs {
 
     fn evaluates(&mut self, version: Version, parameters: &[f32]) {
         self.evaluated = Some((version, parameters.to_vec()));
+        self.is_same_group = true;
         let models = self.members.iter().filter_map(|worker| self.workers.get(worker));
         let models: Vec<&Vec<f64>> =
             models.filter_map(|state| Some(&state.shown.as_ref()?.1)).collect();
@@ -392,7 +397,8 @@ impl Checker for Pairs {
     }
 
     fn used_up(&self, parameters: &[f32]) {
-        let rest = self.members.iter().all(|worker| self.workers[worker].rests);
+        // A member may have died since: the result has its model, too.
+        let rest = self.is_same_group && self.members.iter().all(|it| self.workers[it].rests);
         let last = self.members.iter().filter_map(|worker| self.with_answer(*worker)?.model);
         let last: Vec<Vec<f64>> = last.collect();
         if rest && !self.members.is_empty() && last.len() == self.members.len() {

@@ -122,6 +122,13 @@ impl Group {
         self.ranks.route(own, other) == Route::Relayed
     }
 
+    /// True if messages of a member and another one go by way of the meeting point.
+    pub(super) fn relays_any(&self, worker: WorkerId) -> bool {
+        let own = self.place(worker).filter(|_| self.has(worker));
+        let others = || (0..).zip(&self.ranks.members).map(|(other, _)| other);
+        own.is_some_and(|own| others().any(|other| other != own && self.relays(own, other)))
+    }
+
     /// The members whose messages with `worker` go by way of the meeting point, among its
     /// `neighbors`.
     pub(super) fn relayed(&self, worker: WorkerId, neighbors: &[Rank]) -> Vec<WorkerId> {

@@ -248,20 +248,30 @@ impl Meeting {
         if let Some(reason) = self.lifecycle.end() {
             out.push(Effect::Send(peer, Message::End(End { reason })));
         } else if resumed {
-            // Messages on their way on the last connection are lost.
-            let slot = &self.slots[worker];
-            let (is_member, has_updates) = (!slot.joins, slot.version > Version(0));
-            if is_member && !has_updates {
-                self.send_initial(peer, out);
-            }
-            if is_member {
-                self.send_state(worker, peer, out);
-            }
-            self.tell_group(worker, peer, out);
-            self.repeat_requests(worker, peer, out);
-            self.repeat_stop(worker, peer, out);
+            self.welcome_back(now, worker, peer, out);
         }
         Ok(())
+    }
+
+    /// Repeats to a worker that is back after its connection broke what it may have missed.
+    fn welcome_back(&mut self, now: Time, worker: WorkerId, peer: PeerId, out: &mut Outbox) {
+        // Messages on their way on the last connection are lost. This side repeats its own, but
+        // not the values of other members.
+        if self.group.relays_any(worker) {
+            let why = alloc::format!("worker {worker} is back: values for it may be lost");
+            self.halt(now, why, out);
+        }
+        let slot = &self.slots[worker];
+        let (is_member, has_updates) = (!slot.joins, slot.version > Version(0));
+        if is_member && !has_updates {
+            self.send_initial(peer, out);
+        }
+        if is_member {
+            self.send_state(worker, peer, out);
+        }
+        self.tell_group(worker, peer, out);
+        self.repeat_requests(worker, peer, out);
+        self.repeat_stop(worker, peer, out);
     }
 
     fn on_message(&mut self, now: Time, peer: PeerId, message: Message, out: &mut Outbox) {
