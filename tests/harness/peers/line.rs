@@ -104,7 +104,7 @@ impl Line {
     /// of the last update were computed ahead.
     fn last_but_one(&self, now: Time, version: u64) -> Option<Known> {
         let before = self.known.get(&version.checked_sub(1)?)?;
-        let (.., members) = self.groups.last()?;
+        let (.., members) = self.groups.iter().rev().find(|(_, from, _)| *from < version)?;
         let velocity = self.updated(before, version - 1, members)?;
         let steps = before.parameters.iter().zip(&velocity);
         let values = steps.map(|(value, step)| (f64::from(*value) - self.rate * step) as f32);
