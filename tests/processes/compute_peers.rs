@@ -1,5 +1,5 @@
 //! Compute processes, and initial parameters from a file, without a server: with every
-//! architecture the results are those of the built-in model.
+//! architecture the results are the same as of the built-in model.
 
 use serde_json::Value;
 use tempfile::TempDir;

@@ -66,6 +66,15 @@ fn drawn(architecture: Architecture, seed: u64, least: u64) -> Toy {
     toy
 }
 
+/// A job of any architecture.
+fn any(seed: u64, least: u64) -> Toy {
+    match seed % 3 {
+        0 => schedules::job_of(seed, least),
+        1 => gossip::job_of(seed, least),
+        _ => pairs::job_of(seed, least),
+    }
+}
+
 fn describe(toy: &Toy) -> String {
     format!("{} workers, {}", toy.job.membership.workers, toy.job.graph)
 }

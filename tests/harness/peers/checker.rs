@@ -71,3 +71,15 @@ pub(super) trait Checker: Debug {
     /// The longest time between two updates.
     fn longest(&self) -> Duration;
 }
+
+/// True if the values equal the ones that a formula gives, up to rounding.
+pub(super) fn is_close<W, F>(wanted: &[W], found: &[F]) -> bool
+where
+    W: Copy + Into<f64>,
+    F: Copy + Into<f64>,
+{
+    wanted.iter().zip(found).all(|(wanted, found)| {
+        let (wanted, found): (f64, f64) = ((*wanted).into(), (*found).into());
+        (wanted - found).abs() <= 1e-5 * (1.0 + wanted.abs())
+    })
+}

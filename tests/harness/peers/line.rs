@@ -13,7 +13,7 @@ use pstrain_policy::rules::Aggregation;
 use pstrain_roles::node::Compute;
 use pstrain_wire::peers::Ranks;
 
-use super::checker::Checker;
+use super::checker::{Checker, is_close};
 
 /// The line of versions that the group is on.
 #[derive(Debug)]
@@ -92,11 +92,6 @@ impl Line {
         }
         Some(velocity)
     }
-}
-
-fn is_close(wanted: &[f32], found: &[f32]) -> bool {
-    let mut values = wanted.iter().zip(found);
-    values.all(|(wanted, found)| (wanted - found).abs() <= 1e-5 * (1.0 + wanted.abs()))
 }
 
 impl Line {

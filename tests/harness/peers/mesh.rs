@@ -14,7 +14,7 @@ use pstrain_policy::job::Job;
 use pstrain_roles::node::Compute;
 use pstrain_wire::peers::Ranks;
 
-use super::checker::Checker;
+use super::checker::{Checker, is_close};
 
 /// The models of all workers.
 #[derive(Debug)]
@@ -62,11 +62,6 @@ struct Group {
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
-}
-
-fn is_close(wanted: &[f64], found: &[f32]) -> bool {
-    let mut values = wanted.iter().zip(found);
-    values.all(|(wanted, found)| (wanted - f64::from(*found)).abs() <= 1e-5 * (1.0 + wanted.abs()))
 }
 
 impl Mesh {

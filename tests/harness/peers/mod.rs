@@ -406,10 +406,12 @@ impl<'a> Lab<'a> {
     /// The initial parameters of a worker, if a worker gives them: each has others.
     fn initial_of(&self, process: usize) -> Option<Arc<Vec<f32>>> {
         let job = &self.toy.job;
-        let model = job.build_model().expect("a valid model");
-        let mut initial = job.initial(&model);
+        if job.initial != InitialFrom::Worker {
+            return None;
+        }
+        let mut initial = job.initial(&job.build_model().expect("a valid model"));
         initial.iter_mut().for_each(|value| *value += 0.01 * process as f32);
-        (job.initial == InitialFrom::Worker).then(|| Arc::new(initial))
+        Some(Arc::new(initial))
     }
 
     /// Shows the checker what a node sends.

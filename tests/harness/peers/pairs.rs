@@ -14,7 +14,7 @@ use pstrain_roles::node::Compute;
 use pstrain_wire::Message;
 use pstrain_wire::peers::Ranks;
 
-use super::checker::Checker;
+use super::checker::{Checker, is_close};
 
 /// The models of all workers. A worker changes its parameters in three ways: it answers another,
 /// it takes an answer, and it applies a gradient. It does the last two before its messages tell.
@@ -59,11 +59,6 @@ struct Worker {
 
 fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|value| f64::from(*value)).collect()
-}
-
-fn is_close(wanted: &[f64], found: &[f64]) -> bool {
-    let mut values = wanted.iter().zip(found);
-    values.all(|(wanted, found)| (wanted - found).abs() <= 1e-5 * (1.0 + wanted.abs()))
 }
 
 fn average(one: &[f64], other: &[f64]) -> Vec<f64> {

@@ -11,7 +11,7 @@ use pstrain_policy::rules::Aggregation;
 use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
 use pstrain_wire::worker::EndReason;
 
-use super::{gossip, pairs, plain};
+use super::{any, plain};
 
 /// A job drawn from a seed: some 30 updates.
 pub(super) fn job_of(seed: u64, least: u64) -> Toy {
@@ -174,13 +174,11 @@ fn members_never_diverge_whatever_happens() {
 #[test]
 fn workers_that_do_not_reach_each_other_train_all_the_same() {
     let (mut relayed, mut regrouped) = (0, 0);
-    let jobs = [job_of, gossip::job_of, pairs::job_of];
-    let job = |seed: u64| jobs[seed as usize % jobs.len()](seed, 2);
     let ran = for_seeds(
         1200,
-        |seed| super::describe(&job(seed)),
+        |seed| super::describe(&any(seed, 2)),
         |seed| {
-            let mut toy = job(seed);
+            let mut toy = any(seed, 2);
             toy.job.initial = InitialFrom::Seed;
             // In a group that is formed again no gradient is computed ahead.
             toy.job.mode.in_flight = None;
@@ -201,13 +199,11 @@ fn workers_that_do_not_reach_each_other_train_all_the_same() {
 #[test]
 fn relayed_messages_are_not_lost_with_connections_or_members() {
     let (mut relayed, mut ended) = (0, 0);
-    let jobs = [job_of, gossip::job_of, pairs::job_of];
-    let job = |seed: u64| jobs[seed as usize % jobs.len()](seed, 2);
     let ran = for_seeds(
         2400,
-        |seed| super::describe(&job(seed)),
+        |seed| super::describe(&any(seed, 2)),
         |seed| {
-            let run = run_peers(&job(seed), PeerFaults::ApartAndMany, seed);
+            let run = run_peers(&any(seed, 2), PeerFaults::ApartAndMany, seed);
             relayed += run.relayed;
             ended += u64::from(run.reason == EndReason::BudgetReached);
         },

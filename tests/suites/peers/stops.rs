@@ -6,14 +6,10 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_tests::{PeerFaults, Toy, VirtualRun, for_seeds, run_peers, simulate_toy_peers};
 use pstrain_wire::worker::EndReason;
 
-use super::{describe, gossip, pairs, peers, schedules};
+use super::{any, describe, peers};
 
 fn job_of(seed: u64, least: u64) -> Toy {
-    let mut toy = match seed % 3 {
-        0 => schedules::job_of(seed, least),
-        1 => gossip::job_of(seed, least),
-        _ => pairs::job_of(seed, least),
-    };
+    let mut toy = any(seed, least);
     // No evaluation but the first and the last.
     toy.job.stopping.evaluate_every = 1000.0;
     toy

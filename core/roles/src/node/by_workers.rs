@@ -111,10 +111,11 @@ pub(super) enum Answer {
 
 /// The worker to ask next.
 enum Next {
-    Ask(WorkerId, PeerId),
+    Ask(Candidate, PeerId),
     /// A worker may come back, or join.
     Wait,
-    Nobody,
+    /// There is none.
+    None,
 }
 
 impl ByWorkers {
@@ -193,9 +194,9 @@ impl ByWorkers {
         self.holds_end = holds;
     }
 
-    /// True if the user was told before why an evaluation is absent.
-    pub(super) const fn was_told(&mut self) -> bool {
-        core::mem::replace(&mut self.is_told, true)
+    /// True if the user is not told yet why an evaluation is absent; from now on the user is.
+    pub(super) const fn is_news(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_told, true)
     }
 
     /// The next step. `candidates` are the workers that are present; more `may_join`.
@@ -216,18 +217,16 @@ impl ByWorkers {
             return Step::Nothing;
         }
         match self.choose(now, patience, candidates, may_join) {
-            Next::Ask(worker, peer) => {
-                let incarnation = candidates.iter().find(|it| it.worker == worker);
-                let incarnation = incarnation.map(|it| it.incarnation);
+            Next::Ask(Candidate { worker, incarnation, .. }, peer) => {
                 self.take_turn(worker);
                 if let Some(current) = &mut self.current {
-                    current.tried.insert(worker, incarnation);
+                    current.tried.insert(worker, Some(incarnation));
                     current.asked = Some(Asked { worker, peer, since: now, sent: 0 });
                 }
                 Step::Ask(worker, version)
             }
             Next::Wait => Step::Nothing,
-            Next::Nobody => {
+            Next::None => {
                 let why = self.current.as_mut().and_then(|current| current.why.take());
                 let refusal = &self.refusal;
                 let absent =
@@ -261,7 +260,7 @@ impl ByWorkers {
     ) -> Next {
         let Self { current, turns, unable, .. } = self;
         let Some(current) = current.as_ref().filter(|it| now < it.since + 2 * patience) else {
-            return Next::Nobody;
+            return Next::None;
         };
         let open = || {
             candidates.iter().filter(|it| current.admits(it)).filter(|it| {
@@ -275,9 +274,9 @@ impl ByWorkers {
             (unable.contains(&it.worker), it.is_busy, turn)
         });
         match best {
-            Some((it, peer)) => Next::Ask(it.worker, peer),
+            Some((it, peer)) => Next::Ask(*it, peer),
             None if may_join || open().next().is_some() => Next::Wait,
-            None => Next::Nobody,
+            None => Next::None,
         }
     }
 

@@ -6,8 +6,7 @@ use alloc::vec::Vec;
 use super::Meeting;
 use super::members::Presence;
 use crate::node::by_workers::{Answer, Candidate, Step};
-use crate::node::{Effect, Evaluate, Evaluated, Event, Outbox};
-use pstrain_compute::evaluation::Evaluation;
+use crate::node::{Effect, Evaluated, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::evaluation::EvaluationAnswer;
@@ -22,9 +21,7 @@ impl Meeting {
         why: String,
         out: &mut Outbox,
     ) {
-        let is_requested = self.evaluations.requested(version).is_some();
-        if is_requested && !self.evaluations.by_workers.has(version) {
-            self.evaluations.by_workers.refuse(version, why);
+        if self.evaluations.refuse(version, why) {
             self.settle(now, out);
         }
     }
@@ -52,12 +49,8 @@ impl Meeting {
                 self.send_part(now, out);
             }
             Step::LeaveOut(version, why) => {
-                if !self.evaluations.by_workers.was_told() {
-                    out.push(Effect::Report(Event::Unevaluated { version, why }));
-                }
-                let Evaluate { point, parameters } = self.evaluations.refused(version).clone();
-                let evaluation = Evaluation::absent(&parameters);
-                self.on_evaluated(now, Evaluated { point, evaluation }, out);
+                let absent = self.evaluations.leave_out(version, why, out);
+                self.on_evaluated(now, absent, out);
             }
         }
     }

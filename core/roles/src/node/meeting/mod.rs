@@ -331,7 +331,9 @@ impl Meeting {
                     return self.refuse(now, peer, Refusal::Unexpected { what }, out);
                 }
             }
-            Message::Relayed(relayed) => return self.on_relayed(now, worker, relayed, out),
+            Message::Relayed(relayed) => {
+                return self.on_relayed(now, peer, worker, relayed, out);
+            }
             Message::Bye(Bye { why, .. }) => {
                 slot.peer = None;
                 slot.why_left = why.as_deref().map(as_reason);
@@ -385,6 +387,7 @@ impl Meeting {
             _ => Presence::Lost,
         };
         let why = slot.why_left.clone();
+        self.evaluations.by_workers.left(worker);
         out.extend(slot.peer.take().map(Effect::Close));
         out.push(Effect::Report(Event::Departed { worker, how, lost: 0, why }));
         if self.lifecycle.phase() != Phase::Training {
@@ -535,6 +538,7 @@ impl Node for Meeting {
             Input::Overslept => {
                 self.slots.iter_mut().for_each(|slot| slot.heard = now);
                 self.strangers.values_mut().for_each(|(since, _)| *since = now);
+                self.evaluations.by_workers.renew(now);
                 if self.lifecycle.phase() == Phase::Gathering {
                     self.lifecycle.since = now;
                 }

@@ -5,7 +5,7 @@
 
 use super::Meeting;
 use crate::node::{Effect, Outbox};
-use pstrain_compute::id::WorkerId;
+use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::{Message, Refusal, Relayed};
 
@@ -21,6 +21,7 @@ impl Meeting {
     pub(super) fn on_relayed(
         &mut self,
         now: Time,
+        peer: PeerId,
         from: WorkerId,
         relayed: Relayed,
         out: &mut Outbox,
@@ -31,9 +32,7 @@ impl Meeting {
         }
         if !self.is_relayed(from, &relayed) {
             let what = alloc::format!("a message for worker {}, which it reaches", relayed.other);
-            let peer = self.slots[from].peer;
-            let refusal = Refusal::Unexpected { what };
-            return peer.into_iter().for_each(|peer| self.refuse(now, peer, refusal.clone(), out));
+            return self.refuse(now, peer, Refusal::Unexpected { what }, out);
         }
         let Relayed { generation, other: to, message } = relayed;
         // Without a connection the other member halts the group once it is back.

@@ -128,6 +128,9 @@ impl Meeting {
 
     /// The neighbors of a worker whose messages go by way of the meeting point.
     fn relayed_of(&self, worker: WorkerId) -> Vec<WorkerId> {
+        if !self.group.relays_any(worker) {
+            return Vec::new();
+        }
         let members: Vec<WorkerId> = self.group.ranked().collect();
         let place = members.iter().position(|member| *member == worker);
         let neighbors = Scheme::of(&self.job).zip(place).map(|(scheme, place)| {

@@ -6,8 +6,7 @@ use alloc::vec::Vec;
 use super::Server;
 use super::roster::Presence;
 use crate::node::by_workers::{Answer, Candidate, Step};
-use crate::node::{Effect, Evaluate, Evaluated, Event, Outbox};
-use pstrain_compute::evaluation::Evaluation;
+use crate::node::{Effect, Evaluated, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::model::ModelSpec;
 use pstrain_compute::time::Time;
@@ -28,12 +27,9 @@ impl Server {
         why: String,
         out: &mut Outbox,
     ) {
-        let is_requested = self.evaluations.requested(version).is_some();
-        if !is_requested || self.evaluations.by_workers.has(version) {
-            return; // a driver that is asked again after a restart refuses again
+        if self.evaluations.refuse(version, why) {
+            self.settle(now, out);
         }
-        self.evaluations.by_workers.refuse(version, why);
-        self.settle(now, out);
     }
 
     /// Has workers make the evaluations that the driver has refused, as far as they can, and tells
@@ -50,7 +46,10 @@ impl Server {
                     self.send_part(now, out);
                     break;
                 }
-                Step::LeaveOut(version, why) => self.leave_out(version, why, out),
+                Step::LeaveOut(version, why) => {
+                    let absent = self.evaluations.leave_out(version, why, out);
+                    self.record(absent, out);
+                }
             }
         }
         if self.evaluations.by_workers.holds_end() && self.evaluations_due() == 0 {
@@ -126,16 +125,6 @@ impl Server {
     fn record(&mut self, evaluated: Evaluated, out: &mut Outbox) {
         self.evaluations.finish(&evaluated);
         out.push(Effect::Report(evaluated.into()));
-    }
-
-    /// Goes without an evaluation. The user is told why once.
-    fn leave_out(&mut self, version: Version, why: String, out: &mut Outbox) {
-        if !self.evaluations.by_workers.was_told() {
-            out.push(Effect::Report(Event::Unevaluated { version, why }));
-        }
-        let Evaluate { point, parameters } = self.evaluations.refused(version).clone();
-        let evaluation = Evaluation::absent(&parameters);
-        self.record(Evaluated { point, evaluation }, out);
     }
 
     /// Keeps the workers until the last evaluation is made, if one of them has to make it. Called

@@ -1,6 +1,7 @@
 //! Evaluations of the parameters: requested from the driver, and by it or a worker; and the latest
 //! result.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -54,6 +55,30 @@ impl Evaluations {
             unreachable!("the evaluation of version {version} is not requested")
         };
         evaluate
+    }
+
+    /// The driver has refused to evaluate a version. Returns false if that is known: a driver that
+    /// is asked again after a restart refuses again.
+    pub(in crate::node) fn refuse(&mut self, version: Version, why: String) -> bool {
+        let is_new = self.requested(version).is_some() && !self.by_workers.has(version);
+        if is_new {
+            self.by_workers.refuse(version, why);
+        }
+        is_new
+    }
+
+    /// Goes without the evaluation of a version. The user is told why once.
+    pub(in crate::node) fn leave_out(
+        &mut self,
+        version: Version,
+        why: String,
+        out: &mut Outbox,
+    ) -> Evaluated {
+        if self.by_workers.is_news() {
+            out.push(Effect::Report(Event::Unevaluated { version, why }));
+        }
+        let Evaluate { point, parameters } = self.refused(version);
+        Evaluated { point: *point, evaluation: Evaluation::absent(parameters) }
     }
 
     /// The next part of parameters of `keys` for the worker that evaluates.

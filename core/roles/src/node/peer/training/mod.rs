@@ -43,8 +43,6 @@ pub(super) struct Training {
     pub(super) pairs: Option<Pairs>,
     /// The gradient that is being computed: its number, and the version of its parameters.
     computing: Option<(Sequence, Version)>,
-    /// True if the next gradient is computed during the exchange of the last.
-    overlaps: bool,
     /// The gradient of the update after the one in progress.
     next: Option<(Vec<f32>, Own)>,
     /// An update that other members have begun, and this one has not.
@@ -145,7 +143,6 @@ impl Training {
             stage: Stage::Idle,
             pairs: Pairs::of(&scheme, worker, len),
             computing: None,
-            overlaps: job.mode.in_flight.is_some_and(|in_flight| in_flight > 1),
             next: None,
             ahead: None,
             reduced: None,
@@ -350,8 +347,8 @@ impl Peer {
         match (share, training.next.take()) {
             (None, _) => return self.contribute(now, None, out),
             (Some(_), Some(next)) => return self.computed(now, next, out),
-            // It is computed already, from the version before.
-            (Some(_), None) if training.overlaps && training.is_computing() => {}
+            // It is being computed already, from the version before perhaps.
+            (Some(_), None) if training.is_computing() => {}
             (Some(share), None) => {
                 let order = (training.sequence(), share.task);
                 training.compute(order, (run, incarnation), job, out);
@@ -379,7 +376,7 @@ impl Peer {
         }
         let (is_stepping, is_due) =
             (matches!(training.stage, Stage::Stepping(_)), sequence == training.sequence());
-        let is_next = training.overlaps && sequence.0 == training.sequence().0 + 1;
+        let is_next = sequence.0 == training.sequence().0 + 1;
         // The group may have halted since, and another update may have begun.
         if !is_stepping || !is_due && !is_next {
             return;
@@ -407,7 +404,7 @@ impl Peer {
     /// Orders the gradient of the update after the one in progress, from the current parameters.
     fn compute_next(&mut self, out: &mut Outbox) {
         let Joined { run, incarnation, job, training } = joined(&mut self.member);
-        if !training.overlaps {
+        if job.mode.in_flight.is_none_or(|in_flight| in_flight < 2) {
             return;
         }
         if let Some(task) = training.lockstep.task_after_next(training.worker) {
