@@ -48,8 +48,8 @@ struct Model {
     parameters: Arc<Vec<f32>>,
     /// False if the checker derived the parameters, since the worker sent them to no other.
     is_seen: bool,
-    /// The optimizer's state; none of a worker that has joined, until its first update.
-    velocity: Option<Vec<f64>>,
+    /// The optimizer's state.
+    velocity: Vec<f64>,
 }
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Mesh {
 
     /// The steps that a worker makes from a version: to the optimizer's state, times the rate.
     fn velocity(&self, worker: u32, version: u64) -> Option<Vec<f64>> {
-        let before = self.known.get(&(worker, version))?.velocity.as_ref()?;
+        let before = &self.known.get(&(worker, version))?.velocity;
         let Some(gradient) = self.gradients.get(&(worker, version)) else {
             return Some(before.clone());
         };
@@ -161,15 +161,15 @@ impl Mesh {
                     *value = (f64::from(*value) - self.rate * step) as f32;
                 }
             }
-            let model = Model { parameters, is_seen: false, velocity: Some(velocity) };
-            self.known.insert((worker, version + 1), model);
+            self.known
+                .insert((worker, version + 1), Model { parameters, is_seen: false, velocity });
         }
     }
 
-    /// True if a worker has joined with the model of another.
-    fn is_of_another(&self, version: u64, parameters: &[f32]) -> bool {
-        let same = self.known.iter().filter(|((_, known), _)| *known == version);
-        same.into_iter().any(|(_, model)| bits(&model.parameters) == bits(parameters))
+    /// The model of another worker that has these parameters: one that joins has its state, too.
+    fn of_another(&self, version: u64, parameters: &[f32]) -> Option<&Model> {
+        let mut same = self.known.iter().filter(|((_, known), _)| *known == version);
+        same.find_map(|(_, it)| (bits(&it.parameters) == bits(parameters)).then_some(it))
     }
 }
 
@@ -221,7 +221,7 @@ impl Checker for Mesh {
                     self.gradients.retain(|(known, _), _| *known != worker);
                     self.batches.remove(&worker);
                 }
-                let velocity = Some(vec![0.0; self.initial.len()]);
+                let velocity = vec![0.0; self.initial.len()];
                 let parameters = Arc::clone(&self.initial);
                 let model = Model { parameters, is_seen: true, velocity };
                 self.known.insert((worker, 0), model);
@@ -287,15 +287,17 @@ impl Checker for Mesh {
                 true => bits(&known.parameters) == bits(parameters),
                 false => is_close(&wanted(), parameters),
             };
-            // A worker that was not in the group of a checkpoint has the state of a member.
-            let is_anothers = !is_same
-                && self.resumed == Some(version)
-                && self.is_of_another(version, parameters);
-            assert!(is_same || is_anothers, "version {version} of worker {worker} differs");
-            if is_anothers {
+            let velocity = if is_same {
+                known.velocity.clone()
+            } else {
+                // A worker that was not in the group of a checkpoint has the state of a member.
+                assert_eq!(self.resumed, Some(version), "a version of worker {worker} differs");
+                let other = self.of_another(version, parameters);
+                let other = other.unwrap_or_else(|| panic!("version {version} of no worker"));
+                let velocity = other.velocity.clone();
                 self.batches.remove(&worker);
-            }
-            let velocity = known.velocity.clone().filter(|_| is_same);
+                velocity
+            };
             let model = Model { parameters: Arc::clone(parameters), is_seen: true, velocity };
             self.known.insert((worker, version), model);
             return false;
@@ -303,24 +305,18 @@ impl Checker for Mesh {
         self.steps_alone(worker, version);
         let before = version.checked_sub(1).filter(|it| self.known.contains_key(&(worker, *it)));
         let velocity = match before {
-            Some(before) => {
-                let velocity = self.explains(worker, before, parameters);
-                // The optimizer's state of a worker that has joined is another worker's.
-                let has_joined = self.known[&(worker, before)].velocity.is_none();
-                assert!(
-                    velocity.is_some() || has_joined,
+            Some(before) => self.explains(worker, before, parameters).unwrap_or_else(|| {
+                panic!(
                     "version {version} of worker {worker} is no update from the one before: {:?}",
                     self.groups
-                );
-                velocity
-            }
-            None => {
-                assert!(
-                    self.is_of_another(version, parameters),
+                )
+            }),
+            None => match self.of_another(version, parameters) {
+                Some(other) => other.velocity.clone(),
+                None => panic!(
                     "worker {worker} joins with a version {version} that no other worker has"
-                );
-                None
-            }
+                ),
+            },
         };
         let is_first = !self.known.keys().any(|(_, known)| *known == version);
         if is_first {
