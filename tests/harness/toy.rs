@@ -75,6 +75,7 @@ impl Toy {
                 min_workers: None,
                 on_loss: OnLoss::Continue,
                 lease: Duration::from_secs(2),
+                partial_after: None,
             },
             architecture: Architecture::Server,
             graph: Graph::Ring,

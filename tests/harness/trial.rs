@@ -229,6 +229,7 @@ impl Draw {
                 min_workers: least,
                 on_loss: self.word(&["continue", "continue", "wait", "stop"]),
                 lease,
+                partial_after: None,
             },
             architecture: Architecture::Server,
             graph: Graph::Ring,

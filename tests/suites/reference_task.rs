@@ -66,6 +66,7 @@ fn job(data: &Prepared, aggregation: Aggregation) -> Job {
             min_workers: None,
             on_loss: OnLoss::Continue,
             lease: Duration::from_secs(5),
+            partial_after: None,
         },
         architecture: Architecture::Server,
         graph: Graph::Ring,

@@ -428,6 +428,7 @@ impl Layers {
             min_workers: self.parse("min-workers", |text| values::optional(text, "auto"))?,
             on_loss: self.get("on-worker-loss")?,
             lease: self.lease()?,
+            partial_after: self.parse("partial-after", values::optional_duration)?,
         })
     }
 

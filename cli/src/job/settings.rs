@@ -305,6 +305,13 @@ const FAULTS: &[Setting] = &[
         "5s",
         "How long a silent worker counts as alive; every other time limit derives from it",
     ),
+    setting(
+        "partial-after",
+        "DURATION|none",
+        "none",
+        "Leave late gradients out: how long an all-reduce waits for gradients once the first is \
+         there; a late one becomes part of a later update",
+    ),
     items(
         "faults",
         "ITEMS|none",

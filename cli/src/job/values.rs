@@ -69,6 +69,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write a duration such as 500ms, 5s or 1m"))
 }
 
+/// Reads a duration that may be missing: `none`.
+pub(super) fn optional_duration(text: &str) -> Result<Option<Duration>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    duration(text).map(Some).map_err(|error| format!("{error}, or none"))
+}
+
 /// Reads `groups`: `none`, or items such as `*.bias:weight-decay=0`.
 pub(super) fn groups(text: &str) -> Result<Vec<GroupSpec>, String> {
     if text == "none" {

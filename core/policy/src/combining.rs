@@ -1,12 +1,13 @@
 //! The exchange of a group of workers for an update, and its result at each of them.
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::architecture::Architecture;
 use crate::collective::{
-    Algorithm, Collective, Outgoing, Precision, Rank, Reduction, ReductionError,
+    Algorithm, Collective, Outgoing, Precision, Rank, Reduction, ReductionError, presence,
 };
 use crate::gossip::{JobGraph, Mixing};
 use crate::in_network::{Layout, Packet, PacketError, Streaming};
@@ -18,7 +19,7 @@ use pstrain_compute::rng::Stream;
 #[derive(Clone, Debug)]
 pub enum Scheme {
     /// All apply the sum of their gradients to the same parameters.
-    Reduce(Algorithm, Precision),
+    Reduce(Algorithm, Precision, Participants),
     /// The same; the sum is made by the meeting point, with so many packets in flight of so many
     /// values.
     InNetwork {
@@ -33,11 +34,31 @@ pub enum Scheme {
     Pairwise(JobGraph),
 }
 
+/// The ranks whose gradients a sum has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Participants {
+    /// All ranks that have a mini-batch left.
+    All,
+    /// The ranks that have their gradients in time. The sum says which.
+    InTime,
+}
+
+/// A rank's part of the sum of an update.
+#[derive(Debug)]
+pub enum Part {
+    /// Its mean gradient, and its share.
+    Gradient(Vec<f32>, f32),
+    /// Its mini-batch counts, but its gradient is not finite.
+    NotFinite,
+    /// It has no mini-batch left, or its gradient is not here in time.
+    None,
+}
+
 /// The place of a rank in a group, for all updates of the group.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// The rank, and the number of ranks.
-    Reduce(Collective, Precision, Rank, u32),
+    /// The algorithm, the precision, whose gradients a sum has, the rank, and the number of ranks.
+    Reduce(Collective, Precision, Participants, Rank, u32),
     /// Packets in flight, values of a packet, and the number of ranks.
     InNetwork(u32, u32, u32),
     /// The rank; it and its neighbors, in order, with their weights.
@@ -49,6 +70,8 @@ pub enum Place {
 pub enum Combining {
     /// The sum of all gradients.
     Reduce(Reduction),
+    /// The sum of the gradients that are here in time, of a rank of so many.
+    InTime(Reduction, Rank, u32),
     /// The same, made by the meeting point.
     InNetwork(Streaming),
     /// The average of the neighbors' parameters, and the rank's own gradient.
@@ -67,8 +90,8 @@ pub enum Own {
 /// The result of an update's exchange.
 #[derive(Debug)]
 pub enum Combined {
-    /// A gradient to apply.
-    Gradient(Vec<f32>),
+    /// A gradient to apply, and the ranks that have no part in it.
+    Gradient(Vec<f32>, Vec<Rank>),
     /// The average of parameters, to which a gradient is to be applied.
     Average(Vec<f32>, Option<Vec<f32>>),
 }
@@ -84,7 +107,12 @@ impl Scheme {
             Architecture::InNetwork { slots, values } => Some(Self::InNetwork { slots, values }),
             architecture => {
                 let precision = Precision::of(&job.filters).unwrap_or_default();
-                architecture.algorithm().map(|algorithm| Self::Reduce(algorithm, precision))
+                let participants = match job.membership.partial_after {
+                    None => Participants::All,
+                    Some(_) => Participants::InTime,
+                };
+                let reduce = |algorithm| Self::Reduce(algorithm, precision, participants);
+                architecture.algorithm().map(reduce)
             }
         }
     }
@@ -110,9 +138,9 @@ impl Scheme {
         let ranks = members.len() as u32;
         assert!(rank < ranks, "rank {rank} of {ranks}");
         match self {
-            Self::Reduce(algorithm, precision) => {
+            Self::Reduce(algorithm, precision, participants) => {
                 let collective = algorithm.choose(ranks, parameters);
-                Place::Reduce(collective, *precision, rank, ranks)
+                Place::Reduce(collective, *precision, *participants, rank, ranks)
             }
             Self::InNetwork { slots, values } => Place::InNetwork(*slots, *values, ranks),
             Self::Gossip(graph) | Self::Pairwise(graph) => {
@@ -122,12 +150,22 @@ impl Scheme {
     }
 }
 
+impl Part {
+    /// A gradient and its share: zeros in place of none.
+    fn gradient(self, parameters: usize) -> (Vec<f32>, f32) {
+        match self {
+            Self::Gradient(gradient, factor) => (gradient, factor),
+            Self::NotFinite | Self::None => (vec![0.0; parameters], 1.0),
+        }
+    }
+}
+
 impl Place {
     /// The ranks that this one sends to or receives from, in order.
     #[must_use]
     pub fn neighbors(&self) -> Vec<Rank> {
         match self {
-            Self::Reduce(collective, _, rank, ranks) => collective.neighbors(*rank, *ranks),
+            Self::Reduce(collective, _, _, rank, ranks) => collective.neighbors(*rank, *ranks),
             Self::InNetwork(..) => Vec::new(),
             Self::Gossip(rank, weights) => {
                 weights.iter().map(|(other, _)| *other).filter(|other| other != rank).collect()
@@ -141,8 +179,14 @@ impl Combining {
     #[must_use]
     pub fn new(place: &Place, len: usize, updates: u64) -> Self {
         match place {
-            Place::Reduce(collective, precision, rank, ranks) => {
-                Self::Reduce(Reduction::new(*collective, *precision, *rank, *ranks, len))
+            Place::Reduce(collective, precision, participants, rank, ranks) => {
+                let reduction = |len| Reduction::new(*collective, *precision, *rank, *ranks, len);
+                match participants {
+                    Participants::All => Self::Reduce(reduction(len)),
+                    Participants::InTime => {
+                        Self::InTime(reduction(len + presence::words(*ranks)), *rank, *ranks)
+                    }
+                }
             }
             Place::InNetwork(slots, values, ranks) => {
                 let layout = Layout::new(len, *slots, *values);
@@ -160,37 +204,56 @@ impl Combining {
     /// If it has begun already, or the number of parameters is another.
     pub fn begin(&mut self, parameters: &[f32], out: &mut Vec<Outgoing>) {
         match self {
-            Self::Reduce(_) | Self::InNetwork(_) => {}
+            Self::Reduce(_) | Self::InTime(..) | Self::InNetwork(_) => {}
             Self::Gossip(mixing, _) => mixing.begin(parameters, out),
         }
     }
 
-    /// Takes the rank's own mean gradient and its share of the update; none if it has used up its
-    /// own budget.
+    /// Takes the rank's own part of an update of so many parameters.
     ///
     /// # Panics
     /// If it has been taken already, or the number of values is another.
-    pub fn give(
-        &mut self,
-        gradient: Option<(Vec<f32>, f32)>,
-        parameters: usize,
-        out: &mut Vec<Outgoing>,
-    ) {
-        let or_zeros =
-            |gradient: Option<_>| gradient.unwrap_or_else(|| (vec![0.0; parameters], 1.0));
+    pub fn give(&mut self, part: Part, parameters: usize, out: &mut Vec<Outgoing>) {
         match self {
-            Self::Reduce(reduction) => {
-                let (gradient, factor) = or_zeros(gradient);
-                reduction.begin(gradient, factor, out);
+            Self::Reduce(reduction) => match part {
+                Part::Gradient(gradient, factor) => reduction.begin(gradient, factor, out),
+                Part::NotFinite | Part::None => reduction.begin_without(parameters, out),
+            },
+            Self::InTime(reduction, rank, ranks) => {
+                let mut values = match part {
+                    Part::Gradient(mut gradient, factor) => {
+                        gradient.iter_mut().for_each(|value| *value *= factor);
+                        gradient
+                    }
+                    Part::NotFinite => vec![0.0; parameters],
+                    Part::None => {
+                        let len = parameters + presence::words(*ranks);
+                        return reduction.begin_without(len, out);
+                    }
+                };
+                presence::append(*rank, *ranks, &mut values);
+                reduction.begin(values, 1.0, out);
             }
             Self::InNetwork(streaming) => {
-                let (gradient, factor) = or_zeros(gradient);
+                let (gradient, factor) = part.gradient(parameters);
                 streaming.begin(gradient, factor);
             }
             Self::Gossip(_, own) => {
                 assert!(matches!(own, Own::Awaited), "there is a gradient already");
-                *own = Own::Here(gradient.map(|(gradient, _)| gradient));
+                *own = Own::Here(match part {
+                    Part::Gradient(gradient, _) => Some(gradient),
+                    Part::NotFinite | Part::None => None,
+                });
             }
+        }
+    }
+
+    /// The ranks whose values this one waits for, in order; none if it waits for all gradients.
+    #[must_use]
+    pub fn late(&self) -> BTreeSet<Rank> {
+        match self {
+            Self::InTime(reduction, ..) => reduction.awaited(),
+            Self::Reduce(_) | Self::InNetwork(_) | Self::Gossip(..) => BTreeSet::new(),
         }
     }
 
@@ -206,7 +269,9 @@ impl Combining {
         out: &mut Vec<Outgoing>,
     ) -> Result<(), ReductionError> {
         match self {
-            Self::Reduce(reduction) => reduction.receive(from, piece, values, out),
+            Self::Reduce(reduction) | Self::InTime(reduction, ..) => {
+                reduction.receive(from, piece, values, out)
+            }
             Self::InNetwork(_) => Err(ReductionError::Unexpected { piece }),
             Self::Gossip(mixing, _) => mixing.receive(from, piece, values),
         }
@@ -215,7 +280,7 @@ impl Combining {
     /// Lends memory for values to send.
     pub fn lend(&mut self, spares: Vec<Arc<Vec<f32>>>) {
         match self {
-            Self::Reduce(reduction) => reduction.lend(spares),
+            Self::Reduce(reduction) | Self::InTime(reduction, ..) => reduction.lend(spares),
             Self::InNetwork(_) | Self::Gossip(..) => {}
         }
     }
@@ -227,7 +292,7 @@ impl Combining {
     pub fn receive_sum(&mut self, sum: &Packet) -> Result<(), PacketError> {
         match self {
             Self::InNetwork(streaming) => streaming.receive(sum),
-            Self::Reduce(_) | Self::Gossip(..) => Ok(()),
+            Self::Reduce(_) | Self::InTime(..) | Self::Gossip(..) => Ok(()),
         }
     }
 
@@ -235,7 +300,7 @@ impl Combining {
     pub fn packets(&mut self) -> impl Iterator<Item = Packet> + '_ {
         let streaming = match self {
             Self::InNetwork(streaming) => Some(streaming),
-            Self::Reduce(_) | Self::Gossip(..) => None,
+            Self::Reduce(_) | Self::InTime(..) | Self::Gossip(..) => None,
         };
         streaming.into_iter().flat_map(Streaming::packets)
     }
@@ -250,7 +315,7 @@ impl Combining {
     /// Memory that is not needed: of values that were received and used.
     pub fn excess(&mut self) -> impl Iterator<Item = Arc<Vec<f32>>> + '_ {
         let reduction = match self {
-            Self::Reduce(reduction) => Some(reduction),
+            Self::Reduce(reduction) | Self::InTime(reduction, ..) => Some(reduction),
             Self::InNetwork(_) | Self::Gossip(..) => None,
         };
         reduction.into_iter().flat_map(Reduction::excess)
@@ -260,7 +325,7 @@ impl Combining {
     #[must_use]
     pub fn is_done(&self) -> bool {
         match self {
-            Self::Reduce(reduction) => reduction.is_done(),
+            Self::Reduce(reduction) | Self::InTime(reduction, ..) => reduction.is_done(),
             Self::InNetwork(streaming) => streaming.is_done(),
             Self::Gossip(mixing, own) => mixing.is_done() && matches!(own, Own::Here(_)),
         }
@@ -275,9 +340,16 @@ impl Combining {
         match self {
             Self::Reduce(reduction) => {
                 let (sum, spares) = reduction.into_parts();
-                (Combined::Gradient(sum), spares)
+                (Combined::Gradient(sum, Vec::new()), spares)
             }
-            Self::InNetwork(streaming) => (Combined::Gradient(streaming.into_values()), Vec::new()),
+            Self::InTime(reduction, _, ranks) => {
+                let (mut sum, spares) = reduction.into_parts();
+                let absent = presence::take_absent(ranks, &mut sum);
+                (Combined::Gradient(sum, absent), spares)
+            }
+            Self::InNetwork(streaming) => {
+                (Combined::Gradient(streaming.into_values(), Vec::new()), Vec::new())
+            }
             Self::Gossip(mixing, Own::Here(gradient)) => {
                 (Combined::Average(mixing.into_values(), gradient), Vec::new())
             }

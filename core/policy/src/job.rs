@@ -154,6 +154,9 @@ pub struct Membership {
     pub on_loss: OnLoss,
     /// How long a silent worker counts as alive. All other time limits derive from it.
     pub lease: Duration,
+    /// How long an all-reduce waits for gradients once the first is there: the update is made
+    /// without the late ones, which become part of a later update. If `None`, it waits for all.
+    pub partial_after: Option<Duration>,
 }
 
 /// Reaction of the server when a worker is lost: its lease expired, it was turned away, or it left

@@ -42,6 +42,17 @@ pub struct Member {
     pub rows: u64,
 }
 
+/// How many mini-batches of each worker became part of an update.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done(Vec<(WorkerId, u64)>);
+
+impl Done {
+    fn of(&self, worker: WorkerId) -> u64 {
+        let it = self.0.iter().find(|(it, _)| *it == worker);
+        it.map_or(0, |(_, batches)| *batches)
+    }
+}
+
 /// A worker's part of an update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
@@ -178,6 +189,40 @@ impl Lockstep {
     pub fn advance(&mut self, stopping: &Stopping) -> bool {
         let shares = self.shares().collect();
         self.advance_with(shares, stopping)
+    }
+
+    /// Makes the next update without the gradients of some workers, whose mini-batches are of later
+    /// ones. Returns true if an evaluation is due after it.
+    pub fn advance_without(&mut self, absent: &[WorkerId], stopping: &Stopping) -> bool {
+        let shares = self.shares().filter(|(worker, _)| !absent.contains(worker)).collect();
+        self.advance_with(shares, stopping)
+    }
+
+    /// The mini-batches of each worker that became part of an update, where updates may be without
+    /// the gradients of some workers.
+    #[must_use]
+    pub fn done(&self) -> Done {
+        Done(self.done.iter().map(|(worker, batches)| (*worker, *batches)).collect())
+    }
+
+    /// The workers that have a part in the next update and whose mini-batch is not in `done`, which
+    /// is of this update or of a later one.
+    #[must_use]
+    pub fn absent(&self, done: &Done) -> Vec<WorkerId> {
+        let has = |worker: &WorkerId| done.of(*worker) > self.batch(*worker).0;
+        self.shares().map(|(worker, _)| worker).filter(|worker| !has(worker)).collect()
+    }
+
+    /// The factor by which a mean over the gradients of all workers has to grow if it is one
+    /// without the gradients of some.
+    #[must_use]
+    pub fn correction(&self, absent: &[WorkerId]) -> f32 {
+        let present = self.shares().filter(|(worker, _)| !absent.contains(worker));
+        let present: u64 = present.map(|(_, share)| u64::from(share.samples)).sum();
+        if absent.is_empty() || present == 0 || self.aggregation == Aggregation::Sum {
+            return 1.0;
+        }
+        (self.next_samples() as f64 / present as f64) as f32
     }
 
     /// Makes an update with the next mini-batch of one worker alone. Returns true if an evaluation

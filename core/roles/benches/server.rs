@@ -69,6 +69,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             min_workers: None,
             on_loss: OnLoss::Continue,
             lease: Duration::from_secs(3600),
+            partial_after: None,
         },
         data: JobData {
             shape: Shape { inputs: 2, dense: 2, hot: 0, target: Target::Classes(2) },

@@ -17,8 +17,8 @@ use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
 use crate::peers::{
-    Allow, Halt, Halted, Inherit, MOST_INHERIT_BYTES, MOST_PACKET_BYTES, Meet, Met, Missed, Packet,
-    Piece, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
+    Activate, Allow, Halt, Halted, Inherit, MOST_INHERIT_BYTES, MOST_PACKET_BYTES, Meet, Met,
+    Missed, Packet, Piece, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
 };
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
@@ -164,7 +164,9 @@ messages! {
         /// A message of one worker to another that do not reach each other.
         Relayed(Relayed: Parts) = 74, Worker -> Meeting, Meeting -> Worker;
         /// The combined gradient of an update that the receiver has missed.
-        Missed(Missed { version; values: Content::Values }) = 61, Worker -> Worker;
+        Missed(Missed { version, done; values: Content::Values }) = 61, Worker -> Worker;
+        /// Make an update without late gradients.
+        Activate(Activate) = 75, Worker -> Worker;
         /// A part of the state of training, for a worker that joins, a checkpoint, or a worker of a
         /// resumed run.
         Inherit(Inherit { header; bytes: Content::Bytes(MOST_INHERIT_BYTES) }) = 67,
@@ -217,6 +219,7 @@ impl From<MemberMessage> for Message {
     fn from(message: MemberMessage) -> Self {
         match message {
             MemberMessage::Piece(piece) => Self::Piece(piece),
+            MemberMessage::Activate(activate) => Self::Activate(activate),
             MemberMessage::Missed(missed) => Self::Missed(missed),
             MemberMessage::Inherit(part) => Self::Inherit(part),
         }

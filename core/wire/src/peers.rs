@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_policy::collective::Rank;
 use pstrain_policy::in_network::{self, Exponent};
+use pstrain_policy::lockstep::Done;
 
 /// Worker to meeting point: the address at which other workers reach it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,11 +171,22 @@ impl Packet {
     }
 }
 
+/// Worker to worker: the sum of an update is due without the gradients that are not here
+/// (activation of a partial collective: Li et al., "Taming unbalanced training workloads in deep
+/// learning with partial collective operations", PPoPP 2020).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activate {
+    /// The version that the update changes.
+    pub version: Version,
+}
+
 /// Worker to worker: the combined gradient of an update that the receiver has missed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missed {
     /// The version that the gradient changes.
     pub version: Version,
+    /// The mini-batches in all updates with this one, if updates may be without late gradients.
+    pub done: Option<Done>,
     /// The gradient: the payload.
     pub values: Arc<Vec<f32>>,
 }
@@ -216,12 +228,14 @@ pub struct InheritHeader {
 }
 
 /// Worker to meeting point: it has made an update.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduced {
     /// The version that the update made.
     pub version: Version,
-    /// The worker's part in it; none if it had no mini-batch, or was sent the update.
+    /// The worker's part in it; none if it had no mini-batch, was late, or was sent the update.
     pub part: Option<Contributed>,
+    /// The mini-batches in all updates so far, if updates may be without late gradients.
+    pub done: Option<Done>,
 }
 
 /// A worker's part in an update.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Content, Parts, Payload};
-use crate::peers::{Inherit, Missed, Piece};
+use crate::peers::{Activate, Inherit, Missed, Piece};
 use crate::received::Received;
 use pstrain_compute::codec::{self, Malformed};
 use pstrain_compute::id::WorkerId;
@@ -27,6 +27,8 @@ pub struct Relayed {
 pub enum MemberMessage {
     /// Values of a reduction.
     Piece(Piece),
+    /// Late gradients are left out of an update.
+    Activate(Activate),
     /// An update that the receiver has missed.
     Missed(Missed),
     /// A part of the state of training.
@@ -37,6 +39,7 @@ pub enum MemberMessage {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Kind {
     Piece,
+    Activate,
     Missed,
     Inherit,
 }
@@ -50,6 +53,10 @@ impl Parts for Relayed {
             MemberMessage::Piece(piece) => {
                 piece.append_control(&mut control);
                 Kind::Piece
+            }
+            MemberMessage::Activate(activate) => {
+                activate.append_control(&mut control);
+                Kind::Activate
             }
             MemberMessage::Missed(missed) => {
                 missed.append_control(&mut control);
@@ -66,6 +73,7 @@ impl Parts for Relayed {
     fn payload(&self) -> Payload<'_> {
         match &self.message {
             MemberMessage::Piece(piece) => Parts::payload(piece),
+            MemberMessage::Activate(activate) => Parts::payload(activate),
             MemberMessage::Missed(missed) => Parts::payload(missed),
             MemberMessage::Inherit(part) => Parts::payload(part),
         }
@@ -75,6 +83,9 @@ impl Parts for Relayed {
         let (generation, other, kind, control): (_, _, _, Vec<u8>) = codec::read(control)?;
         let message = match kind {
             Kind::Piece => MemberMessage::Piece(Parts::of_parts(&control, payload, most_values)?),
+            Kind::Activate => {
+                MemberMessage::Activate(Parts::of_parts(&control, payload, most_values)?)
+            }
             Kind::Missed => MemberMessage::Missed(Parts::of_parts(&control, payload, most_values)?),
             Kind::Inherit => {
                 MemberMessage::Inherit(Parts::of_parts(&control, payload, most_values)?)
@@ -107,10 +118,11 @@ mod tests {
         let header = PieceHeader { version: Version(5), piece: 2, answers: true };
         let values = Arc::new(vec![0.5, f32::MIN, 3.0]);
         let piece = MemberMessage::Piece(Piece { header, values: Arc::clone(&values) });
-        let missed = MemberMessage::Missed(Missed { version: Version(7), values });
+        let missed = MemberMessage::Missed(Missed { version: Version(7), done: None, values });
+        let activate = MemberMessage::Activate(Activate { version: Version(5) });
         let state = vec![9; MOST_INHERIT_BYTES as usize - 1];
         let part = Inherit::parts(Version(5), &state).next().map(MemberMessage::Inherit).unwrap();
-        for message in [piece, missed, part] {
+        for message in [piece, activate, missed, part] {
             let message = Message::Relayed(Relayed { generation: 7, other: WorkerId(3), message });
             for limits in [Limits::of_member(3), Limits::of_meeting(3)] {
                 assert_eq!(received(&message, limits).as_ref(), Some(&message));

@@ -67,6 +67,7 @@ pub(crate) fn job(train: &Examples) -> Job {
             min_workers: None,
             on_loss: OnLoss::Stop,
             lease: Duration::from_secs(2),
+            partial_after: None,
         },
         architecture: Architecture::Server,
         graph: Graph::Ring,

@@ -100,7 +100,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         work: WorkSpec::Equal,
         budget: Budget { epochs: 3, kind },
         stopping: Stopping::default(),
-        membership: Membership { workers, min_workers, on_loss, lease: LEASE },
+        membership: Membership { workers, min_workers, on_loss, lease: LEASE, partial_after: None },
         architecture: Architecture::Server,
         graph: Graph::Ring,
         edges: Vec::new(),

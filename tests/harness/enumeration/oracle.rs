@@ -67,6 +67,7 @@ pub fn small_job(bounds: Bounds) -> Job {
             min_workers: None,
             on_loss: OnLoss::Wait,
             lease: Duration::from_secs(1),
+            partial_after: None,
         },
         architecture: Architecture::Server,
         graph: Graph::Ring,

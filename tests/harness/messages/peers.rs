@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_policy::in_network::Exponent;
+use pstrain_policy::lockstep::Done;
 use pstrain_wire::peers::{
-    Allow, Complaint, Connection, Contributed, Halt, Halted, Inherit, InheritHeader, Meet, Met,
-    Missed, Packet, PacketHeader, Piece, PieceHeader, RankOf, Ranks, Reachable, Reduced, Rest,
-    Rested, Save, Show, Snapshot,
+    Activate, Allow, Complaint, Connection, Contributed, Halt, Halted, Inherit, InheritHeader,
+    Meet, Met, Missed, Packet, PacketHeader, Piece, PieceHeader, RankOf, Ranks, Reachable, Reduced,
+    Rest, Rested, Save, Show, Snapshot,
 };
 use pstrain_wire::{MemberMessage, Message, Relayed};
 
@@ -43,7 +44,10 @@ impl Messages {
                 let header = PieceHeader { version, piece: self.small(), answers: self.coin() };
                 Message::Piece(Piece { header, values: self.values() })
             }
-            61 => Message::Missed(Missed { version, values: self.values() }),
+            61 => {
+                let done = self.coin().then(Done::default);
+                Message::Missed(Missed { version, done, values: self.values() })
+            }
             62 => {
                 let part = self.coin().then(|| Contributed {
                     base: Version(self.number()),
@@ -55,7 +59,8 @@ impl Messages {
                     received: self.number(),
                     not_finite: self.coin().then(|| self.number()),
                 });
-                Message::Reduced(Reduced { version, part })
+                let done = self.coin().then(Done::default);
+                Message::Reduced(Reduced { version, part, done })
             }
             63 => Message::Halt(Halt { generation }),
             64 => {
@@ -75,6 +80,7 @@ impl Messages {
             70 => Message::Rested(Rested { number: generation }),
             72 => Message::Allow(Allow { version }),
             74 => Message::Relayed(self.relayed(generation)),
+            75 => Message::Activate(Activate { version }),
             73 => {
                 let (slot, turn, next) =
                     (self.small(), self.number(), Exponent::of(&self.values()));
@@ -91,9 +97,10 @@ impl Messages {
     }
 
     fn relayed(&mut self, generation: u64) -> Relayed {
-        let kind = [60, 61, 67][self.rng.below(3) as usize];
+        let kind = [60, 61, 67, 75][self.rng.below(4) as usize];
         let message = match self.of_peers(kind) {
             Message::Piece(piece) => MemberMessage::Piece(piece),
+            Message::Activate(activate) => MemberMessage::Activate(activate),
             Message::Missed(missed) => MemberMessage::Missed(missed),
             Message::Inherit(part) => MemberMessage::Inherit(part),
             other => unreachable!("{other:?} is not of these kinds"),

@@ -557,6 +557,7 @@ fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
             on_loss: [OnLoss::Continue, OnLoss::Continue, OnLoss::Wait, OnLoss::Stop]
                 [rng.below(4) as usize],
             lease: Duration::from_millis([100, 1000, 10_000][rng.below(3) as usize]),
+            partial_after: None,
         },
         architecture: Architecture::Server,
         graph: Graph::Ring,

@@ -112,7 +112,7 @@ fn a_member_that_trains_is_not_late_by_the_time_of_the_whole_run() {
     played.now = Time::ZERO + Duration::from_millis(70);
     assert_eq!(since(&played), Duration::from_millis(70));
     for worker in 0..3 {
-        let reduced = Reduced { version: Version(1), part: None };
+        let reduced = Reduced { version: Version(1), part: None, done: None };
         played.give(Input::Message(PeerId(worker), Message::Reduced(reduced)));
     }
     assert_eq!((played.status().version, since(&played)), (Version(1), Duration::ZERO));

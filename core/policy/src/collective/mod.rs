@@ -21,6 +21,7 @@ mod butterfly;
 mod halving_doubling;
 mod hierarchical;
 mod precision;
+pub(crate) mod presence;
 mod reduction;
 mod ring;
 mod tree;

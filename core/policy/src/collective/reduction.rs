@@ -1,6 +1,8 @@
 //! One rank's part of an all-reduce, without messages and time.
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -53,6 +55,8 @@ struct Own {
     values: Vec<f32>,
     /// The factor of each value in the sum.
     factor: f32,
+    /// True if the rank has no part in the sum.
+    is_absent: bool,
 }
 
 /// A piece of the vector.
@@ -62,7 +66,7 @@ struct Piece {
     program: Arc<[Op]>,
     /// The index of the next step of the program.
     next: usize,
-    /// The value so far.
+    /// The value so far; empty if no rank has a part in it.
     value: Arc<Vec<f32>>,
     /// The value in the form in which it is sent, if that is another and has been made.
     packed: Option<Arc<Vec<f32>>>,
@@ -77,7 +81,8 @@ pub struct Outgoing {
     pub to: Rank,
     /// The index of the piece.
     pub piece: u32,
-    /// The values, one for each key of the piece, or two in one if the precision is 16 bits.
+    /// The values, one for each key of the piece, or two in one if the precision is 16 bits; empty
+    /// if no rank has had a part in them so far.
     pub values: Arc<Vec<f32>>,
 }
 
@@ -169,9 +174,22 @@ impl Reduction {
     /// If it has begun already, or the number of values is another.
     pub fn begin(&mut self, own: Vec<f32>, factor: f32, out: &mut Vec<Outgoing>) {
         let len = self.pieces.iter().map(|piece| piece.keys.end).max();
-        assert!(self.own.is_none(), "the reduction has begun");
         assert!(len.is_none_or(|len| len == own.len()), "{} values, of {len:?}", own.len());
-        let mut own = Own { values: own, factor };
+        self.begin_with(Own { values: own, factor, is_absent: false }, out);
+    }
+
+    /// Begins without values of the rank's own: it passes on the values of others, and nothing
+    /// where there are none.
+    ///
+    /// # Panics
+    /// If it has begun already.
+    pub fn begin_without(&mut self, len: usize, out: &mut Vec<Outgoing>) {
+        self.begin_with(Own { values: vec![0.0; len], factor: 1.0, is_absent: true }, out);
+    }
+
+    fn begin_with(&mut self, mut own: Own, out: &mut Vec<Outgoing>) {
+        assert!(self.own.is_none(), "the reduction has begun");
+        let factor = own.factor;
         if self.pieces.is_empty() {
             own.values.iter_mut().for_each(|value| *value *= factor); // the only rank
         } else if let Precision::Sixteen(format) = self.precision {
@@ -223,7 +241,7 @@ impl Reduction {
             return Err(ReductionError::Piece { piece, pieces });
         };
         let (wanted, given) = (self.precision.words(it.keys.len()), values.len());
-        if wanted != given {
+        if given != 0 && given != wanted {
             return Err(ReductionError::Length { piece, wanted, given });
         }
         let is_from = |op: &&Op| matches!(op, Op::Take(rank) | Op::Add(rank) if *rank == from);
@@ -238,6 +256,12 @@ impl Reduction {
             self.begin_pieces(out);
         }
         Ok(())
+    }
+
+    /// The ranks whose values it still waits for, in order.
+    #[must_use]
+    pub fn awaited(&self) -> BTreeSet<Rank> {
+        self.pieces.iter().flat_map(Piece::awaited).collect()
     }
 
     /// True if all sums are here.
@@ -271,6 +295,10 @@ impl Reduction {
         while let Some(op) = it.program.get(it.next) {
             match *op {
                 Op::Own => it.value = own.piece(it.keys.clone(), spares),
+                Op::AddOwn if own.is_absent => {}
+                Op::AddOwn if it.value.is_empty() => {
+                    it.value = own.piece(it.keys.clone(), spares);
+                }
                 Op::AddOwn => {
                     let keys = it.keys.clone();
                     own.add_to(it.changed(spares), keys);
@@ -285,7 +313,8 @@ impl Reduction {
                     };
                     let (_, values) = it.arrived.remove(place);
                     let used = match op {
-                        Op::Add(_) => {
+                        Op::Add(_) if values.is_empty() => values,
+                        Op::Add(_) if !it.value.is_empty() => {
                             it.add(*precision, &values, spares);
                             values
                         }
@@ -301,7 +330,11 @@ impl Reduction {
                     let _sent = it.outgoing(*precision, spares);
                     keep(spares, it.packed.take().unwrap_or_default());
                 }
-                own.values[it.keys.clone()].copy_from_slice(&it.value);
+                let sum = &mut own.values[it.keys.clone()];
+                match it.value.is_empty() {
+                    true => sum.fill(0.0),
+                    false => sum.copy_from_slice(&it.value),
+                }
                 keep(spares, core::mem::take(&mut it.value));
                 *open -= 1;
                 if it.starts_here() {
@@ -326,8 +359,11 @@ impl Piece {
 
     /// The value as it is sent; it is rounded to that.
     fn outgoing(&mut self, precision: Precision, spares: &mut Vec<Arc<Vec<f32>>>) -> Arc<Vec<f32>> {
-        let Precision::Sixteen(format) = precision else { return Arc::clone(&self.value) };
         let Self { value, packed, .. } = self;
+        let format = match precision {
+            Precision::Sixteen(format) if !value.is_empty() => format,
+            _ => return Arc::clone(value),
+        };
         Arc::clone(packed.get_or_insert_with(|| {
             let mut words = unshared(spares);
             let value: &mut Vec<f32> = Arc::make_mut(value);
@@ -352,14 +388,25 @@ impl Piece {
         values: Arc<Vec<f32>>,
         spares: &mut Vec<Arc<Vec<f32>>>,
     ) -> Arc<Vec<f32>> {
-        let Precision::Sixteen(format) = precision else {
-            return core::mem::replace(&mut self.value, values);
+        let format = match precision {
+            Precision::Sixteen(format) if !values.is_empty() => format,
+            _ => return core::mem::replace(&mut self.value, values),
         };
         let len = self.keys.len();
         let place = self.changed(spares);
         place.resize(len, 0.0);
         unpack(format, &values, place, |place, value| *place = value);
         self.packed.replace(values).unwrap_or_default()
+    }
+
+    /// The ranks that send it values, which have not arrived.
+    fn awaited(&self) -> impl Iterator<Item = Rank> + '_ {
+        let has_arrived = |from: &Rank| self.arrived.iter().any(|(rank, _)| rank == from);
+        let due = self.program[self.next..].iter().filter_map(|op| match op {
+            Op::Take(from) | Op::Add(from) => Some(*from),
+            Op::Own | Op::AddOwn | Op::Send(_) => None,
+        });
+        due.filter(move |from| !has_arrived(from))
     }
 
     /// True if the rank does not wait for another one before it sends.
@@ -369,8 +416,11 @@ impl Piece {
 }
 
 impl Own {
-    /// The values of a piece, to be summed.
+    /// The values of a piece, to be summed; nothing if the rank has no part in the sum.
     fn piece(&self, keys: Range<usize>, spares: &mut Vec<Arc<Vec<f32>>>) -> Arc<Vec<f32>> {
+        if self.is_absent {
+            return Arc::default();
+        }
         let mut piece = unshared(spares);
         let factor = self.factor;
         let values: &mut Vec<f32> = Arc::make_mut(&mut piece);

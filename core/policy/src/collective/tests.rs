@@ -36,12 +36,23 @@ fn reduce_weighted(
     factors: &[f32],
     seed: u64,
 ) -> (Vec<Vec<f32>>, Vec<Sent>) {
+    let parts = vectors.iter().cloned().zip(factors.iter().copied()).map(Some).collect();
+    reduce_parts((collective, precision), vectors[0].len(), parts, seed)
+}
+
+/// As [`reduce_weighted`]; some ranks may have no vector of so many values.
+fn reduce_parts(
+    (collective, precision): (Collective, Precision),
+    len: usize,
+    mut parts: Vec<Option<(Vec<f32>, f32)>>,
+    seed: u64,
+) -> (Vec<Vec<f32>>, Vec<Sent>) {
     let mut rng = Stream::new(seed).rng();
-    let (ranks, len) = (vectors.len() as u32, vectors[0].len());
+    let ranks = parts.len() as u32;
     let new = |rank| Reduction::new(collective, precision, rank, ranks, len);
     let mut reductions: Vec<Reduction> = (0..ranks).map(new).collect();
     let mut links: BTreeMap<(Rank, Rank), VecDeque<Outgoing>> = BTreeMap::new();
-    let mut sent = vec![(0, 0); vectors.len()];
+    let mut sent = vec![(0, 0); parts.len()];
     let mut begun: Vec<Rank> = Vec::new();
     let mut post = |from: Rank, out: Vec<Outgoing>, links: &mut BTreeMap<_, VecDeque<_>>| {
         for outgoing in out {
@@ -63,8 +74,11 @@ fn reduce_weighted(
         let mut out = Vec::new();
         if let Some(&rank) = waiting.get(choice) {
             begun.push(rank);
-            let (own, factor) = (vectors[rank as usize].clone(), factors[rank as usize]);
-            reductions[rank as usize].begin(own, factor, &mut out);
+            let reduction = &mut reductions[rank as usize];
+            match parts[rank as usize].take() {
+                Some((own, factor)) => reduction.begin(own, factor, &mut out),
+                None => reduction.begin_without(len, &mut out),
+            }
             post(rank, out, &mut links);
         } else {
             let (from, to) = full[choice - waiting.len()];
@@ -99,6 +113,41 @@ fn in_order(vectors: &[Vec<f32>]) -> Vec<f32> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_sum_without_some_ranks_is_the_sum_of_the_others_at_all_ranks(
+        absent in proptest::collection::vec(any::<bool>(), 1..18), len in 1_usize..70, seed: u64,
+        sixteen: bool,
+    ) {
+        let ranks = absent.len() as u32;
+        let precision = match sixteen {
+            true => Precision::Sixteen(Float16::Half),
+            false => Precision::Single,
+        };
+        let vectors = vectors(ranks, len, seed);
+        let parts = || vectors.iter().cloned().zip(&absent);
+        let present: Vec<Vec<f32>> =
+            parts().filter(|(_, is_absent)| !**is_absent).map(|(vector, _)| vector).collect();
+        let wanted = match present.is_empty() {
+            true => vec![0.0; len],
+            false => in_order(&present),
+        };
+        for collective in all() {
+            let parts = parts().map(|(vector, is_absent)| (!is_absent).then_some((vector, 1.0)));
+            let (sums, sent) = reduce_parts((collective, precision), len, parts.collect(), seed);
+            for sum in &sums {
+                prop_assert_eq!(bits(sum), bits(&sums[0]));
+            }
+            let slack = if sixteen { 0.02 } else { 1e-5 } * ranks as f32;
+            for (sum, wanted) in sums[0].iter().zip(&wanted) {
+                prop_assert!((sum - wanted).abs() <= slack, "{:?}", collective);
+            }
+            // Nothing is sent in place of what is not there.
+            if present.is_empty() {
+                prop_assert!(sent.iter().all(|(bytes, _)| *bytes == 0), "{:?}", collective);
+            }
+        }
+    }
 
     #[test]
     fn all_ranks_end_with_the_same_bits_whatever_the_order_of_messages(

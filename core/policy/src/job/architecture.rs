@@ -2,7 +2,7 @@
 
 use super::{DataFrom, Exchange, Job, JobError, OnLoss, Redundancy, WorkSpec};
 use crate::architecture::Architecture;
-use crate::collective::Precision;
+use crate::collective::{Precision, presence};
 use crate::consistency::ConsistencySpec;
 use crate::gossip::{Graph, JobGraph};
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
@@ -22,7 +22,38 @@ impl Job {
             Architecture::Server => None,
             _ => self.without_servers_needs(),
         };
+        let needs = needs.or_else(|| self.partial_needs());
         needs.map_or(Ok(()), |needs| Err(JobError::Architecture { architecture, needs }))
+    }
+
+    /// The values of the vectors that workers add up, for so many parameters.
+    #[must_use]
+    pub const fn summed_values(&self, parameters: usize) -> usize {
+        match self.membership.partial_after {
+            None => parameters,
+            Some(_) => parameters + presence::words(self.membership.workers),
+        }
+    }
+
+    /// The first setting that sums without late gradients cannot have.
+    fn partial_needs(&self) -> Option<&'static str> {
+        self.membership.partial_after?;
+        let needs = [
+            (
+                self.architecture.algorithm().is_some(),
+                "partial-after = none: all-reduces and hierarchical sums alone leave late \
+                 gradients out; at a server that is consistency = backup:1, k-sync:3, ...",
+            ),
+            (
+                matches!(self.mode.in_flight, None | Some(1)),
+                "in-flight = 1 with partial-after: a late gradient is of a later update itself",
+            ),
+            (
+                self.filters.is_none(),
+                "no filters with partial-after: the ranks of a sum are 24 bits of a value",
+            ),
+        ];
+        needs.into_iter().find(|(holds, _)| !holds).map(|(_, needs)| needs)
     }
 
     /// The first setting that workers without a server cannot have: its required value, and the

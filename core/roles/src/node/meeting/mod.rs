@@ -227,7 +227,10 @@ impl Meeting {
         }
         let slot = &mut self.slots[worker];
         let (incarnation, resumed) = (slot.incarnation, resumed.is_some());
-        out.push(Effect::Limit(peer, Limits::of_member(self.parameters as usize)));
+        out.push(Effect::Limit(
+            peer,
+            Limits::of_member(self.job.summed_values(self.parameters as usize)),
+        ));
         out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
         let map = KeyMap::even(1, self.parameters);
         let map = map.unwrap_or_else(|| unreachable!("a model has parameters"));

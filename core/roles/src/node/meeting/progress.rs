@@ -47,8 +47,9 @@ impl Meeting {
         let slot = &mut self.slots[worker];
         if self.job.architecture.is_asynchronous() {
             slot.joins = false;
+            let version = reduced.version;
             slot.reports.push_back(reduced);
-            return self.count(now, worker, reduced.version, out);
+            return self.count(now, worker, version, out);
         }
         if reduced.version <= slot.version || reduced.version > most {
             return; // repeated after a reconnect, or impossible
@@ -64,13 +65,30 @@ impl Meeting {
         // All members may be gone, or still load their data.
         let Some(version) = ready.map(|(_, slot)| slot.version).min() else { return };
         while self.lockstep.version() < version {
-            let shares = self.lockstep.shares().collect();
+            let absent = self.absent();
+            let shares = self.lockstep.shares();
+            let shares = shares.filter(|(worker, _)| !absent.contains(worker)).collect();
             self.step(shares, out);
-            self.lockstep.advance(&self.job.stopping);
+            self.lockstep.advance_without(&absent, &self.job.stopping);
+            let made = self.lockstep.version();
+            let slots = self.slots.iter_mut();
+            slots.for_each(|slot| slot.reports.retain(|report| report.version > made));
             self.updated(now, out);
             self.evaluate_snapshot(now, out);
             self.take_if_whole(out);
         }
+    }
+
+    /// The workers that have no part in the next update, as its report says. If that is lost, a
+    /// later one tells how many mini-batches each worker had in the updates up to it.
+    fn absent(&self) -> Vec<WorkerId> {
+        let next = self.lockstep.version().next();
+        let members = self.slots.with(Presence::Ready).filter(|(it, _)| self.group.has(*it));
+        let reports = members.flat_map(|(_, slot)| &slot.reports);
+        let later = reports.filter(|report| report.version >= next);
+        let first = later.min_by_key(|report| report.version);
+        let done = first.and_then(|report| report.done.as_ref());
+        done.map(|done| self.lockstep.absent(done)).unwrap_or_default()
     }
 
     /// Counts the updates of a worker that makes them alone, up to its own version.

@@ -45,7 +45,8 @@ impl Peer {
         // The meeting point may send a state right after the welcome of a member. It may arrive in
         // one piece with the welcome, and is judged before that is handled.
         let member = self.member.as_ref();
-        let limits = member.map_or(Limits::DIALER, |it| Limits::of_meeting(it.parameters));
+        let limits = member
+            .map_or(Limits::DIALER, |it| Limits::of_meeting(it.job.summed_values(it.parameters)));
         out.push(Effect::Limit(peer, limits));
         let hello = Hello {
             resume: self.member.as_ref().map(|member| Resume {
@@ -113,6 +114,7 @@ impl Peer {
             }
         }
         self.see_to_links(now, out);
+        self.see_to_partial(now, out);
     }
 
     /// Dials members, sends heartbeats to them, and gives the group up if one is silent.
@@ -186,7 +188,7 @@ impl Peer {
         // A run that is resumed sends the state of training.
         let parameters = holders.map.shares().iter().map(|(_, keys)| keys.len()).sum::<u64>();
         let parameters = usize::try_from(parameters).unwrap_or(usize::MAX);
-        let limits = Limits::of_meeting(parameters);
+        let limits = Limits::of_meeting(job.summed_values(parameters));
         out.extend(self.dialler.peer().map(|peer| Effect::Limit(peer, limits)));
         let job = Box::new(job);
         out.push(Effect::Report(Event::Welcomed { worker, resumed, job: job.clone() }));
@@ -392,9 +394,10 @@ impl Peer {
             let why = alloc::format!("{identity} answers at its address");
             return self.halt_because_of(now, (rank, Connection::Outgoing), &why, out);
         }
-        let Joined { run, training, .. } = joined(&mut self.member);
+        let Joined { run, job, training, .. } = joined(&mut self.member);
         let (worker, generation) = (training.worker, self.links.generation());
-        out.push(Effect::Limit(peer, Limits::of_peer(training.parameters())));
+        let values = job.summed_values(training.parameters());
+        out.push(Effect::Limit(peer, Limits::of_peer(values)));
         let meet = Meet { protocol: PROTOCOL_VERSION, run, generation, worker, to };
         out.push(Effect::Send(peer, Message::Meet(meet)));
         self.links.introduced(now, rank, peer, out);
@@ -464,6 +467,7 @@ impl Peer {
         match message {
             Message::Heartbeat(_) => {}
             Message::Piece(piece) => self.on_piece(now, rank, piece, out),
+            Message::Activate(activate) => self.on_activate(now, rank, activate, out),
             Message::Missed(missed) => self.on_missed(now, rank, &missed, out),
             Message::Inherit(part) => self.on_inherit(now, rank, &part, out),
             Message::Refused(why) => self.give_up_on(now, rank, &why.to_string(), out),
@@ -486,7 +490,8 @@ impl Peer {
         let member = self.member.as_mut();
         let known = member.and_then(|member| {
             let (run, own) = (member.run, member.worker);
-            member.training().map(|training| (run, own, training.parameters()))
+            let values = member.job.summed_values(member.parameters);
+            member.training().map(|_training| (run, own, values))
         });
         let refusal = match (message, known) {
             (Message::Meet(Meet { to, .. }), Some((_, own, _))) if *to != own => {
@@ -495,10 +500,10 @@ impl Peer {
             (Message::Meet(meet), _) if identity.claim(Some(meet.worker)).is_err() => {
                 alloc::format!("{identity} says that it is worker {}", meet.worker)
             }
-            (Message::Meet(meet), Some((run, _, parameters)))
+            (Message::Meet(meet), Some((run, _, values)))
                 if meet.protocol == PROTOCOL_VERSION && meet.run == run =>
             {
-                out.push(Effect::Limit(peer, Limits::of_peer(parameters)));
+                out.push(Effect::Limit(peer, Limits::of_peer(values)));
                 self.links.meet(peer, *meet);
                 return self.admit(now, out);
             }

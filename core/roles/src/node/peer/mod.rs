@@ -276,7 +276,11 @@ impl Node for Peer {
             return None;
         }
         let (lease, may_dial) = (self.lease(), !self.dialler.is_dialling());
-        let due = [self.dialler.deadline(lease), self.links.deadline(lease, may_dial)];
+        let partial_at = match self.member.as_ref().map(|member| &member.data) {
+            Some(Data::Ready { training, .. }) => training.partial_at(),
+            Some(Data::Preparing) | None => None,
+        };
+        let due = [self.dialler.deadline(lease), self.links.deadline(lease, may_dial), partial_at];
         due.into_iter().flatten().min()
     }
 }

@@ -1,14 +1,17 @@
 //! The training of a peer: gradients, their sums, and updates.
 
 mod aggregation;
+mod partial;
 mod state;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::partial::Activation;
 use super::pairs::Pairs;
 use super::{Joined, Peer, joined};
 use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
@@ -20,9 +23,9 @@ use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Outgoing, Rank};
-use pstrain_policy::combining::{Combined, Combining, Place, Scheme};
+use pstrain_policy::combining::{Combined, Combining, Part, Participants, Place, Scheme};
 use pstrain_policy::job::Job;
-use pstrain_policy::lockstep::{Lockstep, Member};
+use pstrain_policy::lockstep::{Done, Lockstep, Member};
 use pstrain_wire::peers::{Contributed, Inherit, Piece, PieceHeader, Reduced, Snapshot};
 use pstrain_wire::{MemberMessage, Message};
 
@@ -41,12 +44,13 @@ pub(super) struct Training {
     stage: Stage,
     /// The exchanges with single neighbors, if the worker trains at its own pace.
     pub(super) pairs: Option<Pairs>,
-    /// The gradient that is being computed: its number, and the version of its parameters.
-    computing: Option<(Sequence, Version)>,
+    /// The gradient that is being computed.
+    computing: Option<Computing>,
     /// The gradient of the update after the one in progress.
     next: Option<(Vec<f32>, Own)>,
     /// An update that other members have begun, and this one has not.
     ahead: Option<(Version, Combining)>,
+    activation: Activation,
     /// The report of the last update.
     reduced: Option<Reduced>,
     /// Bytes of values that came and are in no report yet.
@@ -71,13 +75,25 @@ enum Stage {
     /// for the state of training, which is here as far as it has come.
     Behind(Vec<u8>),
     /// An update is in progress.
-    Stepping(Step),
+    Stepping(Box<Step>),
+}
+
+/// A gradient that is being computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Computing {
+    /// The number of the gradient.
+    sequence: Sequence,
+    /// The version of its parameters.
+    base: Version,
+    task: Task,
 }
 
 /// An update in progress.
 #[derive(Debug)]
 struct Step {
     combining: Combining,
+    /// True if the own part is given: the own gradient, or none.
+    is_given: bool,
     /// Values for ranks to which there is no connection yet.
     unsent: VecDeque<Outgoing>,
     /// The gradient of the own mini-batch.
@@ -145,6 +161,7 @@ impl Training {
             computing: None,
             next: None,
             ahead: None,
+            activation: Activation::None,
             reduced: None,
             received: 0,
             shown: None,
@@ -193,7 +210,8 @@ impl Training {
         // The snapshot is not of a later version than the report.
         let shown = self.shown.clone().map(Message::Snapshot);
         let rested = self.pairs.as_ref().and_then(Pairs::rested);
-        shown.into_iter().chain(self.reduced.map(Message::Reduced)).chain(rested).collect()
+        let reduced = self.reduced.clone().map(Message::Reduced);
+        shown.into_iter().chain(reduced).chain(rested).collect()
     }
 
     /// Counts values that another member, or the meeting point, sent.
@@ -208,14 +226,21 @@ impl Training {
 
     /// The report of the last update.
     pub(super) fn report(&mut self, part: Option<Contributed>) -> Message {
-        let reduced = Reduced { version: self.version(), part };
-        self.reduced = Some(reduced);
+        let reduced = Reduced { version: self.version(), part, done: self.done() };
+        self.reduced = Some(reduced.clone());
         Message::Reduced(reduced)
+    }
+
+    /// The mini-batches of all updates, if updates may be without late gradients.
+    fn done(&self) -> Option<Done> {
+        let is_partial = matches!(self.scheme, Scheme::Reduce(_, _, Participants::InTime));
+        is_partial.then(|| self.lockstep.done())
     }
 
     /// Gives the update in progress up.
     pub(super) fn halt(&mut self) {
         (self.ahead, self.next) = (None, None);
+        self.activation = Activation::None;
         self.stage = Stage::Idle;
         self.pairs.iter_mut().for_each(Pairs::halt);
     }
@@ -251,17 +276,24 @@ impl Training {
 
     /// Makes an update. Returns true if an evaluation is due.
     fn update(&mut self, combined: Combined, job: &Job) -> bool {
-        let gradient = match combined {
-            Combined::Gradient(gradient) => Some(gradient),
+        match combined {
+            Combined::Gradient(mut gradient, absent) => {
+                let members = self.lockstep.members();
+                let worker_of = |rank: Rank| members.get(rank as usize).map(|it| it.worker);
+                let absent: Vec<WorkerId> = absent.into_iter().filter_map(worker_of).collect();
+                let correction = self.lockstep.correction(&absent);
+                if correction.to_bits() != 1_f32.to_bits() {
+                    gradient.iter_mut().for_each(|value| *value *= correction);
+                }
+                self.apply(gradient);
+                self.lockstep.advance_without(&absent, &job.stopping)
+            }
             Combined::Average(parameters, gradient) => {
                 self.parameters = Arc::new(parameters);
-                gradient
+                gradient.into_iter().for_each(|gradient| self.apply(gradient));
+                self.lockstep.advance(&job.stopping)
             }
-        };
-        if let Some(gradient) = gradient {
-            self.apply(gradient);
         }
-        self.lockstep.advance(&job.stopping)
     }
 
     /// The number of the gradient of the next update.
@@ -269,9 +301,9 @@ impl Training {
         Sequence(self.version().0 + 1)
     }
 
-    /// True if the gradient of the next update is being computed.
-    fn is_computing(&self) -> bool {
-        self.computing.is_some_and(|(sequence, _)| sequence == self.sequence())
+    /// True if the gradient of a mini-batch is being computed.
+    fn is_computing(&self, task: Task) -> bool {
+        self.computing.is_some_and(|computing| computing.task == task)
     }
 
     /// Orders a gradient from the current parameters, unless it is being computed already.
@@ -282,12 +314,13 @@ impl Training {
         job: &Job,
         out: &mut Outbox,
     ) {
-        let version = self.version();
-        if self.computing.replace((sequence, version)) == Some((sequence, version)) {
+        let base = self.version();
+        let computing = Computing { sequence, base, task };
+        if self.computing.replace(computing) == Some(computing) {
             return;
         }
-        let ticket = Ticket { run, incarnation, sequence, base: version };
-        out.push(Effect::Report(Event::Received { sequence, version }));
+        let ticket = Ticket { run, incarnation, sequence, base };
+        out.push(Effect::Report(Event::Received { sequence, version: base }));
         out.push(Effect::Compute(Compute {
             ticket,
             task,
@@ -343,18 +376,24 @@ impl Peer {
         let mut outgoing = Vec::new();
         combining.begin(&training.parameters, &mut outgoing);
         let (unsent, own) = (VecDeque::from(outgoing), None);
-        training.stage = Stage::Stepping(Step { combining, unsent, own, bytes: 0 });
+        let step = Step { combining, is_given: false, unsent, own, bytes: 0 };
+        training.stage = Stage::Stepping(Box::new(step));
+        let activation = core::mem::take(&mut training.activation);
+        let is_activated = matches!(activation, Activation::Next(next) if next == version);
         match (share, training.next.take()) {
-            (None, _) => return self.contribute(now, None, out),
-            (Some(_), Some(next)) => return self.computed(now, next, out),
-            // It is being computed already, from the version before perhaps.
-            (Some(_), None) if training.is_computing() => {}
+            (None, _) => self.contribute(now, Part::None, out),
+            (Some(_), Some(next)) => self.computed(now, next, out),
+            // It is being computed already, from an earlier version perhaps.
+            (Some(share), None) if training.is_computing(share.task) => self.go_on(now, out),
             (Some(share), None) => {
                 let order = (training.sequence(), share.task);
                 training.compute(order, (run, incarnation), job, out);
+                self.go_on(now, out);
             }
         }
-        self.go_on(now, out);
+        if is_activated {
+            self.activate(now, version, out);
+        }
     }
 
     pub(super) fn on_computed(&mut self, now: Time, computed: Computed, out: &mut Outbox) {
@@ -365,25 +404,27 @@ impl Peer {
         let Computed { ticket, gradient, loss, samples, took } = computed;
         let is_its = ticket.run == run && ticket.incarnation == incarnation;
         let (sequence, base) = (ticket.sequence, ticket.base);
-        if !is_its || training.computing != Some((sequence, base)) {
+        let is_ordered = |it: &mut Computing| (it.sequence, it.base) == (sequence, base);
+        let Some(Computing { task, .. }) =
+            training.computing.take_if(|computing| is_its && is_ordered(computing))
+        else {
             return;
-        }
-        training.computing = None;
+        };
         let not_finite = training.first_not_finite(&gradient);
         let own = Own { base, loss, took, since: now, not_finite };
         if training.pairs.is_some() {
             return self.computed_alone(now, (ticket, gradient), (samples, own), out);
         }
-        let (is_stepping, is_due) =
-            (matches!(training.stage, Stage::Stepping(_)), sequence == training.sequence());
-        let is_next = sequence.0 == training.sequence().0 + 1;
         // The group may have halted since, and another update may have begun.
-        if !is_stepping || !is_due && !is_next {
+        let Stage::Stepping(step) = &training.stage else { return };
+        let is_due = training.lockstep.share(training.worker).is_some_and(|it| it.task == task);
+        let is_next = sequence.0 == training.sequence().0 + 1;
+        if !is_due && !is_next {
             return;
         }
         out.push(Effect::Report(Event::Sent { sequence, base, samples, loss }));
-        if is_next {
-            training.next = Some((gradient, own));
+        if is_next || step.is_given {
+            training.next = Some((gradient, own)); // it is early, or late for this update
             return;
         }
         self.computed(now, (gradient, own), out);
@@ -391,14 +432,18 @@ impl Peer {
 
     /// The gradient of the update in progress is here.
     fn computed(&mut self, now: Time, (gradient, own): (Vec<f32>, Own), out: &mut Outbox) {
-        let Joined { training, .. } = joined(&mut self.member);
+        let Joined { job, training, .. } = joined(&mut self.member);
         let share = training.lockstep.share(training.worker);
         let (Stage::Stepping(step), Some(share)) = (&mut training.stage, share) else {
             return; // the rows of the worker are others in this group
         };
         step.own = Some(own);
-        let given = own.not_finite.is_none().then_some((gradient, share.factor));
-        self.contribute(now, given, out);
+        training.gave(now, own.base, job.membership.partial_after);
+        let part = match own.not_finite {
+            None => Part::Gradient(gradient, share.factor),
+            Some(_) => Part::NotFinite,
+        };
+        self.contribute(now, part, out);
     }
 
     /// Orders the gradient of the update after the one in progress, from the current parameters.
@@ -413,9 +458,8 @@ impl Peer {
         }
     }
 
-    /// The own gradient is here, and its share of the update; none if there is no mini-batch left,
-    /// or the gradient is not finite.
-    fn contribute(&mut self, now: Time, gradient: Option<(Vec<f32>, f32)>, out: &mut Outbox) {
+    /// Gives the own part of the update.
+    fn contribute(&mut self, now: Time, part: Part, out: &mut Outbox) {
         let Joined { training, .. } = joined(&mut self.member);
         let parameters = training.parameters.len();
         let Stage::Stepping(step) = &mut training.stage else {
@@ -423,7 +467,8 @@ impl Peer {
         };
         let mut outgoing = Vec::new();
         step.combining.lend(core::mem::take(&mut training.spares));
-        step.combining.give(gradient, parameters, &mut outgoing);
+        step.combining.give(part, parameters, &mut outgoing);
+        step.is_given = true;
         step.unsent.extend(outgoing);
         self.compute_next(out);
         self.go_on(now, out);
@@ -502,6 +547,7 @@ impl Peer {
     /// Sends what can be sent, and makes the update once the sum is there.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
         self.send_packets(now, out);
+        self.tell_late(now, out);
         let meeting = self.meeting();
         let Joined { job, training, .. } = joined(&mut self.member);
         if training.pairs.is_some() {
@@ -528,7 +574,7 @@ impl Peer {
         let Stage::Stepping(step) = core::mem::replace(&mut training.stage, Stage::Idle) else {
             unreachable!("the update is in progress")
         };
-        let Step { combining, own, bytes, .. } = step;
+        let Step { combining, own, bytes, .. } = *step;
         let (combined, spares) = combining.into_parts();
         training.spares = spares;
         let evaluates = training.update(combined, job);

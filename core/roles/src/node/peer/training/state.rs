@@ -11,7 +11,6 @@ use pstrain_compute::id::Version;
 use pstrain_compute::saved::{Archive, Saved, SavedError};
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
-use pstrain_policy::combining::Combined;
 use pstrain_wire::peers::{Inherit, InheritHeader, Missed, RankOf, Save};
 use pstrain_wire::{MemberMessage, Message};
 
@@ -23,7 +22,8 @@ impl Training {
         }
         let values = Arc::new(self.aggregator.combined().to_vec());
         let version = Version(self.version().0.saturating_sub(1));
-        Vec::from([MemberMessage::Missed(Missed { version, values })])
+        let done = self.done();
+        Vec::from([MemberMessage::Missed(Missed { version, done, values })])
     }
 
     /// True if a member that is behind needs the whole state: it joins, or this worker does not
@@ -117,7 +117,10 @@ impl Peer {
         if !is_next || !is_whole {
             return self.give_up_on(now, from, "it sent another update than the missed one", out);
         }
-        training.update(Combined::Gradient(missed.values.to_vec()), job);
+        let done = missed.done.as_ref();
+        let absent = done.map(|done| training.lockstep.absent(done)).unwrap_or_default();
+        training.apply(missed.values.to_vec());
+        training.lockstep.advance_without(&absent, &job.stopping);
         self.catches_up(now, out);
     }
 
