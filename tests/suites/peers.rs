@@ -7,6 +7,7 @@ mod gossip;
 mod identities;
 mod not_finite;
 mod pairs;
+mod partial;
 mod restarts;
 mod schedules;
 mod status;

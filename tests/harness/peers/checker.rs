@@ -63,6 +63,11 @@ pub(super) trait Checker: Debug {
         0
     }
 
+    /// Updates without the gradients of some members.
+    fn partial(&self) -> u64 {
+        0
+    }
+
     /// Updates that only lost members had made.
     fn dropped(&self) -> u64 {
         0

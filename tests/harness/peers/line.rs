@@ -21,15 +21,18 @@ pub(super) struct Line {
     rate: f64,
     momentum: f64,
     sums: bool,
+    /// True if updates may be without late gradients.
+    is_partial: bool,
     /// The parameters of each version, and how they came about.
     known: BTreeMap<u64, Known>,
-    /// Gradients and their numbers of examples, by version and worker.
-    gradients: BTreeMap<(u64, u32), (Vec<f32>, u32)>,
+    /// Gradients and their numbers of examples, by worker and mini-batch.
+    gradients: BTreeMap<(u32, u64), (Vec<f32>, u32)>,
     /// The groups: generation, version, members.
     groups: Vec<(u64, u64, Vec<u32>)>,
     /// The latest version that each worker has had.
     latest: BTreeMap<u32, u64>,
     missed: u64,
+    partial: u64,
     dropped: u64,
     /// True from a restart of the meeting point to the first group after it.
     is_resumed: bool,
@@ -39,6 +42,8 @@ pub(super) struct Line {
 struct Known {
     at: Time,
     parameters: Arc<Vec<f32>>,
+    /// False if the checker derived the parameters, since no worker computed a gradient from them.
+    is_seen: bool,
     /// The optimizer's state, by the checker's own formula.
     velocity: Vec<f64>,
     /// The workers whose gradients are in the update to this version.
@@ -59,16 +64,18 @@ impl Line {
         assert_eq!((job.update.weight_decay, job.update.clip_norm), (0.0, None), "no formula");
         let velocity = vec![0.0; initial.len()];
         let (parameters, of) = (Arc::new(initial), Vec::new());
-        let first = Known { at: Time::ZERO, parameters, velocity, of };
+        let first = Known { at: Time::ZERO, parameters, is_seen: true, velocity, of };
         Self {
             rate: job.update.learning_rate.into(),
             momentum,
             sums: job.aggregation == Aggregation::Sum,
+            is_partial: job.membership.partial_after.is_some(),
             known: BTreeMap::from([(0, first)]),
             gradients: BTreeMap::new(),
             groups: Vec::new(),
             latest: BTreeMap::new(),
             missed: 0,
+            partial: 0,
             dropped: 0,
             is_resumed: false,
         }
@@ -78,10 +85,18 @@ impl Line {
         self.groups.last().is_some_and(|(.., members)| members.contains(&(worker as u32)))
     }
 
-    /// The optimizer's state after an update with one gradient of each member.
-    fn updated(&self, before: &Known, version: u64, members: &[u32]) -> Option<Vec<f64>> {
-        let gradients = members.iter().map(|worker| self.gradients.get(&(version, *worker)));
-        let gradients: Vec<_> = gradients.collect::<Option<_>>()?;
+    /// The mini-batches of a worker in the updates up to a version, and in `path` after it.
+    fn done(&self, worker: u32, version: u64, path: &[Known]) -> u64 {
+        let known = self.known.range(..=version).map(|(_, known)| known);
+        known.chain(path).filter(|known| known.of.contains(&worker)).count() as u64
+    }
+
+    /// The update after `version` and `path` with the next gradients of some workers; none if there
+    /// are none of them.
+    fn updated(&self, version: u64, path: &[Known], of: &[u32]) -> Option<Known> {
+        let before = path.last().unwrap_or_else(|| &self.known[&version]);
+        let next = |worker: &u32| self.gradients.get(&(*worker, self.done(*worker, version, path)));
+        let gradients: Vec<_> = of.iter().map(next).collect::<Option<_>>()?;
         let all: u32 = gradients.iter().map(|(_, samples)| samples).sum();
         let mut velocity: Vec<f64> = before.velocity.iter().map(|it| it * self.momentum).collect();
         for (gradient, samples) in gradients {
@@ -90,21 +105,46 @@ impl Line {
                 *sum += factor * f64::from(*value);
             }
         }
-        Some(velocity)
-    }
-}
-
-impl Line {
-    /// The version from which the last update was made, if no gradient was computed from it: those
-    /// of the last update were computed ahead.
-    fn last_but_one(&self, now: Time, version: u64) -> Option<Known> {
-        let before = self.known.get(&version.checked_sub(1)?)?;
-        let (.., members) = self.groups.iter().rev().find(|(_, from, _)| *from < version)?;
-        let velocity = self.updated(before, version - 1, members)?;
         let steps = before.parameters.iter().zip(&velocity);
         let values = steps.map(|(value, step)| (f64::from(*value) - self.rate * step) as f32);
-        let (parameters, of) = (Arc::new(values.collect()), members.clone());
-        Some(Known { at: now, parameters, velocity, of })
+        let (parameters, of) = (Arc::new(values.collect()), of.to_vec());
+        Some(Known { at: before.at, parameters, is_seen: false, velocity, of })
+    }
+
+    /// The updates that may follow `version` and `path`, of one of the last two groups.
+    fn candidates<'a>(
+        &'a self,
+        version: u64,
+        path: &'a [Known],
+    ) -> impl Iterator<Item = Known> + 'a {
+        let made = version + path.len() as u64;
+        let groups = self.groups.iter().rev().filter(move |(_, from, _)| *from <= made).take(2);
+        let sets = groups.flat_map(|(.., members)| {
+            let all = (1_u32 << members.len()) - 1;
+            let least = if self.is_partial { 1 } else { all };
+            (least..=all).rev().map(move |set| {
+                let members = members.iter().enumerate();
+                let of = members.filter(move |(place, _)| set & (1 << place) != 0);
+                of.map(|(_, worker)| *worker).collect::<Vec<_>>()
+            })
+        });
+        sets.filter_map(move |of| self.updated(version, path, &of))
+    }
+
+    /// The updates from the latest known version to these parameters, two at most: the gradients of
+    /// an update may be of versions before.
+    fn path_to(&self, version: u64, parameters: &[f32]) -> Option<Vec<Known>> {
+        let (&from, _) = self.known.range(..version).next_back()?;
+        let is_it = |last: &Known| is_close(&last.parameters, parameters);
+        match version - from {
+            1 => self.candidates(from, &[]).find(is_it).map(|last| Vec::from([last])),
+            2 => self.candidates(from, &[]).find_map(|first| {
+                let path = [first];
+                let last = self.candidates(from, &path).find(is_it)?;
+                Some(path.into_iter().chain([last]).collect())
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -112,7 +152,7 @@ impl Checker for Line {
     fn begins_with(&mut self, initial: Vec<f32>) {
         let (parameters, of) = (Arc::new(initial), Vec::new());
         let velocity = vec![0.0; parameters.len()];
-        let first = Known { at: Time::ZERO, parameters, velocity, of };
+        let first = Known { at: Time::ZERO, parameters, is_seen: true, velocity, of };
         // After a restart of the meeting point all begins again.
         self.known = BTreeMap::from([(0, first)]);
         self.groups.clear();
@@ -147,7 +187,10 @@ impl Checker for Line {
         }
         let before = self.known.len();
         self.known.retain(|known, _| *known <= version.0);
-        self.gradients.retain(|(known, _), _| *known <= version.0);
+        let members_done = |worker| self.done(worker, version.0, &[]);
+        let is_due = |(worker, batch): &(u32, u64)| *batch <= members_done(*worker) + 1;
+        let due = self.gradients.iter().filter(|(key, _)| is_due(key));
+        self.gradients = due.map(|(key, gradient)| (*key, gradient.clone())).collect();
         self.dropped += (before - self.known.len()) as u64;
         self.groups.push((*generation, version.0, members));
     }
@@ -173,10 +216,9 @@ impl Checker for Line {
         assert!(update == base || update == base + 1, "update {update} from version {base}");
         let id = WorkerId(worker as u32);
         // A worker that was away goes on after its last mini-batch.
-        let done = self.known.range(..=base).filter(|(_, known)| known.of.contains(&id.0));
-        let batch = BatchId(done.count() as u64 + update - base);
-        assert_eq!(order.task, Task::own(id, batch), "each mini-batch counts once");
-        self.gradients.insert((update, id.0), (gradient.to_vec(), samples));
+        let batch = self.done(id.0, base, &[]) + update - base;
+        assert_eq!(order.task, Task::own(id, BatchId(batch)), "each mini-batch counts once");
+        self.gradients.insert((id.0, batch), (gradient.to_vec(), samples));
     }
 
     /// A worker has parameters of a version. Returns true if it is the first that has.
@@ -191,30 +233,26 @@ impl Checker for Line {
             return false;
         }
         self.latest.insert(worker as u32, version.0);
-        if let Some(known) = self.known.get(&version.0) {
-            let is_same = bits(&known.parameters) == bits(parameters);
+        if let Some(known) = self.known.get_mut(&version.0) {
+            let is_same = match known.is_seen {
+                true => bits(&known.parameters) == bits(parameters),
+                false => is_close(&known.parameters, parameters),
+            };
             assert!(is_same, "version {version} of worker {worker} differs");
+            (known.parameters, known.is_seen) = (Arc::clone(parameters), true);
             return false;
         }
-        let before = version.0.checked_sub(1).and_then(|before| self.known.get(&before).cloned());
-        let before = before.or_else(|| self.last_but_one(now, version.0 - 1));
-        let before = before.unwrap_or_else(|| panic!("{version} follows no known version"));
-        let groups = self.groups.iter().rev().filter(|(_, from, _)| *from < version.0);
-        let made = groups.take(2).find_map(|(.., members)| {
-            let velocity = self.updated(&before, version.0 - 1, members)?;
-            let is_it = velocity.iter().zip(before.parameters.iter().zip(&**parameters));
-            let close = is_it.into_iter().all(|(step, (before, after))| {
-                let wanted = f64::from(*before) - self.rate * step;
-                (wanted - f64::from(*after)).abs() <= 1e-5 * (1.0 + wanted.abs())
-            });
-            close.then(|| (velocity, members.clone()))
-        });
-        let (velocity, of) = made.unwrap_or_else(|| {
+        let path = self.path_to(version.0, parameters).unwrap_or_else(|| {
             let groups = &self.groups;
             panic!("version {version} is no update with the gradients of a group: {groups:?}")
         });
-        let parameters = Arc::clone(parameters);
-        self.known.insert(version.0, Known { at: now, parameters, velocity, of });
+        let members = self.groups.last().map_or(0, |(.., members)| members.len());
+        self.partial += path.iter().filter(|made| made.of.len() < members).count() as u64;
+        let from = version.0 - path.len() as u64;
+        let known = (from + 1..).zip(path);
+        self.known.extend(known.map(|(version, known)| (version, Known { at: now, ..known })));
+        let last = self.known.entry(version.0);
+        last.and_modify(|it| (it.parameters, it.is_seen) = (Arc::clone(parameters), true));
         true
     }
 
@@ -222,15 +260,12 @@ impl Checker for Line {
     fn shows_last(&mut self, worker: usize, parameters: &Arc<Vec<f32>>) {
         if self.known.values().all(|known| bits(&known.parameters) != bits(parameters)) {
             let (latest, known) = self.known.last_key_value().expect("the initial parameters");
-            let (mut next, at) = (Version(latest + 1), known.at);
+            let (latest, at) = (*latest, known.at);
+            let is_path = |version: &u64| self.path_to(*version, parameters).is_some();
             // The gradients of the last two updates may be of one version.
-            if let Some(known) = self.last_but_one(at, next.0)
-                && !is_close(&known.parameters, parameters)
-            {
-                self.known.insert(next.0, known);
-                next = next.next();
-            }
-            self.sees(at, worker, next, parameters);
+            let next = [latest, latest + 1, latest + 2].into_iter().find(is_path);
+            let next = next.expect("the last parameters follow from no update");
+            self.sees(at, worker, Version(next), parameters);
         }
     }
 
@@ -248,6 +283,10 @@ impl Checker for Line {
 
     fn missed_updates(&self) -> u64 {
         self.missed
+    }
+
+    fn partial(&self) -> u64 {
+        self.partial
     }
 
     fn dropped(&self) -> u64 {

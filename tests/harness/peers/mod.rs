@@ -76,6 +76,8 @@ pub struct PeersRun {
     pub relayed: u64,
     /// Members that were sent an update which they had missed.
     pub missed: u64,
+    /// Updates without the gradients of some members.
+    pub partial: u64,
     /// Updates of a lost member which no other member had made.
     pub dropped: u64,
     /// The longest time between two updates.
@@ -495,6 +497,7 @@ impl<'a> Lab<'a> {
             reasons: self.reasons,
             relayed: self.relayed,
             missed: self.checker.missed_updates(),
+            partial: self.checker.partial(),
             dropped: self.checker.dropped(),
             longest: self.checker.longest(),
             workers: processes.map(|process| process.ended).collect(),

@@ -45,7 +45,7 @@ pub(super) fn job_of(seed: u64, least: u64) -> Toy {
 }
 
 /// In a quarter of the schedules the meeting point dies, too.
-const fn faults_of(seed: u64) -> PeerFaults {
+pub(super) const fn faults_of(seed: u64) -> PeerFaults {
     match seed % 4 {
         0 => PeerFaults::ManyAndRestarts,
         _ => PeerFaults::Many,
