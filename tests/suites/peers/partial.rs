@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
+use pstrain_policy::job::BudgetKind;
 use pstrain_policy::rules::Aggregation;
 use pstrain_tests::{
     Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, run_peer_cluster, run_peers,
@@ -31,6 +32,9 @@ fn partial_job_of(seed: u64, least: u64) -> Toy {
     let lease = toy.job.membership.lease;
     let after = lease / [100_000, 2000, 200, 50][random.below(4) as usize];
     toy.job.membership.partial_after = Some(after);
+    if random.below(3) == 0 {
+        toy.job.budget.kind = BudgetKind::Partition;
+    }
     // Gradients of earlier versions want a smaller rate.
     toy.job.update.learning_rate /= 4.0;
     toy

@@ -105,6 +105,8 @@ impl Meeting {
             let slot = &mut self.slots[worker];
             let Some(share) = share.filter(|_| slot.version < version.min(most)) else { break };
             slot.version = slot.version.next();
+            let made = slot.version;
+            slot.reports.retain(|report| report.version >= made);
             self.step(Vec::from([(worker, share)]), out);
             is_due |= self.lockstep.advance_alone(worker, &self.job.stopping);
             let slot = &mut self.slots[worker];
@@ -137,17 +139,11 @@ impl Meeting {
         let is_asynchronous = self.job.architecture.is_asynchronous();
         // The version that a worker makes with this update, of its own or of all.
         let made_by = |slot: &Slot| if is_asynchronous { slot.version } else { latest.next() };
-        for (worker, _) in &shares {
-            let slot = &mut self.slots[*worker];
-            let made = made_by(slot);
-            slot.reports.retain(|report| report.version >= made);
-        }
         let precision = Precision::of(&self.job.filters).unwrap_or_default();
         let values_of_word = u64::from(precision.values_of_word());
         let part_of = |worker| {
             let slot = &self.slots[worker];
-            let report = slot.reports.front();
-            report.filter(|report| report.version == made_by(slot))?.part
+            slot.reports.iter().find(|report| report.version == made_by(slot))?.part
         };
         let parts: BTreeMap<WorkerId, Contributed> =
             shares.iter().filter_map(|(worker, _)| Some((*worker, part_of(*worker)?))).collect();
@@ -159,13 +155,16 @@ impl Meeting {
             let clock = Clock(self.lockstep.batch(worker).0);
             let slot = &mut self.slots[worker];
             slot.updates += 1;
-            let (incarnation, sequence) = (slot.incarnation, Sequence(made_by(slot).0));
+            let (incarnation, made) = (slot.incarnation, Sequence(made_by(slot).0));
             let part_of = parts.get(&worker);
             let base = match part_of {
                 _ if is_asynchronous => slot.base,
                 Some(part) => part.base.min(latest),
                 None => latest,
             };
+            // A late gradient has the number of the update that it was computed for.
+            let is_partial = self.job.membership.partial_after.is_some();
+            let sequence = if is_partial { Sequence(base.next().0) } else { made };
             let (part, batch) = (task.part, task.batch);
             let (mut age, mut not_finite) = (Duration::ZERO, None);
             if let (Some(own), Some((by, slowest))) = (part_of, slowest) {
