@@ -20,7 +20,7 @@ use pstrain_transports::WallClock;
 use pstrain_transports::scenario::Scenario;
 use pstrain_transports::simulation::{
     self, Failover, Failure, LinkUsage, Origin, Outcome, PeerSetup, Setup, SimulationError,
-    TrainingHost,
+    SiteTraffic, TrainingHost,
 };
 use pstrain_wire::job_digest;
 use serde::Serialize;
@@ -105,6 +105,9 @@ pub(crate) struct VirtualReport {
     /// The link at the server that all workers share, if it has a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_link: Option<ServerLinkReport>,
+    /// The links of sites, if there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) site_links: Vec<SiteLinkReport>,
     /// The measured computing time of a mini-batch, if the scenario needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) measured_s: Option<f64>,
@@ -137,6 +140,24 @@ pub(crate) struct WayReport {
     pub(crate) bytes: u64,
     /// The share of the time in which the link is busy.
     pub(crate) use_share: f64,
+}
+
+/// Traffic on the link between a site and the outside.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SiteLinkReport {
+    /// The site.
+    pub(crate) site: u32,
+    /// Bytes from the site, with frames and headers.
+    pub(crate) up_bytes: u64,
+    /// Bytes to the site.
+    pub(crate) down_bytes: u64,
+}
+
+impl SiteLinkReport {
+    const fn of(traffic: &SiteTraffic) -> Self {
+        let SiteTraffic { site, up_bytes, down_bytes } = *traffic;
+        Self { site: site + 1, up_bytes, down_bytes }
+    }
 }
 
 /// Failures of servers in a run, and their effects.
@@ -211,6 +232,7 @@ impl VirtualReport {
             virtual_time_s: outcome.ended.as_secs_f64(),
             events: outcome.events,
             server_link: ServerLinkReport::of(outcome),
+            site_links: outcome.sites.iter().map(SiteLinkReport::of).collect(),
             failover: outcome.failover.as_ref().map(FailoverReport::of),
             is_leaderless: outcome.reason.is_none(),
             measured_s: run.measured.map(|time| time.as_secs_f64()),

@@ -9,7 +9,9 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Event, Meeting, NodeError, Peer, PeerConfig, Prepare};
-use pstrain_transports::simulation::{Origin, PeerSetup, TrainingHost, simulate_peers};
+use pstrain_transports::simulation::{
+    Origin, PeerSetup, SiteTraffic, TrainingHost, simulate_peers,
+};
 use pstrain_transports::{
     Address, Evaluator, Mailbox, MemoryHub, Security, ServerServices, SocketTransport, Transport,
     WorkerServices, drive,
@@ -35,6 +37,8 @@ pub struct PeersEnded {
     pub updates: Vec<Time>,
     /// How each worker ended.
     pub workers: Vec<Result<EndReason, NodeError>>,
+    /// What the links of sites carried, in virtual time.
+    pub sites: Vec<SiteTraffic>,
 }
 
 /// Runs a job in virtual time.
@@ -73,6 +77,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         parameters: outcome.trained.parameters.expect("parameters").to_vec(),
         updates,
         workers: workers.collect(),
+        sites: outcome.sites,
     }
 }
 
@@ -166,6 +171,7 @@ fn run<S: Transport, W: Transport + Send + 'static>(
         parameters: trained.parameters.expect("parameters").to_vec(),
         updates: Vec::new(),
         workers,
+        sites: Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@ use pstrain_compute::id::Version;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_tests::{VirtualRun, intervals, simulate_toy_peers};
+use pstrain_transports::simulation::SiteTraffic;
 use pstrain_wire::peers::{Piece, PieceHeader};
 use pstrain_wire::{Message, frame_len};
 
@@ -227,4 +228,45 @@ fn the_link_of_a_site_carries_one_sum_of_it() {
     let times = steady(Architecture::AllGather, 8, link, "5ms");
     let least = Duration::from_micros(16 * bytes).max(wanted * 3 / 2);
     assert!(times.iter().all(|time| *time >= least), "{times:?} {least:?}");
+}
+
+/// Bytes over the links of two sites of two workers, for each update: up and down.
+fn site_bytes(architecture: Architecture) -> Vec<[u64; 2]> {
+    let carried = |epochs| {
+        let mut toy = peers(architecture, 4, 160);
+        (toy.job.batch_size, toy.job.budget.epochs) = (2, epochs);
+        let link = "all.delay=1ms site.size=2 site.delay=5ms";
+        let run = simulate_toy_peers(&VirtualRun::new(&toy, link, "3ms"));
+        (run.version, run.sites)
+    };
+    let ((few, before), (many, after)) = (carried(2), carried(12));
+    let each = |(before, after): (&SiteTraffic, &SiteTraffic)| {
+        let up = after.up_bytes - before.up_bytes;
+        let down = after.down_bytes - before.down_bytes;
+        [up, down].map(|bytes| bytes / (many - few))
+    };
+    assert_eq!(before.iter().map(|it| it.site).collect::<Vec<_>>(), [0, 1]);
+    before.iter().zip(&after).map(each).collect()
+}
+
+/// One sum of a site leaves it in an update, and one comes back. Reports to the meeting point and
+/// heartbeats are less than a third of a vector.
+#[test]
+fn a_site_of_a_hierarchy_sends_one_vector_where_others_send_more() {
+    let toy = peers(Architecture::Ring, 4, 160);
+    let values = Arc::new(vec![0.0; toy.job.build_model().expect("a model").parameters()]);
+    let header = PieceHeader { version: Version(9), piece: 0, answers: false };
+    let vector = frame_len(&Message::Piece(Piece { header, values }), &mut Vec::new());
+    let is_near = |vectors: u64, bytes: u64| {
+        (vector * vectors..vector * vectors + vector / 3).contains(&bytes)
+    };
+    let [first, second] = site_bytes(Architecture::Hierarchical { fanout: 2 })[..] else {
+        panic!("two sites")
+    };
+    assert!(is_near(1, first[0]) && is_near(1, second[1]), "{first:?} {second:?}, of {vector}");
+    assert!(is_near(1, first[1]) && is_near(1, second[0]), "{first:?} {second:?}, of {vector}");
+    // Each worker of a site sends its whole vector to both workers of the other.
+    for [up, down] in site_bytes(Architecture::AllGather) {
+        assert!(is_near(4, up) && is_near(4, down), "{up} {down}, of {vector}");
+    }
 }

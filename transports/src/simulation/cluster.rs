@@ -27,7 +27,7 @@ use pstrain_wire::range::RangePart;
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 
 use super::history::History;
-use super::topology::add_links;
+use super::topology::{SiteLinks, Topology};
 use super::{Ending, Environment, LinkId, Network, ProcessId, Simulation, SimulationError};
 use crate::scenario::{Fault, Scenario, StragglerModel, Victim};
 pub use outcome::Outcome;
@@ -131,7 +131,7 @@ pub struct Setup<'a> {
 /// [`SimulationError`] if the scenario lacks what the model needs: nothing is taken for zero.
 pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, SimulationError> {
     let (stop, initial) = (setup.stop, setup.initial.clone());
-    let (mut simulation, standby_link) = build(setup, host)?;
+    let (mut simulation, counted) = build(setup, host)?;
     for process in 0..simulation.environment().processes() {
         simulation.input(ProcessId(process), Input::Start);
     }
@@ -147,7 +147,7 @@ pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, Simu
             simulation.input(leader, Input::Drain);
         }
     }
-    outcome(simulation, standby_link)
+    outcome(simulation, &counted)
 }
 
 /// The server and its standby.
@@ -197,8 +197,16 @@ struct Cluster<'a, H> {
     reason: Option<EndReason>,
 }
 
-/// The processes of a cluster, and the link between the server and its standby.
-type Built<'a, H> = (Simulation<Role, Cluster<'a, H>>, Option<LinkId>);
+/// The links whose bytes are counted.
+#[derive(Debug)]
+struct Counted {
+    /// The link between the server and its standby.
+    standby: Option<LinkId>,
+    sites: SiteLinks,
+}
+
+/// The processes of a cluster, and the links whose bytes are counted.
+type Built<'a, H> = (Simulation<Role, Cluster<'a, H>>, Counted);
 
 fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>, SimulationError> {
     let Setup { server, scenario, stream, measured, weight, .. } = setup;
@@ -239,14 +247,15 @@ fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>,
         reason: None,
     };
     let mut network = Network::new(weight);
-    let routes = add_links(&mut network, &scenario.links, membership.workers, stream)?;
+    let Topology { routes, sites } =
+        Topology::add(&mut network, &scenario.links, membership.workers, stream)?;
     for (worker, route) in workers.into_iter().zip(routes) {
         let process = cluster.process_of(worker);
         for server in 0..cluster.servers {
             network.join_over((process, &route), (ProcessId(server), &[]));
         }
     }
-    let standby_link = standby.map(|link| {
+    let standby = standby.map(|link| {
         let link = network.add(link, 0, stream.fork("standby", 0));
         network.join(ProcessId(1), FIRST, link);
         network.count(link);
@@ -271,7 +280,7 @@ fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>,
         let worker = number >= servers;
         simulation.add(node, if worker { number - servers } else { label_of_server(number) });
     }
-    Ok((simulation, standby_link))
+    Ok((simulation, Counted { standby, sites }))
 }
 
 /// How fast a worker computes.

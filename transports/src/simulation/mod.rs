@@ -37,6 +37,7 @@ pub use history::{Failover, Failure};
 pub use network::{LinkId, Network};
 pub use peers::{PeerSetup, simulate_peers};
 pub use process::ProcessId;
+pub use topology::SiteTraffic;
 pub use training_host::TrainingHost;
 
 use crate::scenario::Fault;

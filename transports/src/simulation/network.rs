@@ -267,7 +267,9 @@ impl Network {
     ) -> Time {
         let leg = path.and_then(|path| path.to(end).legs().nth(passed));
         if let Some(leg) = leg {
-            return self.leg(leg).model.send(now, bytes);
+            let direction = self.leg(leg);
+            direction.bytes.iter_mut().for_each(|sum| *sum += bytes);
+            return direction.model.send(now, bytes);
         }
         let access = self.access.get_mut(&process);
         let entrance = access.and_then(|access| access.into.as_mut());

@@ -19,7 +19,7 @@ use pstrain_wire::range::RangePart;
 use pstrain_wire::worker::EndReason;
 
 use super::cluster::{Host, Origin, Outcome, evaluate, pace, work};
-use super::topology::add_links;
+use super::topology::{SiteLinks, Topology};
 use super::{Ending, Environment, Network, ProcessId, Simulation, SimulationError};
 use crate::scenario::{Scenario, StragglerModel, Victim};
 
@@ -103,7 +103,7 @@ pub fn simulate_peers<H: Host>(
 ) -> Result<Outcome, SimulationError> {
     let (stop, initial) = (setup.stop, setup.initial.clone());
     let workers = setup.meeting.job().membership.workers;
-    let mut simulation = build(setup, host)?;
+    let (mut simulation, sites) = build(setup, host)?;
     for process in 0..=workers {
         simulation.input(ProcessId(process), Input::Start);
     }
@@ -118,19 +118,20 @@ pub fn simulate_peers<H: Host>(
             simulation.input(MEETING, Input::Drain);
         }
     }
-    outcome(simulation)
+    outcome(simulation, &sites)
 }
 
 fn build<'a, H: Host>(
     setup: PeerSetup<'_>,
     host: &'a mut H,
-) -> Result<Simulation<Role, Peers<'a, H>>, SimulationError> {
+) -> Result<(Simulation<Role, Peers<'a, H>>, SiteLinks), SimulationError> {
     let PeerSetup { meeting, scenario, stream, measured, .. } = setup;
     let membership = meeting.job().membership;
     SimulationError::check(scenario, membership.workers)?;
     let workers = (0..membership.workers).map(WorkerId);
     let mut network = Network::new(None);
-    let routes = add_links(&mut network, &scenario.links, membership.workers, stream)?;
+    let Topology { routes, sites } =
+        Topology::add(&mut network, &scenario.links, membership.workers, stream)?;
     for (worker, route) in workers.clone().zip(&routes) {
         network.join_over((process_of(worker), route), (MEETING, &[]));
         for (other, theirs) in (0..worker.0).map(WorkerId).zip(&routes) {
@@ -164,15 +165,17 @@ fn build<'a, H: Host>(
     for (number, node) in (0_u32..).zip(nodes) {
         simulation.add(node, number.checked_sub(1).unwrap_or(u32::MAX));
     }
-    Ok(simulation)
+    Ok((simulation, sites))
 }
 
 fn outcome<H: Host>(
     simulation: Simulation<Role, Peers<'_, H>>,
+    sites: &SiteLinks,
 ) -> Result<Outcome, SimulationError> {
     let ended = simulation.now();
     let mut remains = simulation.finish();
     let [shared_up, shared_down] = remains.network.usage(MEETING);
+    let sites = sites.traffic(&remains.network);
     let Role::Meeting(meeting) = remains.nodes.swap_remove(MEETING.0 as usize) else {
         return Err(SimulationError::Stuck { at: ended });
     };
@@ -188,6 +191,7 @@ fn outcome<H: Host>(
         ended,
         shared_up,
         shared_down,
+        sites,
         failover: None,
     })
 }

@@ -8,7 +8,8 @@ use pstrain_roles::node::{NodeError, Trained};
 use pstrain_wire::worker::EndReason;
 
 use super::role::Role;
-use super::{Cluster, FIRST, Host};
+use super::{Cluster, Counted, FIRST, Host};
+use crate::simulation::topology::SiteTraffic;
 use crate::simulation::{
     Failover, LinkId, LinkUsage, ProcessId, Remains, Simulation, SimulationError,
 };
@@ -32,6 +33,8 @@ pub struct Outcome {
     pub shared_up: Option<LinkUsage>,
     /// And from it.
     pub shared_down: Option<LinkUsage>,
+    /// What the links of sites carried, if there are sites.
+    pub sites: Vec<SiteTraffic>,
     /// Faults and failovers of the servers, if there is a standby or such a fault.
     pub failover: Option<Failover>,
 }
@@ -39,7 +42,7 @@ pub struct Outcome {
 /// The outcome of a simulation that has ended.
 pub(super) fn outcome<H: Host>(
     simulation: Simulation<Role, Cluster<'_, H>>,
-    standby_link: Option<LinkId>,
+    counted: &Counted,
 ) -> Result<Outcome, SimulationError> {
     let at = simulation.now();
     let leader = simulation.environment().leader;
@@ -51,8 +54,9 @@ pub(super) fn outcome<H: Host>(
     let replaced = remains.environment.remains.take();
     let server = node.into_server().or(replaced).ok_or(SimulationError::Stuck { at })?;
     let [shared_up, shared_down] = remains.network.usage(FIRST);
+    let sites = counted.sites.traffic(&remains.network);
     let version = survives.then(|| server.version());
-    let failover = failover(&mut remains, version, standby_link);
+    let failover = failover(&mut remains, version, counted.standby);
     let machines = std::mem::take(&mut remains.environment.machines);
     let (trained, parameters) = (server.trained(), Arc::clone(server.parameters()));
     remains.environment.host.ended(server);
@@ -65,6 +69,7 @@ pub(super) fn outcome<H: Host>(
         ended: at,
         shared_up,
         shared_down,
+        sites,
         failover,
     })
 }
