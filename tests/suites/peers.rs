@@ -21,7 +21,9 @@ use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::gossip::Graph;
 use pstrain_policy::job::{BudgetKind, InitialFrom};
-use pstrain_tests::{PeerFaults, Toy, for_seeds, run_peers};
+use pstrain_tests::{
+    Kind, PeerFaults, PeersEnded, Toy, for_seeds, run_peer_cluster, run_peers, within,
+};
 use pstrain_wire::worker::EndReason;
 
 /// The graphs of workers with models of their own.
@@ -125,6 +127,14 @@ fn hold_under_faults(job_of: fn(u64, u64) -> Toy) {
     ran.expect_above(2400, ended, "runs that used up their budget");
     let words = ["Kill", "Stop", "CutOneWay", "Cut", "Isolate", "Break"];
     ran.expect_each(words, |word| faults.iter().any(|fault| fault == word));
+}
+
+/// Runs a job as threads over a transport. On a processor with much to do, or an emulated one, no
+/// worker is silent for the lease.
+fn on_threads(kind: Kind, toy: &Toy) -> PeersEnded {
+    let mut toy = toy.clone();
+    toy.job.membership.lease = Duration::from_secs(30);
+    within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy))
 }
 
 /// A job without a server.

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use std::time::Duration;
-
 use pstrain_compute::filter::FilterSpec;
 use pstrain_compute::id::{BatchId, WorkerId};
 use pstrain_compute::local_training::LocalTraining;
@@ -14,12 +12,10 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::BudgetKind;
 use pstrain_policy::rules::Aggregation;
 use pstrain_policy::trainer::Trainer;
-use pstrain_tests::{
-    Kind, PeersEnded, Toy, VirtualRun, partition_of, run_peer_cluster, simulate_toy_peers, within,
-};
+use pstrain_tests::{Kind, PeersEnded, Toy, VirtualRun, partition_of, simulate_toy_peers};
 use pstrain_wire::worker::EndReason;
 
-use super::{peers, plain};
+use super::{on_threads, peers, plain};
 
 const LINK: &str = "delay=3ms down.delay=2ms 1.delay=9ms 2.rate=1mbit";
 const COMPUTE: &str = "4ms 2.factor=3";
@@ -45,9 +41,7 @@ fn every_transport_ends_at_the_parameters_of_virtual_time() {
             let toy = peers(architecture, workers, 203);
             let wanted = virtually(&toy);
             for kind in Kind::ALL {
-                let toy = toy.clone();
-                let run =
-                    ended(within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy)));
+                let run = ended(on_threads(kind, &toy));
                 let who = format!("{architecture}, {workers} workers over {kind:?}");
                 assert_eq!(run.version, wanted.version, "{who}");
                 assert_eq!(bits(&run.parameters), bits(&wanted.parameters), "{who}");
@@ -69,9 +63,7 @@ fn values_of_16_bits_are_the_same_over_every_transport() {
                 assert!((one - other).abs() <= 0.05 * (1.0 + one.abs()), "{one} {other}");
             }
             for kind in Kind::ALL {
-                let toy = toy.clone();
-                let run =
-                    ended(within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy)));
+                let run = ended(on_threads(kind, &toy));
                 let who = format!("{architecture}, {filter} over {kind:?}");
                 assert_eq!(bits(&run.parameters), bits(&wanted.parameters), "{who}");
             }
@@ -127,8 +119,7 @@ fn with_two_gradients_in_flight_each_is_of_the_version_before_over_every_transpo
             assert!(is_close, "{architecture}: {one} for {other}");
         }
         for kind in Kind::ALL {
-            let toy = toy.clone();
-            let run = ended(within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy)));
+            let run = ended(on_threads(kind, &toy));
             assert_eq!(bits(&run.parameters), bits(&wanted.parameters), "{architecture} {kind:?}");
         }
     }

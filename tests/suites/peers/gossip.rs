@@ -13,12 +13,15 @@ use pstrain_policy::gossip::{Graph, JobGraph};
 use pstrain_policy::job::InitialFrom;
 use pstrain_policy::trainer::Trainer;
 use pstrain_tests::{
-    Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, partition_of, run_peer_cluster,
-    run_peers, simulate_toy_peers, within,
+    Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, partition_of, run_peers,
+    simulate_toy_peers,
 };
 use pstrain_wire::worker::EndReason;
 
-use super::{GRAPHS, describe, drawn, hold_under_faults, peers, plain, set_graph, survive_a_death};
+use super::{
+    GRAPHS, describe, drawn, hold_under_faults, on_threads, peers, plain, set_graph,
+    survive_a_death,
+};
 
 fn gossip(graph: Graph, workers: u32, rows: usize) -> Toy {
     let mut toy = peers(Architecture::DPsgd, workers, rows);
@@ -37,8 +40,7 @@ fn every_transport_ends_at_the_models_of_virtual_time() {
         let wanted = simulate_toy_peers(&VirtualRun::new(&toy, "delay=3ms 2.delay=9ms", "4ms"));
         assert_eq!(wanted.reason, EndReason::BudgetReached);
         for kind in Kind::ALL {
-            let toy = toy.clone();
-            let run = within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy));
+            let run = on_threads(kind, &toy);
             assert_eq!(run.version, wanted.version, "{graph}, {workers} workers over {kind:?}");
             let is_same = bits(&run.parameters) == bits(&wanted.parameters);
             assert!(is_same, "{graph}, {workers} workers over {kind:?}");

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use pstrain_policy::architecture::Architecture;
-use pstrain_tests::{
-    Kind, PeerFaults, Toy, VirtualRun, for_seeds, run_peer_cluster, run_peers, simulate_toy_peers,
-    within,
-};
+use pstrain_tests::{Kind, PeerFaults, Toy, VirtualRun, for_seeds, run_peers, simulate_toy_peers};
 use pstrain_wire::worker::EndReason;
 
-use super::{GRAPHS, describe, drawn, hold_under_faults, peers, set_graph, survive_a_death};
+use super::{
+    GRAPHS, describe, drawn, hold_under_faults, on_threads, peers, set_graph, survive_a_death,
+};
 
 /// A job drawn from a seed.
 pub(super) fn job_of(seed: u64, least: u64) -> Toy {
@@ -76,7 +75,7 @@ fn runs_end_over_every_transport() {
         for kind in Kind::ALL {
             let mut toy = peers(Architecture::AdPsgd, workers, 203);
             set_graph(&mut toy, graph);
-            let run = within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy));
+            let run = on_threads(kind, &toy);
             assert_eq!(run.reason, EndReason::BudgetReached, "{graph} {workers} {kind:?}");
         }
     }

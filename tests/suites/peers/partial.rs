@@ -8,13 +8,12 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::BudgetKind;
 use pstrain_policy::rules::Aggregation;
 use pstrain_tests::{
-    Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, run_peer_cluster, run_peers,
-    simulate_toy_peers, within,
+    Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, run_peers, simulate_toy_peers,
 };
 use pstrain_wire::worker::EndReason;
 
 use super::schedules::{describe, faults_of, job_of};
-use super::{peers, plain};
+use super::{on_threads, peers, plain};
 
 /// Architectures whose sums may be without some gradients.
 fn summed() -> impl Iterator<Item = Architecture> {
@@ -92,9 +91,7 @@ fn without_late_gradients_updates_have_all_over_every_transport() {
             toy.job.membership.partial_after = Some(Duration::from_secs(60));
             assert_eq!(virtually(&toy), wanted, "{architecture}");
             for kind in Kind::ALL {
-                let toy = toy.clone();
-                let limit = Duration::from_secs(60);
-                let run = within(limit, move || run_peer_cluster(kind, &toy));
+                let run = on_threads(kind, &toy);
                 assert_eq!(run.parameters, wanted, "{architecture} {kind:?}");
             }
         }
@@ -108,7 +105,7 @@ fn runs_with_late_gradients_end_over_every_transport() {
         for kind in Kind::ALL {
             let mut toy = peers(architecture, 4, 203);
             toy.job.membership.partial_after = Some(Duration::ZERO);
-            let run = within(Duration::from_secs(60), move || run_peer_cluster(kind, &toy));
+            let run = on_threads(kind, &toy);
             assert_eq!(run.reason, EndReason::BudgetReached, "{architecture} {kind:?}");
             let ended = |end: &Result<_, _>| *end == Ok(EndReason::BudgetReached);
             assert!(run.workers.iter().all(ended), "{architecture} {kind:?} {:?}", run.workers);
