@@ -56,6 +56,7 @@ use std::process::ExitCode;
 use pstrain_compute::model::{self, ModelKind};
 use pstrain_data::{Format, formats};
 use pstrain_transports::WallClock;
+use pstrain_transports::process::kill_all;
 
 use crate::args::Command;
 use crate::exit::Ending;
@@ -104,7 +105,11 @@ impl Program {
         model::register(self.models);
         formats::register(self.formats);
         match args::parse() {
-            Ok(cli) => exit::code(command(cli.command, clock)),
+            Ok(cli) => {
+                let ended = command(cli.command, clock);
+                kill_all();
+                exit::code(ended)
+            }
             Err(code) => code,
         }
     }

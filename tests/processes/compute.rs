@@ -439,7 +439,7 @@ for line in i:
 "#;
 
 /// [`LINEAR`] as a process; `None` if there is no Python.
-fn linear(folder: &TempDir, name: &str, fault: &str, hitch: &str) -> Option<String> {
+pub(super) fn linear(folder: &TempDir, name: &str, fault: &str, hitch: &str) -> Option<String> {
     if !has_python() {
         return None;
     }
@@ -451,7 +451,7 @@ fn linear(folder: &TempDir, name: &str, fault: &str, hitch: &str) -> Option<Stri
 /// A job for [`LINEAR`], with rows that are held out.
 const HELD_OUT: [&str; 6] = ["--workers", "2", "--batch-size", "20", "--evaluation-share", "0.25"];
 /// Workers that do not wait for each other.
-const APART: [&str; 4] = ["--min-workers", "1", "--consistency", "asp"];
+pub(super) const APART: [&str; 4] = ["--min-workers", "1", "--consistency", "asp"];
 
 #[test]
 fn workers_evaluate_the_rows_that_are_held_out() {

@@ -11,6 +11,7 @@ mod cluster;
 mod compute;
 #[cfg(feature = "pictures")]
 mod compute_experiments;
+mod compute_hangs;
 mod compute_peers;
 mod control;
 #[cfg(target_os = "linux")]

@@ -93,7 +93,17 @@ impl Computer {
         let begun = self.begun.take();
         let (place, answer) = match self.place.take()?.come_back(self.short) {
             Place::Here(mut trainer) => {
-                let begin = begun.unwrap_or_else(|| self.clock.now());
+                let begin = begun.unwrap_or_else(|| {
+                    trainer.begin(order.task, &order.parameters);
+                    self.clock.now()
+                });
+                // A process that is late, or has to be started again, must not hold up the loop.
+                if !trainer.is_answered(self.short) {
+                    let away = Away::start(*trainer, self.clock, handle.clone());
+                    let _sent = away.orders.send(Order::Compute(order));
+                    self.place = Some(Place::Away(away));
+                    return None;
+                }
                 let computed = compute_gradient_since(&mut trainer, order, self.clock, begin);
                 let is_short = computed.as_ref().is_ok_and(|computed| computed.took < self.short);
                 let place = if is_short {

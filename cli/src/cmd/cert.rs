@@ -81,11 +81,11 @@ impl fmt::Display for Done<'_> {
 }
 
 fn make_ca(folder: &Path, days: u32) -> anyhow::Result<Done<'_>> {
-    create_folder(folder)?;
     let key = KeyPair::generate()?;
     let mut params = ca_params(&key);
     valid_for(&mut params, days)?;
     let certificate = params.self_signed(&key)?;
+    create_folder(folder)?;
     write_new(&folder.join("ca.key"), &key.serialize_pem(), SECRET)?;
     write_new(&folder.join("ca.pem"), &certificate.pem(), OPEN)?;
     Ok(Done::Ca { folder, days })
@@ -121,9 +121,9 @@ fn make_node(args: &NodeArgs) -> anyhow::Result<Done<'_>> {
         None if role.client => Identity::Client,
         None => Identity::Server,
     };
-    create_folder(&args.out)?;
     let key = KeyPair::generate()?;
     let certificate = sign(&issuer, &key, identity, &role.server, args.days)?;
+    create_folder(&args.out)?;
     write_new(&args.out.join("node.key"), &key.serialize_pem(), SECRET)?;
     write_new(&args.out.join("node.pem"), &certificate.pem(), OPEN)?;
     copy(&args.ca.join("ca.pem"), &args.out.join("ca.pem"))?;

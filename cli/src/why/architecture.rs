@@ -12,7 +12,10 @@ fn of(status: &Status) -> Architecture {
 
 /// True if the workers could compute during the sum of their gradients, and do not.
 pub(super) fn could_overlap(status: &Status) -> bool {
-    of(status).is_replicated() && !status.consistency.ends_with(", 2 in flight")
+    let word = &status.consistency;
+    of(status).is_replicated()
+        && !word.ends_with(", 2 in flight")
+        && !word.contains(", partial after ")
 }
 
 /// True if workers push gradients to a server.

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
+use core::time::Duration;
 
 use crate::evaluation::{Evaluation, evaluate};
 use crate::examples::Examples;
@@ -60,6 +61,13 @@ pub trait GradientSource: fmt::Debug + Send {
     /// As [`Self::gradient`].
     fn begin(&mut self, rows: Rows<'_>, params: &[f32]) {
         let _unused = (rows, params);
+    }
+
+    /// True if the gradient that was begun can be received after waiting for `within` at most. A
+    /// source in this program does not wait.
+    fn is_answered(&mut self, within: Duration) -> bool {
+        let _unused = within;
+        true
     }
 
     /// Evaluates `params` on all examples of a part.

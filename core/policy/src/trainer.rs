@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::time::Duration;
 
 use crate::architecture::Architecture;
 use crate::batches::Batches;
@@ -253,6 +254,11 @@ impl Trainer {
         let Self { source, batches, combination: None, .. } = self else { return };
         let Some(part) = batches.find(task.part) else { return };
         source.begin(Rows { part, numbers: batches.rows(part, task), keys }, params);
+    }
+
+    /// True if the gradient that was begun can be received after waiting for `within` at most.
+    pub fn is_answered(&mut self, within: Duration) -> bool {
+        self.source.is_answered(within)
     }
 
     /// Computes the gradient of `task` at `params` into `gradient`, which is resized to the number

@@ -1,14 +1,16 @@
 //! The connection to a compute process, and the process itself if pstrain started it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::protocol::{Request, write_message};
@@ -76,6 +78,8 @@ impl fmt::Display for ProcessAddress {
 pub(super) struct Link {
     pub(super) from: BufReader<Box<dyn Read + Send>>,
     pub(super) to: Box<dyn Write + Send>,
+    /// The socket, if it is one, and how long an answer may take.
+    socket: Option<(UnixStream, Option<Duration>)>,
     /// The process, if pstrain started it.
     child: Option<Child>,
     /// The process is needed again: no goodbye.
@@ -113,7 +117,7 @@ impl Link {
         let from = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let to = Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?));
         let from = BufReader::with_capacity(BUFFER, Box::new(from) as Box<dyn Read + Send>);
-        Ok(Self { from, to, child: None, stays: false })
+        Ok(Self { from, to, socket: None, child: None, stays: false })
     }
 
     fn start(command: &str, config: &ProcessConfig) -> io::Result<Self> {
@@ -130,6 +134,7 @@ impl Link {
             // which may still need one gradient.
             .process_group(0)
             .spawn()?;
+        groups().insert(child.id());
         Self::of(ours, config.timeout, Some(child))
     }
 
@@ -138,7 +143,20 @@ impl Link {
         stream.set_write_timeout(timeout)?;
         let from: Box<dyn Read + Send> = Box::new(stream.try_clone()?);
         let from = BufReader::with_capacity(BUFFER, from);
-        Ok(Self { from, to: Box::new(stream), child, stays: false })
+        let socket = Some((stream.try_clone()?, timeout));
+        Ok(Self { from, to: Box::new(stream), socket, child, stays: false })
+    }
+
+    /// True if a part of an answer is here, or comes within this time.
+    pub(super) fn has_answer(&mut self, within: Duration) -> bool {
+        let Some((socket, timeout)) =
+            self.socket.as_ref().filter(|_| self.from.buffer().is_empty())
+        else {
+            return true;
+        };
+        let is_set = socket.set_read_timeout(Some(within.max(Duration::from_millis(1)))).is_ok();
+        let is_here = self.from.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        is_set && socket.set_read_timeout(*timeout).is_ok() && is_here
     }
 
     /// Leaves a process that pstrain did not start as it is, for another link to it.
@@ -156,12 +174,27 @@ impl Link {
 
     /// Ends the process at once, with its children, if pstrain started it.
     fn kill(child: &mut Child) {
-        let group = rustix::process::Pid::from_raw(child.id().cast_signed());
-        if let Some(group) = group {
-            let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
+        kill_group(child.id());
         let _reaped = child.wait();
     }
+}
+
+/// The groups of the processes that pstrain started and that have not ended.
+fn groups() -> MutexGuard<'static, BTreeSet<u32>> {
+    static GROUPS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn kill_group(group: u32) {
+    if let Some(group) = rustix::process::Pid::from_raw(group.cast_signed()) {
+        let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+/// Kills the compute processes that have not ended, before this program does: the thread that waits
+/// for a process that hangs says no goodbye.
+pub fn kill_all() {
+    std::mem::take(&mut *groups()).into_iter().for_each(kill_group);
 }
 
 /// Waits until the process has ended, for so long at most; returns its exit status if it has.
@@ -189,5 +222,6 @@ impl Drop for Link {
         if said.is_err() || wait_for(child, GOODBYE).is_none() {
             Self::kill(child);
         }
+        groups().remove(&child.id());
     }
 }

@@ -23,7 +23,7 @@ use pstrain_compute::source::{GradientSource, Rows, SourceError};
 use pstrain_wire::reason::as_reason;
 
 use self::link::Link;
-pub use self::link::ProcessAddress;
+pub use self::link::{ProcessAddress, kill_all};
 use self::protocol::{
     Answer, CombineOf, Description, Evaluated, Hello, Order, PROCESS_PROTOCOL, ProtocolError,
     Request, StateOf, StateType, TensorOf, read_line, read_values, write_message,
@@ -461,6 +461,15 @@ impl GradientSource for ProcessSource {
         if self.link.is_some() && self.begun.is_none() {
             self.name_rows(part, numbers);
             self.begun = Some(self.send_rows(params));
+        }
+    }
+
+    fn is_answered(&mut self, within: Duration) -> bool {
+        match (&self.begun, &mut self.link) {
+            (Some(Ok(_)), Some(link)) => link.has_answer(within),
+            // It is to be started again.
+            (Some(Err(_)), _) | (_, None) => false,
+            (None, Some(_)) => true,
         }
     }
 

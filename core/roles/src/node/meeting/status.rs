@@ -29,22 +29,34 @@ impl Meeting {
         out.push(Effect::SendStatus { peer, status, links });
     }
 
+    /// How updates are made, in words.
+    const fn rule(&self) -> &'static str {
+        match (self.job.architecture.is_asynchronous(), self.job.membership.partial_after) {
+            (true, _) => "each worker averages with one neighbor at each of its updates",
+            (false, None) => "each update has a gradient of every worker",
+            (false, Some(_)) => {
+                "each update has the gradients that are there in time; a late one is of a later \
+                 update"
+            }
+        }
+    }
+
     pub(super) fn status(&self, now: Time) -> Status {
         let (point, wait) = (self.point(), self.wait(now));
         let awaited = wait.as_ref().map_or(&[][..], |wait| &wait.workers);
         let members = self.slots.iter().map(|(id, slot)| self.member(now, id, slot, awaited));
         Status {
             job: self.job.name.clone(),
-            consistency: match self.job.mode.in_flight {
-                Some(in_flight) => {
+            consistency: match (self.job.mode.in_flight, self.job.membership.partial_after) {
+                (_, Some(after)) => {
+                    alloc::format!("{}, partial after {after:?}", self.job.architecture)
+                }
+                (Some(in_flight), None) => {
                     alloc::format!("{}, {in_flight} in flight", self.job.architecture)
                 }
-                None => self.job.architecture.to_string(),
+                (None, None) => self.job.architecture.to_string(),
             },
-            rule: match self.job.architecture.is_asynchronous() {
-                true => "each worker averages with one neighbor at each of its updates".into(),
-                false => "each update has a gradient of every worker".into(),
-            },
+            rule: self.rule().into(),
             lease: self.job.membership.lease,
             data_from: self.job.data.from,
             recipe: self.job.data.recipe.clone(),
