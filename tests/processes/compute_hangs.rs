@@ -15,7 +15,8 @@ fn a_process_that_is_late_for_once_or_slow_to_start_again_costs_no_lease() {
     let flag = folder.path().join("flag");
     let once = |what: &str| {
         format!(
-            "import os, time\n        if m['id'] == 60 and not os.path.exists({flag:?}):\n            \
+            "import os, time\n        \
+             if m['id'] == 60 and not os.path.exists({flag:?}):\n            \
              open({flag:?}, 'w').close()\n            {what}"
         )
     };

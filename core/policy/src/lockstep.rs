@@ -187,8 +187,7 @@ impl Lockstep {
 
     /// Makes the next update. Returns true if an evaluation is due after it.
     pub fn advance(&mut self, stopping: &Stopping) -> bool {
-        let shares = self.shares().collect();
-        self.advance_with(shares, stopping)
+        self.advance_without(&[], stopping)
     }
 
     /// Makes the next update without the gradients of some workers, whose mini-batches are of later

@@ -37,7 +37,7 @@ pub struct PeersEnded {
     pub updates: Vec<Time>,
     /// How each worker ended.
     pub workers: Vec<Result<EndReason, NodeError>>,
-    /// What the links of sites carried, in virtual time.
+    /// Bytes over the links of sites, in virtual time.
     pub sites: Vec<SiteTraffic>,
 }
 

@@ -76,7 +76,7 @@ fn without_faults_every_run_uses_up_its_budget() {
     ran.expect_above(2400, partial, "updates without late gradients");
 }
 
-/// As long as no gradient is late, updates have the bits of those that wait for all.
+/// As long as no gradient is late, the parameters are the same as without a limit.
 #[test]
 fn without_late_gradients_updates_have_all_over_every_transport() {
     for architecture in summed() {
@@ -98,7 +98,7 @@ fn without_late_gradients_updates_have_all_over_every_transport() {
     }
 }
 
-/// Over every transport, with one worker that is late for nearly all updates.
+/// Nothing waits for gradients but the first: most of the others are late.
 #[test]
 fn runs_with_late_gradients_end_over_every_transport() {
     for architecture in summed() {

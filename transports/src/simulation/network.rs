@@ -54,6 +54,14 @@ struct Direction {
     bytes: Option<u64>,
 }
 
+impl Direction {
+    /// When so many bytes that are sent at a time have come out; counts them.
+    fn send(&mut self, at: Time, bytes: u64) -> Time {
+        self.bytes.iter_mut().for_each(|sum| *sum += bytes);
+        self.model.send(at, bytes)
+    }
+}
+
 /// The routes of a connection, towards its listener and towards its dialler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
@@ -249,9 +257,8 @@ impl Network {
         }
         if let Some(path) = path {
             let first = self.first(path, end);
-            departure.end = first.model.send(departure.end, bytes);
+            departure.end = first.send(departure.end, bytes);
             departure.begin = first.model.first_bytes(now);
-            first.bytes.iter_mut().for_each(|sum| *sum += bytes);
         }
         departure
     }
@@ -267,9 +274,7 @@ impl Network {
     ) -> Time {
         let leg = path.and_then(|path| path.to(end).legs().nth(passed));
         if let Some(leg) = leg {
-            let direction = self.leg(leg);
-            direction.bytes.iter_mut().for_each(|sum| *sum += bytes);
-            return direction.model.send(now, bytes);
+            return self.leg(leg).send(now, bytes);
         }
         let access = self.access.get_mut(&process);
         let entrance = access.and_then(|access| access.into.as_mut());

@@ -22,7 +22,7 @@ pub(super) struct Topology {
 #[derive(Debug)]
 pub(super) struct SiteLinks(BTreeMap<u32, LinkId>);
 
-/// What the link of a site carried.
+/// Bytes over the link of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteTraffic {
     /// The number of the site, from 0 on.
@@ -61,7 +61,7 @@ impl Topology {
 }
 
 impl SiteLinks {
-    /// What the links carried.
+    /// Bytes over the links.
     pub(super) fn traffic(&self, network: &Network) -> Vec<SiteTraffic> {
         let of = |(site, link): (&u32, &LinkId)| {
             let [up_bytes, down_bytes] = network.counted(*link);

@@ -33,7 +33,7 @@ pub struct Outcome {
     pub shared_up: Option<LinkUsage>,
     /// And from it.
     pub shared_down: Option<LinkUsage>,
-    /// What the links of sites carried, if there are sites.
+    /// Bytes over the links of sites, if there are sites.
     pub sites: Vec<SiteTraffic>,
     /// Faults and failovers of the servers, if there is a standby or such a fault.
     pub failover: Option<Failover>,

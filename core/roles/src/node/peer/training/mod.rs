@@ -23,9 +23,9 @@ use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
 use pstrain_policy::collective::{Outgoing, Rank};
-use pstrain_policy::combining::{Combined, Combining, Part, Participants, Place, Scheme};
+use pstrain_policy::combining::{Combined, Combining, Part, Place, Scheme};
 use pstrain_policy::job::Job;
-use pstrain_policy::lockstep::{Done, Lockstep, Member};
+use pstrain_policy::lockstep::{Lockstep, Member};
 use pstrain_wire::peers::{Contributed, Inherit, Piece, PieceHeader, Reduced, Snapshot};
 use pstrain_wire::{MemberMessage, Message};
 
@@ -229,12 +229,6 @@ impl Training {
         let reduced = Reduced { version: self.version(), part, done: self.done() };
         self.reduced = Some(reduced.clone());
         Message::Reduced(reduced)
-    }
-
-    /// The mini-batches of all updates, if updates may be without late gradients.
-    fn done(&self) -> Option<Done> {
-        let is_partial = matches!(self.scheme, Scheme::Reduce(_, _, Participants::InTime));
-        is_partial.then(|| self.lockstep.done())
     }
 
     /// Gives the update in progress up.

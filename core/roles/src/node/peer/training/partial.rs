@@ -16,7 +16,8 @@ use crate::node::peer::{Joined, Peer, joined};
 use pstrain_compute::id::Version;
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
-use pstrain_policy::combining::Part;
+use pstrain_policy::combining::{Part, Participants, Scheme};
+use pstrain_policy::lockstep::Done;
 use pstrain_wire::MemberMessage;
 use pstrain_wire::peers::Activate;
 
@@ -36,6 +37,12 @@ pub(super) enum Activation {
 }
 
 impl Training {
+    /// The mini-batches of all updates, if updates may be without late gradients.
+    pub(super) fn done(&self) -> Option<Done> {
+        let is_partial = matches!(self.scheme, Scheme::Reduce(_, _, Participants::InTime));
+        is_partial.then(|| self.lockstep.done())
+    }
+
     /// When late gradients are left out of the update in progress.
     pub(in crate::node::peer) const fn partial_at(&self) -> Option<Time> {
         match (&self.stage, &self.activation) {
