@@ -399,7 +399,8 @@ run_job() {
             if ((worker == 0)); then who=server; fi
             tail -n 5 "$out/$who.log" >&2
             echo "cluster.sh: $who ended with status $status; see $out/$who.log" >&2
-            failed=1
+            # A server may refuse settings, with the status of a usage error, after it has begun to listen.
+            if ((worker == 0 && status == 2)); then failed=2; else failed=$((failed == 2 ? 2 : 1)); fi
         }
     done
     return "$failed"

@@ -57,6 +57,15 @@ pub(crate) struct Resolved<D = Prepared> {
     pub(crate) arithmetic: Arithmetic,
 }
 
+/// A job without its data.
+struct Draft<J> {
+    source: Arc<dyn Dataset>,
+    /// How to prepare the data.
+    settings: Settings,
+    /// The job of prepared data.
+    job: J,
+}
+
 /// The data called `text`: a format with its arguments, or a path.
 pub(crate) fn source_of(text: &str) -> Result<Arc<dyn Dataset>, String> {
     formats::open(text, SYNTHETIC_SEED)
@@ -462,20 +471,45 @@ impl Layers {
         Ok(update)
     }
 
+    /// Checks all settings, as far as that needs no data and no compute process.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.process()?.is_none() {
+            let _draft = self.draft(None)?;
+        }
+        Ok(())
+    }
+
     /// Prepares the data with `load`, and puts the job together from their `outline`.
     pub(crate) fn resolve_as<D>(
         &self,
         load: impl FnOnce(&dyn Dataset, &Settings) -> Result<D, DataError>,
         outline: impl FnOnce(&D) -> Outline,
     ) -> anyhow::Result<Resolved<D>> {
-        // Reading data takes long: all settings are read first, so that a typing error is reported
-        // at once.
         let process = self.process()?;
         let described = process.as_ref().map(ComputeProcess::describe).transpose()?;
+        let Draft { source, settings, job } = self.draft(described.as_ref())?;
+        let work = self.get("work")?;
+        let data = load(&*source, &settings).map_err(|error| match (work, error) {
+            (
+                WorkSpec::Shards { count },
+                DataError::Partition(PartitionError::Workers { rows, .. }),
+            ) => WorkError::Shards { count, rows: rows as u64 }.into(),
+            (_, error) => anyhow::Error::from(error),
+        })?;
+        let job = job(outline(&data))?;
+        let arithmetic = process.map_or(Arithmetic::Program, Arithmetic::Process);
+        Ok(Resolved { job, data, arithmetic })
+    }
+
+    /// Reads all settings. Reading data takes long: a typing error is reported before it begins.
+    fn draft(
+        &self,
+        described: Option<&Description>,
+    ) -> anyhow::Result<Draft<impl FnOnce(Outline) -> anyhow::Result<Job>>> {
         let (settings, workers) = (self.data_settings()?, self.workers()?);
         let activation = self.get("activation")?;
         let model = self.parse("model", |text| values::model(text, activation))?;
-        let (model, initial) = match model_of(described.as_ref()) {
+        let (model, initial) = match model_of(described) {
             Some(external) => (external, InitialFrom::Worker),
             None => (model, InitialFrom::Seed),
         };
@@ -494,7 +528,7 @@ impl Layers {
         let blocks = self.parse("blocks", values::blocks)?;
         let filters = self.filters()?;
         let (redundancy, work) = (self.get("redundancy")?, self.get("work")?);
-        let (from, source) = (self.data_from()?, self.source_by(described.as_ref())?);
+        let (from, source) = (self.data_from()?, self.source_by(described)?);
         if described.is_some() {
             process::check_kind(source.kind(), &source.describe())?;
         }
@@ -502,53 +536,51 @@ impl Layers {
         scenario.check(workers)?;
         self.energy()?;
         let (graph, edges) = self.graph(workers)?;
-        let data = load(&*source, &settings).map_err(|error| match (work, error) {
-            (
-                WorkSpec::Shards { count },
-                DataError::Partition(PartitionError::Workers { rows, .. }),
-            ) => WorkError::Shards { count, rows: rows as u64 }.into(),
-            (_, error) => anyhow::Error::from(error),
-        })?;
-        let Outline { spec, fingerprint, .. } = outline(&data);
-        if described.is_none() {
-            check_target(&stopping, spec.shape().target)?;
-        }
-        let job = Job {
-            name: self.text("name").to_owned(),
-            seed: self.number("seed")?,
-            model,
-            loss: loss.unwrap_or_else(|| Loss::of(spec.shape().target)),
-            update,
-            groups,
-            aggregation,
-            mode,
-            switches,
-            exchange,
-            filters,
-            blocks,
-            stopping,
-            local_training: self.get("local-training")?,
-            batch_size,
-            redundancy,
-            work,
-            budget,
-            membership,
-            architecture: self.get("architecture")?,
-            graph,
-            edges,
-            servers: self.number("servers")?,
-            data: JobData {
-                shape: spec.shape(),
-                train: fingerprint,
-                from,
-                recipe: serde_json::to_string(&spec).context("cannot write the recipe")?,
-            },
-            scenario: scenario.to_text(),
-            initial,
+        let (name, seed) = (self.text("name").to_owned(), self.number("seed")?);
+        let (architecture, servers) = (self.get("architecture")?, self.number("servers")?);
+        let local_training = self.get("local-training")?;
+        let is_described = described.is_some();
+        let job = move |Outline { spec, fingerprint, .. }: Outline| {
+            if !is_described {
+                check_target(&stopping, spec.shape().target)?;
+            }
+            let job = Job {
+                name,
+                seed,
+                model,
+                loss: loss.unwrap_or_else(|| Loss::of(spec.shape().target)),
+                update,
+                groups,
+                aggregation,
+                mode,
+                switches,
+                exchange,
+                filters,
+                blocks,
+                stopping,
+                local_training,
+                batch_size,
+                redundancy,
+                work,
+                budget,
+                membership,
+                architecture,
+                graph,
+                edges,
+                servers,
+                data: JobData {
+                    shape: spec.shape(),
+                    train: fingerprint,
+                    from,
+                    recipe: serde_json::to_string(&spec).context("cannot write the recipe")?,
+                },
+                scenario: scenario.to_text(),
+                initial,
+            };
+            job.validate()?;
+            Ok(job)
         };
-        job.validate()?;
-        let arithmetic = process.map_or(Arithmetic::Program, Arithmetic::Process);
-        Ok(Resolved { job, data, arithmetic })
+        Ok(Draft { source, settings, job })
     }
 }
 

@@ -207,6 +207,7 @@ pub(crate) fn begins_with(
     // The run may be resumed in another working directory.
     let job = if state.state.is_some() { job.with_absolute_data()? } else { job };
     job.real_time()?;
+    job.check()?;
     Ok(Some(Begins::New((job, keeps))))
 }
 
