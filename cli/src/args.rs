@@ -51,7 +51,7 @@ pub(crate) const ADDRESS: &str = "127.0.0.1:7070";
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    " (protocol 29, ",
+    " (protocol 30, ",
     env!("PSTRAIN_TARGET"),
     ", ",
     env!("PSTRAIN_BUILD"),

@@ -112,7 +112,7 @@ impl Messages {
             }),
             18..=25 | 34..=39 | 43 | 51..=52 | 56 => self.of_group(kind),
             26..=33 | 46 => self.of_replicas(kind),
-            57..=75 => self.of_peers(kind),
+            57..=76 => self.of_peers(kind),
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
             42 => Message::Keys(self.key_list()),

@@ -3,6 +3,7 @@
 
 mod closed_forms;
 mod equivalence;
+mod filters;
 mod gossip;
 mod identities;
 mod not_finite;

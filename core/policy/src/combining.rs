@@ -7,11 +7,13 @@ use alloc::vec::Vec;
 
 use crate::architecture::Architecture;
 use crate::collective::{
-    Algorithm, Collective, Outgoing, Precision, Rank, Reduction, ReductionError, presence,
+    Algorithm, Collective, Content, Encoding, Gathering, Outgoing, Precision, Rank, Reduction,
+    ReductionError, presence,
 };
 use crate::gossip::{JobGraph, Mixing};
 use crate::in_network::{Layout, Packet, PacketError, Streaming};
 use crate::job::Job;
+use pstrain_compute::filter::Filtered;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::Stream;
 
@@ -20,6 +22,8 @@ use pstrain_compute::rng::Stream;
 pub enum Scheme {
     /// All apply the sum of their gradients to the same parameters.
     Reduce(Algorithm, Precision, Participants),
+    /// The same; each sends its filtered gradient to all others.
+    Gather,
     /// The same; the sum is made by the meeting point, with so many packets in flight of so many
     /// values.
     InNetwork {
@@ -48,6 +52,8 @@ pub enum Participants {
 pub enum Part {
     /// Its mean gradient, and its share.
     Gradient(Vec<f32>, f32),
+    /// The same, if the scheme is [`Scheme::Gather`].
+    Filtered(Filtered, f32),
     /// Its mini-batch counts, but its gradient is not finite.
     NotFinite,
     /// It has no mini-batch left, or its gradient is not here in time.
@@ -59,6 +65,8 @@ pub enum Part {
 pub enum Place {
     /// The algorithm, the precision, whose gradients a sum has, the rank, and the number of ranks.
     Reduce(Collective, Precision, Participants, Rank, u32),
+    /// The rank, and the number of ranks.
+    Gather(Rank, u32),
     /// Packets in flight, values of a packet, and the number of ranks.
     InNetwork(u32, u32, u32),
     /// The rank; it and its neighbors, in order, with their weights.
@@ -72,7 +80,9 @@ pub enum Combining {
     Reduce(Reduction),
     /// The sum of the gradients that are here in time, of a rank of so many.
     InTime(Reduction, Rank, u32),
-    /// The same, made by the meeting point.
+    /// The sum of all filtered gradients.
+    Gather(Gathering),
+    /// The same as the first, made by the meeting point.
     InNetwork(Streaming),
     /// The average of the neighbors' parameters, and the rank's own gradient.
     Gossip(Mixing, Own),
@@ -97,7 +107,8 @@ pub enum Combined {
 }
 
 impl Scheme {
-    /// The scheme of a job; none where servers have the parameters.
+    /// The scheme of a job, which is [valid](Job::validate); none where servers have the
+    /// parameters.
     #[must_use]
     pub fn of(job: &Job) -> Option<Self> {
         let graph = || JobGraph::new(job.graph, Stream::new(job.seed), &job.edges);
@@ -106,13 +117,16 @@ impl Scheme {
             Architecture::AdPsgd => Some(Self::Pairwise(graph())),
             Architecture::InNetwork { slots, values } => Some(Self::InNetwork { slots, values }),
             architecture => {
-                let precision = Precision::of(&job.filters).unwrap_or_default();
+                let algorithm = architecture.algorithm()?;
                 let participants = match job.membership.partial_after {
                     None => Participants::All,
                     Some(_) => Participants::InTime,
                 };
-                let reduce = |algorithm| Self::Reduce(algorithm, precision, participants);
-                architecture.algorithm().map(reduce)
+                let encoding = Encoding::of(algorithm, &job.filters)?;
+                Some(match encoding {
+                    Encoding::Values(precision) => Self::Reduce(algorithm, precision, participants),
+                    Encoding::Filtered => Self::Gather,
+                })
             }
         }
     }
@@ -142,6 +156,7 @@ impl Scheme {
                 let collective = algorithm.choose(ranks, parameters);
                 Place::Reduce(collective, *precision, *participants, rank, ranks)
             }
+            Self::Gather => Place::Gather(rank, ranks),
             Self::InNetwork { slots, values } => Place::InNetwork(*slots, *values, ranks),
             Self::Gossip(graph) | Self::Pairwise(graph) => {
                 Place::Gossip(rank, graph.weights(rank, members).into())
@@ -156,6 +171,7 @@ impl Part {
         match self {
             Self::Gradient(gradient, factor) => (gradient, factor),
             Self::NotFinite | Self::None => (vec![0.0; parameters], 1.0),
+            Self::Filtered(..) => unreachable!("no gradient of this scheme is filtered"),
         }
     }
 }
@@ -166,6 +182,7 @@ impl Place {
     pub fn neighbors(&self) -> Vec<Rank> {
         match self {
             Self::Reduce(collective, _, _, rank, ranks) => collective.neighbors(*rank, *ranks),
+            Self::Gather(rank, ranks) => Collective::AllGather.neighbors(*rank, *ranks),
             Self::InNetwork(..) => Vec::new(),
             Self::Gossip(rank, weights) => {
                 weights.iter().map(|(other, _)| *other).filter(|other| other != rank).collect()
@@ -188,6 +205,7 @@ impl Combining {
                     }
                 }
             }
+            Place::Gather(rank, ranks) => Self::Gather(Gathering::new(*rank, *ranks, len)),
             Place::InNetwork(slots, values, ranks) => {
                 let layout = Layout::new(len, *slots, *values);
                 Self::InNetwork(Streaming::new(layout, *ranks, updates))
@@ -204,7 +222,7 @@ impl Combining {
     /// If it has begun already, or the number of parameters is another.
     pub fn begin(&mut self, parameters: &[f32], out: &mut Vec<Outgoing>) {
         match self {
-            Self::Reduce(_) | Self::InTime(..) | Self::InNetwork(_) => {}
+            Self::Reduce(_) | Self::InTime(..) | Self::Gather(_) | Self::InNetwork(_) => {}
             Self::Gossip(mixing, _) => mixing.begin(parameters, out),
         }
     }
@@ -216,8 +234,16 @@ impl Combining {
     pub fn give(&mut self, part: Part, parameters: usize, out: &mut Vec<Outgoing>) {
         match self {
             Self::Reduce(reduction) => match part {
-                Part::Gradient(gradient, factor) => reduction.begin(gradient, factor, out),
                 Part::NotFinite | Part::None => reduction.begin_without(parameters, out),
+                part => {
+                    let (gradient, factor) = part.gradient(parameters);
+                    reduction.begin(gradient, factor, out);
+                }
+            },
+            Self::Gather(gathering) => match part {
+                Part::Filtered(filtered, factor) => gathering.begin(&filtered, factor, out),
+                Part::NotFinite | Part::None => gathering.begin_without(out),
+                Part::Gradient(..) => unreachable!("every gradient of this scheme is filtered"),
             },
             Self::InTime(reduction, rank, ranks) => {
                 let mut values = match part {
@@ -226,6 +252,7 @@ impl Combining {
                         gradient
                     }
                     Part::NotFinite => vec![0.0; parameters],
+                    Part::Filtered(..) => unreachable!("no gradient of this scheme is filtered"),
                     Part::None => {
                         let len = parameters + presence::words(*ranks);
                         return reduction.begin_without(len, out);
@@ -243,6 +270,7 @@ impl Combining {
                 *own = Own::Here(match part {
                     Part::Gradient(gradient, _) => Some(gradient),
                     Part::NotFinite | Part::None => None,
+                    Part::Filtered(..) => unreachable!("no gradient of this scheme is filtered"),
                 });
             }
         }
@@ -253,7 +281,9 @@ impl Combining {
     pub fn late(&self) -> BTreeSet<Rank> {
         match self {
             Self::InTime(reduction, ..) => reduction.awaited(),
-            Self::Reduce(_) | Self::InNetwork(_) | Self::Gossip(..) => BTreeSet::new(),
+            Self::Reduce(_) | Self::Gather(_) | Self::InNetwork(_) | Self::Gossip(..) => {
+                BTreeSet::new()
+            }
         }
     }
 
@@ -265,15 +295,20 @@ impl Combining {
         &mut self,
         from: Rank,
         piece: u32,
-        values: Arc<Vec<f32>>,
+        content: Content,
         out: &mut Vec<Outgoing>,
     ) -> Result<(), ReductionError> {
-        match self {
-            Self::Reduce(reduction) | Self::InTime(reduction, ..) => {
+        match (self, content) {
+            (Self::Reduce(reduction) | Self::InTime(reduction, ..), Content::Values(values)) => {
                 reduction.receive(from, piece, values, out)
             }
-            Self::InNetwork(_) => Err(ReductionError::Unexpected { piece }),
-            Self::Gossip(mixing, _) => mixing.receive(from, piece, values),
+            (Self::Gossip(mixing, _), Content::Values(values)) => {
+                mixing.receive(from, piece, values)
+            }
+            (Self::Gather(gathering), Content::Encoded(factor, values)) => {
+                gathering.receive(from, piece, factor, values)
+            }
+            _ => Err(ReductionError::Unexpected { piece }),
         }
     }
 
@@ -281,7 +316,7 @@ impl Combining {
     pub fn lend(&mut self, spares: Vec<Arc<Vec<f32>>>) {
         match self {
             Self::Reduce(reduction) | Self::InTime(reduction, ..) => reduction.lend(spares),
-            Self::InNetwork(_) | Self::Gossip(..) => {}
+            Self::Gather(_) | Self::InNetwork(_) | Self::Gossip(..) => {}
         }
     }
 
@@ -292,7 +327,7 @@ impl Combining {
     pub fn receive_sum(&mut self, sum: &Packet) -> Result<(), PacketError> {
         match self {
             Self::InNetwork(streaming) => streaming.receive(sum),
-            Self::Reduce(_) | Self::InTime(..) | Self::Gossip(..) => Ok(()),
+            Self::Reduce(_) | Self::InTime(..) | Self::Gather(_) | Self::Gossip(..) => Ok(()),
         }
     }
 
@@ -300,7 +335,7 @@ impl Combining {
     pub fn packets(&mut self) -> impl Iterator<Item = Packet> + '_ {
         let streaming = match self {
             Self::InNetwork(streaming) => Some(streaming),
-            Self::Reduce(_) | Self::InTime(..) | Self::Gossip(..) => None,
+            Self::Reduce(_) | Self::InTime(..) | Self::Gather(_) | Self::Gossip(..) => None,
         };
         streaming.into_iter().flat_map(Streaming::packets)
     }
@@ -316,7 +351,7 @@ impl Combining {
     pub fn excess(&mut self) -> impl Iterator<Item = Arc<Vec<f32>>> + '_ {
         let reduction = match self {
             Self::Reduce(reduction) | Self::InTime(reduction, ..) => Some(reduction),
-            Self::InNetwork(_) | Self::Gossip(..) => None,
+            Self::Gather(_) | Self::InNetwork(_) | Self::Gossip(..) => None,
         };
         reduction.into_iter().flat_map(Reduction::excess)
     }
@@ -326,6 +361,7 @@ impl Combining {
     pub fn is_done(&self) -> bool {
         match self {
             Self::Reduce(reduction) | Self::InTime(reduction, ..) => reduction.is_done(),
+            Self::Gather(gathering) => gathering.is_done(),
             Self::InNetwork(streaming) => streaming.is_done(),
             Self::Gossip(mixing, own) => mixing.is_done() && matches!(own, Own::Here(_)),
         }
@@ -346,6 +382,9 @@ impl Combining {
                 let (mut sum, spares) = reduction.into_parts();
                 let absent = presence::take_absent(ranks, &mut sum);
                 (Combined::Gradient(sum, absent), spares)
+            }
+            Self::Gather(gathering) => {
+                (Combined::Gradient(gathering.into_sum(), Vec::new()), Vec::new())
             }
             Self::InNetwork(streaming) => {
                 (Combined::Gradient(streaming.into_values(), Vec::new()), Vec::new())

@@ -17,8 +17,9 @@ use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
 use crate::peers::{
-    Activate, Allow, Halt, Halted, Inherit, MOST_INHERIT_BYTES, MOST_PACKET_BYTES, Meet, Met,
-    Missed, Packet, Piece, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
+    Activate, Allow, EncodedPiece, Halt, Halted, Inherit, MOST_INHERIT_BYTES, MOST_PACKET_BYTES,
+    Meet, Met, Missed, Packet, Piece, Ranks, Reachable, Reduced, Rest, Rested, Save, Show,
+    Snapshot,
 };
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;
@@ -158,6 +159,8 @@ messages! {
         Met(Met) = 66, Worker -> Worker;
         /// Values of a reduction.
         Piece(Piece { header; values: Content::Values }) = 60, Worker -> Worker;
+        /// Values of a filtered gradient.
+        EncodedPiece(EncodedPiece: Parts) = 76, Worker -> Worker;
         /// A chunk of a gradient, or the sum of all workers' chunks.
         Packet(Packet { header; values: Content::Bytes(MOST_PACKET_BYTES) }) = 73,
             Worker -> Meeting, Meeting -> Worker;
@@ -219,6 +222,7 @@ impl From<MemberMessage> for Message {
     fn from(message: MemberMessage) -> Self {
         match message {
             MemberMessage::Piece(piece) => Self::Piece(piece),
+            MemberMessage::EncodedPiece(piece) => Self::EncodedPiece(piece),
             MemberMessage::Activate(activate) => Self::Activate(activate),
             MemberMessage::Missed(missed) => Self::Missed(missed),
             MemberMessage::Inherit(part) => Self::Inherit(part),

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Content, Parts, Payload};
-use crate::peers::{Activate, Inherit, Missed, Piece};
+use crate::peers::{Activate, EncodedPiece, Inherit, Missed, Piece};
 use crate::received::Received;
 use pstrain_compute::codec::{self, Malformed};
 use pstrain_compute::id::WorkerId;
@@ -27,6 +27,8 @@ pub struct Relayed {
 pub enum MemberMessage {
     /// Values of a reduction.
     Piece(Piece),
+    /// Values of a filtered gradient.
+    EncodedPiece(EncodedPiece),
     /// Late gradients are left out of an update.
     Activate(Activate),
     /// An update that the receiver has missed.
@@ -39,6 +41,7 @@ pub enum MemberMessage {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Kind {
     Piece,
+    EncodedPiece,
     Activate,
     Missed,
     Inherit,
@@ -53,6 +56,10 @@ impl Parts for Relayed {
             MemberMessage::Piece(piece) => {
                 piece.append_control(&mut control);
                 Kind::Piece
+            }
+            MemberMessage::EncodedPiece(piece) => {
+                piece.append_control(&mut control);
+                Kind::EncodedPiece
             }
             MemberMessage::Activate(activate) => {
                 activate.append_control(&mut control);
@@ -73,6 +80,7 @@ impl Parts for Relayed {
     fn payload(&self) -> Payload<'_> {
         match &self.message {
             MemberMessage::Piece(piece) => Parts::payload(piece),
+            MemberMessage::EncodedPiece(piece) => piece.payload(),
             MemberMessage::Activate(activate) => Parts::payload(activate),
             MemberMessage::Missed(missed) => Parts::payload(missed),
             MemberMessage::Inherit(part) => Parts::payload(part),
@@ -83,6 +91,9 @@ impl Parts for Relayed {
         let (generation, other, kind, control): (_, _, _, Vec<u8>) = codec::read(control)?;
         let message = match kind {
             Kind::Piece => MemberMessage::Piece(Parts::of_parts(&control, payload, most_values)?),
+            Kind::EncodedPiece => {
+                MemberMessage::EncodedPiece(Parts::of_parts(&control, payload, most_values)?)
+            }
             Kind::Activate => {
                 MemberMessage::Activate(Parts::of_parts(&control, payload, most_values)?)
             }
@@ -101,8 +112,9 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::peers::{MOST_INHERIT_BYTES, PieceHeader};
+    use crate::peers::{EncodedPieceHeader, MOST_INHERIT_BYTES, PieceHeader};
     use crate::{Decoder, Limits, Message, encode};
+    use pstrain_compute::filter::Encoded;
     use pstrain_compute::id::Version;
 
     fn received(message: &Message, limits: Limits) -> Option<Message> {
@@ -122,7 +134,10 @@ mod tests {
         let activate = MemberMessage::Activate(Activate { version: Version(5) });
         let state = vec![9; MOST_INHERIT_BYTES as usize - 1];
         let part = Inherit::parts(Version(5), &state).next().map(MemberMessage::Inherit).unwrap();
-        for message in [piece, activate, missed, part] {
+        let header = EncodedPieceHeader { version: Version(5), piece: 2, factor: 0.25 };
+        let values = Arc::new(Encoded::of_values(&[0.0, 0.5, 0.0, 0.0, -1.5, 0.0]));
+        let encoded = MemberMessage::EncodedPiece(EncodedPiece { header, values });
+        for message in [piece, encoded, activate, missed, part] {
             let message = Message::Relayed(Relayed { generation: 7, other: WorkerId(3), message });
             for limits in [Limits::of_member(3), Limits::of_meeting(3)] {
                 assert_eq!(received(&message, limits).as_ref(), Some(&message));

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pstrain_compute::filter::Encoded;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_policy::in_network::Exponent;
 use pstrain_policy::lockstep::Done;
 use pstrain_wire::peers::{
-    Activate, Allow, Complaint, Connection, Contributed, Halt, Halted, Inherit, InheritHeader,
-    Meet, Met, Missed, Packet, PacketHeader, Piece, PieceHeader, RankOf, Ranks, Reachable, Reduced,
-    Rest, Rested, Save, Show, Snapshot,
+    Activate, Allow, Complaint, Connection, Contributed, EncodedPiece, EncodedPieceHeader, Halt,
+    Halted, Inherit, InheritHeader, Meet, Met, Missed, Packet, PacketHeader, Piece, PieceHeader,
+    RankOf, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
 };
 use pstrain_wire::{MemberMessage, Message, Relayed};
 
@@ -81,6 +82,7 @@ impl Messages {
             72 => Message::Allow(Allow { version }),
             74 => Message::Relayed(self.relayed(generation)),
             75 => Message::Activate(Activate { version }),
+            76 => Message::EncodedPiece(self.encoded_piece(version)),
             73 => {
                 let (slot, turn, next) =
                     (self.small(), self.number(), Exponent::of(&self.values()));
@@ -96,10 +98,19 @@ impl Messages {
         }
     }
 
+    fn encoded_piece(&mut self, version: Version) -> EncodedPiece {
+        let factor = self.rng.unit() as f32;
+        let header = EncodedPieceHeader { version, piece: self.small(), factor };
+        let keys = self.small().into();
+        let values = Encoded { form: self.form(keys), bytes: self.bytes() };
+        EncodedPiece { header, values: Arc::new(values) }
+    }
+
     fn relayed(&mut self, generation: u64) -> Relayed {
-        let kind = [60, 61, 67, 75][self.rng.below(4) as usize];
+        let kind = [60, 61, 67, 75, 76][self.rng.below(5) as usize];
         let message = match self.of_peers(kind) {
             Message::Piece(piece) => MemberMessage::Piece(piece),
+            Message::EncodedPiece(piece) => MemberMessage::EncodedPiece(piece),
             Message::Activate(activate) => MemberMessage::Activate(activate),
             Message::Missed(missed) => MemberMessage::Missed(missed),
             Message::Inherit(part) => MemberMessage::Inherit(part),

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::decided::{Decided, DropReason};
+use pstrain_compute::filter::FilterChain;
+use pstrain_compute::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
+use pstrain_policy::collective::Encoding;
 use pstrain_policy::job::Job;
 use pstrain_policy::rules::Aggregation;
 use pstrain_roles::node::Compute;
@@ -25,7 +28,11 @@ pub(super) struct Line {
     is_partial: bool,
     /// The parameters of each version, and how they came about.
     known: BTreeMap<u64, Known>,
-    /// Gradients and their numbers of examples, by worker and mini-batch.
+    job: Job,
+    /// The filters of each worker, if there are any.
+    filters: BTreeMap<u32, Filters>,
+    /// Gradients as the others decode them, and their numbers of examples, by worker and
+    /// mini-batch.
     gradients: BTreeMap<(u32, u64), (Vec<f32>, u32)>,
     /// The groups: generation, version, members.
     groups: Vec<(u64, u64, Vec<u32>)>,
@@ -36,6 +43,32 @@ pub(super) struct Line {
     dropped: u64,
     /// True from a restart of the meeting point to the first group after it.
     is_resumed: bool,
+}
+
+/// The filters of a worker during one membership.
+#[derive(Debug)]
+struct Filters {
+    /// The run and the incarnation.
+    of: (u64, Incarnation),
+    chain: FilterChain,
+    /// The last gradient, and its mini-batch.
+    last: (Sequence, u64),
+}
+
+impl Filters {
+    /// The gradient of a mini-batch as others decode it. The mini-batch before it is in an update;
+    /// if it is the same one, the update was given up.
+    fn filter(&mut self, batch: u64, order: &Compute, gradient: &[f32]) -> Vec<f32> {
+        let (sequence, last) = self.last;
+        let dropped = (last == batch).then_some(DropReason::Stale);
+        self.chain.decided(&Decided::after(None, sequence, dropped));
+        let sequence = Sequence(sequence.0 + 1);
+        self.last = (sequence, batch);
+        self.chain.turn_to(order.ticket.base);
+        let (gradient, parameters) = (gradient.to_vec(), &order.parameters);
+        let filtered = self.chain.filter(gradient, sequence, order.task, None, parameters);
+        filtered.gradient.to_vec()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -71,6 +104,8 @@ impl Line {
             sums: job.aggregation == Aggregation::Sum,
             is_partial: job.membership.partial_after.is_some(),
             known: BTreeMap::from([(0, first)]),
+            job: job.clone(),
+            filters: BTreeMap::new(),
             gradients: BTreeMap::new(),
             groups: Vec::new(),
             latest: BTreeMap::new(),
@@ -149,6 +184,26 @@ impl Line {
 }
 
 impl Line {
+    /// The filters of a worker, which has none of an earlier membership, if it sends its gradients
+    /// filtered.
+    fn filters_of(
+        &mut self,
+        worker: WorkerId,
+        membership: (u64, Incarnation),
+    ) -> Option<&mut Filters> {
+        if self.job.encoding() != Some(Encoding::Filtered) {
+            return None;
+        }
+        let filters = &mut self.filters;
+        filters.retain(|of, it| *of != worker.0 || it.of == membership);
+        let new = || {
+            let model = self.job.build_model().expect("the model of the job");
+            let chain = self.job.filter_chain(worker, model.layout()).expect("it has filters");
+            Filters { of: membership, chain, last: (Sequence(0), u64::MAX) }
+        };
+        Some(filters.entry(worker.0).or_insert_with(new))
+    }
+
     /// Of two updates without a gradient from the parameters between them, the checker may have
     /// taken one for the other. Returns true if an update leads to these parameters.
     fn corrects(&mut self, version: u64, parameters: &[f32]) -> bool {
@@ -237,7 +292,12 @@ impl Checker for Line {
         // A worker that was away goes on after its last mini-batch.
         let batch = self.done(id.0, base, &[]) + update - base;
         assert_eq!(order.task, Task::own(id, BatchId(batch)), "each mini-batch counts once");
-        self.gradients.insert((id.0, batch), (gradient.to_vec(), samples));
+        let membership = (order.ticket.run, order.ticket.incarnation);
+        let gradient = match self.filters_of(id, membership) {
+            Some(filters) => filters.filter(batch, order, gradient),
+            None => gradient.to_vec(),
+        };
+        self.gradients.insert((id.0, batch), (gradient, samples));
     }
 
     /// A worker has parameters of a version. Returns true if it is the first that has.

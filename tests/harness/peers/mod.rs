@@ -74,6 +74,8 @@ pub struct PeersRun {
     pub reasons: Vec<(Time, String)>,
     /// Messages between workers that went by way of the meeting point.
     pub relayed: u64,
+    /// Residuals of filters that were lost with a membership.
+    pub forgot: u64,
     /// Members that were sent an update which they had missed.
     pub missed: u64,
     /// Updates without the gradients of some members.
@@ -174,6 +176,8 @@ struct Lab<'a> {
     initial: Option<Vec<f32>>,
     /// Messages of workers to others by way of the meeting point.
     relayed: u64,
+    /// Residuals that were lost.
+    forgot: u64,
 }
 
 /// Runs `toy`, whose architecture has no server, in a schedule drawn from `seed`.
@@ -253,6 +257,7 @@ impl<'a> Lab<'a> {
             apart,
             initial: None,
             relayed: 0,
+            forgot: 0,
         };
         lab.plan(faults);
         lab
@@ -390,6 +395,7 @@ impl<'a> Lab<'a> {
                 self.initial = Some(values.clone());
                 self.checker.begins_with(values);
             }
+            Effect::Report(Event::Forgot { .. }) => self.forgot += 1,
             Effect::Report(Event::Regrouped { why, .. }) => self.reasons.push((self.now, why)),
             Effect::Evaluate(order) => {
                 self.checker.evaluates(order.point.version, &order.parameters);
@@ -496,6 +502,7 @@ impl<'a> Lab<'a> {
             groups: self.checker.groups(),
             reasons: self.reasons,
             relayed: self.relayed,
+            forgot: self.forgot,
             missed: self.checker.missed_updates(),
             partial: self.checker.partial(),
             dropped: self.checker.dropped(),

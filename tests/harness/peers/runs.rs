@@ -35,6 +35,9 @@ pub struct PeersEnded {
     pub parameters: Vec<f32>,
     /// The updates, as the meeting point learned of them.
     pub updates: Vec<Time>,
+    /// Bytes of values that workers sent in updates in virtual time, and what they stand for
+    /// without filters.
+    pub sent: (u64, u64),
     /// How each worker ended.
     pub workers: Vec<Result<EndReason, NodeError>>,
     /// Bytes over the links of sites, in virtual time.
@@ -53,9 +56,11 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         let parts: Vec<_> = order.parts().into_iter().map(part).collect();
         Ok((parts, run.job.data.train.clone()))
     };
-    let mut updates = Vec::new();
-    let report = |now: Time, _: Origin, event: Event| {
-        updates.extend(matches!(event, Event::Updated { .. }).then_some(now));
+    let (mut updates, mut sent) = (Vec::new(), (0, 0));
+    let report = |now: Time, _: Origin, event: Event| match event {
+        Event::Updated { .. } => updates.push(now),
+        Event::Pushed { bytes, unfiltered, .. } => sent = (sent.0 + bytes, sent.1 + unfiltered),
+        _ => {}
     };
     let evaluation = Box::new(Local::new(model, [run.evaluation.clone()]));
     let mut host = TrainingHost::new(load, evaluation, part, report);
@@ -76,6 +81,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         version: outcome.trained.point.version.0,
         parameters: outcome.trained.parameters.expect("parameters").to_vec(),
         updates,
+        sent,
         workers: workers.collect(),
         sites: outcome.sites,
     }
@@ -170,6 +176,7 @@ fn run<S: Transport, W: Transport + Send + 'static>(
         version: trained.point.version.0,
         parameters: trained.parameters.expect("parameters").to_vec(),
         updates: Vec::new(),
+        sent: (0, 0),
         workers,
         sites: Vec::new(),
     }

@@ -174,10 +174,20 @@ impl Encoded {
     #[must_use]
     pub fn of_values(values: &[f32]) -> Self {
         let sparse = Self::of_non_zeros(values);
-        if sparse.bytes.len() < size_of_val(values) {
-            return sparse;
-        }
+        if sparse.bytes.len() < size_of_val(values) { sparse } else { Self::of_all(values) }
+    }
+
+    /// Encodes these values, all of them.
+    #[must_use]
+    pub fn of_all(values: &[f32]) -> Self {
         Coded::single(None, values.to_vec(), values.len()).encode(0..values.len())
+    }
+
+    /// Encodes no values: each is 0.
+    #[must_use]
+    pub const fn of_none() -> Self {
+        let form = Form { keys: KeyForm::Gaps(0), values: ValueForm::Single, state: 0 };
+        Self { form, bytes: Vec::new() }
     }
 
     /// Overwrites the values of `onto` at the keys that are sent.
@@ -186,18 +196,33 @@ impl Encoded {
     /// [`Malformed`] if the bytes do not match the form or the length of `onto`, which is then
     /// unchanged.
     pub fn patch(&self, onto: &mut [f32]) -> Result<(), Malformed> {
+        self.merge(onto, |place, value| *place = value)
+    }
+
+    /// Adds the values, each times `factor`, to `sum`.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes do not match the form or the length of `sum`, which is then
+    /// unchanged.
+    pub fn add_to(&self, sum: &mut [f32], factor: f32) -> Result<(), Malformed> {
+        self.merge(sum, |place, value| *place += factor * value)
+    }
+
+    /// Merges the values at the keys that are sent, which have no state, into those of `onto`.
+    fn merge(&self, onto: &mut [f32], merge: impl Fn(&mut f32, f32)) -> Result<(), Malformed> {
         let Form { keys, values, state } = &self.form;
         if *state > 0 {
             return Err(Malformed);
         }
         let (chosen, rest) = read_chosen(*keys, &self.bytes, onto.len())?;
         let Some(chosen) = chosen else {
-            onto.copy_from_slice(&values.read(rest, onto.len())?);
+            let values = values.read(rest, onto.len())?;
+            onto.iter_mut().zip(values).for_each(|(place, value)| merge(place, value));
             return Ok(());
         };
         let values = values.read(rest, chosen.len())?;
         for (key, value) in chosen.into_iter().zip(values) {
-            onto[key as usize] = value;
+            merge(&mut onto[key as usize], value);
         }
         Ok(())
     }

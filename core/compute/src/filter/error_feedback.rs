@@ -95,6 +95,12 @@ impl Filtered {
         let plain = keys.len() * size_of::<f32>() as u64;
         ((encoded.bytes.len() as u64) < plain).then_some(encoded)
     }
+
+    /// Encodes the part for `keys`, as plain values if nothing else is shorter.
+    #[must_use]
+    pub fn encode_or_plain(&self, keys: KeyRange) -> Encoded {
+        self.encode(keys).unwrap_or_else(|| Encoded::of_all(&self.gradient[keys.indices()]))
+    }
 }
 
 impl FilterChain {

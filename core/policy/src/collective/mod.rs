@@ -18,6 +18,8 @@
 mod all_gather;
 mod all_to_all;
 mod butterfly;
+mod encoding;
+mod gathering;
 mod halving_doubling;
 mod hierarchical;
 mod precision;
@@ -26,15 +28,88 @@ mod reduction;
 mod ring;
 mod tree;
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use pstrain_compute::filter::Encoded;
+
+pub use encoding::Encoding;
+pub use gathering::Gathering;
 pub use precision::Precision;
+pub use reduction::Reduction;
 pub(crate) use reduction::most_of_piece;
-pub use reduction::{Outgoing, Reduction, ReductionError};
 
 /// A rank: the place of a worker in its group, from 0 on.
 pub type Rank = u32;
+
+/// A piece to send.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outgoing {
+    /// The receiver.
+    pub to: Rank,
+    /// The index of the piece.
+    pub piece: u32,
+    /// The values.
+    pub content: Content,
+}
+
+/// The values of a piece.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// A value for each key of the piece, or two in one if the precision is 16 bits; empty if no
+    /// rank has had a part in them so far.
+    Values(Arc<Vec<f32>>),
+    /// The values of a rank's filtered gradient, and their factor in the sum.
+    Encoded(f32, Arc<Encoded>),
+}
+
+impl Content {
+    /// Bytes of the values.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::Values(values) => values.len() * size_of::<f32>(),
+            Self::Encoded(_, encoded) => encoded.bytes.len(),
+        };
+        bytes as u64
+    }
+}
+
+/// Values that do not belong to an all-reduce: their sender does not do the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReductionError {
+    /// There is no such piece.
+    #[error("it sent piece {piece}, of {pieces}")]
+    Piece {
+        /// The index of the piece.
+        piece: u32,
+        /// The number of pieces.
+        pieces: usize,
+    },
+    /// A piece has other values.
+    #[error("it sent {given} values of piece {piece}, which has {wanted}")]
+    Length {
+        /// The index of the piece.
+        piece: u32,
+        /// The values that it has.
+        wanted: usize,
+        /// The values that were sent.
+        given: usize,
+    },
+    /// The bytes of a filtered gradient are not of their form, or not of the piece.
+    #[error("it sent piece {piece} of a filtered gradient, which cannot be decoded")]
+    Malformed {
+        /// The index of the piece.
+        piece: u32,
+    },
+    /// The rank has nothing to send of this piece, or has sent it already.
+    #[error("it sent piece {piece}, which is not expected from it")]
+    Unexpected {
+        /// The index of the piece.
+        piece: u32,
+    },
+}
 
 /// An algorithm of all-reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

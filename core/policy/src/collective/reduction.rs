@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::precision::{Precision, pack, unpack};
-use super::{Collective, Op, Rank};
+use super::{Collective, Content, Op, Outgoing, Rank, ReductionError};
 
 /// The most values of a piece: 64 KiB of a short vector, 256 KiB of a long one. Larger pieces keep
 /// more ranks waiting, smaller ones cost more messages, and a transport copies the beginning of
@@ -72,47 +72,6 @@ struct Piece {
     packed: Option<Arc<Vec<f32>>>,
     /// Values that have arrived and were not used yet, in their order.
     arrived: Vec<(Rank, Arc<Vec<f32>>)>,
-}
-
-/// Values to send.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outgoing {
-    /// The receiver.
-    pub to: Rank,
-    /// The index of the piece.
-    pub piece: u32,
-    /// The values, one for each key of the piece, or two in one if the precision is 16 bits; empty
-    /// if no rank has had a part in them so far.
-    pub values: Arc<Vec<f32>>,
-}
-
-/// Values that do not belong to the reduction: their sender does not do the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReductionError {
-    /// There is no such piece.
-    #[error("it sent piece {piece}, of {pieces}")]
-    Piece {
-        /// The index of the piece.
-        piece: u32,
-        /// The number of pieces.
-        pieces: usize,
-    },
-    /// A piece has other values.
-    #[error("it sent {given} values of piece {piece}, which has {wanted}")]
-    Length {
-        /// The index of the piece.
-        piece: u32,
-        /// The values that it has.
-        wanted: usize,
-        /// The values that were sent.
-        given: usize,
-    },
-    /// The rank has nothing to send of this piece, or has sent it already.
-    #[error("it sent piece {piece}, which is not expected from it")]
-    Unexpected {
-        /// The index of the piece.
-        piece: u32,
-    },
 }
 
 impl Reduction {
@@ -305,7 +264,8 @@ impl Reduction {
                 }
                 Op::Send(to) => {
                     let values = it.outgoing(*precision, spares);
-                    out.push(Outgoing { to, piece: index, values });
+                    let content = Content::Values(values);
+                    out.push(Outgoing { to, piece: index, content });
                 }
                 Op::Take(from) | Op::Add(from) => {
                     let Some(place) = it.arrived.iter().position(|(rank, _)| *rank == from) else {

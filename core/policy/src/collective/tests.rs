@@ -57,7 +57,7 @@ fn reduce_parts(
     let mut post = |from: Rank, out: Vec<Outgoing>, links: &mut BTreeMap<_, VecDeque<_>>| {
         for outgoing in out {
             let (bytes, messages) = &mut sent[from as usize];
-            *bytes += 4 * outgoing.values.len();
+            *bytes += outgoing.content.bytes() as usize;
             *messages += 1;
             links.entry((from, outgoing.to)).or_default().push_back(outgoing);
         }
@@ -82,14 +82,21 @@ fn reduce_parts(
             post(rank, out, &mut links);
         } else {
             let (from, to) = full[choice - waiting.len()];
-            let Outgoing { piece, values, .. } =
+            let Outgoing { piece, content, .. } =
                 links.get_mut(&(from, to)).unwrap().pop_front().unwrap();
-            reductions[to as usize].receive(from, piece, values, &mut out).unwrap();
+            reductions[to as usize].receive(from, piece, plain(content), &mut out).unwrap();
             post(to, out, &mut links);
         }
     }
     assert!(reductions.iter().all(Reduction::is_done), "{collective:?} with {ranks} ranks");
     (reductions.into_iter().map(|reduction| reduction.into_parts().0).collect(), sent)
+}
+
+fn plain(content: Content) -> Arc<Vec<f32>> {
+    match content {
+        Content::Values(values) => values,
+        Content::Encoded(..) => unreachable!("a reduction encodes nothing"),
+    }
 }
 
 fn vectors(ranks: u32, len: usize, seed: u64) -> Vec<Vec<f32>> {
@@ -237,19 +244,21 @@ fn a_rank_begins_a_bounded_number_of_values_and_goes_on_as_sums_come() {
         for (rank, end) in ends.iter_mut().enumerate() {
             let mut out = Vec::new();
             end.begin(vec![1.0; len], 0.5, &mut out);
-            let begun: usize = out.iter().map(|outgoing| outgoing.values.len()).sum();
+            let begun: usize =
+                out.iter().map(|outgoing| outgoing.content.bytes() as usize / 4).sum();
             assert!(begun <= most, "{collective:?}: {begun} values at rank {rank}");
             links[rank].extend(out);
         }
         while links.iter().any(|link| !link.is_empty()) {
             for from in [0, 1] {
-                let Some(Outgoing { piece, values, .. }) = links[from].pop_front() else {
+                let Some(Outgoing { piece, content, .. }) = links[from].pop_front() else {
                     continue;
                 };
                 let (mut out, to) = (Vec::new(), 1 - from);
-                ends[to].receive(from as Rank, piece, values, &mut out).unwrap();
+                ends[to].receive(from as Rank, piece, plain(content), &mut out).unwrap();
                 links[to].extend(out);
-                let waiting: usize = links[to].iter().map(|outgoing| outgoing.values.len()).sum();
+                let waiting: usize =
+                    links[to].iter().map(|outgoing| outgoing.content.bytes() as usize / 4).sum();
                 assert!(waiting <= 2 * most, "{collective:?}: {waiting} values wait");
                 assert!(ends[to].excess().all(|spare| spare.capacity() > 0));
             }

@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::pieces::Pieces;
-use crate::collective::{Outgoing, Rank, ReductionError};
+use crate::collective::{Content, Outgoing, Rank, ReductionError};
 
 /// The weighted average of a rank's parameters and its neighbors'.
 ///
@@ -37,7 +37,8 @@ impl Mixing {
         let pieces: Vec<Arc<Vec<f32>>> = self.vectors[0].cut(own).collect();
         for (index, values) in (0..).zip(pieces) {
             for (to, _) in self.weights.iter().filter(|(to, _)| *to != self.rank) {
-                out.push(Outgoing { to: *to, piece: index, values: Arc::clone(&values) });
+                let content = Content::Values(Arc::clone(&values));
+                out.push(Outgoing { to: *to, piece: index, content });
             }
             let taken = self.receive(self.rank, index, values);
             assert!(taken.is_ok(), "the round has begun");

@@ -8,7 +8,7 @@ use nalgebra::{DMatrix, SymmetricEigen};
 use proptest::prelude::*;
 
 use super::*;
-use crate::collective::{Outgoing, Rank, ReductionError};
+use crate::collective::{Content, Outgoing, Rank, ReductionError};
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::rng::{Random, Stream};
 
@@ -191,11 +191,14 @@ fn mix(graph: Graph, vectors: &[Vec<f32>], order: u64) -> Vec<Vec<f32>> {
             let mut out = Vec::new();
             rounds[rank as usize].begin(&vectors[rank as usize], &mut out);
             for outgoing in out {
-                *sent.entry((rank, outgoing.to)).or_default() += outgoing.values.len();
+                *sent.entry((rank, outgoing.to)).or_default() +=
+                    outgoing.content.bytes() as usize / 4;
                 messages.push((rank, outgoing));
             }
         } else {
-            let (from, Outgoing { to, piece, values }) = messages.swap_remove(choice - begun.len());
+            let (from, Outgoing { to, piece, content }) =
+                messages.swap_remove(choice - begun.len());
+            let Content::Values(values) = content else { unreachable!("nothing is encoded") };
             rounds[to as usize].receive(from, piece, values).unwrap();
         }
     }

@@ -2,11 +2,11 @@
 
 use super::{DataFrom, Exchange, Job, JobError, OnLoss, Redundancy, WorkSpec};
 use crate::architecture::Architecture;
-use crate::collective::{Precision, presence};
+use crate::collective::{Encoding, Precision, presence};
 use crate::consistency::ConsistencySpec;
 use crate::gossip::{Graph, JobGraph};
 use crate::rules::{Aggregation, ParticipationSpec, StalenessSpec};
-use pstrain_compute::filter::KeyCaching;
+use pstrain_compute::filter::{FilterSpec, KeyCaching};
 use pstrain_compute::optim::OptimizerSpec;
 
 impl Job {
@@ -32,6 +32,29 @@ impl Job {
         match self.membership.partial_after {
             None => parameters,
             Some(_) => parameters + presence::words(self.membership.workers),
+        }
+    }
+
+    /// The form in which workers send what they add up; none if it is no form of the architecture.
+    #[must_use]
+    pub fn encoding(&self) -> Option<Encoding> {
+        match self.architecture.algorithm() {
+            Some(algorithm) => Encoding::of(algorithm, &self.filters),
+            None => self.filters.is_none().then_some(Encoding::Values(Precision::Single)),
+        }
+    }
+
+    /// The bytes that so many bytes of a worker's values in an update stand for without filters,
+    /// in a group of `members`, for so many parameters.
+    #[must_use]
+    pub fn unfiltered(&self, bytes: u64, members: usize, parameters: u64) -> u64 {
+        match self.encoding() {
+            Some(Encoding::Values(precision)) => bytes * u64::from(precision.values_of_word()),
+            Some(Encoding::Filtered) => {
+                let receivers = members.saturating_sub(1) as u64;
+                receivers.saturating_mul(parameters).saturating_mul(size_of::<f32>() as u64)
+            }
+            None => bytes,
         }
     }
 
@@ -96,12 +119,17 @@ impl Job {
             (is_mean || !is_gossip, "aggregation = mean: a worker applies its own gradient alone"),
             match architecture.algorithm() {
                 Some(_) => (
-                    Precision::of(&self.filters).is_some(),
-                    "no filters but fp16 or bf16, without error feedback: ranks round values \
-                     before they send them",
+                    self.encoding().is_some(),
+                    "no filters but fp16 or bf16, without error feedback: gradients are added on \
+                     their way. all-reduce:all-gather takes all filters",
                 ),
                 None => (self.filters.is_none(), "no filters: values are sent as they are"),
             },
+            (
+                !self.filters.chain.iter().any(|it| matches!(it, FilterSpec::Kkt { .. }))
+                    || matches!(mode.in_flight, None | Some(1)),
+                "in-flight = 1 with kkt: it selects keys by the current parameters",
+            ),
             (
                 self.filters.pull.is_none() && self.filters.key_caching == KeyCaching::On,
                 "pull-filter = none and key-caching = on: workers pull nothing, and send no keys",

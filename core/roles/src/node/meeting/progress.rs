@@ -14,7 +14,6 @@ use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::{Clock, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::time::Time;
-use pstrain_policy::collective::Precision;
 use pstrain_policy::gossip::average;
 use pstrain_policy::lockstep::Share;
 use pstrain_policy::rules::Closing;
@@ -139,8 +138,7 @@ impl Meeting {
         let is_asynchronous = self.job.architecture.is_asynchronous();
         // The version that a worker makes with this update, of its own or of all.
         let made_by = |slot: &Slot| if is_asynchronous { slot.version } else { latest.next() };
-        let precision = Precision::of(&self.job.filters).unwrap_or_default();
-        let values_of_word = u64::from(precision.values_of_word());
+        let (members, parameters) = (self.group.members().count(), self.keys().len());
         let part_of = |worker| {
             let slot = &self.slots[worker];
             slot.reports.iter().find(|report| report.version == made_by(slot))?.part
@@ -182,7 +180,7 @@ impl Meeting {
                     batch,
                     loss,
                     bytes,
-                    unfiltered: bytes * values_of_word,
+                    unfiltered: self.job.unfiltered(bytes, members, parameters),
                     turnaround: age,
                     ago: Duration::ZERO,
                     compute,

@@ -197,6 +197,11 @@ impl Peer {
             self.links = Links::default();
             let prepare = Prepare { job: (*job).clone(), worker, examples: None };
             let (unsent, data) = (Vec::new(), Data::Preparing);
+            // The residual of an earlier membership is lost with its training.
+            let carried = self.training().map_or(0.0, |training| training.carried());
+            if carried > 0.0 {
+                out.push(Effect::Report(Event::Forgot { carried }));
+            }
             self.member = Some(Member { worker, incarnation, run, job, parameters, unsent, data });
             self.preparations += 1;
             out.push(Effect::Prepare(Box::new(prepare)));
@@ -467,6 +472,7 @@ impl Peer {
         match message {
             Message::Heartbeat(_) => {}
             Message::Piece(piece) => self.on_piece(now, rank, piece, out),
+            Message::EncodedPiece(piece) => self.on_encoded_piece(now, rank, piece, out),
             Message::Activate(activate) => self.on_activate(now, rank, activate, out),
             Message::Missed(missed) => self.on_missed(now, rank, &missed, out),
             Message::Inherit(part) => self.on_inherit(now, rank, &part, out),

@@ -28,7 +28,7 @@ impl Peer {
             return; // of an earlier group
         }
         let Some(training) = self.training() else { return };
-        training.receives(sum.values.len());
+        training.receives((sum.values.len() * size_of::<i32>()) as u64);
         let Stage::Stepping(step) = &mut training.stage else {
             return; // repeated after a reconnect
         };

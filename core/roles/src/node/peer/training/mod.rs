@@ -1,16 +1,18 @@
 //! The training of a peer: gradients, their sums, and updates.
 
 mod aggregation;
+mod filtering;
 mod partial;
+mod receiving;
 mod state;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::filtering::Filtering;
 use self::partial::Activation;
 use super::pairs::Pairs;
 use super::{Joined, Peer, joined};
@@ -22,11 +24,13 @@ use pstrain_compute::params::{KeyRange, first_not_finite};
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_policy::aggregate::Aggregator;
-use pstrain_policy::collective::{Outgoing, Rank};
+use pstrain_policy::collective::{Content, Outgoing, Rank};
 use pstrain_policy::combining::{Combined, Combining, Part, Place, Scheme};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member};
-use pstrain_wire::peers::{Contributed, Inherit, Piece, PieceHeader, Reduced, Snapshot};
+use pstrain_wire::peers::{
+    Contributed, EncodedPiece, EncodedPieceHeader, Inherit, Piece, PieceHeader, Reduced, Snapshot,
+};
 use pstrain_wire::{MemberMessage, Message};
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
@@ -51,6 +55,8 @@ pub(super) struct Training {
     /// An update that other members have begun, and this one has not.
     ahead: Option<(Version, Combining)>,
     activation: Activation,
+    /// The filters, if gradients are sent filtered.
+    filtering: Option<Filtering>,
     /// The report of the last update.
     reduced: Option<Reduced>,
     /// Bytes of values that came and are in no report yet.
@@ -162,6 +168,7 @@ impl Training {
             next: None,
             ahead: None,
             activation: Activation::None,
+            filtering: Filtering::of(job, model, worker, &scheme),
             reduced: None,
             received: 0,
             shown: None,
@@ -214,9 +221,14 @@ impl Training {
         shown.into_iter().chain(reduced).chain(rested).collect()
     }
 
-    /// Counts values that another member, or the meeting point, sent.
-    pub(super) const fn receives(&mut self, values: usize) {
-        self.received += (values * size_of::<f32>()) as u64;
+    /// Counts bytes of values that another member, or the meeting point, sent.
+    pub(super) const fn receives(&mut self, bytes: u64) {
+        self.received += bytes;
+    }
+
+    /// The L2 norm of the residual of the filters.
+    pub(super) fn carried(&self) -> f64 {
+        self.filtering.as_ref().map_or(0.0, Filtering::carried)
     }
 
     /// Bytes of values that came since the last time this was asked.
@@ -433,9 +445,14 @@ impl Peer {
         };
         step.own = Some(own);
         training.gave(now, own.base, job.membership.partial_after);
-        let part = match own.not_finite {
-            None => Part::Gradient(gradient, share.factor),
-            Some(_) => Part::NotFinite,
+        let (version, parameters) = (training.version(), &training.parameters);
+        let part = match (&mut training.filtering, own.not_finite) {
+            (_, Some(_)) => Part::NotFinite,
+            (None, None) => Part::Gradient(gradient, share.factor),
+            (Some(filtering), None) => {
+                let of = (version, own.base, share.task);
+                Part::Filtered(filtering.filter(gradient, of, parameters), share.factor)
+            }
         };
         self.contribute(now, part, out);
     }
@@ -466,48 +483,6 @@ impl Peer {
         step.unsent.extend(outgoing);
         self.compute_next(out);
         self.go_on(now, out);
-    }
-
-    /// Values have come from a member.
-    pub(super) fn on_piece(&mut self, now: Time, from: Rank, piece: Piece, out: &mut Outbox) {
-        let Joined { training, .. } = joined(&mut self.member);
-        training.receives(piece.values.len());
-        if training.pairs.is_some() {
-            return self.on_exchange(now, from, piece, out);
-        }
-        let current = training.version();
-        let Piece { header: PieceHeader { version, piece, .. }, values } = piece;
-        // A member is one update ahead of its neighbors at most. It waits for late neighbors.
-        let is_due = if current < training.together {
-            version == training.together
-        } else {
-            version == current || version == current.next()
-        };
-        if !is_due {
-            return;
-        }
-        let mut outgoing = Vec::new();
-        let received = match &mut training.stage {
-            Stage::Stepping(step) if version == current => {
-                step.combining.receive(from, piece, values, &mut outgoing).map(|()| {
-                    step.unsent.extend(outgoing);
-                })
-            }
-            _ => {
-                let (place, len) = (&training.place, training.parameters.len());
-                let updates = version.0.saturating_sub(training.together.0);
-                let new = || (version, Combining::new(place, len, updates));
-                let (_, ahead) = match &mut training.ahead {
-                    Some(ahead) if ahead.0 == version => ahead,
-                    ahead => ahead.insert(new()),
-                };
-                ahead.receive(from, piece, values, &mut outgoing)
-            }
-        };
-        match received {
-            Ok(()) => self.go_on(now, out),
-            Err(error) => self.give_up_on(now, from, &error.to_string(), out),
-        }
     }
 
     /// This member has the version of its group now.
@@ -554,11 +529,8 @@ impl Peer {
         let links = &mut self.links;
         step.unsent.retain(|outgoing| {
             let Some(way) = links.sends(now, outgoing.to, meeting) else { return true };
-            let Outgoing { piece, values, .. } = outgoing;
-            step.bytes += (values.len() * size_of::<f32>()) as u64;
-            let header = PieceHeader { version, piece: *piece, answers: false };
-            let values = Arc::clone(values);
-            out.push(way.send(MemberMessage::Piece(Piece { header, values })));
+            step.bytes += outgoing.content.bytes();
+            out.push(way.send(message(version, outgoing)));
             false
         });
         out.extend(step.combining.excess().map(Effect::Recycle));
@@ -596,5 +568,20 @@ impl Peer {
     /// Halts the group, which cannot get on because of a member.
     pub(super) fn give_up_on(&mut self, now: Time, rank: Rank, why: &str, out: &mut Outbox) {
         self.halt_because_of(now, (rank, self.links.connection(rank)), why, out);
+    }
+}
+
+/// A piece of the update of a version, as a message.
+fn message(version: Version, Outgoing { piece, content, .. }: &Outgoing) -> MemberMessage {
+    let piece = *piece;
+    match content {
+        Content::Values(values) => {
+            let header = PieceHeader { version, piece, answers: false };
+            MemberMessage::Piece(Piece { header, values: Arc::clone(values) })
+        }
+        Content::Encoded(factor, values) => {
+            let header = EncodedPieceHeader { version, piece, factor: *factor };
+            MemberMessage::EncodedPiece(EncodedPiece { header, values: Arc::clone(values) })
+        }
     }
 }
