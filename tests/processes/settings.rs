@@ -204,3 +204,14 @@ fn a_learning_rate_that_diverges_ends_the_run_at_once_with_advice() {
         assert!(ended.json()["loss"].is_null() || ended.json()["loss"].is_number());
     }
 }
+
+/// Workers may dial a server as soon as it listens.
+#[test]
+fn a_server_refuses_a_wrong_setting_before_it_listens() {
+    for wrong in [["--consistency", "sometimes"], ["--filters", "most"]] {
+        let args = [&["server", "--listen", "127.0.0.1:0"], &wrong[..]].concat();
+        let refused = finish(&args).with_code(2);
+        assert!(!refused.stderr.contains("listening"), "{}", refused.stderr);
+        assert!(refused.stderr.contains(wrong[1]), "{}", refused.stderr);
+    }
+}
