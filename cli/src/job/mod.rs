@@ -8,16 +8,18 @@ mod layers;
 mod resolve;
 mod setting;
 mod settings;
+mod source;
 mod suggest;
 mod values;
 
 #[cfg(feature = "pictures")]
 pub(crate) use layers::{ENVIRONMENT, OF_PROCESS};
 pub(crate) use layers::{JobFlags, Layers};
-#[cfg(feature = "pictures")]
-pub(crate) use resolve::{DATA, absolute_data};
-pub(crate) use resolve::{Resolved, source_of};
+pub(crate) use resolve::Resolved;
 pub(crate) use settings::nearest;
 #[cfg(feature = "pictures")]
 pub(crate) use settings::{find, settings, unknown};
+pub(crate) use source::source_of;
+#[cfg(feature = "pictures")]
+pub(crate) use source::{DATA, absolute_data};
 pub(crate) use suggest::suggestion;

@@ -65,7 +65,7 @@ named!(Architecture: "architecture", ',' {
     Butterfly = Word::new("all-reduce:butterfly", &[],
         "the same, by recursive doubling: half the steps of halving-doubling, and more bytes"),
     AllGather = Word::new("all-reduce:all-gather", &[],
-        "the same, every worker sums all gradients itself: one step, bit for bit as bsp"),
+        "the same, every worker sums all gradients itself: one step, any filters, the bits of bsp"),
     BySize = Word::new("all-reduce:auto", &[],
         "the same, by the algorithm that suits the number of parameters and of workers"),
     Hierarchical { fanout } = Word::new("hierarchical",

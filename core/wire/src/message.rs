@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::checkpoint::{GoBack, Written};
 use crate::client::{Control, Controlled, PullStatus};
+use crate::encoded_piece::EncodedPiece;
 use crate::evaluation::{EvaluationAnswer, EvaluationPart};
 use crate::group::{
     Arrived, Attach, Attached, Begin, Decisions, Enlist, Enlisted, Followed, Leave,
@@ -17,9 +18,8 @@ use crate::holders::Holders;
 use crate::keys::{Keys, KeysHeader, KeysKnown};
 use crate::payload::{Content, Parts, Payload, PayloadField};
 use crate::peers::{
-    Activate, Allow, EncodedPiece, Halt, Halted, Inherit, MOST_INHERIT_BYTES, MOST_PACKET_BYTES,
-    Meet, Met, Missed, Packet, Piece, Ranks, Reachable, Reduced, Rest, Rested, Save, Show,
-    Snapshot,
+    Activate, Allow, Halt, Halted, Inherit, MOST_INHERIT_BYTES, MOST_PACKET_BYTES, Meet, Met,
+    Missed, Packet, Piece, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
 };
 use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
 use crate::received::Received;

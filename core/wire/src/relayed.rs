@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::encoded_piece::EncodedPiece;
 use crate::payload::{Content, Parts, Payload};
-use crate::peers::{Activate, EncodedPiece, Inherit, Missed, Piece};
+use crate::peers::{Activate, Inherit, Missed, Piece};
 use crate::received::Received;
 use pstrain_compute::codec::{self, Malformed};
 use pstrain_compute::id::WorkerId;
@@ -112,8 +113,8 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::peers::{EncodedPieceHeader, MOST_INHERIT_BYTES, PieceHeader};
-    use crate::{Decoder, Limits, Message, encode};
+    use crate::peers::{MOST_INHERIT_BYTES, PieceHeader};
+    use crate::{Decoder, EncodedPieceHeader, Limits, Message, encode};
     use pstrain_compute::filter::Encoded;
     use pstrain_compute::id::Version;
 

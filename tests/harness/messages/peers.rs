@@ -8,11 +8,11 @@ use pstrain_compute::id::{Version, WorkerId};
 use pstrain_policy::in_network::Exponent;
 use pstrain_policy::lockstep::Done;
 use pstrain_wire::peers::{
-    Activate, Allow, Complaint, Connection, Contributed, EncodedPiece, EncodedPieceHeader, Halt,
-    Halted, Inherit, InheritHeader, Meet, Met, Missed, Packet, PacketHeader, Piece, PieceHeader,
-    RankOf, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
+    Activate, Allow, Complaint, Connection, Contributed, Halt, Halted, Inherit, InheritHeader,
+    Meet, Met, Missed, Packet, PacketHeader, Piece, PieceHeader, RankOf, Ranks, Reachable, Reduced,
+    Rest, Rested, Save, Show, Snapshot,
 };
-use pstrain_wire::{MemberMessage, Message, Relayed};
+use pstrain_wire::{EncodedPiece, EncodedPieceHeader, MemberMessage, Message, Relayed};
 
 use super::Messages;
 

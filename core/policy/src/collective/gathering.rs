@@ -15,10 +15,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::reduction::most_of_piece;
 use super::{Content, Outgoing, Rank, ReductionError, others};
 use pstrain_compute::filter::{Encoded, Filtered};
 use pstrain_compute::params::KeyRange;
+
+/// The most values of a piece. Each has the keys or the factors of its own values: larger pieces
+/// than those of a reduction take fewer bytes. Smaller ones take less memory to decode.
+const MOST_OF_PIECE: usize = 1024 * 1024;
 
 /// The all-gather of the filtered gradients of an update at one rank.
 ///
@@ -63,8 +66,12 @@ impl Gathering {
     /// If there is no such rank.
     #[must_use]
     pub fn new(rank: Rank, ranks: u32, len: usize) -> Self {
+        Self::of_pieces(rank, ranks, len, MOST_OF_PIECE)
+    }
+
+    /// The same, with so many values in a piece at most.
+    fn of_pieces(rank: Rank, ranks: u32, len: usize, most: usize) -> Self {
         assert!(rank < ranks, "rank {rank} of {ranks}");
-        let most = most_of_piece(len);
         let piece = |start: usize| {
             let keys = start..len.min(start + most);
             Piece { keys, next: 0, arrived: BTreeMap::new() }

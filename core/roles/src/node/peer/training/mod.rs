@@ -28,10 +28,8 @@ use pstrain_policy::collective::{Content, Outgoing, Rank};
 use pstrain_policy::combining::{Combined, Combining, Part, Place, Scheme};
 use pstrain_policy::job::Job;
 use pstrain_policy::lockstep::{Lockstep, Member};
-use pstrain_wire::peers::{
-    Contributed, EncodedPiece, EncodedPieceHeader, Inherit, Piece, PieceHeader, Reduced, Snapshot,
-};
-use pstrain_wire::{MemberMessage, Message};
+use pstrain_wire::peers::{Contributed, Inherit, Piece, PieceHeader, Reduced, Snapshot};
+use pstrain_wire::{EncodedPiece, EncodedPieceHeader, MemberMessage, Message};
 
 /// The state of training, which is the same at all members of a group, and the update in progress.
 #[derive(Debug)]

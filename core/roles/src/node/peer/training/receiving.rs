@@ -10,7 +10,8 @@ use pstrain_compute::id::Version;
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::{Content, Rank};
 use pstrain_policy::combining::Combining;
-use pstrain_wire::peers::{EncodedPiece, EncodedPieceHeader, Piece, PieceHeader};
+use pstrain_wire::peers::{Piece, PieceHeader};
+use pstrain_wire::{EncodedPiece, EncodedPieceHeader};
 
 impl Peer {
     /// Values have come from a member.
