@@ -49,11 +49,31 @@ fn one_of_three_workers_and_two_servers_may_crash_after_any_decisions() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
-fn larger_groups_and_more_crashes_for_more_rounds() {
+#[ignore = "minutes: .ci/nightly enumeration"]
+fn one_worker_and_two_servers_that_join_may_crash_twice_in_three_rounds() {
     from_the_start(1, 3, 2);
+}
+
+#[test]
+#[ignore = "minutes: .ci/nightly enumeration"]
+fn one_of_two_workers_may_crash_at_any_moment_in_three_rounds() {
     joined(2, 3, 1, Grain::Messages);
+}
+
+#[test]
+#[ignore = "minutes: .ci/nightly enumeration"]
+fn one_of_three_workers_may_crash_between_messages_on_connections_in_three_rounds() {
     joined(3, 3, 1, Grain::Connections);
+}
+
+#[test]
+#[ignore = "minutes: .ci/nightly enumeration"]
+fn two_workers_may_crash_twice_between_messages_on_connections_in_three_rounds() {
     joined(2, 3, 2, Grain::Connections);
+}
+
+#[test]
+#[ignore = "minutes: .ci/nightly enumeration"]
+fn three_workers_may_crash_twice_after_any_decisions_in_three_rounds() {
     joined(3, 3, 2, Grain::Decisions);
 }
