@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use pstrain_compute::decided::{Decided, DropReason};
 use pstrain_compute::filter::{FilterChain, Filtered};
-use pstrain_compute::id::{Sequence, Version, WorkerId};
+use pstrain_compute::id::{BatchId, Sequence, Version, WorkerId};
 use pstrain_compute::model::Model;
 use pstrain_compute::task::Task;
 use pstrain_policy::combining::Scheme;
@@ -19,8 +19,8 @@ use pstrain_policy::job::Job;
 #[derive(Debug)]
 pub(super) struct Filtering {
     chain: FilterChain,
-    /// The number of the last gradient, and the version that its update changes.
-    last: (Sequence, Version),
+    /// The number of the last gradient, and its mini-batch; none before the first.
+    last: Option<(Sequence, BatchId)>,
 }
 
 impl Filtering {
@@ -28,25 +28,28 @@ impl Filtering {
     pub(super) fn of(job: &Job, model: &Model, worker: WorkerId, scheme: &Scheme) -> Option<Self> {
         let is_filtered = matches!(scheme, Scheme::Gather);
         let chain = is_filtered.then(|| job.filter_chain(worker, model.layout())).flatten()?;
-        Some(Self { chain, last: (Sequence(0), Version(0)) })
+        Some(Self { chain, last: None })
     }
 
-    /// Filters the gradient of a mini-batch, which was computed from version `base`, for the update
-    /// of `version`. `parameters` are those of this version.
+    /// Filters the gradient of a mini-batch, which was computed from version `base`, for the next
+    /// update. `parameters` are the current ones.
     pub(super) fn filter(
         &mut self,
         gradient: Vec<f32>,
-        (version, base, task): (Version, Version, Task),
+        (base, task): (Version, Task),
         parameters: &[f32],
     ) -> Filtered {
-        let (sequence, of) = self.last;
-        // The update of the last gradient was given up if it begins again.
-        let dropped = (of >= version).then_some(DropReason::Stale);
-        self.chain.decided(&Decided::after(None, sequence, dropped));
-        let sequence = Sequence(sequence.0 + 1);
-        self.last = (sequence, version);
+        let mut number = Sequence(1);
+        if let Some((last, batch)) = self.last {
+            // Each mini-batch is in one update: the update of the last gradient was given up if its
+            // mini-batch is due again.
+            let dropped = (batch == task.batch).then_some(DropReason::Stale);
+            self.chain.decided(&Decided::after(None, last, dropped));
+            number = Sequence(last.0 + 1);
+        }
+        self.last = Some((number, task.batch));
         self.chain.turn_to(base);
-        self.chain.filter(gradient, sequence, task, None, parameters)
+        self.chain.filter(gradient, number, task, None, parameters)
     }
 
     /// The L2 norm of the residual.

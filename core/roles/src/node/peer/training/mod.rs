@@ -443,12 +443,12 @@ impl Peer {
         };
         step.own = Some(own);
         training.gave(now, own.base, job.membership.partial_after);
-        let (version, parameters) = (training.version(), &training.parameters);
+        let parameters = &training.parameters;
         let part = match (&mut training.filtering, own.not_finite) {
             (_, Some(_)) => Part::NotFinite,
             (None, None) => Part::Gradient(gradient, share.factor),
             (Some(filtering), None) => {
-                let of = (version, own.base, share.task);
+                let of = (own.base, share.task);
                 Part::Filtered(filtering.filter(gradient, of, parameters), share.factor)
             }
         };
