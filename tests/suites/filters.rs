@@ -11,7 +11,8 @@ use pstrain_wire::worker::EndReason;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-const CHAINS: [&str; 13] = [
+/// Chains with each filter.
+pub(crate) const CHAINS: [&str; 13] = [
     "zero-skip",
     "significant:0.02",
     "random-skip:0.5",
@@ -27,11 +28,11 @@ const CHAINS: [&str; 13] = [
     "top-k:0.2,random-skip:0.9,int8",
 ];
 
-fn bits(parameters: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(parameters: &[f32]) -> Vec<u32> {
     parameters.iter().map(|value| value.to_bits()).collect()
 }
 
-fn filter(job: &mut Job, chain: &str, error_feedback: ErrorFeedback) {
+pub(crate) fn filter(job: &mut Job, chain: &str, error_feedback: ErrorFeedback) {
     let chain = Filters::read_chain(chain).unwrap_or_else(|error| panic!("{error}"));
     job.filters = Filters { chain, error_feedback, ..Filters::default() };
 }

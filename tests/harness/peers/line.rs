@@ -51,22 +51,24 @@ struct Filters {
     /// The run and the incarnation.
     of: (u64, Incarnation),
     chain: FilterChain,
-    /// The last gradient, and its mini-batch.
-    last: (Sequence, u64),
+    /// The last gradient, and its mini-batch; none before the first.
+    last: Option<(Sequence, u64)>,
 }
 
 impl Filters {
     /// The gradient of a mini-batch as others decode it. The mini-batch before it is in an update;
     /// if it is the same one, the update was given up.
     fn filter(&mut self, batch: u64, order: &Compute, gradient: &[f32]) -> Vec<f32> {
-        let (sequence, last) = self.last;
-        let dropped = (last == batch).then_some(DropReason::Stale);
-        self.chain.decided(&Decided::after(None, sequence, dropped));
-        let sequence = Sequence(sequence.0 + 1);
-        self.last = (sequence, batch);
+        let mut number = Sequence(1);
+        if let Some((last, of)) = self.last {
+            let dropped = (of == batch).then_some(DropReason::Stale);
+            self.chain.decided(&Decided::after(None, last, dropped));
+            number = Sequence(last.0 + 1);
+        }
+        self.last = Some((number, batch));
         self.chain.turn_to(order.ticket.base);
         let (gradient, parameters) = (gradient.to_vec(), &order.parameters);
-        let filtered = self.chain.filter(gradient, sequence, order.task, None, parameters);
+        let filtered = self.chain.filter(gradient, number, order.task, None, parameters);
         filtered.gradient.to_vec()
     }
 }
@@ -199,7 +201,7 @@ impl Line {
         let new = || {
             let model = self.job.build_model().expect("the model of the job");
             let chain = self.job.filter_chain(worker, model.layout()).expect("it has filters");
-            Filters { of: membership, chain, last: (Sequence(0), u64::MAX) }
+            Filters { of: membership, chain, last: None }
         };
         Some(filters.entry(worker.0).or_insert_with(new))
     }

@@ -17,8 +17,8 @@ use pstrain_wire::worker::EndReason;
 
 use super::{on_threads, peers, plain};
 
-const LINK: &str = "delay=3ms down.delay=2ms 1.delay=9ms 2.rate=1mbit";
-const COMPUTE: &str = "4ms 2.factor=3";
+pub(super) const LINK: &str = "delay=3ms down.delay=2ms 1.delay=9ms 2.rate=1mbit";
+pub(super) const COMPUTE: &str = "4ms 2.factor=3";
 
 fn bits(parameters: &[f32]) -> Vec<u32> {
     parameters.iter().map(|value| value.to_bits()).collect()

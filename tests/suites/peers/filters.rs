@@ -10,43 +10,17 @@ use pstrain_tests::{
 };
 use pstrain_wire::worker::EndReason;
 
+use super::equivalence::{COMPUTE, LINK};
 use super::schedules::{describe, faults_of, job_of};
 use super::{on_threads, peers};
-
-const LINK: &str = "delay=3ms down.delay=2ms 1.delay=9ms 2.rate=1mbit";
-const COMPUTE: &str = "4ms 2.factor=3";
-
-const CHAINS: [&str; 13] = [
-    "zero-skip",
-    "significant:0.02",
-    "random-skip:0.5",
-    "random-k:0.3",
-    "top-k:0.1",
-    "fp16",
-    "bf16",
-    "int8",
-    "one-bit",
-    "terngrad",
-    "qsgd:4",
-    "powersgd:1",
-    "top-k:0.2,random-skip:0.9,int8",
-];
-
-fn bits(parameters: &[f32]) -> Vec<u32> {
-    parameters.iter().map(|value| value.to_bits()).collect()
-}
-
-fn filter(toy: &mut Toy, chain: &str, error_feedback: ErrorFeedback) {
-    let chain = Filters::read_chain(chain).unwrap_or_else(|error| panic!("{error}"));
-    toy.job.filters = Filters { chain, error_feedback, ..Filters::default() };
-}
+use crate::filters::{CHAINS, bits, filter};
 
 /// A job of an all-gather with a chain of filters, drawn from a seed.
 fn filtered_job_of(seed: u64, least: u64) -> Toy {
     let mut toy = job_of(seed, least);
     toy.job.architecture = Architecture::AllGather;
     toy.job.mode.in_flight = None;
-    filter(&mut toy, CHAINS[seed as usize % CHAINS.len()], ErrorFeedback::Auto);
+    filter(&mut toy.job, CHAINS[seed as usize % CHAINS.len()], ErrorFeedback::Auto);
     toy
 }
 
@@ -56,7 +30,7 @@ fn an_all_gather_of_filtered_gradients_is_bsp_at_a_server_bit_for_bit() {
         for error_feedback in [ErrorFeedback::Auto, ErrorFeedback::On, ErrorFeedback::Off] {
             for workers in [1, 2, 5, 8] {
                 let mut toy = Toy::new(workers, 149);
-                filter(&mut toy, chain, error_feedback);
+                filter(&mut toy.job, chain, error_feedback);
                 if toy.job.validate().is_err() {
                     continue; // zero-skip loses nothing that could be fed back
                 }
@@ -77,7 +51,7 @@ fn filtered_gradients_are_the_same_over_every_transport() {
     for chain in CHAINS {
         for in_flight in [None, Some(2)] {
             let mut toy = peers(Architecture::AllGather, 5, 203);
-            filter(&mut toy, chain, ErrorFeedback::Auto);
+            filter(&mut toy.job, chain, ErrorFeedback::Auto);
             toy.job.mode.in_flight = in_flight;
             let wanted = simulate_toy_peers(&VirtualRun::new(&toy, LINK, COMPUTE)).parameters;
             for kind in Kind::ALL {
@@ -94,7 +68,7 @@ fn filtered_gradients_are_the_same_over_every_transport() {
 fn auto_gathers_filtered_gradients_that_cannot_be_added_on_their_way() {
     let end = |architecture, chain| {
         let mut toy = peers(architecture, 5, 203);
-        filter(&mut toy, chain, ErrorFeedback::Auto);
+        filter(&mut toy.job, chain, ErrorFeedback::Auto);
         bits(&simulate_toy_peers(&VirtualRun::new(&toy, LINK, COMPUTE)).parameters)
     };
     for chain in ["top-k:0.1", "int8"] {
@@ -135,7 +109,7 @@ fn filters_that_keep_everything_change_no_bit_under_faults() {
         |seed| describe(seed, 2),
         |seed| {
             let mut toy = filtered_job_of(seed, 2);
-            filter(&mut toy, "top-k:1", ErrorFeedback::On);
+            filter(&mut toy.job, "top-k:1", ErrorFeedback::On);
             let filtered = run_peers(&toy, PeerFaults::Many, seed);
             toy.job.filters = Filters::default();
             let plain = run_peers(&toy, PeerFaults::Many, seed);
@@ -153,7 +127,7 @@ fn a_link_is_occupied_for_the_filtered_bytes_only() {
     let time = |chain: &str| {
         let mut toy = peers(Architecture::AllGather, 4, 160);
         toy.job.membership.lease = Duration::from_secs(3600);
-        filter(&mut toy, chain, ErrorFeedback::Auto);
+        filter(&mut toy.job, chain, ErrorFeedback::Auto);
         let run = simulate_toy_peers(&VirtualRun::new(&toy, "rate=80kbit", "1ms"));
         let time: Duration = intervals(&run.updates).into_iter().sum();
         (run.sent, time)
@@ -173,7 +147,7 @@ fn a_link_is_occupied_for_the_filtered_bytes_only() {
 fn filters_that_an_architecture_cannot_have_are_refused_with_the_cure() {
     let valid = |architecture, chain: &str, in_flight| {
         let mut toy = peers(architecture, 4, 160);
-        filter(&mut toy, chain, ErrorFeedback::Auto);
+        filter(&mut toy.job, chain, ErrorFeedback::Auto);
         toy.job.mode.in_flight = in_flight;
         toy.job.validate().map_err(|error| error.to_string())
     };
@@ -192,7 +166,7 @@ fn filters_that_an_architecture_cannot_have_are_refused_with_the_cure() {
         assert!(why.contains("no filters"), "{why}");
     }
     let mut toy = peers(Architecture::AllGather, 4, 160);
-    filter(&mut toy, "top-k:0.1", ErrorFeedback::Auto);
+    filter(&mut toy.job, "top-k:0.1", ErrorFeedback::Auto);
     toy.job.membership.partial_after = Some(Duration::from_secs(1));
     let why = toy.job.validate().unwrap_err().to_string();
     assert!(why.contains("no filters with partial-after"), "{why}");

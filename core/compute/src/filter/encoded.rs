@@ -208,7 +208,7 @@ impl Encoded {
         self.merge(sum, |place, value| *place += factor * value)
     }
 
-    /// Merges the values at the keys that are sent, which have no state, into those of `onto`.
+    /// Merges the values at the keys that are sent into `onto`, which has no state.
     fn merge(&self, onto: &mut [f32], merge: impl Fn(&mut f32, f32)) -> Result<(), Malformed> {
         let Form { keys, values, state } = &self.form;
         if *state > 0 {

@@ -3,8 +3,8 @@
 //!
 //! A filtered gradient cannot be added up on its way: the sum of two has more keys than each, and
 //! no scale of an encoded value suits both. So each rank receives all of them. They are added in
-//! the order of the ranks: all ranks end with the same bits, which are those of a server that adds
-//! them in this order.
+//! the order of the ranks: all ranks end with the same bits, and a server that adds in this order
+//! ends with them, too.
 //!
 //! With N ranks, c bytes of a filtered gradient, a latency `a` for a message and `b` for a byte it
 //! takes `a + (N-1) c b`.
@@ -19,8 +19,8 @@ use super::{Content, Outgoing, Rank, ReductionError, others};
 use pstrain_compute::filter::{Encoded, Filtered};
 use pstrain_compute::params::KeyRange;
 
-/// The most values of a piece. Each has the keys or the factors of its own values: larger pieces
-/// than those of a reduction take fewer bytes. Smaller ones take less memory to decode.
+/// The most values of a piece. Each has the keys or the factors of its own values: longer pieces
+/// than a reduction's take fewer bytes, and shorter ones less memory to decode.
 const MOST_OF_PIECE: usize = 1024 * 1024;
 
 /// The all-gather of the filtered gradients of an update at one rank.
