@@ -370,12 +370,12 @@ fn standbys_that_virtual_time_does_not_support_are_refused_with_the_reason() {
     finish(&run).refused(2, &["virtual time only", "pstrain server --standby-of"]);
 }
 
-/// `PSTRAIN_KILLS` runs, 3 by default: servers, standbys and workers are killed at random moments.
+/// `PSTRAIN_KILLS` runs, 2 by default: servers, standbys and workers are killed at random moments.
 #[test]
 fn processes_killed_at_random_moments_lose_and_repeat_nothing() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
-    // The run outlasts all kills.
-    let long = ["--epochs", "90", "--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
+    // The run outlasts all kills: they take about a second, the run five.
+    let long = ["--epochs", "400", "--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
     let one = undisturbed(&[&SLOW, &long]);
     for run in 0..runs {
         let job: [&[&str]; 3] = [&SLOW, &long, &REPLICATE[(run % 2) as usize]];

@@ -62,8 +62,8 @@ fn one_of_two_workers_may_crash_at_any_moment_in_three_rounds() {
 
 #[test]
 #[ignore = "minutes: .ci/nightly enumeration"]
-fn one_of_three_workers_may_crash_between_messages_on_connections_in_three_rounds() {
-    joined(3, 3, 1, Grain::Connections);
+fn one_of_three_workers_may_crash_between_messages_on_connections_in_two_rounds() {
+    joined(3, 2, 1, Grain::Connections);
 }
 
 #[test]
@@ -74,6 +74,6 @@ fn two_workers_may_crash_twice_between_messages_on_connections_in_three_rounds()
 
 #[test]
 #[ignore = "minutes: .ci/nightly enumeration"]
-fn three_workers_may_crash_twice_after_any_decisions_in_three_rounds() {
-    joined(3, 3, 2, Grain::Decisions);
+fn three_workers_may_crash_twice_after_any_decisions_in_two_rounds() {
+    joined(3, 2, 2, Grain::Decisions);
 }
