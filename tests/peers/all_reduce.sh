@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs all-reduces of pstrain, of Gloo and of bare sockets that move the same bytes, in turns, and prints a Markdown
-# table.
+# Runs all-reduces of pstrain, of Gloo and of bare sockets that move the same bytes, and averagings of hivemind, in
+# turns, and prints a Markdown table.
 set -euo pipefail
 # The tables are read by programs: a decimal comma would break them.
 export LC_ALL=C
@@ -12,6 +12,7 @@ usage: all_reduce.sh
 settings, by environment variable:
   PSTRAIN     binary                        (default target/dist/pstrain of this repository)
   PYTHON      with requirements.txt         (default python3); Gloo is skipped without torch
+  HIVEMIND_PYTHON  with requirements-hivemind.txt  (default: none); without it hivemind is skipped
   RANKS       numbers of processes          (default '2 4')
   SIZES       of 8KB 64KB 256KB 1MB 4MB 16MB 100MB  (default 8KB 1MB 16MB 100MB)
   ALGORITHMS  of pstrain                    (default 'ring halving-doubling all-to-all')
@@ -35,6 +36,7 @@ fi
 peers=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 pstrain=${PSTRAIN:-$peers/../../target/dist/pstrain}
 python=${PYTHON:-python3}
+hivemind_python=${HIVEMIND_PYTHON:-}
 reps=${REPS:-5}
 length=${LENGTH:-1}
 read -ra ranks <<<"${RANKS:-2 4}"
@@ -50,13 +52,18 @@ done
 command -v "$pstrain" >/dev/null ||
     fail "no pstrain binary at $pstrain: run 'cargo build --profile dist' or set PSTRAIN"
 command -v "$python" >/dev/null || fail "no $python: install Python 3.11 or set PYTHON"
-has() { "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)"; }
-has numpy || fail "$python has no numpy: README.md says how to install it"
+has() { "$1" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$2') is None)"; }
+has "$python" numpy || fail "$python has no numpy: README.md says how to install it"
 has_torch=''
-if has torch; then
+if has "$python" torch; then
     has_torch=1
 else
     printf '\nSKIPPED: Gloo: %s has no torch; README.md says how to install it\n\n' "$python" >&2
+fi
+if [[ -z $hivemind_python ]]; then
+    printf '\nSKIPPED: hivemind: HIVEMIND_PYTHON is not set; README.md says how to install it\n\n' >&2
+else
+    has "$hivemind_python" hivemind || fail "$hivemind_python, which HIVEMIND_PYTHON names, has no hivemind"
 fi
 
 work=$(mktemp -d)
@@ -98,6 +105,13 @@ compare() {
         measure "$its_ranks" "$size" "Gloo, gradient written and applied" \
             "$python" "$peers/gloo_bytes.py" --apply "${moved[@]}"
     fi
+    if [[ -n $hivemind_python ]]; then
+        # It makes few a second: a twentieth is enough.
+        local few=(--values "$of" --count $((count / 20)) --ranks "$its_ranks")
+        measure "$its_ranks" "$size" "hivemind" "$hivemind_python" "$peers/hivemind_bytes.py" "${few[@]}"
+        measure "$its_ranks" "$size" "hivemind, gradient written and applied" \
+            "$hivemind_python" "$peers/hivemind_bytes.py" --apply "${few[@]}"
+    fi
     measure "$its_ranks" "$size" "bare sockets, nothing summed" "$python" "$peers/socket_bytes.py" "${moved[@]}"
 }
 
@@ -110,7 +124,9 @@ for ((rep = 1; rep <= reps; rep++)); do
 done
 
 versions=$("$pstrain" --version | head -n 1)
-[[ -z $has_torch ]] || versions+=", torch $("$python" -c "import importlib.metadata as m; print(m.version('torch'))")"
+version() { "$1" -c "import importlib.metadata as m; print(m.version('$2'))"; }
+[[ -z $has_torch ]] || versions+=", torch $(version "$python" torch)"
+[[ -z $hivemind_python ]] || versions+=", hivemind $(version "$hivemind_python" hivemind)"
 echo "$(nproc) cores; $versions; medians of $reps, in brackets the range."
 echo
 "$python" "$peers/table.py" "$runs"
