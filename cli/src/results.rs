@@ -278,6 +278,7 @@ mod tests {
             unfiltered_bytes: 123_456_789_012,
             key_bytes: 0,
             pulled_bytes: 1,
+            relayed_bytes: 0,
             age_of_information: AgeOfInformation::default(),
         }
     }

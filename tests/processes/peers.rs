@@ -241,6 +241,16 @@ fn workers_that_listen_nowhere_exchange_values_by_way_of_the_meeting_point() {
             assert_eq!(summary["params_sha256"], one["params_sha256"], "{architecture}");
         }
         assert!(departures(&summary).is_empty(), "{summary}");
+        let bytes = |name: &str| [0, 1, 2, 3].map(|at| number(&summary["workers"][at][name]));
+        let (relayed, pushed) = (bytes("relayed_bytes"), bytes("pushed_bytes"));
+        assert_eq!(relayed[2], 0, "{summary}");
+        let is_relayed = relayed.iter().sum::<u64>() > 0;
+        let sends_to_workers = !architecture.starts_with("in-network");
+        assert_eq!(is_relayed, sends_to_workers, "{architecture}: {summary}");
+        if architecture == "all-reduce:ring" {
+            // Worker 2 sends to worker 3 alone, which listens.
+            assert_eq!(relayed, [pushed[0], 0, 0, pushed[3]], "{summary}");
+        }
     }
 }
 

@@ -330,12 +330,13 @@ impl Folder {
     }
 }
 
-/// True if a file with a line per gradient or update has this event.
+/// True if a file with a line per gradient or update has this event, or sums of the summary.
 const fn is_told_elsewhere(event: &Event) -> bool {
     matches!(
         event,
         Event::Keyed { .. }
             | Event::Given { .. }
+            | Event::Relayed { .. }
             | Event::Granted { .. }
             | Event::Pushed { .. }
             | Event::Applied { .. }

@@ -218,6 +218,10 @@ pub(crate) struct WorkerReport {
     /// Bytes of the parameters that all servers sent it, without frames and headers; without a
     /// server, of all values that came from other workers, or from the meeting point.
     pub(crate) pulled_bytes: u64,
+    /// Bytes of its values that went to other workers by way of the meeting point, because neither
+    /// reaches the other. They are part of `pushed_bytes`, but for the state of training that
+    /// another worker is sent.
+    pub(crate) relayed_bytes: u64,
     /// Age of information of this worker.
     pub(crate) age_of_information: AgeOfInformation,
 }
@@ -265,6 +269,7 @@ impl WorkerReport {
             unfiltered_bytes: exchanged.unfiltered,
             key_bytes: exchanged.keyed,
             pulled_bytes: exchanged.given,
+            relayed_bytes: totals.relayed,
             age_of_information: totals.age.summary(),
         }
     }

@@ -87,6 +87,8 @@ pub(super) struct WorkerTotals {
     pub(super) age: Age,
     /// Bytes that it exchanged with this server.
     pub(super) exchanged: Exchanged,
+    /// Bytes of its values that went to other workers by way of the meeting point.
+    pub(super) relayed: u64,
 }
 
 /// Time on the way from worker to server and back.
@@ -107,6 +109,7 @@ impl WorkerTotals {
             Event::Granted { waited, .. } => self.wait += *waited,
             Event::Keyed { bytes, .. } => self.exchanged.keyed += *bytes,
             Event::Given { bytes, .. } => self.exchanged.given += *bytes,
+            Event::Relayed { bytes, .. } => self.relayed += *bytes,
             Event::Pushed { turnaround, ago, compute, bytes, unfiltered, spent, .. } => {
                 self.exchanged.pushed += *bytes;
                 self.exchanged.unfiltered += *unfiltered;
@@ -225,6 +228,7 @@ impl Summary {
             | Event::Granted { worker, .. }
             | Event::Keyed { worker, .. }
             | Event::Given { worker, .. }
+            | Event::Relayed { worker, .. }
             | Event::Pushed { worker, .. }
             | Event::Applied { worker, .. } => {
                 if let Event::Applied { staleness, .. } = event {

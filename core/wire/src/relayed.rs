@@ -38,6 +38,24 @@ pub enum MemberMessage {
     Inherit(Inherit),
 }
 
+impl MemberMessage {
+    fn payload(&self) -> Payload<'_> {
+        match self {
+            Self::Piece(piece) => Parts::payload(piece),
+            Self::EncodedPiece(piece) => piece.payload(),
+            Self::Activate(activate) => Parts::payload(activate),
+            Self::Missed(missed) => Parts::payload(missed),
+            Self::Inherit(part) => Parts::payload(part),
+        }
+    }
+
+    /// Size of its values, or of its part of a state, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.payload().len() as u64
+    }
+}
+
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Kind {
@@ -79,13 +97,7 @@ impl Parts for Relayed {
     }
 
     fn payload(&self) -> Payload<'_> {
-        match &self.message {
-            MemberMessage::Piece(piece) => Parts::payload(piece),
-            MemberMessage::EncodedPiece(piece) => piece.payload(),
-            MemberMessage::Activate(activate) => Parts::payload(activate),
-            MemberMessage::Missed(missed) => Parts::payload(missed),
-            MemberMessage::Inherit(part) => Parts::payload(part),
-        }
+        self.message.payload()
     }
 
     fn of_parts(control: &[u8], payload: Received, most_values: usize) -> Result<Self, Malformed> {

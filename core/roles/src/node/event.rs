@@ -162,6 +162,13 @@ pub enum Event {
         /// Size of the values, on the wire, in bytes.
         bytes: u64,
     },
+    /// Values of a worker went to another one by way of the meeting point.
+    Relayed {
+        /// The sender.
+        worker: WorkerId,
+        /// Size of the values, in bytes.
+        bytes: u64,
+    },
     /// A gradient arrived for the first time.
     Pushed {
         /// The worker.

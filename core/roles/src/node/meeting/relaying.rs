@@ -4,7 +4,7 @@
 //! connection breaks halts its group.
 
 use super::Meeting;
-use crate::node::{Effect, Outbox};
+use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_wire::{Message, Refusal, Relayed};
@@ -36,8 +36,9 @@ impl Meeting {
         }
         let Relayed { generation, other: to, message } = relayed;
         // Without a connection the other member halts the group once it is back.
+        let Some(peer) = self.slots[to].peer else { return };
+        out.push(Effect::Report(Event::Relayed { worker: from, bytes: message.bytes() }));
         let relayed = Relayed { generation, other: from, message };
-        let peer = self.slots[to].peer;
-        out.extend(peer.map(|peer| Effect::Send(peer, Message::Relayed(relayed))));
+        out.push(Effect::Send(peer, Message::Relayed(relayed)));
     }
 }
