@@ -106,8 +106,8 @@ compare() {
             "$python" "$peers/gloo_bytes.py" --apply "${moved[@]}"
     fi
     if [[ -n $hivemind_python ]]; then
-        # It makes few a second: a twentieth is enough.
-        local few=(--values "$of" --count $((count / 20)) --ranks "$its_ranks")
+        # It makes few a second.
+        local few=(--values "$of" --count $((10 * length)) --ranks "$its_ranks")
         measure "$its_ranks" "$size" "hivemind" "$hivemind_python" "$peers/hivemind_bytes.py" "${few[@]}"
         measure "$its_ranks" "$size" "hivemind, gradient written and applied" \
             "$hivemind_python" "$peers/hivemind_bytes.py" --apply "${few[@]}"

@@ -8,6 +8,7 @@ again for each averaging, since any of them may have left.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -39,7 +40,9 @@ def main():
     if args.meet is None:
         addresses = [str(address) for address in dht.get_visible_maddrs()]
         command = [sys.executable, *sys.argv, "--meet", *addresses]
-        others = [subprocess.Popen(command) for _ in range(1, args.ranks)]
+        # Each has processes of its own, which end with its session.
+        start = lambda: subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        others = [start() for _ in range(1, args.ranks)]
     weights = torch.zeros(args.values if args.apply else 0)
     averager = hivemind.averaging.DecentralizedAverager(
         [torch.zeros(args.values)],
@@ -50,25 +53,34 @@ def main():
         start=True,
     )
 
+    def averaged():
+        try:
+            return averager.step(timeout=30) is not None
+        except hivemind.averaging.partition.AllreduceException:
+            return False  # the group has fallen apart, and the processes form another one
+
     def turn():
         if args.apply:
             with averager.get_tensors() as (vector,):
                 vector.zero_()
-        # A group that falls apart is formed again.
-        while averager.step(timeout=120) is None:
+        while not averaged():
             pass
         if args.apply:
             with averager.get_tensors() as (vector,):
                 weights.sub_(vector, alpha=common.LEARNING_RATE)
 
+    if args.meet is not None:
+        # An averaging may succeed at some processes and fail at others, so the first one counts.
+        while True:
+            turn()
     per_s = common.turns_per_s(turn, args.count)
-    averager.shutdown()
     for other in others:
-        if other.wait() != 0:
+        if other.poll() is not None:
             sys.exit(f"a further process ended with status {other.returncode}")
+        os.killpg(other.pid, signal.SIGKILL)
+    averager.shutdown()
     dht.shutdown()
-    if args.meet is None:
-        print(json.dumps({"per_s": per_s}))
+    print(json.dumps({"per_s": per_s}))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pstrain_compute::id::{PartId, PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::architecture::Architecture;
-use pstrain_roles::node::{Effect, Input, Meeting, Node, Outbox};
+use pstrain_roles::node::{Effect, Event, Input, Meeting, Node, Outbox};
 use pstrain_tests::Toy;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::{Complaint, Connection, Halted, Piece, PieceHeader, Reachable, Reduced};
@@ -197,7 +197,10 @@ fn messages_of_workers_that_listen_nowhere_are_relayed_to_each_other_alone() {
         Message::Relayed(Relayed { generation, other: WorkerId(other), message })
     };
     let sent = played.give(Input::Message(PeerId(0), message(1, 1)));
-    let [Effect::Send(PeerId(1), passed)] = &sent[..] else { panic!("{sent:?}") };
+    let [Effect::Report(told), Effect::Send(PeerId(1), passed)] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    assert_eq!(*told, Event::Relayed { worker: WorkerId(0), bytes: 4 });
     assert_eq!(*passed, message(1, 0));
     assert!(played.give(Input::Message(PeerId(0), message(0, 1))).is_empty(), "of no group");
     let refused = played.give(Input::Message(PeerId(0), message(1, 2)));

@@ -20,7 +20,10 @@ const PIECES: usize = 64;
 
 /// The most values that all ranks together have begun to sum and have not summed: 32 MiB. It bounds
 /// the bytes that wait at a slow link.
-pub(super) const MOST_BEGUN: usize = 8 * 1024 * 1024;
+const MOST_BEGUN: usize = 8 * 1024 * 1024;
+
+/// The most of them of one rank: 4 MiB. The copy of a piece is still in the cache when it is sent.
+const MOST_BEGUN_HERE: usize = 1024 * 1024;
 
 /// The all-reduce of one vector at one rank.
 ///
@@ -108,7 +111,7 @@ impl Reduction {
                 }
             }
         }
-        let most_flight = MOST_BEGUN / ranks.max(1) as usize;
+        let most_flight = most_begun(ranks);
         Self {
             own: None,
             precision,
@@ -395,6 +398,11 @@ impl Own {
             *sum += self.factor * value;
         }
     }
+}
+
+/// The most values that one of `ranks` has begun to sum and has not summed.
+pub(super) fn most_begun(ranks: u32) -> usize {
+    MOST_BEGUN_HERE.min(MOST_BEGUN / ranks.max(1) as usize)
 }
 
 /// The most values of a piece of a vector of `len` values.

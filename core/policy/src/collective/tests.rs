@@ -235,7 +235,7 @@ fn sums_of_vectors_of_all_lengths_are_the_same_at_all_ranks() {
 /// transport gives the connection up.
 #[test]
 fn a_rank_begins_a_bounded_number_of_values_and_goes_on_as_sums_come() {
-    let most = reduction::MOST_BEGUN / 2;
+    let most = reduction::most_begun(2);
     for collective in all() {
         let len = 4 * most;
         let mut ends =
