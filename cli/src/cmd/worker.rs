@@ -324,6 +324,10 @@ fn user_message(event: &Event) -> Option<String> {
             format!("worker {worker} of {workers} in job {:?} ({how})", job.name)
         }
         Event::Welcomed { worker, .. } => format!("worker {worker} is connected again"),
+        Event::Forgot { carried } => format!(
+            "the residual of the filters is lost with the earlier membership: its L2 norm was \
+             {carried:.3e}"
+        ),
         Event::Redialling { attempt, pause, why } => {
             format!("no connection: {why}; try {attempt} in {:.1} s", pause.as_secs_f64())
         }

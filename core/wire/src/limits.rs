@@ -82,11 +82,12 @@ impl Limits {
         Self { payload, ..Self::DIALER }
     }
 
-    /// For a worker that another has dialled or been dialled by: values of `parameters` keys.
+    /// For a worker that another has dialled or been dialled by: values of `parameters` keys, and
+    /// the form of filtered ones, which names all tensors.
     #[must_use]
     pub const fn of_peer(parameters: usize) -> Self {
         let payload = most_payload(Party::Worker, Party::Worker, parameters);
-        Self { payload, ..Self::UNAUTHENTICATED }
+        Self { payload, ..Self::of_worker(parameters) }
     }
 
     /// For a standby: the state of the primary in parts, and inputs of the primary, which are
@@ -123,15 +124,17 @@ const fn most_payload(from: Party, to: Party, parameters: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use alloc::sync::Arc;
     use alloc::vec;
     use alloc::vec::Vec;
 
     use super::*;
     use crate::group::Measured;
     use crate::worker::Ready;
-    use crate::{Decoder, Message, encode};
+    use crate::{Decoder, EncodedPiece, EncodedPieceHeader, Message, encode};
+    use pstrain_compute::filter::{Encoded, Form, PieceForm, ValueForm};
     use pstrain_compute::fingerprint::Fingerprint;
-    use pstrain_compute::id::PartId;
+    use pstrain_compute::id::{PartId, Version};
     use pstrain_compute::sum::ExactSum;
     use pstrain_policy::job::MOST_SHARDS;
     use pstrain_policy::rules::MOST_COMPARED;
@@ -149,6 +152,21 @@ mod tests {
         let mut decoder = Decoder::new(Limits::of_holder(10));
         decoder.feed(&bytes);
         assert_eq!(decoder.next(), Ok(Some(measured)));
+    }
+
+    #[test]
+    fn the_form_of_a_filtered_gradient_of_many_tensors_is_within_the_limit() {
+        let form = PieceForm { values: 1 << 20, rank: 4, columns: 1 << 10, first: 1 << 9 };
+        let form =
+            Form { values: ValueForm::Pieces(vec![form; 50_000]), ..Encoded::of_none().form };
+        let header = EncodedPieceHeader { version: Version(u64::MAX), piece: 9, factor: 0.5 };
+        let values = Arc::new(Encoded { form, bytes: vec![7; 12] });
+        let piece = Message::EncodedPiece(EncodedPiece { header, values });
+        let mut bytes = Vec::new();
+        encode(&piece, &mut bytes).append_to(&mut bytes);
+        let mut decoder = Decoder::new(Limits::of_peer(10));
+        decoder.feed(&bytes);
+        assert_eq!(decoder.next(), Ok(Some(piece)));
     }
 
     #[test]

@@ -144,6 +144,11 @@ impl Gathering {
             return Err(ReductionError::Unexpected { piece });
         }
         let malformed = |_| ReductionError::Malformed { piece };
+        // A rank sends the values as they are if their encoding is not shorter. The check bounds
+        // the memory of pieces that are kept.
+        if !factor.is_finite() || values.bytes.len() > it.keys.len() * size_of::<f32>() {
+            return Err(ReductionError::Malformed { piece });
+        }
         if from == it.next {
             values.add_to(&mut self.sum[it.keys.clone()], factor).map_err(malformed)?;
             it.next += 1;

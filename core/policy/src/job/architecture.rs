@@ -73,7 +73,7 @@ impl Job {
             ),
             (
                 self.filters.is_none(),
-                "no filters with partial-after: the ranks of a sum are 24 bits of a value",
+                "no filters with partial-after: the sum says whose gradients it has, in 32-bit values",
             ),
         ];
         needs.into_iter().find(|(holds, _)| !holds).map(|(_, needs)| needs)
@@ -112,10 +112,7 @@ impl Job {
                 ),
             },
             (mode.max_staleness.is_none(), "max-staleness = none: no server drops late gradients"),
-            (
-                mean_or_sum || is_gossip,
-                "aggregation = mean or sum: gradients are added on their way",
-            ),
+            (mean_or_sum || is_gossip, "aggregation = mean or sum: all gradients become one sum"),
             (is_mean || !is_gossip, "aggregation = mean: a worker applies its own gradient alone"),
             match architecture.algorithm() {
                 Some(_) => (
@@ -148,7 +145,7 @@ impl Job {
             (!self.model.has_state(), "a model without state beside its parameters"),
             (
                 self.update.clip_contribution.is_none(),
-                "no clip-contribution: gradients are added on their way, or not sent at all",
+                "no clip-contribution: no server sees the gradients of single workers",
             ),
             (
                 self.data.from != DataFrom::Server,
@@ -156,7 +153,8 @@ impl Job {
             ),
             (
                 matches!(self.membership.on_loss, OnLoss::Continue | OnLoss::Stop),
-                "on-worker-loss = continue or stop: the others cannot wait within an update",
+                "on-worker-loss = continue or stop: the others neither wait within an update nor \
+                 have its rows",
             ),
         ];
         needs.into_iter().find(|(holds, _)| !holds).map(|(_, needs)| needs)

@@ -3,7 +3,7 @@ use alloc::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use pstrain_compute::filter::{FilterChain, Filters, Form, KeyForm, ValueForm};
+use pstrain_compute::filter::{FilterChain, Filters, Form, KeyForm, PieceForm, ValueForm};
 use pstrain_compute::id::{BatchId, Sequence, WorkerId};
 use pstrain_compute::optim::UpdateSpec;
 use pstrain_compute::params::Layout;
@@ -129,7 +129,19 @@ fn values_that_do_not_belong_to_the_all_gather_are_refused() {
         assert_eq!(receive(from, 0, &Encoded { form, bytes: vec![255; 29] }), malformed);
         let form = Form { keys: KeyForm::All, values: ValueForm::Single, state: 3 };
         assert_eq!(receive(from, 0, &Encoded { form, bytes: vec![0; 120] }), malformed);
+        // A matrix whose factors are longer than its values.
+        let piece = PieceForm { values: 30, rank: 255, columns: 30, first: 0 };
+        let values = ValueForm::Pieces(vec![piece]);
+        let form = Form { keys: KeyForm::All, values, state: 0 };
+        let long = Encoded { form, bytes: vec![0; 4 * 255 * (1 + 30)] };
+        assert_eq!(long.add_to(&mut [0.0; 30], 1.0), Ok(()));
+        assert_eq!(receive(from, 0, &long), malformed);
     }
+    let infinite = gathering.receive(0, 0, f32::INFINITY, Arc::new(whole.clone()));
+    assert_eq!(infinite, malformed);
+    let mut receive = |from, piece, values: &Encoded| {
+        gathering.receive(from, piece, 0.5, Arc::new(values.clone()))
+    };
     for from in [2, 0] {
         assert_eq!(receive(from, 0, &whole), Ok(()));
         assert_eq!(receive(from, 0, &whole), unexpected, "again");
