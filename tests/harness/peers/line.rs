@@ -206,6 +206,28 @@ impl Line {
         Some(filters.entry(worker.0).or_insert_with(new))
     }
 
+    /// The updates to these parameters. Equal gradients of two workers lead to the same parameters:
+    /// the checker may have taken one of them for the other in the last known update.
+    fn explains(&mut self, version: u64, parameters: &[f32]) -> Option<Vec<Known>> {
+        let path = self.path_to(version, parameters);
+        let (&latest, last) = self.known.range(..version).next_back()?;
+        if path.is_some() || !self.known.contains_key(&latest.checked_sub(1)?) {
+            return path;
+        }
+        let last = last.clone();
+        let is_it = |made: &Known| is_close(&made.parameters, &last.parameters);
+        let same: Vec<Known> = self.candidates(latest - 1, &[]).filter(is_it).collect();
+        let paths = same.into_iter().filter(|made| made.of != last.of).find_map(|made| {
+            let Known { at, parameters: seen, is_seen, .. } = last.clone();
+            self.known.insert(latest, Known { at, parameters: seen, is_seen, ..made });
+            self.path_to(version, parameters)
+        });
+        if paths.is_none() {
+            self.known.insert(latest, last);
+        }
+        paths
+    }
+
     /// Of two updates without a gradient from the parameters between them, the checker may have
     /// taken one for the other. Returns true if an update leads to these parameters.
     fn corrects(&mut self, version: u64, parameters: &[f32]) -> bool {
@@ -324,7 +346,7 @@ impl Checker for Line {
             (known.parameters, known.is_seen) = (Arc::clone(parameters), true);
             return false;
         }
-        let path = self.path_to(version.0, parameters).unwrap_or_else(|| {
+        let path = self.explains(version.0, parameters).unwrap_or_else(|| {
             let groups = &self.groups;
             panic!("version {version} is no update with the gradients of a group: {groups:?}")
         });
@@ -343,7 +365,7 @@ impl Checker for Line {
         if self.known.values().all(|known| bits(&known.parameters) != bits(parameters)) {
             let (latest, known) = self.known.last_key_value().expect("the initial parameters");
             let (latest, at) = (*latest, known.at);
-            let is_path = |version: &u64| self.path_to(*version, parameters).is_some();
+            let is_path = |version: &u64| self.explains(*version, parameters).is_some();
             // The gradients of the last two updates may be of one version.
             let next = [latest, latest + 1, latest + 2].into_iter().find(is_path);
             let next = next.expect("the last parameters follow from no update");
