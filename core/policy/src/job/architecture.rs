@@ -73,7 +73,8 @@ impl Job {
             ),
             (
                 self.filters.is_none(),
-                "no filters with partial-after: the sum says whose gradients it has, in 32-bit values",
+                "no filters with partial-after: the sum says whose gradients it has, in 32-bit \
+                 values",
             ),
         ];
         needs.into_iter().find(|(holds, _)| !holds).map(|(_, needs)| needs)
