@@ -7,6 +7,7 @@ mod architecture;
 mod blocks;
 mod division;
 mod filters;
+mod membership;
 mod sparse;
 mod stopping;
 mod work;
@@ -18,6 +19,9 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use division::{MOST_SHARDS, Redundancy, WorkSpec};
+pub use membership::{
+    LONGEST_LEASE, Membership, OnLoss, SHORTEST_LEASE, heartbeat, patience, start_patience,
+};
 pub use stopping::{Goal, Stopping};
 pub use work::WorkError;
 
@@ -142,39 +146,6 @@ pub enum BudgetKind {
     Partition,
 }
 
-/// The workers of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Membership {
-    /// Number of worker ids of the job, which is also the number of partitions; at least 1.
-    pub workers: u32,
-    /// The run starts with this many workers and pauses below it. If `None`, it starts with all
-    /// workers and pauses only when none is left.
-    pub min_workers: Option<u32>,
-    /// The consequence of a lost worker.
-    pub on_loss: OnLoss,
-    /// How long a silent worker counts as alive. All other time limits derive from it.
-    pub lease: Duration,
-    /// How long an all-reduce waits for gradients once the first is there: the update is made
-    /// without the late ones, which become part of a later update. If `None`, it waits for all.
-    pub partial_after: Option<Duration>,
-}
-
-/// Reaction of the server when a worker is lost: its lease expired, it was turned away, or it left
-/// before its share was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OnLoss {
-    /// Continues with the other workers; the lost worker may come back.
-    #[default]
-    Continue,
-    /// Keeps its worker slot until it comes back, or [`Membership::patience`] expires.
-    Wait,
-    /// Ends the run.
-    Stop,
-    /// Continues with the other workers, which do the lost worker's share of each epoch until it
-    /// comes back. This requires that every worker has all data.
-    Reassign,
-}
-
 /// The data of a job, to the extent that nodes need it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobData {
@@ -210,63 +181,6 @@ impl JobData {
     }
 }
 
-/// Time between two heartbeats of a worker with this lease.
-#[must_use]
-pub fn heartbeat(lease: Duration) -> Duration {
-    lease / 5
-}
-
-/// How long a server whose workers have this lease waits for the workers that it needs to start.
-#[must_use]
-pub fn start_patience(lease: Duration) -> Duration {
-    lease * 120
-}
-
-/// How long a disconnected worker with this lease tries to reconnect.
-#[must_use]
-pub const fn patience(lease: Duration) -> Duration {
-    lease.saturating_mul(12)
-}
-
-impl Membership {
-    /// Number of workers that must be ready before the first update.
-    #[must_use]
-    pub fn needed_to_start(&self) -> u32 {
-        self.min_workers.unwrap_or(self.workers)
-    }
-
-    /// Number of workers below which the run pauses.
-    #[must_use]
-    pub fn needed_to_run(&self) -> u32 {
-        self.min_workers.unwrap_or(1)
-    }
-
-    /// Time between two heartbeats of a worker.
-    #[must_use]
-    pub fn heartbeat(&self) -> Duration {
-        heartbeat(self.lease)
-    }
-
-    /// How long a disconnected worker tries to reconnect, and how long a run with a lost worker
-    /// that it waits for, or with too few workers, waits before it ends.
-    #[must_use]
-    pub fn patience(&self) -> Duration {
-        patience(self.lease)
-    }
-
-    /// How long a server waits for a worker's evaluation before it asks another worker.
-    #[must_use]
-    pub fn evaluation_patience(&self) -> Duration {
-        self.start_patience()
-    }
-
-    /// How long the server waits for the workers that it needs to start.
-    #[must_use]
-    pub fn start_patience(&self) -> Duration {
-        start_patience(self.lease)
-    }
-}
-
 impl Job {
     /// Checks constraints that the types do not express: ranges of counts and times, and
     /// combinations of settings.
@@ -276,18 +190,8 @@ impl Job {
     /// # Errors
     /// [`JobError`] names the setting, its value and what is allowed.
     pub fn validate(&self) -> Result<(), JobError> {
-        let Membership { workers, min_workers, lease, .. } = self.membership;
-        if workers == 0 || workers > MAX_WORKERS {
-            return Err(JobError::Workers(workers));
-        }
-        if let Some(min) = min_workers
-            && (min == 0 || min > workers)
-        {
-            return Err(JobError::MinWorkers { min, workers });
-        }
-        if lease < SHORTEST_LEASE || lease > LONGEST_LEASE {
-            return Err(JobError::Lease(lease));
-        }
+        self.membership.check()?;
+        let workers = self.membership.workers;
         if self.batch_size == 0 {
             return Err(JobError::BatchSize);
         }
@@ -443,11 +347,6 @@ pub const MOST_SCENARIO_BYTES: usize = 1024 * 1024;
 pub const ALL_EXAMPLES: u32 = u32::MAX;
 /// Largest number of servers of one job.
 pub const MAX_SERVERS: u32 = 64;
-/// The shortest lease: below it, an ordinary scheduling delay looks like a crash.
-pub const SHORTEST_LEASE: Duration = Duration::from_millis(100);
-/// The longest lease.
-pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 3600);
-
 /// A job with invalid or contradictory settings.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -588,12 +487,6 @@ named!(Exchange: "exchange", ',' {
 named!(BudgetKind: "budget", ',' {
     Global = Word::new("global", &[], "the workers together"),
     Partition = Word::new("partition", &[], "each worker over its own part"),
-});
-named!(OnLoss: "reaction", ',' {
-    Continue = Word::new("continue", &[], "the others continue"),
-    Wait = Word::new("wait", &[], "the others wait for it, 12 leases at most"),
-    Stop = Word::new("stop", &[], "the run stops"),
-    Reassign = Word::new("reassign", &[], "the others compute on its data"),
 });
 named!(DataFrom: "origin of data", ',' {
     Worker = Word::new("worker", &[], "each worker has the data, or asks for them"),
