@@ -1,6 +1,7 @@
 //! Harness shared by the whole-system tests: small jobs, whole clusters, an independent reference,
 //! and the means to disturb them.
 
+mod bits;
 mod certificates;
 mod checkers;
 mod cluster;
@@ -31,6 +32,7 @@ mod watchdog;
 mod wire;
 pub mod world;
 
+pub use bits::bits;
 pub use certificates::Certificates;
 pub use cluster::{Kind, Outcome, run_cluster, run_cluster_staggered};
 pub use dealt::{Dealt, faults_of, run_dealt};

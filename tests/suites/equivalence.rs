@@ -8,15 +8,11 @@ use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, DataFrom, Exchange};
 use pstrain_policy::rules::Aggregation;
 use pstrain_roles::node::{Departure, Event};
-use pstrain_tests::{Kind, Toy, run_cluster, run_cluster_staggered, sequential_bsp, within};
+use pstrain_tests::{Kind, Toy, bits, run_cluster, run_cluster_staggered, sequential_bsp, within};
 use pstrain_transports::scenario::Scenario;
 use pstrain_wire::worker::EndReason;
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn bits(parameters: &[f32]) -> Vec<u32> {
-    parameters.iter().map(|value| value.to_bits()).collect()
-}
 
 #[test]
 fn bsp_is_sequential_sgd_bit_for_bit_over_every_transport() {

@@ -12,7 +12,7 @@ use pstrain_compute::rng::{Random, Stream};
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_roles::node::{Departure, Event, NodeError};
 use pstrain_tests::{
-    Disturbance, Proxy, ServerEnd, ServerThread, Toy, WorkerThread, check_exactly_once,
+    Disturbance, Proxy, ServerEnd, ServerThread, Toy, WorkerThread, bits, check_exactly_once,
     sequential_bsp, within,
 };
 use pstrain_wire::worker::EndReason;
@@ -54,10 +54,6 @@ fn all_end_with(reason: EndReason, workers: Vec<WorkerThread>) {
     for worker in workers {
         assert_eq!(worker.join(), Ok(reason));
     }
-}
-
-fn bits(parameters: &[f32]) -> Vec<u32> {
-    parameters.iter().map(|value| value.to_bits()).collect()
 }
 
 /// Checks that the run used up its budget with the result of an undisturbed run.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pstrain_compute::filter::{ErrorFeedback, Filters};
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Event;
-use pstrain_tests::{Kind, Toy, VirtualRun, run_cluster, sequential_bsp, trial_of, within};
+use pstrain_tests::{Kind, Toy, VirtualRun, bits, run_cluster, sequential_bsp, trial_of, within};
 use pstrain_wire::worker::EndReason;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -27,10 +27,6 @@ pub(crate) const CHAINS: [&str; 13] = [
     "powersgd:1",
     "top-k:0.2,random-skip:0.9,int8",
 ];
-
-pub(crate) fn bits(parameters: &[f32]) -> Vec<u32> {
-    parameters.iter().map(|value| value.to_bits()).collect()
-}
 
 pub(crate) fn filter(job: &mut Job, chain: &str, error_feedback: ErrorFeedback) {
     let chain = Filters::read_chain(chain).unwrap_or_else(|error| panic!("{error}"));

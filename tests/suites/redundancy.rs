@@ -14,7 +14,7 @@ use pstrain_policy::job::{BudgetKind, DataFrom, Exchange, Redundancy};
 use pstrain_policy::mode::{Switch, SwitchAt};
 use pstrain_policy::rules::Aggregation;
 use pstrain_roles::node::{Event, Server};
-use pstrain_tests::{Dealt, Toy, faults_of, run_dealt, sequential_bsp};
+use pstrain_tests::{Dealt, Toy, bits, faults_of, run_dealt, sequential_bsp};
 use pstrain_wire::worker::EndReason;
 
 /// A job with partitions of unequal sizes.
@@ -22,10 +22,6 @@ fn toy(workers: u32, redundancy: &str) -> Toy {
     let mut toy = Toy::new(workers, 203);
     toy.job.redundancy = redundancy.parse().unwrap();
     toy
-}
-
-fn bits(parameters: &[f32]) -> Vec<u32> {
-    parameters.iter().map(|value| value.to_bits()).collect()
 }
 
 /// Returns the largest deviation from the BSP parameters, relative to the largest of them.

@@ -39,7 +39,7 @@ fn for_seeds(whole: u64, check: impl FnMut(u64)) -> Ran {
 }
 
 fn bits(aftermath: &Aftermath) -> Vec<u32> {
-    aftermath.parameters.iter().map(|value| value.to_bits()).collect()
+    pstrain_tests::bits(&aftermath.parameters)
 }
 
 #[test]

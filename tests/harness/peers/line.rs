@@ -17,6 +17,7 @@ use pstrain_roles::node::Compute;
 use pstrain_wire::peers::Ranks;
 
 use super::checker::{Checker, is_close};
+use crate::bits;
 
 /// The line of versions that the group is on.
 #[derive(Debug)]
@@ -83,10 +84,6 @@ struct Known {
     velocity: Vec<f64>,
     /// The workers whose gradients are in the update to this version.
     of: Vec<u32>,
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
 }
 
 impl Line {

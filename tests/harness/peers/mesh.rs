@@ -15,6 +15,7 @@ use pstrain_roles::node::Compute;
 use pstrain_wire::peers::Ranks;
 
 use super::checker::{Checker, is_close};
+use crate::bits;
 
 /// The models of all workers.
 #[derive(Debug)]
@@ -58,10 +59,6 @@ struct Group {
     /// The version from which its members average.
     version: u64,
     members: Vec<u32>,
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
 }
 
 impl Mesh {

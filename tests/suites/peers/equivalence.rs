@@ -12,17 +12,13 @@ use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::BudgetKind;
 use pstrain_policy::rules::Aggregation;
 use pstrain_policy::trainer::Trainer;
-use pstrain_tests::{Kind, PeersEnded, Toy, VirtualRun, partition_of, simulate_toy_peers};
+use pstrain_tests::{Kind, PeersEnded, Toy, VirtualRun, bits, partition_of, simulate_toy_peers};
 use pstrain_wire::worker::EndReason;
 
 use super::{on_threads, peers, plain};
 
 pub(super) const LINK: &str = "delay=3ms down.delay=2ms 1.delay=9ms 2.rate=1mbit";
 pub(super) const COMPUTE: &str = "4ms 2.factor=3";
-
-fn bits(parameters: &[f32]) -> Vec<u32> {
-    parameters.iter().map(|value| value.to_bits()).collect()
-}
 
 fn virtually(toy: &Toy) -> PeersEnded {
     ended(simulate_toy_peers(&VirtualRun::new(toy, LINK, COMPUTE)))

@@ -6,14 +6,14 @@ use std::time::Duration;
 use pstrain_compute::filter::{ErrorFeedback, Filters};
 use pstrain_policy::architecture::Architecture;
 use pstrain_tests::{
-    Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, run_peers, simulate_toy_peers,
+    Kind, PeerFaults, Toy, VirtualRun, bits, for_seeds, intervals, run_peers, simulate_toy_peers,
 };
 use pstrain_wire::worker::EndReason;
 
 use super::equivalence::{COMPUTE, LINK};
 use super::schedules::{describe, faults_of, job_of};
 use super::{on_threads, peers};
-use crate::filters::{CHAINS, bits, filter};
+use crate::filters::{CHAINS, filter};
 
 /// A job of an all-gather with a chain of filters, drawn from a seed.
 fn filtered_job_of(seed: u64, least: u64) -> Toy {

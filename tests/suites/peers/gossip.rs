@@ -13,7 +13,7 @@ use pstrain_policy::gossip::{Graph, JobGraph};
 use pstrain_policy::job::InitialFrom;
 use pstrain_policy::trainer::Trainer;
 use pstrain_tests::{
-    Kind, PeerFaults, Toy, VirtualRun, for_seeds, intervals, partition_of, run_peers,
+    Kind, PeerFaults, Toy, VirtualRun, bits, for_seeds, intervals, partition_of, run_peers,
     simulate_toy_peers,
 };
 use pstrain_wire::worker::EndReason;
@@ -27,10 +27,6 @@ fn gossip(graph: Graph, workers: u32, rows: usize) -> Toy {
     let mut toy = peers(Architecture::DPsgd, workers, rows);
     set_graph(&mut toy, graph);
     toy
-}
-
-fn bits(parameters: &[f32]) -> Vec<u32> {
-    parameters.iter().map(|value| value.to_bits()).collect()
 }
 
 #[test]

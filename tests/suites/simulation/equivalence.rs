@@ -8,7 +8,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, DataFrom, Exchange};
 use pstrain_roles::node::Event;
-use pstrain_tests::{Kind, Simulated, Toy, VirtualRun, run_cluster, sequential_bsp, within};
+use pstrain_tests::{Kind, Simulated, Toy, VirtualRun, bits, run_cluster, sequential_bsp, within};
 use pstrain_transports::simulation::SimulationError;
 use pstrain_wire::worker::EndReason;
 
@@ -65,10 +65,6 @@ const SCENARIOS: [(&str, &str); 4] = [
         "straggler:2ms,50ms,0.1,0.3 1.slow=10x@100ms+1s",
     ),
 ];
-
-fn bits(parameters: &[f32]) -> Vec<u32> {
-    parameters.iter().map(|value| value.to_bits()).collect()
-}
 
 #[test]
 fn bsp_in_virtual_time_equals_bsp_over_real_transports() {

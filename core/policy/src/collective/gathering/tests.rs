@@ -137,11 +137,6 @@ fn values_that_do_not_belong_to_the_all_gather_are_refused() {
         assert_eq!(long.add_to(&mut [0.0; 30], 1.0), Ok(()));
         assert_eq!(receive(from, 0, &long), malformed);
     }
-    let infinite = gathering.receive(0, 0, f32::INFINITY, Arc::new(whole.clone()));
-    assert_eq!(infinite, malformed);
-    let mut receive = |from, piece, values: &Encoded| {
-        gathering.receive(from, piece, 0.5, Arc::new(values.clone()))
-    };
     for from in [2, 0] {
         assert_eq!(receive(from, 0, &whole), Ok(()));
         assert_eq!(receive(from, 0, &whole), unexpected, "again");
@@ -149,4 +144,14 @@ fn values_that_do_not_belong_to_the_all_gather_are_refused() {
     assert!(!gathering.is_done());
     gathering.begin_without(&mut Vec::new());
     assert!(gathering.into_sum().iter().all(|sum| *sum == 1.0));
+}
+
+#[test]
+fn a_factor_that_is_not_finite_is_refused() {
+    let malformed = Err(ReductionError::Malformed { piece: 0 });
+    let mut gathering = Gathering::new(1, 3, 30);
+    for factor in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+        let whole = Arc::new(Encoded::of_all(&[1.0; 30]));
+        assert_eq!(gathering.receive(0, 0, factor, whole), malformed, "{factor}");
+    }
 }
