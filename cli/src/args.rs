@@ -58,7 +58,7 @@ const VERSION: &str = concat!(
     ")"
 );
 
-/// Parameter-server training across slow, uneven networks.
+/// Data-parallel training across slow, uneven networks.
 #[derive(Debug, Parser)]
 #[command(name = "pstrain", version = VERSION, after_help = exit::HELP)]
 pub(crate) struct Cli {
