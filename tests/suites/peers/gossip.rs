@@ -195,3 +195,12 @@ fn after_a_death_the_others_go_on() {
 fn each_update_is_one_from_the_models_before_whatever_happens() {
     hold_under_faults(job_of);
 }
+
+#[test]
+fn the_mean_has_no_model_of_a_process_that_is_gone() {
+    // Worker 1 sends its model, dies, and another process with its id joins at this version, before
+    // worker 2 has sent its model.
+    let toy = job_of(12_077_484_656_654_148_513, 2);
+    let run = run_peers(&toy, PeerFaults::Many, 12_077_484_656_654_148_513);
+    assert!(run.groups > 1, "{:?}", run.reasons);
+}

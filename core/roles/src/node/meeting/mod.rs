@@ -391,6 +391,9 @@ impl Meeting {
         };
         let why = slot.why_left.clone();
         self.evaluations.by_workers.left(worker);
+        if self.job.architecture.is_gossip() {
+            self.models.forget(worker);
+        }
         out.extend(slot.peer.take().map(Effect::Close));
         out.push(Effect::Report(Event::Departed { worker, how, lost: 0, why }));
         if self.lifecycle.phase() != Phase::Training {

@@ -23,6 +23,11 @@ impl Models {
         }
     }
 
+    /// Drops the parameters of a worker that is gone: the next one with its id has others.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        self.0.values_mut().for_each(|models| drop(models.remove(&worker)));
+    }
+
     /// Drops versions that no group has any more.
     pub(super) fn go_back_to(&mut self, version: Version) {
         self.0.retain(|kept, _| *kept <= version);
