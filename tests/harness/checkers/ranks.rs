@@ -199,8 +199,7 @@ impl Ranks {
         let clocks = self.counted().map(|rank| rank.clock);
         let entry = if self.promises.in_front() {
             // Not in an iteration to which a departed worker has contributed, either.
-            let given = self.pending.iter().map(|given| given.clock + 1).max().unwrap_or_default();
-            clocks.max().map(|clock| clock.max(given))
+            clocks.max().max(self.pending.iter().map(|given| given.clock + 1).max())
         } else {
             clocks.min()
         };

@@ -97,13 +97,14 @@ impl Cohort {
     }
 
     /// The clock of the fastest member, or of one that has left while its contribution is not part
-    /// of an update yet. A worker that joins at this clock thus never joins an iteration that it
-    /// has already contributed to.
+    /// of an update yet, even if no member is left. A worker that joins at this clock thus never
+    /// joins an iteration that it has already contributed to, and contributions of workers
+    /// that have left do not wait until it catches up.
     #[must_use]
     pub fn fastest(&self) -> Option<Clock> {
-        let &(clock, _) = self.clocks.last()?;
+        let member = self.clocks.last().map(|(clock, _)| *clock);
         let gone = self.pending.last().map(|latest| Clock(latest.0 + 1));
-        Some(gone.map_or(clock, |gone| gone.max(clock)))
+        member.max(gone)
     }
 
     /// Number of iterations that `worker` is ahead of the slowest member.
