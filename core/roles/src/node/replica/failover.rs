@@ -6,7 +6,7 @@ use super::dials::Dials;
 use super::election::{Candidate, Election, Tally};
 use super::primary::Primary;
 use super::standby::{Standby, WaitingWorker, version_of};
-use super::{Copy, ReplicaConfig, inner};
+use super::{Copy, ReplicaConfig, finishes_in_its_place, inner};
 use crate::node::dialler::Dialler;
 use crate::node::{Effect, Event, Input, Outbox, Target};
 use pstrain_compute::id::{PeerId, Term};
@@ -149,11 +149,9 @@ impl Standby {
         Some(primary)
     }
 
-    /// When it takes the lead without votes to finish a run that has ended: no state changes any
-    /// more, whichever server leads. A primary that lives has told the others the end by then: they
-    /// tell one server their last parameters, and then they are gone.
+    /// When it takes the lead without votes to finish a run that has ended.
     pub(super) fn ends_at(&self) -> Option<Time> {
         let since = self.lost.as_ref()?.since;
-        self.subject()?.has_ended().then(|| since + self.lease() * 3)
+        self.subject()?.has_ended().then(|| since + finishes_in_its_place(self.lease()))
     }
 }

@@ -261,6 +261,18 @@ fn silence(lease: Duration) -> Duration {
     lease / 2
 }
 
+/// How long a primary that has lost its standby asks for votes to finish a run that has ended, before
+/// it does without them: the electors may be gone. Nothing that they see changes any more, but the
+/// other servers tell only one server their last parameters.
+fn finishes_alone(lease: Duration) -> Duration {
+    lease * 2
+}
+
+/// The same of a standby that has lost its primary. If the primary lives, it has finished by then.
+fn finishes_in_its_place(lease: Duration) -> Duration {
+    finishes_alone(lease) + lease
+}
+
 /// Maps a connection of the driver to a peer id of the server. Each term has its own ids, so that a
 /// new connection is not mistaken for one of the previous primary.
 fn inner(term: Term, peer: PeerId) -> PeerId {
