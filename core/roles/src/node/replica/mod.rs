@@ -261,14 +261,14 @@ fn silence(lease: Duration) -> Duration {
     lease / 2
 }
 
-/// How long a primary that has lost its standby asks for votes to finish a run that has ended, before
-/// it does without them: the electors may be gone. Nothing that they see changes any more, but the
-/// other servers tell only one server their last parameters.
+/// How long a primary that has lost its standby asks for votes to finish a run that has ended. Then
+/// it finishes the run without them, since the electors may be gone. The parameters change no more,
+/// but each other server sends its last ones to a single leader.
 fn finishes_alone(lease: Duration) -> Duration {
     lease * 2
 }
 
-/// The same of a standby that has lost its primary. If the primary lives, it has finished by then.
+/// The same for a standby that has lost its primary, which has finished by then if it is alive.
 fn finishes_in_its_place(lease: Duration) -> Duration {
     finishes_alone(lease) + lease
 }
