@@ -117,9 +117,6 @@ pub struct Replaced {
     pub fate: ReplicaFault,
     /// True if it was the coordinator.
     pub coordinated: bool,
-    /// True if the run had ended: workers may be gone, and the replica that leads waits longer for
-    /// the other one.
-    pub ended: bool,
     /// Time from the fault until another replica led.
     pub led: Duration,
     /// Time from the fault until the next update; `None` if there was none.
@@ -235,8 +232,6 @@ struct Lab {
     blinks: bool,
     /// Servers so far, each counted once with its standbys.
     servers: u32,
-    /// True if a replica has reported the end of the run, whether its effects were withheld or not.
-    ending: bool,
     /// True if a leader has reported the end of the run.
     over: bool,
     /// Servers that hold keys and were not told to leave, by their number in the lab.
@@ -308,7 +303,6 @@ impl Lab {
             durable: false,
             blinks: false,
             servers: toy.job.servers,
-            ending: false,
             over: false,
             holders: BTreeSet::new(),
             toy,

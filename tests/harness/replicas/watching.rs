@@ -74,10 +74,7 @@ impl Lab {
                 }
             }
             Event::KeysMoved { .. } if self.leads(process) => self.result.moves += 1,
-            Event::Ended { .. } => {
-                self.ending = true;
-                self.over |= self.leads(process);
-            }
+            Event::Ended { .. } if self.leads(process) => self.over = true,
             Event::Enlisted { .. } if self.leads(process) => {
                 if let Machine::Replica { server, .. } = &*self.processes[process].node {
                     self.holders.insert(*server);
@@ -97,9 +94,7 @@ impl Lab {
         if fallen.server == *server && !std::mem::replace(&mut fallen.replaced, true) {
             let (fate, coordinated, delay) = (fallen.fate, *server == 0, self.delay);
             let led = self.now.since(fallen.at);
-            let (ended, updated) = (self.ending, None);
-            let replaced = Replaced { fate, coordinated, ended, led, updated, delay };
-            self.result.replaced.push(replaced);
+            self.result.replaced.push(Replaced { fate, coordinated, led, updated: None, delay });
         }
     }
 

@@ -261,9 +261,9 @@ fn silence(lease: Duration) -> Duration {
     lease / 2
 }
 
-/// How long a primary that has lost its standby asks for votes to finish a run that has ended. Then
-/// it finishes the run without them, since the electors may be gone. The parameters change no more,
-/// but each other server sends its last ones to a single leader.
+/// How long a primary that has lost its standby asks for votes to finish a run that has ended,
+/// while other servers owe it their last parameters: each sends them to a single leader. Then it
+/// finishes the run without votes, since the electors may be gone.
 fn finishes_alone(lease: Duration) -> Duration {
     lease * 2
 }

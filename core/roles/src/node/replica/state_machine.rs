@@ -277,6 +277,11 @@ impl Replicated {
         }
     }
 
+    /// True if other servers owe it parts of parameters: each sends the last ones to one leader.
+    pub(super) fn awaits_parts(&self) -> bool {
+        matches!(self, Self::Coordinator(server) if server.awaits_parts())
+    }
+
     /// True if the run has ended: nothing that matters to a peer changes any more.
     pub(super) const fn has_ended(&self) -> bool {
         match self {

@@ -109,8 +109,10 @@ impl Primary {
             Some(Link::Down { since, .. }) => now >= *since + finishes_alone(self.lease()),
             Some(Link::Up { .. }) | None => false,
         };
-        // Once both servers have the end of the run, nothing changes with the leader.
-        let ended = is_long && self.copy.server.has_ended() && !self.unsettled.holds_end();
+        // Once both servers have the end of the run and its parameters, nothing changes with the
+        // leader.
+        let needs_no_votes = is_long || !self.copy.server.awaits_parts();
+        let ended = needs_no_votes && self.copy.server.has_ended() && !self.unsettled.holds_end();
         self.term = loop {
             let Some(election) = &mut self.election else { unreachable!("there is an election") };
             match election.tally(|it| ended || it.has_most_of(&self.electorate)) {

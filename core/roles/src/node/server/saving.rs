@@ -96,6 +96,11 @@ impl Server {
         self.lifecycle.end().is_some()
     }
 
+    /// True if other servers owe parts of parameters.
+    pub(in crate::node) fn awaits_parts(&self) -> bool {
+        self.group.shown() > 0
+    }
+
     /// Returns the number that tells this run from others at the same address.
     #[must_use]
     pub const fn run(&self) -> u64 {
