@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
+use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_policy::consistency::ConsistencySpec;
@@ -109,6 +110,17 @@ fn gradients_of_finished_workers_do_not_wait_for_one_that_joins() {
         _ => None,
     });
     assert_eq!(stale.max(), Some(2));
+}
+
+#[test]
+fn a_worker_that_takes_the_id_of_a_suspect_is_given_parameters() {
+    // The gradient that is not finite is one of a process that leaves during a measurement.
+    let run = let_happen(&ordered_at(16_314_948_990_441_046_449));
+    assert_eq!(run.reason, EndReason::BudgetReached);
+    let dropped = |(_, event): &_| {
+        matches!(event, Event::Dropped { reason: DropReason::NotFinite, .. })
+    };
+    assert!(run.events.iter().any(dropped));
 }
 
 #[test]

@@ -133,12 +133,18 @@ impl Server {
         let PushHeader { incarnation, sequence, base, .. } = *header;
         let doubt = self.doubt.get_or_insert_with(|| Doubt::of(base));
         doubt.version = doubt.version.min(base);
-        doubt.suspects.entry(worker).or_insert(Suspect { incarnation, sequence, key });
+        let suspect = Suspect { incarnation, sequence, key };
+        let first = doubt.suspects.entry(worker).or_insert(suspect);
+        if first.incarnation != incarnation {
+            *first = suspect; // the one before it has departed
+        }
     }
 
     /// True if `worker` waits for the verdict on a gradient that is not finite.
     pub(super) fn is_suspect(&self, worker: WorkerId) -> bool {
-        self.doubt.as_ref().is_some_and(|doubt| doubt.suspects.contains_key(&worker))
+        let suspect = self.doubt.as_ref().and_then(|doubt| doubt.suspects.get(&worker));
+        // Another worker may have its id by now.
+        suspect.is_some_and(|it| it.incarnation == self.members.roster[worker].incarnation)
     }
 
     /// Acts on the answers about the version in doubt, if there is one.
