@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pstrain_policy::job::InitialFrom;
 use pstrain_roles::node::Input;
 
 use super::{Happening, Lab, MEETING, State};
@@ -95,6 +96,12 @@ impl Lab<'_> {
                     [..],
             ),
         };
+        // A dial takes a round trip, and so does each question before the first group is formed.
+        let messages = match self.toy.job.initial {
+            InitialFrom::Seed | InitialFrom::Server => 5,
+            InitialFrom::Worker => 7,
+        };
+        let formed = self.delay * 2 * messages + self.compute;
         for _ in 0..count {
             let kind = kinds[self.random.below(kinds.len() as u64) as usize];
             let process = 1 + self.random.below(workers.into()) as usize;
@@ -102,7 +109,7 @@ impl Lab<'_> {
                 PeerFaults::One => lease * 40,
                 _ => [lease / 20, lease / 2, lease * 2, lease * 5][self.random.below(4) as usize],
             };
-            let at = self.delay * 10 + self.compute + self.span(step * 30);
+            let at = formed + self.span(step * 30);
             self.after(at, Happening::Strikes(Fault { kind, process, lasts }));
         }
     }
