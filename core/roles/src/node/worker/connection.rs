@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 
 use super::group::Servers;
-use super::{Data, Member, NodeError, Worker};
+use super::{Data, Member, NodeError, Standing, Worker};
 use crate::node::admission::check_job;
 use crate::node::dialler::Unreachable;
 use crate::node::evaluating::Evaluating;
@@ -26,7 +26,7 @@ impl Worker {
         identity: Identity,
         out: &mut Outbox,
     ) {
-        self.welcome = false;
+        self.standing = Standing::Stranger;
         self.dialler.connected(now, peer);
         if !identity.may_serve() {
             return self.on_impostor(now, identity, out);
@@ -112,7 +112,7 @@ impl Worker {
 
     /// Disconnects from all servers and reconnects after a pause, or gives up.
     pub(super) fn come_back(&mut self, now: Time, why: String, out: &mut Outbox) {
-        self.welcome = false;
+        self.standing = Standing::Stranger;
         self.servers.close(out);
         if self.draining {
             return self.finish(Ok(EndReason::Stopped), out);
@@ -209,7 +209,7 @@ impl Worker {
         if let Some(was) = &self.member {
             self.allegiance.becomes(was, &member);
         }
-        self.member = Some(member);
+        (self.member, self.standing) = (Some(member), Standing::Admitted);
         self.unknown.clear();
         self.narrow();
         self.dial_servers(now, out);

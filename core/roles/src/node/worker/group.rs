@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::assembly::{Assembly, Sources};
-use super::{Data, NodeError, Worker, admitted};
+use super::{Data, NodeError, Standing, Worker, admitted};
 use crate::node::{Effect, Outbox, Target};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::params::{KeyList, KeyRange, cleared};
@@ -257,7 +257,7 @@ impl Worker {
             return;
         }
         self.dialler.welcomed();
-        self.welcome = true;
+        self.standing = Standing::Attached;
         self.unreached = None;
         if core::mem::take(&mut self.servers.moved) {
             let map = self.servers.map;
@@ -280,7 +280,7 @@ impl Worker {
         };
         let before = core::mem::replace(&mut self.servers, servers);
         self.servers.keep(before, out);
-        self.welcome = false;
+        self.standing = Standing::Admitted;
         let peers = self.servers.others.iter().filter_map(|other| Some(other.link.as_ref()?.peer));
         for peer in peers.collect::<Vec<_>>() {
             self.attach(peer, out);

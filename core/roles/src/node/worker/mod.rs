@@ -135,6 +135,17 @@ pub enum NodeError {
     },
 }
 
+/// How far the servers have admitted a worker since it dialled the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// The coordinator has not answered.
+    Stranger,
+    /// The coordinator has admitted it.
+    Admitted,
+    /// The other servers have, too.
+    Attached,
+}
+
 /// A worker as a state machine.
 #[derive(Debug)]
 pub struct Worker {
@@ -146,9 +157,7 @@ pub struct Worker {
     allegiance: Allegiance,
     /// Connections to the servers other than the coordinator.
     servers: Servers,
-    /// True if the coordinator has admitted the worker on this connection, and the other servers
-    /// have, too.
-    welcome: bool,
+    standing: Standing,
     member: Option<Member>,
     data: Data,
     /// Data preparations in progress: more than one if the worker got another partition meanwhile.
@@ -219,7 +228,7 @@ impl Worker {
             config,
             wanted: None,
             servers: Servers::default(),
-            welcome: false,
+            standing: Standing::Stranger,
             member: None,
             data: Data::None,
             preparations: 0,
@@ -261,7 +270,7 @@ impl Worker {
 
     /// The connection to the coordinator, if the worker is admitted on it.
     fn server(&self) -> Option<PeerId> {
-        self.dialler.peer().filter(|_| self.welcome)
+        self.dialler.peer().filter(|_| self.standing == Standing::Attached)
     }
 
     fn send(&mut self, now: Time, message: Message, out: &mut Outbox) {
@@ -280,7 +289,7 @@ impl Worker {
 
     /// Leaves the run, which has ended or cannot continue on this machine.
     fn leave(&mut self, now: Time, ended: Result<EndReason, NodeError>, out: &mut Outbox) {
-        if let (Some(_), Some(member)) = (self.server(), &self.member) {
+        if let Some(member) = self.member.as_ref().filter(|_| self.standing != Standing::Stranger) {
             let incarnation = member.incarnation;
             self.say_goodbye(now, incarnation, ended.as_ref().err(), out);
         }
