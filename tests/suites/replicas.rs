@@ -232,6 +232,19 @@ fn workers_are_told_the_end_of_a_run_whose_replicas_lose_each_other_then() {
     }
 }
 
+/// The coordinator's primary is killed after the workers were told of the end: none may vote.
+#[test]
+fn a_server_that_is_killed_after_the_end_is_replaced_within_a_lease() {
+    let seed = 13_545_869_344_272_045_511;
+    let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
+    toy.job.servers = 2;
+    toy.job.mode = Mode::of(ConsistencySpec::Bsp);
+    let done = run_replicated(&toy, Disturbances::One, seed);
+    assert_eq!(done.reason, Some(EndReason::BudgetReached));
+    let late = done.replaced.iter().find(|it| is_late(it, toy.job.membership.lease));
+    assert_eq!(late.map(|it| it.led), None);
+}
+
 #[test]
 fn under_random_disturbances_three_servers_end_at_the_parameters_of_one() {
     several_servers(3, 400);
@@ -288,10 +301,29 @@ fn no_worker_loses_its_lease_while_another_server_is_away() {
     });
 }
 
+/// A worker is told of the end after the coordinator has admitted it again, and before the other
+/// server has.
+#[test]
+fn a_worker_that_is_not_attached_to_all_servers_says_goodbye() {
+    let seed = 16_998_208_815_029_002_642;
+    let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
+    toy.job.servers = 2;
+    toy.job.membership.on_loss = OnLoss::Stop;
+    let done = run_replicated(&toy, Disturbances::Away, seed);
+    assert_eq!((done.reason, done.departed), (Some(EndReason::BudgetReached), 0));
+}
+
 /// Returns the minimum and maximum of some times, in leases.
 fn range(times: impl Iterator<Item = Duration>, lease: Duration) -> (f64, f64) {
     let leases = times.map(|time| time.as_secs_f64() / lease.as_secs_f64());
     leases.fold((f64::INFINITY, 0.0), |(least, most), it| (it.min(least), it.max(most)))
+}
+
+/// True if a server was replaced later than it may be.
+fn is_late(replaced: &Replaced, lease: Duration) -> bool {
+    // Workers contact a standby after a pause; then some messages go back and forth in sequence.
+    let pause = Duration::from_millis(50);
+    replaced.led > lease + pause + replaced.delay * 24
 }
 
 #[test]
@@ -314,10 +346,7 @@ fn a_killed_stopped_or_cut_off_server_is_replaced_within_a_lease() {
             ran.expect_above(10, count as u64, &format!("{fate:?}, coordinated: {coordinated}"));
         }
     }
-    // Workers contact a standby after a pause; then some messages go back and forth in sequence.
-    let pause = Duration::from_millis(50);
-    let is_late = |(_, it): &&(u64, Replaced)| it.led > lease + pause + it.delay * 24;
-    let late: Vec<_> = all.iter().filter(is_late).collect();
+    let late: Vec<_> = all.iter().filter(|(_, it)| is_late(it, lease)).collect();
     assert!(late.is_empty(), "{}: {late:?}", late.len());
 }
 

@@ -61,6 +61,11 @@ pub(super) fn findings(status: &Status, way: &ConnectionFlags) -> Vec<Finding> {
         WaitReason::Unreached(_) => {
             status.members.iter().filter_map(|member| unreached(wait, member)).collect()
         }
+        WaitReason::Part(server) if status.phase == Phase::Ending => finding(
+            Cause::Ending,
+            format!("the run is over, and server {server} has not sent its part of the parameters"),
+            "nothing to do, or look at its machine and its link to server 1 if it takes long",
+        ),
         WaitReason::Part(server) if wait.waited > STUTTER => finding(
             Cause::Overdue,
             format!("server {server} is asked for its part of a norm, since {waited}"),

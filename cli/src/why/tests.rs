@@ -218,6 +218,9 @@ fn a_server_that_does_not_say_its_part_is_named() {
     assert_eq!(WaitsFor::of(&late, &waiting), WaitsFor::Server { server: ServerId(1) });
     // Such an update always costs a round trip between servers.
     assert_ne!(verdict(&after(Duration::from_millis(3)))[0].cause, Cause::Overdue);
+    let ended = verdict(&Status { phase: Phase::Ending, ..late });
+    assert_eq!(ended[0].cause, Cause::Ending);
+    assert!(ended[0].says.contains("server 2 has not sent"), "{}", ended[0].says);
 }
 
 #[test]

@@ -164,7 +164,8 @@ pub enum WaitReason {
     /// This node is a standby that has lost its primary: it waits for the primary, or for enough
     /// votes to lead in its place.
     Primary,
-    /// Another server has not sent its part of a norm or of distances that an update needs.
+    /// Another server has not sent its part of a norm or of distances that an update needs, or,
+    /// once the run has ended, of the parameters.
     Part(ServerId),
     /// A client's pushed values become part of the parameters once these workers' gradients have
     /// arrived.
@@ -278,7 +279,10 @@ impl fmt::Display for WaitReason {
             Self::Server(server) => return write!(f, "server {server} to come"),
             Self::Unreached(server) => return write!(f, "a way to server {server}"),
             Self::Part(server) => {
-                return write!(f, "what server {server} has of a norm, by which the update goes");
+                return write!(
+                    f,
+                    "the part of a norm or of the last parameters on server {server}"
+                );
             }
             Self::Standby => "the standby, or most workers' promise to do without it",
             Self::Primary => "the server that it stands by for, or most workers' promise",

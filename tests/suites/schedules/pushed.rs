@@ -117,9 +117,8 @@ fn a_worker_that_takes_the_id_of_a_suspect_is_given_parameters() {
     // The gradient that is not finite is one of a process that leaves during a measurement.
     let run = let_happen(&ordered_at(16_314_948_990_441_046_449));
     assert_eq!(run.reason, EndReason::BudgetReached);
-    let dropped = |(_, event): &_| {
-        matches!(event, Event::Dropped { reason: DropReason::NotFinite, .. })
-    };
+    let dropped =
+        |(_, event): &_| matches!(event, Event::Dropped { reason: DropReason::NotFinite, .. });
     assert!(run.events.iter().any(dropped));
 }
 

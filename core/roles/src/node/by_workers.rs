@@ -43,8 +43,6 @@ pub(super) struct ByWorkers {
     unable: BTreeSet<WorkerId>,
     /// The user knows why an evaluation is absent.
     is_told: bool,
-    /// The workers are not told of the end of the run before the last evaluation.
-    holds_end: bool,
 }
 
 /// An evaluation in progress.
@@ -140,11 +138,6 @@ impl ByWorkers {
         self.refused.contains(&version)
     }
 
-    /// True if the workers may not be told of the end of the run yet.
-    pub(super) const fn holds_end(&self) -> bool {
-        self.holds_end
-    }
-
     /// The worker that evaluates, and since when the evaluation in progress is; as far as there
     /// are any.
     pub(super) fn evaluator(&self) -> (Option<WorkerId>, Option<Time>) {
@@ -187,11 +180,6 @@ impl ByWorkers {
     /// first answer.
     pub(super) const fn driver_evaluates(&self) -> Option<bool> {
         self.driver_evaluates
-    }
-
-    /// Keeps the workers until the last evaluation is made, or no longer.
-    pub(super) const fn hold_end(&mut self, holds: bool) {
-        self.holds_end = holds;
     }
 
     /// True if the user is not told yet why an evaluation is absent; from now on the user is.

@@ -6,7 +6,7 @@ use super::dials::Dials;
 use super::election::{Candidate, Election, Tally};
 use super::primary::Primary;
 use super::standby::{Standby, WaitingWorker, version_of};
-use super::{Copy, ReplicaConfig, finishes_in_its_place, inner, silence};
+use super::{Copy, ReplicaConfig, inner, silence};
 use crate::node::dialler::Dialler;
 use crate::node::{Effect, Event, Input, Outbox, Target};
 use pstrain_compute::id::{PeerId, Term};
@@ -149,12 +149,9 @@ impl Standby {
         Some(primary)
     }
 
-    /// When it takes the lead without votes to finish a run that has ended.
+    /// When it takes the lead without votes to finish a run whose state is final.
     pub(super) fn ends_at(&self) -> Option<Time> {
         let since = self.lost.as_ref()?.since;
-        let (subject, lease) = (self.subject()?, self.lease());
-        let span =
-            if subject.awaits_parts() { finishes_in_its_place(lease) } else { silence(lease) };
-        subject.has_ended().then(|| since + span)
+        self.subject()?.is_final().then(|| since + silence(self.lease()))
     }
 }

@@ -261,18 +261,6 @@ fn silence(lease: Duration) -> Duration {
     lease / 2
 }
 
-/// How long a primary that has lost its standby asks for votes to finish a run that has ended,
-/// while other servers owe it their last parameters: each sends them to a single leader. Then it
-/// finishes the run without votes, since the electors may be gone.
-fn finishes_alone(lease: Duration) -> Duration {
-    lease * 2
-}
-
-/// The same for a standby that has lost its primary, which has finished by then if it is alive.
-fn finishes_in_its_place(lease: Duration) -> Duration {
-    finishes_alone(lease) + lease
-}
-
 /// Maps a connection of the driver to a peer id of the server. Each term has its own ids, so that a
 /// new connection is not mistaken for one of the previous primary.
 fn inner(term: Term, peer: PeerId) -> PeerId {

@@ -277,15 +277,10 @@ impl Replicated {
         }
     }
 
-    /// True if other servers owe it parts of parameters: each sends the last ones to one leader.
-    pub(super) fn awaits_parts(&self) -> bool {
-        matches!(self, Self::Coordinator(server) if server.awaits_parts())
-    }
-
-    /// True if the run has ended: nothing that matters to a peer changes any more.
-    pub(super) const fn has_ended(&self) -> bool {
+    /// True if the run has ended and no state that matters to a peer changes any more.
+    pub(super) fn is_final(&self) -> bool {
         match self {
-            Self::Coordinator(server) => server.has_ended(),
+            Self::Coordinator(server) => server.is_final(),
             Self::Shard(_) => false, // the coordinator's End message is the first notice
         }
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::election::{Candidate, Election, Tally};
 use super::follower::{Follower, Link};
 use super::primary::Primary;
-use super::{ReplicaConfig, fail, finishes_alone, grace, inner, silence};
+use super::{ReplicaConfig, fail, grace, inner, silence};
 use crate::node::{Effect, Event, NodeError, Outbox};
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
@@ -105,14 +105,8 @@ impl Primary {
 
     /// Continues without a standby once enough electors have voted.
     fn win_if_elected(&mut self, now: Time, config: &ReplicaConfig, out: &mut Outbox) {
-        let is_long = match self.follower.as_ref().map(|follower| &follower.link) {
-            Some(Link::Down { since, .. }) => now >= *since + finishes_alone(self.lease()),
-            Some(Link::Up { .. }) | None => false,
-        };
-        // Once both servers have the end of the run and its parameters, nothing changes with the
-        // leader.
-        let needs_no_votes = is_long || !self.copy.server.awaits_parts();
-        let ended = needs_no_votes && self.copy.server.has_ended() && !self.unsettled.holds_end();
+        // Once both servers have the final state, nothing changes with the leader.
+        let ended = self.copy.server.is_final() && !self.unsettled.holds_end();
         self.term = loop {
             let Some(election) = &mut self.election else { unreachable!("there is an election") };
             match election.tally(|it| ended || it.has_most_of(&self.electorate)) {

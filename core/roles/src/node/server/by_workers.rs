@@ -32,8 +32,7 @@ impl Server {
         }
     }
 
-    /// Has workers make the evaluations that the driver has refused, as far as they can, and tells
-    /// of the end of the run once the last one is made.
+    /// Has workers make the evaluations that the driver has refused, as far as they can.
     pub(super) fn see_to_evaluations(&mut self, now: Time, out: &mut Outbox) {
         let patience = self.job.membership.evaluation_patience();
         let may_join = self.lifecycle.phase() != Phase::Ending && self.members.present() == 0;
@@ -52,14 +51,15 @@ impl Server {
                 }
             }
         }
-        if self.evaluations.by_workers.holds_end() && self.evaluations_due() == 0 {
-            self.evaluations.by_workers.hold_end(false);
-            // The time for goodbyes begins now.
-            self.lifecycle.since = now;
-            if self.tells_end() {
-                self.tell_end(out);
-            }
-        }
+    }
+
+    /// True if a worker has to make an evaluation that is due.
+    pub(super) fn needs_evaluator(&self) -> bool {
+        // A driver that has not answered yet may have no evaluator if the model is not of this
+        // program.
+        let is_external = matches!(self.job.model, ModelSpec::External { .. });
+        let driver_evaluates = self.evaluations.by_workers.driver_evaluates();
+        !driver_evaluates.unwrap_or(!is_external) && self.evaluations_due() > 0
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -125,17 +125,6 @@ impl Server {
     fn record(&mut self, evaluated: Evaluated, out: &mut Outbox) {
         self.evaluations.finish(&evaluated);
         out.push(Effect::Report(evaluated.into()));
-    }
-
-    /// Keeps the workers until the last evaluation is made, if one of them has to make it. Called
-    /// once the run has ended.
-    pub(super) fn hold_end(&mut self) {
-        // A driver that has not answered yet may have no evaluator if the model is not of this
-        // program.
-        let is_external = matches!(self.job.model, ModelSpec::External { .. });
-        let driver_evaluates = self.evaluations.by_workers.driver_evaluates();
-        let holds = !driver_evaluates.unwrap_or(!is_external) && self.evaluations_due() > 0;
-        self.evaluations.by_workers.hold_end(holds);
     }
 
     /// When another worker is asked, or the evaluation in progress is left out.

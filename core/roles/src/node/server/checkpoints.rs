@@ -196,7 +196,7 @@ impl Server {
     /// True if connected members may be told of the end.
     pub(super) fn tells_end(&self) -> bool {
         let is_kept = self.checkpoints.is_none() || self.has_kept_end();
-        is_kept && !self.evaluations.by_workers.holds_end() || self.has_lost_a_server()
+        is_kept && !self.lifecycle.holds_end() || self.has_lost_a_server()
     }
 
     /// Records that `server` is being told of the end, if it may be.

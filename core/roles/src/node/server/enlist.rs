@@ -257,9 +257,8 @@ impl Server {
                     if let Some(point) = whole.evaluates {
                         self.evaluations
                             .request(Evaluate { point, parameters: whole.parameters }, out);
-                    } else {
-                        self.settle(now, out); // a rebalance or the end may need it
                     }
+                    self.settle(now, out); // a rebalance or the end may need it
                 }
             }
             message => {

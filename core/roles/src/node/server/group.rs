@@ -373,6 +373,22 @@ impl Group {
         all
     }
 
+    /// The first server that has not sent its part of parameters that are being collected.
+    pub(super) fn first_to_show(&self) -> Option<ServerId> {
+        self.shown.values().find_map(|shown| self.lacks(shown))
+    }
+
+    fn lacks(&self, shown: &Shown) -> Option<ServerId> {
+        let mut others = self.map.shares().iter().skip(1).map(|&(server, _)| server);
+        let is_due = |server| self.due(server, shown.keys).is_some();
+        others.find(|&server| is_due(server) && !shown.came.contains(&server))
+    }
+
+    /// The keys that a server holds of `keys`.
+    fn due(&self, server: ServerId, keys: KeyRange) -> Option<KeyRange> {
+        self.map.keys_of(server)?.overlap(keys)
+    }
+
     /// Adds parameters that another server sent. Returns all that were wanted once every server
     /// that holds some of them has sent its part. `all` is the key range of the model.
     pub(super) fn take_slice(
@@ -382,15 +398,13 @@ impl Group {
         all: KeyRange,
     ) -> Option<Whole> {
         let version = slice.header.version;
-        let shown = self.shown.get_mut(&version)?;
-        let (keys, map) = (shown.keys, &self.map);
-        let due = |server| map.keys_of(server).and_then(|own| own.overlap(keys));
+        let keys = self.shown.get(&version)?.keys;
         // The slice may have been sent before a wider range was wanted.
-        let places = due(server).filter(|due| *due == slice.header.keys)?.within(keys)?;
-        shown.values.get_mut(places)?.copy_from_slice(&slice.values);
+        let due = self.due(server, keys).filter(|due| *due == slice.header.keys)?;
+        let shown = self.shown.get_mut(&version)?;
+        shown.values.get_mut(due.within(keys)?)?.copy_from_slice(&slice.values);
         shown.came.insert(server);
-        let is_due = |(server, _): &&(ServerId, KeyRange)| due(*server).is_some();
-        if shown.came.len() < map.shares().iter().skip(1).filter(is_due).count() {
+        if self.lacks(self.shown.get(&version)?).is_some() {
             return None;
         }
         let Shown { point, evaluates, values, .. } = self.shown.remove(&version)?;

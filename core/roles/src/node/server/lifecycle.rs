@@ -16,12 +16,14 @@ pub(in crate::node) struct Lifecycle {
     done: bool,
 }
 
-/// A phase, with the reason if it is the last.
+/// A phase, with the reason once the run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Stage {
     Gathering,
     Training,
     Draining,
+    /// The run has ended, and members are not told yet: they are needed.
+    Held(EndReason),
     Ending(EndReason),
 }
 
@@ -36,16 +38,21 @@ impl Lifecycle {
             Stage::Gathering => Phase::Gathering,
             Stage::Training => Phase::Training,
             Stage::Draining => Phase::Draining,
-            Stage::Ending(_) => Phase::Ending,
+            Stage::Held(_) | Stage::Ending(_) => Phase::Ending,
         }
     }
 
     /// Why the run has ended, if it has.
     pub(in crate::node) const fn end(&self) -> Option<EndReason> {
         match self.stage {
-            Stage::Ending(reason) => Some(reason),
-            _ => None,
+            Stage::Held(reason) | Stage::Ending(reason) => Some(reason),
+            Stage::Gathering | Stage::Training | Stage::Draining => None,
         }
+    }
+
+    /// True if the run has ended, and members may not be told yet.
+    pub(in crate::node) const fn holds_end(&self) -> bool {
+        matches!(self.stage, Stage::Held(_))
     }
 
     pub(in crate::node) const fn is_done(&self) -> bool {
@@ -64,10 +71,25 @@ impl Lifecycle {
         (self.stage, self.since) = (Stage::Ending(reason), now);
     }
 
+    /// Keeps the members of a run that has ended until [`Self::release_end`].
+    pub(in crate::node) const fn hold_end(&mut self) {
+        let Some(reason) = self.end() else { unreachable!() };
+        self.stage = Stage::Held(reason);
+    }
+
+    /// Lets members be told of the end. The time for goodbyes begins.
+    pub(in crate::node) const fn release_end(&mut self, now: Time) {
+        let Some(reason) = self.end() else { unreachable!() };
+        self.end_with(reason, now);
+    }
+
     /// Gives a run that has ended another reason: part of its result is missing.
     pub(in crate::node) const fn amend(&mut self, reason: EndReason) {
         debug_assert!(self.end().is_some(), "only a run that has ended has a reason to amend");
-        self.stage = Stage::Ending(reason);
+        self.stage = match self.stage {
+            Stage::Held(_) => Stage::Held(reason),
+            _ => Stage::Ending(reason),
+        };
     }
 
     pub(in crate::node) const fn finish(&mut self) {

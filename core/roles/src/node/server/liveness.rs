@@ -202,10 +202,29 @@ impl Server {
         if self.progress.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
             self.evaluate(out);
         }
-        self.hold_end();
+        if self.needs_members() {
+            self.lifecycle.hold_end();
+        }
         // With checkpoints the end must be on disk first: a worker that is told leaves for good.
         if self.tells_end() {
             self.tell_end(out);
+        }
+    }
+
+    /// True if a run that has ended needs its members: one of them evaluates, or other servers owe
+    /// parameters, each to one leader, and members elect the leader if there is a standby.
+    fn needs_members(&self) -> bool {
+        let owed = self.group.shown() > 0 || self.measuring.is_open();
+        self.needs_evaluator() || owed && self.members.electors().next().is_some()
+    }
+
+    /// Tells members of the end once they are not needed any more.
+    pub(super) fn release_members(&mut self, now: Time, out: &mut Outbox) {
+        if self.lifecycle.holds_end() && !self.needs_members() {
+            self.lifecycle.release_end(now);
+            if self.tells_end() {
+                self.tell_end(out);
+            }
         }
     }
 

@@ -123,6 +123,7 @@ impl Server {
             self.dismiss_gone(out);
         }
         self.see_to_evaluations(now, out);
+        self.release_members(now, out);
         // Last: any step before may have ended the run, and `end` leaves all that follows to this
         // call.
         self.finish_if_done(now, out);

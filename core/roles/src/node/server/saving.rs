@@ -91,14 +91,10 @@ impl Server {
         self.members.identities.get(&peer).copied()
     }
 
-    /// True if the run has ended and only the goodbyes are left.
-    pub(in crate::node) const fn has_ended(&self) -> bool {
-        self.lifecycle.end().is_some()
-    }
-
-    /// True if other servers owe parts of parameters.
-    pub(in crate::node) fn awaits_parts(&self) -> bool {
-        self.group.shown() > 0
+    /// True if the run has ended and members may be told: no state that matters to a peer changes
+    /// any more.
+    pub(in crate::node) fn is_final(&self) -> bool {
+        self.lifecycle.end().is_some() && self.tells_end()
     }
 
     /// Returns the number that tells this run from others at the same address.

@@ -135,8 +135,6 @@ impl Server {
             && self.members.roster.ready() >= self.job.membership.needed_to_start()
     }
 
-    /// Returns what the job waits for, if anything. The cause that all others follow from comes
-    /// first.
     /// Another server that a worker does not reach, with its address.
     fn unreached(&self, unreached: &holders::Unreached) -> Unreached {
         let server = self.group.get(unreached.server);
@@ -145,6 +143,22 @@ impl Server {
         Unreached { node, address, why }
     }
 
+    /// What the final result waits for, since when and how long at most.
+    fn wait_for_result(&self) -> Option<(WaitReason, Vec<WorkerId>, Time, Option<Duration>)> {
+        let ended = self.lifecycle.since;
+        if let Some(server) = self.group.first_to_show() {
+            return Some((WaitReason::Part(server), Vec::new(), ended, None));
+        }
+        if !self.lifecycle.holds_end() {
+            return None;
+        }
+        let (evaluator, since) = self.evaluations.by_workers.evaluator();
+        let limit = Some(2 * self.job.membership.evaluation_patience());
+        let evaluator = evaluator.into_iter().collect();
+        Some((WaitReason::Evaluation, evaluator, since.unwrap_or(ended), limit))
+    }
+
+    /// What the job waits for, if anything. The cause that all others follow from comes first.
     fn wait(&self, now: Time) -> Option<Wait> {
         let membership = self.job.membership;
         let which = |wanted: &dyn Fn(WorkerId, &Slot) -> bool| -> Vec<WorkerId> {
@@ -187,14 +201,10 @@ impl Server {
                 };
                 Some(wait(reason, workers, self.lifecycle.since, limit))
             }
-            Phase::Ending if self.evaluations.by_workers.holds_end() => {
-                let (evaluator, since) = self.evaluations.by_workers.evaluator();
-                let (workers, since) =
-                    (evaluator.into_iter().collect(), since.unwrap_or(self.lifecycle.since));
-                let limit = Some(2 * membership.evaluation_patience());
-                Some(wait(WaitReason::Evaluation, workers, since, limit))
-            }
             Phase::Ending => {
+                if let Some((reason, workers, since, limit)) = self.wait_for_result() {
+                    return Some(wait(reason, workers, since, limit));
+                }
                 let here = which(&|_, slot| slot.presence.is_alive());
                 Some(wait(WaitReason::Goodbyes, here, self.lifecycle.since, Some(membership.lease)))
             }
