@@ -126,6 +126,8 @@ struct World<'a> {
     /// Crashes of servers so far.
     crashed: u64,
     reason: Option<EndReason>,
+    /// The reason that workers were told in place of the one that the run ended with.
+    told: Option<EndReason>,
     processes: Vec<Process>,
     /// The servers that do not coordinate, from server 2 on.
     shards: Vec<ShardProcess>,
@@ -194,6 +196,7 @@ impl<'a> World<'a> {
             disk: Disk::default(),
             crashed: 0,
             reason: None,
+            told: None,
             processes: Vec::new(),
             shards: Vec::new(),
             links: Vec::new(),
@@ -232,8 +235,10 @@ impl<'a> World<'a> {
     }
 
     fn aftermath(self) -> Aftermath {
+        let reason = self.reason.expect("it is over");
+        assert!(self.told.is_none_or(|told| told == reason), "told {:?}: {reason}", self.told);
         Aftermath {
-            reason: self.reason.expect("it is over"),
+            reason,
             parameters: self.server.parameters().to_vec(),
             ledger: self.server.ledger(),
             events: self.events,

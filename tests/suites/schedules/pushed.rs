@@ -85,6 +85,14 @@ fn under_random_faults_a_push_is_one_version_on_all_servers() {
 }
 
 #[test]
+fn workers_are_told_that_a_server_was_lost_after_the_end_with_its_part_of_the_result() {
+    let run = let_happen(&pushed_at(14_268_681_687_418_613_220));
+    assert!(matches!(run.reason, EndReason::ServerLost(_)), "{}", run.reason);
+    let ended = |reason| matches!(reason, Event::Ended { reason: EndReason::TooFewWorkers { .. } });
+    assert!(run.events.into_iter().any(|(_, event)| ended(event)));
+}
+
+#[test]
 fn a_worker_that_gets_ready_during_a_measurement_counts_when_it_ends() {
     // The measurement of the last update before pushed values ends without an event.
     assert!(let_happen(&pushed_at(9_278_454_900_521_676_850)).crashes > 0);

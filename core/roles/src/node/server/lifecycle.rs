@@ -72,14 +72,14 @@ impl Lifecycle {
     }
 
     /// Keeps the members of a run that has ended until [`Self::release_end`].
-    pub(in crate::node) const fn hold_end(&mut self) {
-        let Some(reason) = self.end() else { unreachable!() };
+    pub(in crate::node) fn hold_end(&mut self) {
+        let Some(reason) = self.end() else { unreachable!("the run has ended") };
         self.stage = Stage::Held(reason);
     }
 
     /// Lets members be told of the end. The time for goodbyes begins.
-    pub(in crate::node) const fn release_end(&mut self, now: Time) {
-        let Some(reason) = self.end() else { unreachable!() };
+    pub(in crate::node) fn release_end(&mut self, now: Time) {
+        let Some(reason) = self.end() else { unreachable!("the run has ended") };
         self.end_with(reason, now);
     }
 
