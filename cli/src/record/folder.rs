@@ -197,7 +197,7 @@ impl Folder {
         std::fs::write(place(JOB), job_file).with_context(|| cannot(JOB))?;
         let curve = Curve::create(&place(CURVE), job).with_context(|| cannot(CURVE))?;
         let timeline =
-            Timeline::create(&place(TIMELINE), workers, most).with_context(|| cannot(TIMELINE))?;
+            Timeline::create(&place(TIMELINE), job, most).with_context(|| cannot(TIMELINE))?;
         let order =
             OrderLog::create(&place(ORDER), &header, most).with_context(|| cannot(ORDER))?;
         // Written at the end; emptied now, so that it holds nothing of an earlier run.

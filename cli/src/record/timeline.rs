@@ -1,4 +1,5 @@
-//! timeline.csv: one row per assigned mini-batch, written when its outcome is known.
+//! timeline.csv: one row per assigned mini-batch, written when its outcome is known. Without a server
+//! workers report a mini-batch once it is part of an update: no other has a row.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,6 +9,8 @@ use std::time::Duration;
 
 use pstrain_compute::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
+use pstrain_policy::architecture::Architecture;
+use pstrain_policy::job::Job;
 use pstrain_roles::node::Event;
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +25,20 @@ pub(crate) const COLUMNS: [(&str, &str); 14] = [
     ("sequence", "Number of the push"),
     ("batch", "The mini-batch"),
     ("base", "Version of the parameters that the gradient was computed on"),
-    ("waited_ns", "Time from the worker's request for parameters to their being sent"),
-    ("granted_ns", "When the server sent the parameters"),
+    (
+        "waited_ns",
+        "Time from the worker's request for parameters to their being sent; empty without a server",
+    ),
+    (
+        "granted_ns",
+        "When the server sent the parameters; without a server, when the gradient was begun",
+    ),
     ("received_ns", "When the worker received them, if both have one clock"),
     ("sent_ns", "When the worker sent the gradient, if both have one clock"),
-    ("pushed_ns", "When the gradient came to the server"),
+    (
+        "pushed_ns",
+        "When the gradient came to the server; without a server, when the update was reported",
+    ),
     ("compute_ns", "How long the worker computed"),
     (
         "outcome",
@@ -47,6 +59,8 @@ pub(super) struct Timeline {
 pub(super) struct Open {
     lanes: Vec<Lane>,
     ended: bool,
+    /// A server gives mini-batches out.
+    has_server: bool,
 }
 
 /// Open mini-batches of a worker: granted ones, and pushed ones that wait for an update.
@@ -65,7 +79,7 @@ struct Row {
     sequence: Sequence,
     batch: BatchId,
     base: Version,
-    waited: Duration,
+    waited: Option<Duration>,
     granted: Time,
     seen: Option<Seen>,
     pushed: Option<(Time, Duration)>,
@@ -107,6 +121,12 @@ impl Lane {
         }
     }
 
+    /// Returns the row of a gradient that a worker without a server has reported.
+    fn reported(&self, sequence: Sequence, batch: BatchId, base: Version) -> Row {
+        let (incarnation, granted) = (self.incarnation, Time::ZERO);
+        Row { incarnation, sequence, batch, base, waited: None, granted, seen: None, pushed: None }
+    }
+
     /// Returns the row of a push that has arrived.
     fn came(&mut self, sequence: Sequence) -> Option<Row> {
         let first = *self.granted.front()?;
@@ -116,7 +136,7 @@ impl Lane {
         // A superseded push arrives before its replacement and gets a row of its own. Any other
         // earlier push was granted before this server was a standby.
         let called_off = sequence < self.reissued;
-        called_off.then_some(Row { sequence, waited: Duration::ZERO, ..first })
+        called_off.then_some(Row { sequence, waited: Some(Duration::ZERO), ..first })
     }
 }
 
@@ -124,12 +144,14 @@ impl Lane {
 const UNKNOWN: Incarnation = Incarnation(0);
 
 impl Timeline {
-    pub(super) fn create(path: &Path, workers: usize, most: Option<u64>) -> io::Result<Self> {
+    pub(super) fn create(path: &Path, job: &Job, most: Option<u64>) -> io::Result<Self> {
+        let workers = job.membership.workers;
         let mut lines = Lines::create(path, most)?;
         lines.text(COLUMNS.map(|(name, _)| name).join(",").as_bytes());
         lines.end()?;
         let lanes = (0..workers).map(|_| Lane::default()).collect();
-        Ok(Self { lines, open: Open { lanes, ended: false } })
+        let has_server = job.architecture == Architecture::Server;
+        Ok(Self { lines, open: Open { lanes, ended: false, has_server } })
     }
 
     /// Reopens a file that was written so far, with the mini-batches that had no row in it yet.
@@ -173,7 +195,7 @@ impl Timeline {
                     sequence,
                     batch,
                     base: version,
-                    waited,
+                    waited: Some(waited),
                     granted: now,
                     seen: None,
                     pushed: None,
@@ -185,8 +207,12 @@ impl Timeline {
                 }
             }
             Event::Pushed { worker, sequence, base, batch, turnaround, ago, compute, .. } => {
+                let has_server = self.open.has_server;
                 let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
-                let row = lane.came(sequence);
+                let row = match has_server {
+                    true => lane.came(sequence),
+                    false => Some(lane.reported(sequence, batch, base)),
+                };
                 let Some(mut row) = row else { return Ok(()) };
                 // Use the push's own times: after a reconnect the parameters may have been sent
                 // once more,
@@ -275,7 +301,10 @@ fn write(lines: &mut Lines, worker: WorkerId, row: &Row, outcome: Outcome) -> io
     for number in [row.sequence.0, row.batch.0, row.base.0] {
         field(lines, number);
     }
-    field(lines, nanos(row.waited));
+    match row.waited {
+        Some(waited) => field(lines, nanos(waited)),
+        None => lines.text(b","),
+    }
     field(lines, row.granted.as_nanos());
     match row.seen {
         Some(seen) => {
