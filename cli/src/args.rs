@@ -51,7 +51,7 @@ pub(crate) const ADDRESS: &str = "127.0.0.1:7070";
 
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    " (protocol 30, ",
+    " (protocol 31, ",
     env!("PSTRAIN_TARGET"),
     ", ",
     env!("PSTRAIN_BUILD"),

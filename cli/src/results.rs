@@ -156,13 +156,17 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
             ),
         ),
     ];
+    let model = report.model_update.map(|update| {
+        ("model", format!("of update {}: later updates are not in it", count(update)))
+    });
     let shaping = report.shaping.map(|shaping| ("shaping", shaping.in_words()));
     let ended = [("ended", report.ended.to_string())].into_iter();
     let ended = ended.chain(departures(&report.departures));
     let target = report.target.as_ref().map(|target| ("target", reached(target)));
     let quality = target.into_iter().chain(quality(&report.quality));
     let quality = quality.chain(recall_in_line(&report.quality));
-    let mut facts = ended.chain(quality).chain(facts).chain(shaping).collect::<Vec<_>>();
+    let mut facts =
+        ended.chain(quality).chain(model).chain(facts).chain(shaping).collect::<Vec<_>>();
     facts.extend(report.energy.as_ref().map(EnergyReport::facts).unwrap_or_default());
     let workers = workers(report, width);
     [headline(report, width), table::facts(&facts, width), workers].join("\n\n")
@@ -325,6 +329,7 @@ mod tests {
             jain: Some(0.987),
             bytes_ratio: Some(0.1),
             batches,
+            model_update: None,
             params_sha256: None,
             missing_updates: Vec::new(),
             full_files: Vec::new(),

@@ -466,7 +466,7 @@ impl Checker {
         }
         match reason {
             EndReason::TargetReached => panic!("there is no target"),
-            EndReason::ParametersLost(_) => {
+            EndReason::ParametersLost(_) | EndReason::Apart(_) => {
                 panic!("the server has the parameters, and workers connect to it alone")
             }
             EndReason::NoImprovement => {}

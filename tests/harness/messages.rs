@@ -482,8 +482,12 @@ impl Messages {
     }
 
     fn reason(&mut self) -> EndReason {
-        match self.rng.below(6) {
+        match self.rng.below(10) {
             5 => EndReason::ServerLost(ServerId(self.small())),
+            6 => EndReason::ParametersLost(Version(self.number())),
+            7 => EndReason::Apart(WorkerId(self.small())),
+            8 => EndReason::TargetReached,
+            9 => EndReason::NoImprovement,
             0 => EndReason::BudgetReached,
             1 => EndReason::Stopped,
             2 => EndReason::WorkerLost(WorkerId(self.small()), self.departure()),

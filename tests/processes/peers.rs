@@ -12,7 +12,7 @@ use pstrain_policy::architecture::Architecture;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::books::{called, events};
+use crate::books::{Row, called, events, timeline};
 use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
 use crate::process::{Process, finish, json};
 
@@ -160,6 +160,39 @@ fn a_model_of_times_alone_has_messages_of_its_size_in_virtual_time() {
     assert_eq!(sent(&summary), 4_000_000, "to a server: {summary}");
     let pulled = number(&summary["workers"][0]["pulled_bytes"]);
     assert_eq!(pulled, 4_000_000 * number(&summary["updates"]), "{summary}");
+}
+
+#[test]
+fn a_report_says_of_which_update_the_model_is_when_all_workers_are_lost() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    let job = ["--data", "synthetic:2000", "--epochs", "40", "--evaluate-every", "10"];
+    let faults = ["--faults", "1.crash@150ms 2.crash@150ms 3.crash@150ms"];
+    let link = ["--link", "all.delay=1ms", "--compute", "1ms"];
+    let ended = finish(
+        &[&["simulate", "--json", "--out", path(&out)], &RING[..], &THREE, &job, &faults, &link]
+            .concat(),
+    );
+    let ended = ended.with_code(1);
+    assert!(ended.stderr.contains("all workers that had made update"), "{}", ended.stderr);
+    let summary = ended.json();
+    let updates = number(&summary["updates"]);
+    assert_eq!((number(&summary["model_update"]), updates > 0), (0, true), "{summary}");
+    let rows = timeline(&out);
+    let applied = rows.iter().filter(|row| row.is("applied") && row.waited_ns.is_none());
+    assert_eq!(applied.count() as u64, number(&summary["batches"]["assigned"]), "{summary}");
+    let is_in_order =
+        |row: &Row| row.pushed_ns.unwrap() >= row.granted_ns + row.compute_ns.unwrap();
+    assert!(rows.iter().all(is_in_order), "{rows:?}");
+}
+
+#[test]
+fn workers_that_never_get_through_to_each_other_end_the_run_and_say_so() {
+    let link = "all.delay=100ms all.loss=30% all.jitter=300ms all.distribution=pareto";
+    let job = ["--workers", "3", "--data", "synthetic:1000", "--epochs", "1", "--compute", "1ms"];
+    let ended = finish(&[&["simulate", "--link", link], &RING[..], &job].concat()).with_code(1);
+    let said = "the workers reach their meeting point, but no group of them has made an update";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
 }
 
 #[test]

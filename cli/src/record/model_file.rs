@@ -35,7 +35,7 @@ pub(crate) struct ModelFile {
     pub(crate) classes: Vec<String>,
     /// The encoding of inputs: the recipe of the job.
     pub(crate) recipe: String,
-    /// The report of the run that trained it.
+    /// The report of the run that trained it, without the memory of the process.
     pub(crate) training: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -52,13 +52,17 @@ impl ModelFile {
         classes: &[String],
         report: &impl Serialize,
     ) -> anyhow::Result<Self> {
+        let mut training: serde_json::Map<_, _> =
+            serde_json::from_value(serde_json::to_value(report)?)?;
+        // It is of the process: equal runs in virtual time write equal files.
+        training.remove("peak_rss_mib");
         Ok(Self {
             model: job.model.clone(),
             loss: Some(job.loss).filter(|loss| *loss != Loss::of(job.data.shape.target)),
             shape: job.data.shape,
             classes: classes.to_vec(),
             recipe: job.data.recipe.clone(),
-            training: serde_json::from_value(serde_json::to_value(report)?)?,
+            training,
         })
     }
 }

@@ -77,6 +77,10 @@ pub(crate) struct Report {
     pub(crate) bytes_ratio: Option<f64>,
     /// Where every mini-batch went: assigned = applied + discarded + lost + outstanding.
     pub(crate) batches: Ledger,
+    /// The update that made the final parameters, if the run made later ones: without a server
+    /// these are lost with the workers, or were made after the evaluation that ended the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model_update: Option<u64>,
     /// SHA-256 of the final parameters. None if part of the parameters is lost; there is no
     /// evaluation then, either.
     pub(crate) params_sha256: Option<String>,
@@ -189,7 +193,8 @@ pub(crate) struct WorkerReport {
     pub(crate) staleness_mean: f64,
     /// Elapsed time from its first parameters to its last gradient, without its absences and
     /// without the time from the end of a server to its `--resume`:
-    /// `compute_s + network_s + barrier_s`.
+    /// `compute_s + network_s + barrier_s`. Without a server it does not have the work of a worker
+    /// between an update and its next gradient, which takes time outside virtual time alone.
     pub(crate) elapsed_s: f64,
     /// Time in which it computed gradients.
     pub(crate) compute_s: f64,
@@ -349,6 +354,7 @@ impl Summary {
             jain: jain(&shares),
             bytes_ratio: (unfiltered > 0).then(|| pushed as f64 / unfiltered as f64),
             batches: trained.ledger,
+            model_update: Some(trained.point.version.0).filter(|version| *version < updates),
             params_sha256: parameters.map(|parameters| sha256(parameters)),
             missing_updates,
             full_files: Vec::new(),

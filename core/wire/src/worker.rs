@@ -386,6 +386,9 @@ pub enum EndReason {
     ServerLost(ServerId),
     /// Of workers without a server, none is left that has the parameters of this version.
     ParametersLost(Version),
+    /// Workers without a server reached their meeting point, but no group of them made an update
+    /// for longer than the patience of the job. The last group lacked this worker.
+    Apart(WorkerId),
 }
 
 /// How a worker departed.
@@ -425,7 +428,8 @@ impl EndReason {
             Self::WorkerLost(..)
             | Self::TooFewWorkers { .. }
             | Self::ServerLost(_)
-            | Self::ParametersLost(_) => true,
+            | Self::ParametersLost(_)
+            | Self::Apart(_) => true,
             Self::BudgetReached
             | Self::TargetReached
             | Self::NoImprovement
@@ -464,6 +468,7 @@ impl EndReason {
             Self::TooFewWorkers { .. } => String::from("too few workers"),
             Self::ServerLost(server) => alloc::format!("server {server} was lost"),
             Self::ParametersLost(_) => "all workers with the parameters were lost".into(),
+            Self::Apart(_) => "workers did not reach each other".into(),
             Self::Diverged(_) => String::from("training diverged"),
         }
     }
@@ -490,10 +495,16 @@ impl fmt::Display for EndReason {
             Self::TooFewWorkers { present, needed } => {
                 write!(
                     f,
-                    "too few workers came in time: {needed} needed, {present} there; start more of \
-                     them, or let the run do with fewer (workers, min-workers)"
+                    "too few workers: {needed} needed, {present} there; start more of them, or let \
+                     the run do with fewer (workers, min-workers)"
                 )
             }
+            Self::Apart(worker) => write!(
+                f,
+                "the workers reach their meeting point, but no group of them has made an update in \
+                 time, the last one for want of worker {worker}; look at the links between the \
+                 workers, or give a longer lease"
+            ),
             Self::ParametersLost(version) => write!(
                 f,
                 "all workers that had made update {version} were lost, and the parameters since \

@@ -9,7 +9,7 @@ use super::Meeting;
 use super::checkpoints::Checkpoints;
 use super::detours::{Detours, Pair};
 use super::members::Presence;
-use crate::node::{Departure, Effect, Event, Outbox};
+use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
@@ -77,6 +77,18 @@ impl Group {
     /// Its members in the order of their ranks.
     pub(super) fn ranked(&self) -> impl Iterator<Item = WorkerId> {
         self.ranks.members.iter().map(|member| member.worker)
+    }
+
+    /// Names the members that the next group does not have.
+    fn left_out(&self, next: &[RankOf]) -> String {
+        let is_left = |worker: &WorkerId| next.iter().all(|member| member.worker != *worker);
+        let left: Vec<String> =
+            self.ranked().filter(is_left).map(|worker| alloc::format!("{worker}")).collect();
+        match left.len() {
+            0 => String::new(),
+            1 => alloc::format!("without worker {}: ", left.join(", ")),
+            _ => alloc::format!("without workers {}: ", left.join(", ")),
+        }
     }
 
     /// True if groups make no update. `latest` is the version of the run.
@@ -193,6 +205,7 @@ impl Meeting {
                 peer.into_iter().for_each(|peer| self.send_initial(peer, out));
             }
         }
+        let without = self.group.left_out(&members);
         self.group.formed = now;
         let complaints = core::mem::take(&mut self.group.complaints);
         let rerouted = self.group.detours.note(now, &complaints, self.group.is_stuck(latest));
@@ -206,7 +219,7 @@ impl Meeting {
         self.aggregator = self.new_aggregator();
         self.pace.regroup();
         if let Some(why) = why {
-            let why = why + &self.bridged() + &self.group.rerouted(&rerouted);
+            let why = without + &why + &self.bridged() + &self.group.rerouted(&rerouted);
             let members = self.group.ranks.members.len() as u32;
             out.push(Effect::Report(Event::Regrouped { generation, members, version, why }));
         }
@@ -273,7 +286,7 @@ impl Meeting {
             // They reach the meeting point, but not each other.
             let about = self.group.complaints.first().map(|(_, complaint)| complaint.about);
             let worker = about.unwrap_or(first.worker);
-            return self.end(now, EndReason::WorkerLost(worker, Departure::Lost), out);
+            return self.end(now, EndReason::Apart(worker), out);
         }
         let generation = self.group.ranks.generation;
         let waiting = self.group.present.clone();

@@ -409,7 +409,12 @@ impl Meeting {
                 self.end(now, EndReason::WorkerLost(worker, how), out)
             }
             _ if present < needed => {
-                self.end(now, EndReason::TooFewWorkers { present, needed }, out);
+                let latest = self.lockstep.version();
+                let reason = match present {
+                    0 if self.snapshot.0.version < latest => EndReason::ParametersLost(latest),
+                    _ => EndReason::TooFewWorkers { present, needed },
+                };
+                self.end(now, reason, out);
             }
             _ => self.halt_without(now, worker, alloc::format!("worker {worker} is gone"), out),
         }
