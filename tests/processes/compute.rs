@@ -571,6 +571,7 @@ fn a_check_finds_what_is_planted_in_a_process() {
         ("rows", "rows = [row + 1 for row in rows]", "first and last row", "rows counted from 1"),
         ("slice", "rows = rows[:-1] or rows", "mean over rows", "does every row count once"),
         ("set", "rows = list(set(rows))", "repeated rows", "does every row count once"),
+        ("nan", "factor = float('nan')", "derivative", "value 0 of the gradient is NaN"),
     ] {
         let check_it = ["compute", "check", &script(name, fault).unwrap(), "--json"];
         let ended = finish(&check_it).with_code(1);
@@ -580,5 +581,13 @@ fn a_check_finds_what_is_planted_in_a_process() {
         let found = found.unwrap();
         assert_eq!(found["right"], false, "{name}: {report}");
         assert!(found["says"].as_str().unwrap().contains(words), "{name}: {report}");
+        // NaN differs from itself, its bits do not.
+        if name == "nan" {
+            let mut found = report["checks"].as_array().unwrap().iter();
+            let twice = found.find(|it| it["name"] == "determinism").unwrap();
+            assert_eq!(twice["right"], true, "{report}");
+            let says = twice["says"].as_str().unwrap();
+            assert!(says.contains("same bits, but value 0 of the gradient is NaN"), "{says}");
+        }
     }
 }

@@ -40,7 +40,7 @@ impl Finding {
 }
 
 /// A process need not say its loss.
-const NO_LOSS: Finding = Finding::Nothing("it says no loss to compare");
+const NO_LOSS: Finding = Finding::Nothing("it says no finite loss to compare");
 
 /// A process, and the rows and parameters of its probes.
 #[derive(Debug)]
@@ -52,11 +52,19 @@ pub(super) struct Probe {
 }
 
 /// A gradient with its loss.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct Found {
     /// The loss, if the process says one; one that is not finite counts as none.
     loss: Option<f64>,
     gradient: Vec<f32>,
+}
+
+impl Found {
+    /// The values of the gradient whose bits differ: NaN equals itself.
+    fn differing(&self, other: &Self) -> usize {
+        let pairs = self.gradient.iter().zip(&other.gradient);
+        pairs.filter(|(a, b)| a.to_bits() != b.to_bits()).count()
+    }
 }
 
 impl Probe {
@@ -102,13 +110,7 @@ impl Probe {
     /// The gradient of a mini-batch is finite.
     pub(super) fn gradient(&mut self) -> Outcome {
         let found = self.of(&self.rows.clone())?;
-        if let Some(key) = found.gradient.iter().position(|value| !value.is_finite()) {
-            let of = match key < self.source.layout().trained() {
-                true => "gradient",
-                false => "parameters and the state",
-            };
-            return Err(format!("value {key} of the {of} is {}", found.gradient[key]));
-        }
+        self.finite(&found)?;
         let norm = norm(&found.gradient);
         if norm == 0.0 {
             return Err("the gradient is zero at the initial parameters: nothing can train".into());
@@ -116,14 +118,30 @@ impl Probe {
         Finding::right(format!("{}, L2 norm {norm:.6}", named(found.loss)))
     }
 
+    /// Names the first value that is not finite, if there is one.
+    fn finite(&self, found: &Found) -> Result<(), String> {
+        let Some(key) = found.gradient.iter().position(|value| !value.is_finite()) else {
+            return Ok(());
+        };
+        let of = match key < self.source.layout().trained() {
+            true => "gradient",
+            false => "parameters and the state",
+        };
+        Err(format!("value {key} of the {of} is {}, and not finite", found.gradient[key]))
+    }
+
     /// The same request has the same answer: replay and standbys rely on it.
     pub(super) fn determinism(&mut self) -> Outcome {
         let rows = self.rows.clone();
         let (one, other) = (self.of(&rows)?, self.of(&rows)?);
-        if one == other {
-            return Finding::right("the same request twice has the same bits");
+        let differing = one.differing(&other);
+        if differing == 0 && one.loss == other.loss {
+            let same = "the same request twice has the same bits";
+            return Finding::right(match self.finite(&one) {
+                Ok(()) => same.into(),
+                Err(why) => format!("{same}, but {why}"),
+            });
         }
-        let differing = one.gradient.iter().zip(&other.gradient).filter(|(a, b)| a != b).count();
         Err(format!(
             "the same request twice differs: {} and {}, {differing} values of the gradient; turn \
              dropout and other randomness off, or draw it from the rows",
@@ -135,7 +153,10 @@ impl Probe {
     /// The gradient is the derivative of the loss.
     pub(super) fn derivative(&mut self) -> Outcome {
         let rows = self.rows.clone();
-        let mut gradient = self.of(&rows)?.gradient;
+        let found = self.of(&rows)?;
+        // No difference is larger than NaN: each derivative would pass.
+        self.finite(&found)?;
+        let mut gradient = found.gradient;
         gradient.truncate(self.source.layout().trained());
         let largest = gradient.iter().fold(0.0_f64, |most, it| most.max(f64::from(it.abs())));
         let mut wrong = Vec::new();
