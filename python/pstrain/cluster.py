@@ -82,8 +82,8 @@ def _cluster(
     path = os.path.join(folder, "process")
     try:
         arguments = [command, f"--process=unix:{path}", f"--out={results_in}"]
-        arguments += [] if verbose else ["--quiet"]
-        arguments += flags(settings)
+        # `quiet` may be among the settings, and a switch may be there once.
+        arguments += flags(settings if verbose else {**settings, "quiet": True})
         output = None if verbose else subprocess.DEVNULL
         listener = socket.socket(socket.AF_UNIX)
         with contextlib.ExitStack() as stack:

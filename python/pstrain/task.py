@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Dict, Optional, Union
 
@@ -28,6 +29,14 @@ class Task:
     finish: Optional[Callable[[], None]] = None
 
     def __post_init__(self) -> None:
+        try:
+            # A whole number of numpy is one, too, but JSON does not take it.
+            self.examples = operator.index(self.examples)
+        except TypeError:
+            raise TypeError(
+                f"examples: {self.examples!r} is no whole number; give the number of examples of "
+                "the dataset, such as len(data)"
+            ) from None
         if self.examples < 1:
             raise ValueError("examples: give the number of examples of the dataset")
         if self.differences:

@@ -85,8 +85,25 @@ class TestTrain(unittest.TestCase):
             pstrain.train(support.gradient, support.PARAMS)
         with self.assertRaisesRegex(ValueError, "examples"):
             pstrain.train(support.gradient, support.PARAMS, examples=0)
+        for examples in (100.0, "100"):
+            with self.assertRaisesRegex(TypeError, f"examples: {examples!r} is no whole number"):
+                pstrain.train(support.gradient, support.PARAMS, examples=examples)
         with self.assertRaisesRegex(TypeError, "loss, gradients"):
             pstrain.train(lambda p, rows: 1.0, support.PARAMS, examples=10)
+
+    def test_quiet_may_be_said(self):
+        for quiet in (True, False):
+            self.assertEqual(train(epochs=1, quiet=quiet).settings["epochs"], 1)
+        self.assertEqual(train(epochs=1, quiet=True, verbose=True).settings["epochs"], 1)
+
+    def test_a_whole_number_of_another_package_is_one(self):
+        class Whole:
+            """As numpy.int64."""
+
+            def __index__(self):
+                return len(support.X)
+
+        self.assertEqual(train(epochs=1, examples=Whole()).settings["epochs"], 1)
 
     def test_evaluation_may_be_of_rows_that_are_held_out(self):
         seen = []
