@@ -4,6 +4,7 @@
 //! "yes"]}`, a line feed, then for each row its columns and the number of its class, counted from
 //! 0, all as little-endian `f32`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,6 +68,10 @@ impl Header {
         if !(2..=usize::from(u16::MAX)).contains(&classes.len()) {
             return Err(format!("{} classes; 2 to {} are possible", classes.len(), u16::MAX));
         }
+        let mut different = BTreeSet::new();
+        if let Some(twice) = classes.iter().find(|class| !different.insert(*class)) {
+            return Err(format!("two classes are called {twice:?}; give each class its own name"));
+        }
         match names {
             Some(names) if names.len() != *columns as usize => {
                 Err(format!("{} names of {columns} columns", names.len()))
@@ -116,7 +121,8 @@ impl Dataset for Raw {
         let mut record = vec![0; 4 * (columns as usize + 1)];
         let mut values = vec![0.0; columns as usize];
         let mut row = 0_u64;
-        while bytes.fill(&mut record)? {
+        // What comes after the last row need not be as long as one.
+        while header.rows != Some(row) && bytes.fill(&mut record)? {
             let mut numbers = record.chunks_exact(4).map(number);
             values.iter_mut().zip(&mut numbers).for_each(|(value, number)| *value = number);
             let class = numbers.next().unwrap_or(-1.0);
@@ -136,6 +142,13 @@ impl Dataset for Raw {
         match header.rows {
             Some(rows) if rows != row => {
                 Err(broken(&self.path, format!("it ends after {row} of {rows} rows")))
+            }
+            Some(rows) if bytes.fill(&mut [0])? => {
+                let problem = format!(
+                    "it has more bytes than the {rows} rows of its header; correct \"rows\", or \
+                     \"columns\""
+                );
+                Err(broken(&self.path, problem))
             }
             _ => Ok(()),
         }

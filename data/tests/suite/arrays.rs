@@ -216,6 +216,12 @@ fn damaged_raw_records_are_named_with_the_problem() {
         (good, &[1.0, 0.0, f32::INFINITY, 1.0], "row 1, column 0: inf is no finite number"),
         (good, &[1.0, 0.0, 1.0], "it ends early"),
         (counted, &[1.0, 0.0, 1.0, 1.0], "it ends after 2 of 3 rows"),
+        (counted, &[1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0], "it has more bytes than the 3 rows"),
+        (
+            r#"{"columns": 1, "classes": ["no", "no"]}"#,
+            &[1.0, 0.0],
+            "two classes are called \"no\"",
+        ),
     ] {
         let data = raw(folder.path(), header, values);
         let told = Prepared::load(&data, &Settings::default()).unwrap_err().to_string();
