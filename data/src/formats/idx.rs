@@ -65,6 +65,9 @@ impl Idx {
         let (bytes, sizes) = opened(&self.images)?;
         let pixels = sizes[1..].iter().try_fold(1_u32, |product, &size| product.checked_mul(size));
         match pixels {
+            Some(1..) if sizes[0] == 0 => {
+                Err(broken(&self.images, "it has no images; give files of one image or more"))
+            }
             Some(pixels @ 1..) => Ok((bytes, sizes[0], pixels)),
             _ => Err(broken(&self.images, format!("its images have no usable size: {sizes:?}"))),
         }

@@ -71,8 +71,11 @@ pub(super) fn schema(
 ) -> Result<Schema, DataError> {
     let classes = labels.classes();
     let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
-    if classes.len() < 2 {
-        let problem = format!("its labels are all {}; two classes are needed", classes.join(""));
+    if let [] | [_] = classes[..] {
+        let problem = match classes.first() {
+            Some(class) => format!("its labels are all {class}; two classes are needed"),
+            None => "it has no rows; give arrays of one row or more".into(),
+        };
         return Err(broken(labels.path(), problem));
     }
     Ok(Schema { standardised, ..Schema::dense(KIND, features.columns()?, &classes) })

@@ -151,6 +151,7 @@ fn damaged_arrays_are_named_with_the_problem() {
         (array(1, "'<i4'", "(3, 1)", &[0; 12]), "y.npy: shape (3, 1) is none of labels"),
         (array(1, "'<f4'", "(3,)", &[0; 12]), "labels are whole numbers"),
         (array(1, "'<i4'", "(3,)", &[0; 12]), "its labels are all 0"),
+        (array(1, "'<i4'", "(0,)", &[]), "y.npy: it has no rows"),
         (array(1, "'<i4'", "(3,)", &[0; 8]), "y.npy: it ends after 2 of 3 rows"),
     ] {
         refused(&x, &y, words);

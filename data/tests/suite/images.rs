@@ -64,6 +64,9 @@ fn damaged_files_of_images_are_named_with_the_problem() {
     says(&data, "images: it ends after 59 of 60 images");
     fs::write(&data.images, idx(&[59, 2, 3], [0; 59 * 6])).unwrap();
     says(&data, "it has 59 images, but there are 60 labels");
+    fs::write(&data.images, idx(&[0, 2, 3], [])).unwrap();
+    let told = data.info().unwrap_err().to_string();
+    assert!(told.contains("images: it has no images"), "{told}");
     fs::write(&data.images, [0, 0, 0x0d, 3, 0, 0]).unwrap();
     says(&data, "type 13, and not 8");
     fs::write(&data.images, "P5 3 2 255").unwrap();
