@@ -137,6 +137,15 @@ fn incompatible_settings_of_sparse_models_are_refused_with_the_reason() {
     let with = |more: &[&'static str]| [&logistic[..], more].concat();
     refused(&data, &[], &["sparse rows, which only model = linear and model = logistic read"]);
     refused("synthetic:100", &logistic, &["model = logistic reads sparse rows of two classes"]);
+    let (two, one) = (folder.path().join("numbered"), folder.path().join("alike"));
+    fs::write(&two, "1 1:1\n2 2:1\n1 1:1\n2 2:1\n").unwrap();
+    refused(&format!("libsvm:{}", path(&two)), &logistic, &["libsvm with the labels -1 and +1"]);
+    fs::write(&one, "1 1:1\n1 2:1\n").unwrap();
+    refused(
+        &format!("libsvm:{}", path(&one)),
+        &logistic,
+        &["alike: all labels are 1; two classes"],
+    );
     refused(
         &data,
         &with(&["--aggregation", "median", "--workers", "3"]),

@@ -95,15 +95,18 @@ impl SparseRows for Libsvm {
         if self.numbers {
             return Ok(SparseFacts { columns, classes: Vec::new(), dense: false });
         }
-        if !self.dense && labels.iter().all(|label| [-1.0, 0.0, 1.0].contains(label)) {
+        let classes: Vec<String> = labels.iter().map(ToString::to_string).collect();
+        let are_signs = labels.iter().all(|label| [-1.0, 0.0, 1.0].contains(label));
+        let is_sparse = !self.dense && are_signs;
+        // Of sparse rows, 0 is another name of -1.
+        if classes.len() < 2 || (is_sparse && !labels.contains(&1.0)) {
+            let problem =
+                format!("all labels are {}; two classes or more are needed", classes.join(" or "));
+            return Err(DataError::format(format!("{}: {problem}", self.describe())));
+        }
+        if is_sparse {
             let classes = CLASSES.map(String::from).into();
             return Ok(SparseFacts { columns, classes, dense: false });
-        }
-        let classes: Vec<String> = labels.iter().map(ToString::to_string).collect();
-        if classes.len() < 2 {
-            let problem =
-                format!("all labels are {}; two classes or more are needed", classes.join(""));
-            return Err(DataError::format(format!("{}: {problem}", self.describe())));
         }
         Ok(SparseFacts { columns, classes, dense: true })
     }

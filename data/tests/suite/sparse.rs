@@ -105,6 +105,10 @@ fn labels_and_features_that_the_job_lacks_are_named() {
     };
     let told = schema("7 1:1\n7 2:1\n", "");
     assert!(told.contains("all labels are 7; two classes"), "{told}");
+    for (text, labels) in [("1 1:1\n+1 2:1\n", "1"), ("-1 1:1\n0 1:1\n", "-1 or 0")] {
+        let told = schema(text, "");
+        assert!(told.contains(&format!("all labels are {labels}; two classes")), "{told}");
+    }
     let told = schema("1 1:1\n2 4000000000:1\n", "");
     assert!(told.contains("4000000000 columns") && told.contains("hash-features"), "{told}");
     let many: String = (0..1002).map(|row| format!("{row}.5 1:1\n")).collect();

@@ -39,7 +39,7 @@ pub enum ModelError {
     /// target.
     #[error(
         "model = {model} reads sparse rows of two classes, but the data have {target}, or dense \
-         columns; use libsvm or sparse data, or model = {other}"
+         columns; use sparse data, such as libsvm with the labels -1 and +1, or model = {other}"
     )]
     NotSparse {
         /// The model.
