@@ -109,6 +109,12 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Why the rows are perhaps not those that the user means, with the cure, if there is a sign of
+    /// it.
+    fn doubt(&self) -> Option<String> {
+        None
+    }
+
     /// Writes down roles and statistics of a table's columns, and its classes.
     ///
     /// # Errors

@@ -88,6 +88,21 @@ fn data_info_describes_the_shipped_data() {
 }
 
 #[test]
+fn a_first_line_of_numbers_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("rows.csv");
+    std::fs::write(&table, "1,2,x\n3,4,y\n".to_owned() + &"5,6,x\n7,9,y\n".repeat(40)).unwrap();
+    let data = format!("csv:{}", path(&table));
+    let run = ["run", "--data", &data, "--model", "softmax", "--epochs", "1"];
+    for command in [&["data", "info", &data][..], &run] {
+        let said = finish(command).with_code(0).stderr;
+        let words = "rows.csv: its first line names the columns, but 2 of 3 names are numbers";
+        assert_eq!(said.matches(words).count(), 1, "{said}");
+        assert!(said.contains("pstrain: warning: "), "{said}");
+    }
+}
+
+#[test]
 fn data_split_shows_the_rows_of_each_worker() {
     let args = ["data", "split", "--partition", "dirichlet:0.1", "--workers", "4"];
     let args = [&args[..], &["--data", "synthetic:4000"]].concat();

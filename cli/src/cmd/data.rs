@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::args::{DataArgs, DataCommand, Form};
 use crate::exit::Ending;
 use crate::figures::{count, counted, percent};
-use crate::job::source_of;
+use crate::job::{source_of, warn_of};
 use crate::start::gather;
 use crate::{messages, table};
 
@@ -81,6 +81,7 @@ fn describe(source: &str, form: Form) -> anyhow::Result<()> {
     let source =
         if source == "nsl-kdd" && !Path::new(source).exists() { "synthetic" } else { source };
     let source = source_of(source).map_err(|why| anyhow::anyhow!("{source}: {why}"))?;
+    warn_of(&*source);
     let info = source.info()?;
     form.print(&info, || show_info(&info))
 }

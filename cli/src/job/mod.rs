@@ -19,7 +19,7 @@ pub(crate) use resolve::Resolved;
 pub(crate) use settings::nearest;
 #[cfg(feature = "pictures")]
 pub(crate) use settings::{find, settings, unknown};
-pub(crate) use source::source_of;
 #[cfg(feature = "pictures")]
 pub(crate) use source::{DATA, absolute_data};
+pub(crate) use source::{source_of, warn_of};
 pub(crate) use suggest::suggestion;

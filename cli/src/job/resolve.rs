@@ -26,7 +26,7 @@ use pstrain_transports::scenario::{Scenario, ScenarioError};
 
 use super::init;
 use super::layers::Layers;
-use super::source::{WORKER, evaluation_source_of};
+use super::source::{WORKER, evaluation_source_of, warn_of};
 use super::values;
 use crate::process::{self, Arithmetic, ComputeProcess};
 use crate::served::ServerData;
@@ -284,14 +284,19 @@ impl Layers {
 
     /// Reads the data and puts the job together.
     pub(crate) fn resolve(&self) -> anyhow::Result<Resolved> {
-        self.resolve_with(Prepared::load)
+        self.resolve_with(|source, settings| {
+            warn_of(source);
+            Prepared::load(source, settings)
+        })
     }
 
     /// Reads the parts of the data that a server needs, and puts the job together.
     pub(crate) fn resolve_served(&self) -> anyhow::Result<Resolved<ServerData>> {
         let from = self.data_from()?;
-        let load =
-            |source: &dyn Dataset, settings: &Settings| ServerData::load(source, settings, from);
+        let load = |source: &dyn Dataset, settings: &Settings| {
+            warn_of(source);
+            ServerData::load(source, settings, from)
+        };
         self.resolve_as(load, |data| data.outline.clone())
     }
 

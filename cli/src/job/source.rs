@@ -10,7 +10,7 @@ use pstrain_transports::process::protocol::Description;
 
 use super::graph_file::FILE;
 use super::layers::Layers;
-use crate::process;
+use crate::{messages, process};
 
 /// Seed of synthetic data. It does not depend on the seed of the run, so that the data stay the
 /// same, as a file would.
@@ -28,6 +28,13 @@ pub(crate) const DATA: [&str; 4] = ["data", "evaluation-data", "init", "graph"];
 /// The data called `text`: a format with its arguments, or a path.
 pub(crate) fn source_of(text: &str) -> Result<Arc<dyn Dataset>, String> {
     formats::open(text, SYNTHETIC_SEED)
+}
+
+/// Warns if these rows are perhaps not those that the user means.
+pub(crate) fn warn_of(source: &dyn Dataset) {
+    if let Some(doubt) = source.doubt() {
+        messages::warn(&doubt);
+    }
 }
 
 /// The evaluation data called `text`; `None` if `text` is `none`.

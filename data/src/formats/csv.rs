@@ -19,7 +19,7 @@ use self::counts::Counts;
 pub use self::options::Roles;
 use self::options::{FORM, Options};
 use self::reader::Reader;
-use self::table::{Encoder, Table, Texts};
+use self::table::{Encoder, Table, Texts, number};
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
@@ -42,6 +42,9 @@ pub(super) const FORMAT: Format = Format {
 };
 
 const KIND: &str = "rows of a table";
+
+/// Numbers in the first line that are counted from the first, so that they are no row.
+const COUNTED: usize = 4;
 
 /// The rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +167,34 @@ impl Dataset for Csv {
 
     fn has_profile(&self) -> bool {
         self.profile.is_some()
+    }
+
+    fn doubt(&self) -> Option<String> {
+        let Roles { label, target, dropped, one_hot, .. } = &self.roles;
+        // A user who names columns knows the first line.
+        if self.has_profile()
+            || label.as_ref().or(target.as_ref()).or(dropped.first()).or(one_hot.first()).is_some()
+        {
+            return None;
+        }
+        let reader = self.reader().ok()?;
+        let names = reader.header();
+        let numbers: Vec<&String> = names.iter().filter(|name| number(name).is_some()).collect();
+        let values: Vec<f32> = numbers.iter().filter_map(|name| number(name)).collect();
+        // Columns that are counted, such as 0 to 783, or years, are named so on purpose.
+        let are_counted =
+            values.len() >= COUNTED && values.windows(2).all(|it| it[0] + 1.0 == it[1]);
+        if 2 * numbers.len() < names.len() || are_counted {
+            return None;
+        }
+        let first = numbers.first()?;
+        Some(format!(
+            "{}: its first line names the columns, but {} of {} names are numbers, such as \
+             {first:?}; if it is a row, it is lost: put a line with the names before it",
+            self.path.display(),
+            numbers.len(),
+            names.len()
+        ))
     }
 
     fn check_columns(&self, schema: &Schema) -> Result<(), DataError> {

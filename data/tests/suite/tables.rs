@@ -156,6 +156,26 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
 }
 
 #[test]
+fn a_first_line_that_is_perhaps_a_row_is_doubted() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, words) in [
+        ("1,2,x\n3,4,y\n", "2 of 3 names are numbers, such as \"1\"; if it is a row, it is lost"),
+        ("a,2.5,-1e3,4\n1,2,3,4\n", "3 of 4 names are numbers, such as \"2.5\""),
+        ("0,1,2,3,class\n1,2,3,4,x\n", ""),
+        ("a,b,1\n3,4,y\n", ""),
+        ("a,b\n3,4\n", ""),
+    ] {
+        let doubt = table(folder.path(), text).doubt();
+        assert_eq!(doubt.is_some(), !words.is_empty(), "{text}: {doubt:?}");
+        assert!(doubt.unwrap_or_default().contains(words), "{text}");
+    }
+    let path = folder.path().join("table.csv");
+    fs::write(&path, "1,2\n3,y\n4,z\n").unwrap();
+    let named = open(&format!("csv:{},label=2", path.display()), 1).unwrap();
+    assert_eq!(named.doubt(), None);
+}
+
+#[test]
 fn large_numbers_that_stay_different_as_32_bit_numbers_are_trained_on() {
     let folder = tempfile::tempdir().unwrap();
     let mut text = String::from("constant,time,cents,b\n");
