@@ -125,15 +125,18 @@ fn damaged_arrays_are_named_with_the_problem() {
         (&x[..x.len() - 8], "x.npy: it ends after 2 of 3 rows"),
         (&array(1, "'>f4'", "(3, 2)", &[0; 24]), "big-endian (>f4); save array.astype('<f4')"),
         (&array(1, "'|O'", "(3, 2)", &[0; 24]), "dtype object"),
-        (&array(1, "'<c8'", "(3, 2)", &[0; 48]), "type \"<c8\""),
-        (&array(1, "[('a', '<f4')]", "(3, 2)", &[0; 24]), "structured dtype"),
+        (&array(1, "'<c8'", "(3, 2)", &[0; 48]), "numpy.hstack([array.real, array.imag])"),
+        (&array(1, "'<f2'", "(3, 2)", &[0; 12]), "save array.astype('float32') instead"),
+        (&array(1, "'<u8'", "(3, 2)", &[0; 48]), "save array.astype('int64') instead"),
+        (&array(1, "'<U3'", "(3, 2)", &[0; 72]), "numpy.unique(array, return_inverse=True)[1]"),
+        (&array(1, "[('a', '<f4')]", "(3, 2)", &[0; 24]), "structured_to_unstructured(array)"),
         (&header("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }"), "Fortran order"),
         (
             &header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, x), }"),
             "header is damaged",
         ),
         (&header("{'descr': '<f4'}"), "header is damaged"),
-        (&array(1, "'<f4'", "(3,)", &[0; 12]), "shape (3,) has no rows of values"),
+        (&array(1, "'<f4'", "(3,)", &[0; 12]), "save array.reshape(-1, 1) if each value is a row"),
         (&array(1, "'<f4'", "(3, 0)", &[]), "shape (3, 0) has no rows of values"),
         (&array(1, "'<f4'", "(2, 2)", &[0; 16]), "it has 2 rows, but there are 3 labels"),
         (
@@ -149,6 +152,8 @@ fn damaged_arrays_are_named_with_the_problem() {
     }
     for (y, words) in [
         (array(1, "'<i4'", "(3, 1)", &[0; 12]), "y.npy: shape (3, 1) is none of labels"),
+        (array(1, "'<i4'", "(3, 1)", &[0; 12]), "save labels.ravel() instead"),
+        (array(1, "'<i4'", "(3, 2)", &[0; 24]), "save labels.argmax(axis=1) if they are one-hot"),
         (array(1, "'<f4'", "(3,)", &[0; 12]), "labels are whole numbers"),
         (array(1, "'<i4'", "(3,)", &[0; 12]), "its labels are all 0"),
         (array(1, "'<i4'", "(0,)", &[]), "y.npy: it has no rows"),

@@ -59,7 +59,9 @@ impl Kind {
                     .into())
             }
             _ => Err(format!(
-                "its values have type {name:?}; f4, f8, i1 to i8, u1 to u4 and bool can be read"
+                "its values have type {name:?}; f4, f8, i1 to i8, u1 to u4 and bool can be read: \
+                 save {} instead",
+                converted(kind)
             )),
         }
     }
@@ -92,6 +94,21 @@ impl Kind {
             Self::I4 => (bits as i32).into(),
             _ => bits as i64,
         }
+    }
+}
+
+/// The call of NumPy that converts an array of another type, such as `c8`.
+fn converted(kind: &str) -> &'static str {
+    match kind.chars().next() {
+        // Neither part is lost.
+        Some('c') => "numpy.hstack([array.real, array.imag]).astype('float32')",
+        // Whole numbers and times may be labels.
+        Some('u' | 'i' | 'M' | 'm') => "array.astype('int64')",
+        Some('U' | 'S') => {
+            "numpy.unique(array, return_inverse=True)[1] of labels, array.astype('float32') of \
+             numbers"
+        }
+        _ => "array.astype('float32')",
     }
 }
 
@@ -152,9 +169,13 @@ impl<'a> Array<'a> {
         let columns = self.shape.iter().skip(1).try_fold(1, product);
         let is_possible = |&columns: &u32| (1..=MOST_COLUMNS).contains(&columns);
         columns.filter(|_| self.shape.len() > 1).filter(is_possible).ok_or_else(|| {
+            let call = match self.shape.len() {
+                1 => ": save array.reshape(-1, 1) if each value is a row",
+                _ => "",
+            };
             let problem = format!(
                 "shape {} has no rows of values; (ROWS, COLUMNS) is needed, with at most \
-                 {MOST_COLUMNS} columns",
+                 {MOST_COLUMNS} columns{call}",
                 shown(&self.shape)
             );
             broken(self.path(), problem)
@@ -181,9 +202,16 @@ impl<'a> Array<'a> {
     /// Reads all values, which must be whole numbers in one dimension.
     pub(super) fn whole(mut self) -> Result<Vec<i64>, DataError> {
         if self.shape.len() != 1 {
+            let is_column = self.shape.iter().skip(1).all(|&size| size == 1);
             let problem = format!(
-                "shape {} is none of labels: one dimension is needed, a class for each row",
-                shown(&self.shape)
+                "shape {} is none of labels: one dimension is needed, a class for each row; save \
+                 {} instead",
+                shown(&self.shape),
+                match is_column {
+                    true => "labels.ravel()",
+                    // A column for each class.
+                    false => "labels.argmax(axis=1) if they are one-hot, or one column of them",
+                }
             );
             return Err(broken(self.path(), problem));
         }
@@ -226,7 +254,9 @@ fn header_of(header: &str) -> Result<(Kind, Vec<u64>), String> {
     let damaged = || format!("its header is damaged: {:?}", header.trim_end());
     let descr = entry("descr").ok_or_else(damaged)?;
     let Some(name) = descr.strip_prefix('\'') else {
-        return Err("its values are records (a structured dtype); save plain numbers".into());
+        return Err("its values are records (a structured dtype); save \
+                    numpy.lib.recfunctions.structured_to_unstructured(array) instead"
+            .into());
     };
     let kind = Kind::of(name.split('\'').next().unwrap_or_default())?;
     let sizes = entry("shape").and_then(|text| text.strip_prefix('(')?.split_once(')'));
