@@ -171,10 +171,9 @@ impl Dataset for Csv {
 
     fn doubt(&self) -> Option<String> {
         let Roles { label, target, dropped, one_hot, .. } = &self.roles;
+        let named = label.iter().chain(target).chain(dropped).chain(one_hot);
         // A user who names columns knows the first line.
-        if self.has_profile()
-            || label.as_ref().or(target.as_ref()).or(dropped.first()).or(one_hot.first()).is_some()
-        {
+        if self.has_profile() || named.count() > 0 {
             return None;
         }
         let reader = self.reader().ok()?;
