@@ -24,6 +24,7 @@ mod messages;
 mod metric_text;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod parent;
 #[cfg(feature = "pictures")]
 mod picture;
 mod process;

@@ -119,6 +119,11 @@ impl ComputeProcess {
         matches!(self.0.address, ProcessAddress::Description(_) | ProcessAddress::Described(_))
     }
 
+    /// True if the process started this program.
+    pub(crate) fn is_parent(&self) -> bool {
+        self.0.address == ProcessAddress::Parent
+    }
+
     fn start(&self, hello: Hello) -> anyhow::Result<ProcessSource> {
         Ok(ProcessSource::start(self.0.clone(), hello)?)
     }

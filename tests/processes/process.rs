@@ -84,6 +84,11 @@ impl Process {
         Self::spawn(Command::new(PSTRAIN).envs(variables.iter().copied()), args)
     }
 
+    /// Starts `pstrain` with `args` and this standard input.
+    pub(crate) fn start_reading(args: &[&str], stdin: impl Into<Stdio>) -> Self {
+        Self::spawn_reading(&mut Command::new(PSTRAIN), args, stdin.into())
+    }
+
     /// Starts `pstrain` with `args` in `folder`.
     pub(crate) fn start_in(folder: &Path, args: &[&str]) -> Self {
         // A compute process in the arguments may be pstrain itself.
@@ -101,9 +106,13 @@ impl Process {
     }
 
     fn spawn(command: &mut Command, args: &[&str]) -> Self {
+        Self::spawn_reading(command, args, Stdio::null())
+    }
+
+    fn spawn_reading(command: &mut Command, args: &[&str], stdin: Stdio) -> Self {
         let mut child = command
             .args(args)
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -29,6 +29,7 @@ use crate::energy::{Measured, Meter};
 use crate::exit::{self, Ending, Failed};
 use crate::job::source_of;
 use crate::messages;
+use crate::parent::Parent;
 use crate::process::{Arithmetic, ComputeProcess};
 use crate::progress::teller;
 use crate::rank::Rank;
@@ -71,6 +72,7 @@ struct Plan {
     /// Its own copy of the data, if it has one.
     source: Option<Arc<dyn Dataset>>,
     arithmetic: Arithmetic,
+    parent: Parent,
     config: WorkerConfig,
     /// Where it listens for other workers, and where they reach it, if it has no server.
     listens: Option<(ListenFor, Option<Address>)>,
@@ -83,6 +85,11 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     messages::log_as(args.log.form);
     let plan = Plan::of(args)?;
     let drain = Drain::default();
+    if let Arithmetic::Process(process) = &plan.arithmetic
+        && process.is_parent()
+    {
+        plan.parent.watch(drain.clone());
+    }
     loop {
         match (plan.serve(&drain)?, &plan.arithmetic) {
             (
@@ -151,7 +158,19 @@ impl Plan {
                 "--advertise {address}: with --listen none no worker reaches this one; leave it out"
             );
         }
-        Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
+        let parent = Parent::default();
+        Ok(Self {
+            server,
+            security,
+            source,
+            arithmetic,
+            parent,
+            config,
+            listens,
+            rank,
+            form,
+            quiet,
+        })
     }
 
     /// Works until the run has ended. Returns how well the modelled times were kept, too.
@@ -196,7 +215,13 @@ impl Plan {
         let source = self.source.clone();
         let arithmetic = self.arithmetic.clone();
         let load = move |order: &Prepare| arithmetic.load(order, load(order, source.as_deref())?);
-        let mut services = WorkerServices::new(load, teller(self.quiet, user_message));
+        let mut tell = teller(self.quiet, user_message);
+        let parent = self.parent.clone();
+        let tell = move |now, event| {
+            parent.hear(&event);
+            tell(now, event);
+        };
+        let mut services = WorkerServices::new(load, tell);
         let mailbox = Mailbox::new(&transport);
         drain.turn_to(mailbox.handle())?;
         // Most machines do not let their counters be read.
@@ -234,6 +259,11 @@ impl Plan {
 
     /// Tells how the worker ended.
     fn report(&self, (ended, worker, kept, energy): Worked) -> anyhow::Result<Ending> {
+        if self.parent.has_ended() {
+            let why = "the compute process (-), which started this worker, has ended while the \
+                       worker had no server";
+            return Err(Failed(why.into()).into());
+        }
         let reason = match ended {
             Ok(reason) => reason,
             Err(NodeError::Data(what) | NodeError::Compute(what)) => bail!("{what}"),

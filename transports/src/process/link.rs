@@ -13,6 +13,8 @@ use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+
 use super::protocol::{Request, write_message};
 use super::{ProcessConfig, THREADS};
 use crate::clock::WallClock;
@@ -195,6 +197,22 @@ fn kill_group(group: u32) {
 /// for a process that hangs says no goodbye.
 pub fn kill_all() {
     std::mem::take(&mut *groups()).into_iter().for_each(kill_group);
+}
+
+/// Waits until the process that started this program has closed its end of standard input, without
+/// reading from it.
+///
+/// # Errors
+/// The error of the system, or one if standard input is nothing that another process can close.
+pub fn wait_for_parent() -> io::Result<()> {
+    let input = io::stdin();
+    // The end is always reported; answers of the process are for its link.
+    let mut watched = [PollFd::new(&input, PollFlags::empty())];
+    rustix::io::retry_on_intr(|| poll(&mut watched, None))?;
+    match watched[0].revents().contains(PollFlags::HUP) {
+        true => Ok(()),
+        false => Err(io::ErrorKind::Unsupported.into()),
+    }
 }
 
 /// Waits until the process has ended, for so long at most; returns its exit status if it has.

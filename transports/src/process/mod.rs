@@ -23,7 +23,7 @@ use pstrain_compute::source::{GradientSource, Rows, SourceError};
 use pstrain_wire::reason::as_reason;
 
 use self::link::Link;
-pub use self::link::{ProcessAddress, kill_all};
+pub use self::link::{ProcessAddress, kill_all, wait_for_parent};
 use self::protocol::{
     Answer, CombineOf, Description, Evaluated, Hello, Order, PROCESS_PROTOCOL, ProtocolError,
     Request, StateOf, StateType, TensorOf, read_line, read_values, write_message,
