@@ -13,8 +13,8 @@ use crate::signals::Drain;
 /// Time for a signal that comes with the end, and between two looks at a worker that has a server.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Whether the process has ended. A worker that has a server finds that out at its next request;
-/// one that has none asks nothing, and would dial on for nobody.
+/// The end of the process. A worker that has a server finds it at its next request; a worker without
+/// a server asks for nothing, and would go on dialling.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parent(Arc<Seen>);
 
@@ -22,7 +22,7 @@ pub(crate) struct Parent(Arc<Seen>);
 struct Seen {
     /// A server has admitted the worker, and the connection is there.
     is_admitted: AtomicBool,
-    /// The process has ended while that was not so.
+    /// The process has ended while the worker had no server.
     has_ended: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ impl Parent {
     pub(crate) fn watch(&self, drain: Drain) {
         let Self(seen) = self.clone();
         spawn(move || {
-            // What cannot be watched is found out by the next request.
+            // A terminal or a file cannot be watched: the next request finds the end.
             if wait_for_parent().is_err() {
                 return;
             }
