@@ -13,8 +13,8 @@ use crate::signals::Drain;
 /// Time for a signal that comes with the end, and between two looks at a worker that has a server.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The end of the process. A worker that has a server finds it at its next request; a worker without
-/// a server asks for nothing, and would go on dialling.
+/// The end of the process. A worker that has a server finds it at its next request. A worker
+/// without a server makes no request, and would go on dialling.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parent(Arc<Seen>);
 

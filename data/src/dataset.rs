@@ -109,8 +109,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Why the rows are perhaps not those that the user means, with the cure, if there is a sign of
-    /// it.
+    /// A sign that the format reads the rows in a way that the user does not mean, with the cure.
     fn doubt(&self) -> Option<String> {
         None
     }

@@ -30,7 +30,7 @@ pub(crate) fn source_of(text: &str) -> Result<Arc<dyn Dataset>, String> {
     formats::open(text, SYNTHETIC_SEED)
 }
 
-/// Warns if these rows are perhaps not those that the user means.
+/// Warns if the format has read the rows in a way that the user may not mean.
 pub(crate) fn warn_of(source: &dyn Dataset) {
     if let Some(doubt) = source.doubt() {
         messages::warn(&doubt);

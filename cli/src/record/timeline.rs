@@ -1,5 +1,5 @@
-//! timeline.csv: one row per assigned mini-batch, written when its outcome is known. Without a server
-//! workers report a mini-batch once it is part of an update: no other has a row.
+//! timeline.csv: one row per assigned mini-batch, written when its outcome is known. Without a
+//! server workers report a mini-batch once it is part of an update: no other has a row.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -121,7 +121,7 @@ impl Dataset for Raw {
         let mut record = vec![0; 4 * (columns as usize + 1)];
         let mut values = vec![0.0; columns as usize];
         let mut row = 0_u64;
-        // What comes after the last row need not be as long as one.
+        // Bytes after the last row may be shorter than a row.
         while header.rows != Some(row) && bytes.fill(&mut record)? {
             let mut numbers = record.chunks_exact(4).map(number);
             values.iter_mut().zip(&mut numbers).for_each(|(value, number)| *value = number);

@@ -143,7 +143,7 @@ impl Server {
         Unreached { node, address, why }
     }
 
-    /// What the final result waits for, since when and how long at most.
+    /// The cause that the final result waits for, since when and how long at most.
     fn wait_for_result(&self) -> Option<(WaitReason, Vec<WorkerId>, Time, Option<Duration>)> {
         let ended = self.lifecycle.since;
         if let Some(server) = self.group.first_to_show() {
@@ -158,7 +158,7 @@ impl Server {
         Some((WaitReason::Evaluation, evaluator, since.unwrap_or(ended), limit))
     }
 
-    /// What the job waits for, if anything. The cause that all others follow from comes first.
+    /// The wait of the job, if there is one. The cause of all others comes first.
     fn wait(&self, now: Time) -> Option<Wait> {
         let membership = self.job.membership;
         let which = |wanted: &dyn Fn(WorkerId, &Slot) -> bool| -> Vec<WorkerId> {
