@@ -95,7 +95,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
             &["energy", "metric_text", "process", "statistics", "table", "troubles", "wait_text"],
             &["document", "exit", "job"],
             &["args", "calibration", "signals", "simulate"],
-            &["durable", "security", "why"],
+            &["durable", "parent", "security", "why"],
             &["pulse"],
             &["progress"],
             &["record"],

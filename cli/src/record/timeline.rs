@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use pstrain_compute::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
-use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Event;
 use serde::{Deserialize, Serialize};
@@ -150,7 +149,7 @@ impl Timeline {
         lines.text(COLUMNS.map(|(name, _)| name).join(",").as_bytes());
         lines.end()?;
         let lanes = (0..workers).map(|_| Lane::default()).collect();
-        let has_server = job.architecture == Architecture::Server;
+        let has_server = !(job.architecture.is_replicated() || job.architecture.is_gossip());
         Ok(Self { lines, open: Open { lanes, ended: false, has_server } })
     }
 
