@@ -590,6 +590,11 @@ fn a_check_finds_what_is_planted_in_a_process() {
             assert_eq!(twice["right"], true, "{report}");
             let says = twice["says"].as_str().unwrap();
             assert!(says.contains("same bits, but value 0 of the gradient is NaN"), "{says}");
+            // A smaller learning rate does not cure the first gradient.
+            let process = script(name, fault).unwrap();
+            let ended = finish(&["run", "--process", &process, "--epochs", "1"]).with_code(1);
+            let said = "no finite gradient at the initial parameters";
+            assert!(ended.stderr.contains(said), "{}", ended.stderr);
         }
     }
 }

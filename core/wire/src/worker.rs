@@ -516,6 +516,11 @@ impl fmt::Display for EndReason {
                  parameters; see that it runs and can reach the coordinator, and start the run \
                  again"
             ),
+            Self::Diverged(Version(0)) => f.write_str(
+                "training diverged: most workers find no finite gradient at the initial \
+                 parameters; look for bad input values, and at a compute process with pstrain \
+                 compute check, or try other initial parameters",
+            ),
             Self::Diverged(version) => write!(
                 f,
                 "training diverged: parameters or gradients are not finite after update \
