@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use pstrain_compute::evaluation::metrics;
 use pstrain_compute::examples::Target;
 use pstrain_compute::filter::Filters;
+#[cfg(feature = "pictures")]
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Answers, Loss, ModelSpec};
@@ -26,7 +27,9 @@ use pstrain_transports::scenario::{Scenario, ScenarioError};
 
 use super::init;
 use super::layers::Layers;
-use super::source::{WORKER, evaluation_source_of, warn_of};
+#[cfg(feature = "pictures")]
+use super::source::WORKER;
+use super::source::{evaluation_source_of, warn_of};
 use super::values;
 use crate::process::{self, Arithmetic, ComputeProcess};
 use crate::served::ServerData;
