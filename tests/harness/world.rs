@@ -126,8 +126,8 @@ struct World<'a> {
     /// Crashes of servers so far.
     crashed: u64,
     reason: Option<EndReason>,
-    /// The reason that workers were told in place of the one that the run ended with.
-    told: Option<EndReason>,
+    /// Reasons that workers were told in place of the one that the run ended with.
+    told: Vec<EndReason>,
     processes: Vec<Process>,
     /// The servers that do not coordinate, from server 2 on.
     shards: Vec<ShardProcess>,
@@ -196,7 +196,7 @@ impl<'a> World<'a> {
             disk: Disk::default(),
             crashed: 0,
             reason: None,
-            told: None,
+            told: Vec::new(),
             processes: Vec::new(),
             shards: Vec::new(),
             links: Vec::new(),
@@ -236,7 +236,7 @@ impl<'a> World<'a> {
 
     fn aftermath(self) -> Aftermath {
         let reason = self.reason.expect("it is over");
-        assert!(self.told.is_none_or(|told| told == reason), "told {:?}: {reason}", self.told);
+        assert!(self.told.iter().all(|told| *told == reason), "told {:?}: {reason}", self.told);
         Aftermath {
             reason,
             parameters: self.server.parameters().to_vec(),

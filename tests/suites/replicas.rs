@@ -39,12 +39,18 @@ fn disturbed(
 ) -> Ran {
     let describe = |_| format!("{disturbances:?}, {servers} servers, {mode}");
     for_seeds(whole, describe, |seed| {
-        let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
-        toy.job.servers = servers;
-        toy.job.mode = Mode::of(mode);
+        let toy = of_seed(seed, servers, mode);
         let done = run_replicated(&toy, disturbances, seed);
         look(&toy, seed, &done);
     })
+}
+
+/// The job that [`disturbed`] draws from a seed.
+fn of_seed(seed: u64, servers: u32, mode: ConsistencySpec) -> Toy {
+    let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
+    toy.job.servers = servers;
+    toy.job.mode = Mode::of(mode);
+    toy
 }
 
 /// Counts of takeovers, continuations without a standby, deposed servers and pushes without values.
@@ -224,10 +230,7 @@ fn under_random_disturbances_two_servers_end_at_the_parameters_of_one() {
 #[test]
 fn workers_are_told_the_end_of_a_run_whose_replicas_lose_each_other_then() {
     for seed in [15_670_241_290_575_754_631, 10_881_462_288_045_882_191] {
-        let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
-        toy.job.servers = 2;
-        toy.job.mode = Mode::of(ConsistencySpec::Bsp);
-        let done = run_replicated(&toy, Disturbances::One, seed);
+        let done = run_replicated(&of_seed(seed, 2, ConsistencySpec::Bsp), Disturbances::One, seed);
         assert_eq!(done.reason, Some(EndReason::BudgetReached));
     }
 }
@@ -236,9 +239,7 @@ fn workers_are_told_the_end_of_a_run_whose_replicas_lose_each_other_then() {
 #[test]
 fn a_server_that_is_killed_after_the_end_is_replaced_within_a_lease() {
     let seed = 13_545_869_344_272_045_511;
-    let mut toy = toy(1 + (seed % 4) as u32, seed / 4);
-    toy.job.servers = 2;
-    toy.job.mode = Mode::of(ConsistencySpec::Bsp);
+    let toy = of_seed(seed, 2, ConsistencySpec::Bsp);
     let done = run_replicated(&toy, Disturbances::One, seed);
     assert_eq!(done.reason, Some(EndReason::BudgetReached));
     let late = done.replaced.iter().find(|it| is_late(it, toy.job.membership.lease));

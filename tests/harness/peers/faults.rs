@@ -96,7 +96,8 @@ impl Lab<'_> {
                     [..],
             ),
         };
-        // A dial takes a round trip, and so does each question before the first group is formed.
+        // Each takes two delays at most: a dial and its answer, Hello, Welcome and Ready, then the
+        // request for the initial parameters of a worker and its answer.
         let messages = match self.toy.job.initial {
             InitialFrom::Seed | InitialFrom::Server => 5,
             InitialFrom::Worker => 7,

@@ -92,7 +92,7 @@ impl World<'_> {
             Ok(reason) if self.server_ended_with() == Some(*reason) => {}
             // A part of the result was lost after the end: the server finishes with this reason.
             Ok(reason @ EndReason::ServerLost(_)) if self.server_ended_with().is_some() => {
-                self.told = Some(*reason);
+                self.told.push(*reason);
             }
             Ok(reason) => panic!("a worker was told that {reason}"),
             Err(NodeError::Unreachable { .. } | NodeError::Refused(Refusal::Over)) => {}
