@@ -273,20 +273,23 @@ impl Meeting {
         }
     }
 
+    /// Halts the group because of a worker; the next is formed once all its members have halted.
+    pub(super) fn halt_for(&mut self, now: Time, worker: WorkerId, why: String, out: &mut Outbox) {
+        if let State::Training = self.group.state
+            && let Some((version, since)) = self.group.stuck
+            && version >= self.lockstep.version()
+            && now >= since + self.job.membership.patience()
+        {
+            // They reach the meeting point, but not each other.
+            return self.end(now, EndReason::Apart(worker), out);
+        }
+        self.halt(now, why, out);
+    }
+
     /// Halts the group; the next is formed once all its members have halted.
     pub(super) fn halt(&mut self, now: Time, why: String, out: &mut Outbox) {
         if !matches!(self.group.state, State::Training) {
             return; // its members halt already, or there is none
-        }
-        if let Some((version, since)) = self.group.stuck
-            && version >= self.lockstep.version()
-            && now >= since + self.job.membership.patience()
-            && let Some(first) = self.group.ranks.members.first()
-        {
-            // They reach the meeting point, but not each other.
-            let about = self.group.complaints.first().map(|(_, complaint)| complaint.about);
-            let worker = about.unwrap_or(first.worker);
-            return self.end(now, EndReason::Apart(worker), out);
         }
         let generation = self.group.ranks.generation;
         let waiting = self.group.present.clone();
@@ -315,14 +318,15 @@ impl Meeting {
             self.slots[worker].made(version.min(most));
         }
         self.slots[worker].awaits = awaits;
-        let said = match complaints.first() {
+        let (cause, said) = match complaints.first() {
             Some(Complaint { about, why, .. }) => {
-                alloc::format!("worker {worker} halted: worker {about}: {}", as_reason(why))
+                let why = as_reason(why);
+                (*about, alloc::format!("worker {worker} halted: worker {about}: {why}"))
             }
-            None => alloc::format!("worker {worker} halted: a member has halted"),
+            None => (worker, alloc::format!("worker {worker} halted: a member has halted")),
         };
         self.group.complain(worker, complaints);
-        self.halt(now, said, out);
+        self.halt_for(now, cause, said, out);
         if let State::Halting(waiting, ..) = &mut self.group.state {
             waiting.remove(&worker);
         }
@@ -340,7 +344,7 @@ impl Meeting {
         if !self.group.present.remove(&worker) {
             return; // it had not joined the group yet
         }
-        self.halt(now, why, out);
+        self.halt_for(now, worker, why, out);
         if let State::Halting(waiting, ..) = &mut self.group.state {
             waiting.remove(&worker);
         }

@@ -262,7 +262,7 @@ impl Meeting {
         // not the values of other members.
         if self.group.relays_any(worker) {
             let why = alloc::format!("worker {worker} is back: values for it may be lost");
-            self.halt(now, why, out);
+            self.halt_for(now, worker, why, out);
         }
         let slot = &self.slots[worker];
         let (is_member, has_updates) = (!slot.joins, slot.version > Version(0));
@@ -374,7 +374,7 @@ impl Meeting {
         match self.lifecycle.phase() {
             Phase::Gathering => self.send_state(worker, peer, out),
             Phase::Training if self.stop.is_none() => {
-                self.halt(now, alloc::format!("worker {worker} joins"), out);
+                self.halt_for(now, worker, alloc::format!("worker {worker} joins"), out);
             }
             Phase::Training | Phase::Draining | Phase::Ending => {}
         }
