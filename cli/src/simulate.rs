@@ -12,7 +12,6 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_data::{Dataset, Encoded, Prepared, Settings};
-use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::{InitialFrom, Job};
 use pstrain_policy::trainer::Trainer;
 use pstrain_roles::node::{Event, Meeting, Prepare, Server};
@@ -278,7 +277,7 @@ impl Virtual {
         let report = |now, origin, event| report(now, origin, self.in_real_size(event));
         let mut host = TrainingHost::new(loader, evaluation, partition, report);
         let (job, run) = (self.job.clone(), self.job.seed);
-        if job.architecture != Architecture::Server {
+        if !job.architecture.has_server() {
             let setup = PeerSetup {
                 meeting: Meeting::new(job, run)?,
                 scenario: &self.scenario,
@@ -319,14 +318,14 @@ pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Optio
     SimulationError::check(scenario, job.membership.workers)?;
     scenario.check_servers(job.servers)?;
     job.build_model()?;
-    if job.architecture != Architecture::Server {
+    if !job.architecture.has_server() {
         scenario
             .check_meeting()
             .map_err(|why| anyhow!("architecture = {}: {why}", job.architecture))?;
     }
     Ok(match &mut job.model {
         // The workers reduce zeros: their messages have the real size.
-        ModelSpec::Timing { .. } if job.architecture != Architecture::Server => None,
+        ModelSpec::Timing { .. } if !job.architecture.has_server() => None,
         ModelSpec::Timing { .. } if job.servers > 1 => bail!(
             "servers = {}: a model of times alone has no parameters to share out; use another \
              model, or one server",

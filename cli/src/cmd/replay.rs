@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
     let (header, _) = OrderReader::open(&args.log)?;
     let layers = recorded_job(args)?;
     let architecture: Architecture = layers.get("architecture")?;
-    if architecture != Architecture::Server {
+    if !architecture.has_server() {
         bail!(
             "{}: a run of architecture = {architecture} has no server to replay: its workers hold \
              the parameters",

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_compute::rng::Stream;
-use pstrain_policy::architecture::Architecture;
 use pstrain_roles::node::{
     Event, Input, Node, NodeError, Peer, PeerConfig, Prepare, Shard, Worker, WorkerConfig,
 };
@@ -55,7 +54,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         );
     }
     let (servers, lease) = (job.servers, job.membership.lease);
-    let has_server = job.architecture == Architecture::Server;
+    let has_server = job.architecture.has_server();
     let arithmetic = arithmetic.sharing_cores(workers);
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
     let training = Training::in_process(&layers, served, args.output.clone())?;

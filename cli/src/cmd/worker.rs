@@ -72,7 +72,6 @@ struct Plan {
     /// Its own copy of the data, if it has one.
     source: Option<Arc<dyn Dataset>>,
     arithmetic: Arithmetic,
-    parent: Parent,
     config: WorkerConfig,
     /// Where it listens for other workers, and where they reach it, if it has no server.
     listens: Option<(ListenFor, Option<Address>)>,
@@ -84,21 +83,21 @@ struct Plan {
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     messages::log_as(args.log.form);
     let plan = Plan::of(args)?;
-    let drain = Drain::default();
+    let (drain, parent) = (Drain::default(), Parent::default());
     if let Arithmetic::Process(process) = &plan.arithmetic
         && process.is_parent()
     {
-        plan.parent.watch(drain.clone());
+        parent.watch(drain.clone());
     }
     loop {
-        match (plan.serve(&drain)?, &plan.arithmetic) {
+        match (plan.serve(&drain, &parent)?, &plan.arithmetic) {
             (
                 (Err(NodeError::Refused(Refusal::DescriptionWanted)), ..),
                 Arithmetic::Process(process),
             ) if !drain.is_asked() => {
                 plan.describe(process)?;
             }
-            (worked, _) => return plan.report(worked),
+            (worked, _) => return plan.report(worked, &parent),
         }
     }
 }
@@ -158,23 +157,11 @@ impl Plan {
                 "--advertise {address}: with --listen none no worker reaches this one; leave it out"
             );
         }
-        let parent = Parent::default();
-        Ok(Self {
-            server,
-            security,
-            source,
-            arithmetic,
-            parent,
-            config,
-            listens,
-            rank,
-            form,
-            quiet,
-        })
+        Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
     }
 
     /// Works until the run has ended. Returns how well the modelled times were kept, too.
-    fn serve(&self, drain: &Drain) -> anyhow::Result<Worked> {
+    fn serve(&self, drain: &Drain, parent: &Parent) -> anyhow::Result<Worked> {
         let security = security(&self.security, &self.server)?;
         let Some((listen, advertise)) = &self.listens else {
             let transport = SocketTransport::dialer(self.server.clone())?.secured(security);
@@ -182,7 +169,7 @@ impl Plan {
             if let Some(size) = self.rank.as_ref().and_then(Rank::size) {
                 node = node.one_of(size);
             }
-            return self.drive(node, Worker::id, transport, drain);
+            return self.drive((node, Worker::id), transport, drain, parent);
         };
         let (transport, address) = match listen {
             ListenFor::Nowhere => {
@@ -201,22 +188,22 @@ impl Plan {
         };
         let WorkerConfig { name, worker, lease, stream, .. } = self.config.clone();
         let node = Peer::new(PeerConfig { name, worker, address, lease, stream });
-        self.drive(node, Peer::id, transport, drain)
+        self.drive((node, Peer::id), transport, drain, parent)
     }
 
     fn drive<N: Node>(
         &self,
-        mut node: N,
-        id: impl Fn(&N) -> Option<WorkerId>,
+        (mut node, id): (N, impl Fn(&N) -> Option<WorkerId>),
         transport: SocketTransport,
         drain: &Drain,
+        parent: &Parent,
     ) -> anyhow::Result<Worked> {
         let mut transport = Shaped::worker(transport);
         let source = self.source.clone();
         let arithmetic = self.arithmetic.clone();
         let load = move |order: &Prepare| arithmetic.load(order, load(order, source.as_deref())?);
         let mut tell = teller(self.quiet, user_message);
-        let parent = self.parent.clone();
+        let parent = parent.clone();
         let tell = move |now, event| {
             parent.hear(&event);
             tell(now, event);
@@ -258,8 +245,12 @@ impl Plan {
     }
 
     /// Tells how the worker ended.
-    fn report(&self, (ended, worker, kept, energy): Worked) -> anyhow::Result<Ending> {
-        if self.parent.has_ended() {
+    fn report(
+        &self,
+        (ended, worker, kept, energy): Worked,
+        parent: &Parent,
+    ) -> anyhow::Result<Ending> {
+        if parent.has_ended() {
             let why = "the compute process (-), which started this worker, has ended while the \
                        worker had no server";
             return Err(Failed(why.into()).into());

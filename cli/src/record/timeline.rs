@@ -149,7 +149,7 @@ impl Timeline {
         lines.text(COLUMNS.map(|(name, _)| name).join(",").as_bytes());
         lines.end()?;
         let lanes = (0..workers).map(|_| Lane::default()).collect();
-        let has_server = !(job.architecture.is_replicated() || job.architecture.is_gossip());
+        let has_server = job.architecture.has_server();
         Ok(Self { lines, open: Open { lanes, ended: false, has_server } })
     }
 

@@ -8,7 +8,6 @@ use anyhow::bail;
 use pstrain_compute::id::ServerId;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::time::Time;
-use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{
     Meeting, Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Trained,
@@ -223,7 +222,7 @@ impl Training {
 
     /// The meeting point, if the workers of the job have no server.
     pub(super) fn meeting(&self) -> anyhow::Result<Option<Machine<Server>>> {
-        if self.job.architecture == Architecture::Server {
+        if self.job.architecture.has_server() {
             return Ok(None);
         }
         let meeting = Meeting::new(self.job.clone(), fresh_run())?;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use pstrain_compute::id::CheckpointId;
 use pstrain_compute::time::Time;
-use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::{Meeting, Point, Replica, Server, Shard};
 use pstrain_transports::Begin;
@@ -220,7 +219,7 @@ fn restore(folder: &DurableFolder, found: &Found, job: Job) -> anyhow::Result<Re
     let damaged = |number, error| {
         anyhow::Error::from(CheckpointError::of_server(&folder.state().checkpoint(number), error))
     };
-    if job.architecture != Architecture::Server {
+    if !job.architecture.has_server() {
         let mut meeting = match &found.checkpoint {
             None => Meeting::new(job, *run)?.with_checkpoints(),
             Some(checkpoint) => Meeting::restore(job, &checkpoint.saved)

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use pstrain_policy::architecture::Architecture;
 use pstrain_roles::node::Replica;
 use pstrain_transports::{Address, SocketTransport, allow_more_files};
 use pstrain_wire::group::Place;
@@ -229,7 +228,7 @@ impl Training {
                 humantime::format_duration(membership.start_patience())
             ));
         }
-        if of.is_some() && self.job.architecture != Architecture::Server {
+        if of.is_some() && !self.job.architecture.has_server() {
             bail!("--standby-of: the workers of this job have no server to stand by for");
         }
         if let Some(kept) = kept {
@@ -253,7 +252,7 @@ impl Training {
         of: Option<StandbyOf>,
     ) -> anyhow::Result<JobServer> {
         let architecture = self.job.architecture;
-        if architecture != Architecture::Server && durability == Durability::Log {
+        if !architecture.has_server() && durability == Durability::Log {
             bail!(
                 "--durability log: with architecture = {architecture} the workers have no server \
                  that could keep a log; use checkpoint"

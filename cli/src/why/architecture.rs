@@ -20,7 +20,7 @@ pub(super) fn could_overlap(status: &Status) -> bool {
 
 /// True if workers push gradients to a server.
 pub(super) fn has_server(status: &Status) -> bool {
-    of(status) == Architecture::Server
+    of(status).has_server()
 }
 
 /// The architectures in which fewer workers wait for a slow one, if the job has no server: workers

@@ -100,10 +100,16 @@ impl Architecture {
         }))
     }
 
+    /// True if servers have the parameters.
+    #[must_use]
+    pub const fn has_server(self) -> bool {
+        matches!(self, Self::Server)
+    }
+
     /// True if every worker has the same parameters, and no server has them.
     #[must_use]
     pub const fn is_replicated(self) -> bool {
-        !matches!(self, Self::Server | Self::DPsgd | Self::AdPsgd)
+        !self.has_server() && !self.is_gossip()
     }
 
     /// All replicated architectures, in the order of the table, with the defaults of their numbers.

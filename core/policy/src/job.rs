@@ -210,7 +210,7 @@ impl Job {
             return Err(JobError::Scenario(self.scenario.len()));
         }
         // Workers without a server have windows of their own.
-        let in_flight = self.mode.in_flight.filter(|_| self.architecture == Architecture::Server);
+        let in_flight = self.mode.in_flight.filter(|_| self.architecture.has_server());
         Mode { in_flight, ..self.mode }.validate().map_err(JobError::Mode)?;
         self.check_aggregation(&self.mode).map_err(JobError::Aggregation)?;
         for switch in &self.switches {

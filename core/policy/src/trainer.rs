@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
 
-use crate::architecture::Architecture;
 use crate::batches::Batches;
 use crate::job::Job;
 use crate::rules::Aggregation;
@@ -137,7 +136,7 @@ impl Trainer {
         let blocks =
             job.blocks.is_some().then(|| (Box::new(job.clone()), model.parameters() as u64));
         // Workers without a server reduce vectors of all keys.
-        let has_keys = model.is_sparse() && job.architecture == Architecture::Server;
+        let has_keys = model.is_sparse() && job.architecture.has_server();
         let (keys, model, parts) = match has_keys {
             true => {
                 let (keys, model, parts) = compact(job, &model, parts)?;

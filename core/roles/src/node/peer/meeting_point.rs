@@ -13,7 +13,6 @@ use crate::node::dialler::{self, Unreachable};
 use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared, Target};
 use pstrain_compute::id::{PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
-use pstrain_policy::architecture::Architecture;
 use pstrain_policy::collective::Rank;
 use pstrain_policy::combining::Scheme;
 use pstrain_policy::lockstep;
@@ -175,7 +174,7 @@ impl Peer {
             return self.finish(Err(error), out);
         }
         let Welcome { worker, resumed, incarnation, run, job, holders, .. } = welcome;
-        if job.architecture == Architecture::Server {
+        if job.architecture.has_server() {
             let cure = "the job has a server: leave --listen out";
             let error = NodeError::Architecture { architecture: job.architecture, cure };
             let why = Some(as_reason(&error.to_string()));

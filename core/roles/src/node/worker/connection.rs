@@ -12,7 +12,6 @@ use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
-use pstrain_policy::architecture::Architecture;
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::worker::{EndReason, Hello, Resume, Welcome};
@@ -152,7 +151,7 @@ impl Worker {
             return self.finish(Err(error), out);
         }
         let architecture = welcome.job.architecture;
-        if architecture != Architecture::Server {
+        if !architecture.has_server() {
             let cure = "workers reach each other: say with --listen where this one is reached";
             let error = NodeError::Architecture { architecture, cure };
             self.say_goodbye(now, welcome.incarnation, Some(&error), out);
