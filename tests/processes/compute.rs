@@ -528,13 +528,13 @@ fn a_run_whose_processes_cannot_evaluate_ends_well_and_says_so_once() {
 fn a_process_that_answers_another_number_ends_the_run_with_the_cure() {
     let folder = TempDir::new().unwrap();
     let Some(process) = linear(&folder, "sameid", "m['id'] = 1", "pass") else { return };
-    let job = ["run", "--process", &process, "--process-restarts", "1", "--lease", "1s"];
-    let said = finish(&[&job[..], &["--workers", "2", "--batch-size", "20"]].concat());
-    let words = "it answered id 1 where 2 was asked; send the id of the request back";
-    let said = said.with_code(1).stderr;
-    assert!(said.contains("sameid.py") && said.contains(words), "{said}");
+    let job = ["run", "--json", "--process", &process, "--process-restarts", "1", "--lease", "1s"];
+    let ended = finish(&[&job[..], &["--batch-size", "20"]].concat()).with_code(1);
     // The run does not wait for workers that cannot come.
-    assert!(!said.contains("too few workers"), "{said}");
+    assert_eq!(ended.json()["ended"], "worker 1 failed, and the run could not go on without it");
+    let words = "it answered id 1 where 2 was asked; send the id of the request back";
+    let said = ended.stderr;
+    assert!(said.contains("sameid.py") && said.contains(words), "{said}");
     let checked = finish(&["compute", "check", &process, "--json"]).with_code(1).json();
     assert!(checked.to_string().contains(words), "{checked}");
 }

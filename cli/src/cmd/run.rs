@@ -292,17 +292,16 @@ impl Cluster {
         let all = workers.len();
         let mut workers = Joined::of(workers);
         server.note_punctuality(&workers.punctuality);
-        server.finish(name)?;
+        // A job that comes to its end does so without the workers that failed.
+        let cause = workers.cause(all).filter(|_| reason == EndReason::Stopped);
+        let (failed, cause) = cause.unzip();
+        server.finish(name, failed)?;
         workers.warn();
         if reason.is_success() {
             workers.broken.take().map_or(Ok(()), Err)?;
             join_shards(others)?;
         }
-        match workers.cause(all) {
-            Some(failed) if reason == EndReason::Stopped => Err(failed.into()),
-            // A job that comes to its end does so without the workers that failed.
-            _ => exit::of_reason(reason),
-        }
+        cause.map_or_else(|| exit::of_reason(reason), |cause| Err(cause.into()))
     }
 
     /// Starts the servers that do not coordinate.
@@ -517,13 +516,13 @@ impl Joined {
 
     /// The failure that has ended the run: of a worker that had no data, or the first if all
     /// workers failed.
-    fn cause(self, workers: usize) -> Option<Failed> {
+    fn cause(&self, workers: usize) -> Option<(WorkerId, Failed)> {
         let have_all_failed = self.failed.len() == workers;
-        let is_it = |(_, error): &(WorkerId, NodeError)| {
+        let is_it = |(_, error): &&(WorkerId, NodeError)| {
             have_all_failed || matches!(error, NodeError::Data(_))
         };
-        let (worker, error) = self.failed.into_iter().find(is_it)?;
-        Some(Failed(format!("worker {worker}: {error}")))
+        let (worker, error) = self.failed.iter().find(is_it)?;
+        Some((*worker, Failed(format!("worker {worker}: {error}"))))
     }
 }
 

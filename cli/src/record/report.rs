@@ -114,6 +114,8 @@ pub(crate) struct Report {
 pub(crate) enum Ended {
     /// Its server ended it.
     For(EndReason),
+    /// The process of the whole cluster stopped it because this worker failed.
+    Without(WorkerId),
     /// Its servers were all gone before its end.
     Leaderless,
     /// The records have no end.
@@ -125,6 +127,7 @@ impl Ended {
     pub(crate) fn in_short(self) -> String {
         match self {
             Self::For(reason) => reason.in_short(),
+            Self::Without(worker) => format!("worker {worker} failed"),
             Self::Leaderless | Self::Unknown => self.to_string(),
         }
     }
@@ -134,6 +137,9 @@ impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::For(reason) => reason.fmt(f),
+            Self::Without(worker) => {
+                write!(f, "worker {worker} failed, and the run could not go on without it")
+            }
             Self::Leaderless => f.write_str("its server was gone, and no standby took over"),
             Self::Unknown => Ok(()),
         }

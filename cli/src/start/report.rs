@@ -1,6 +1,6 @@
 //! The report of a run: its results as files and on stdout, and the exit code of the process.
 
-use pstrain_compute::id::ServerId;
+use pstrain_compute::id::{ServerId, WorkerId};
 use pstrain_roles::node::NodeError;
 use pstrain_transports::{Address, Punctuality};
 use pstrain_wire::worker::EndReason;
@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use super::host::{Host, JobServer, Machine, ShardServer};
 use super::plan::Says;
-use super::serve::{Ended, Finished, Served};
+use super::serve::{self, Finished, Served};
 use crate::args::Output;
 use crate::durable::StandbyOf;
 use crate::energy::Meter;
 use crate::exit::{self, Ending, Failed};
-use crate::record::{ModelFile, Report, Shaping, VersionRange, write_model};
+use crate::record::{Ended, ModelFile, Report, Shaping, VersionRange, write_model};
 use crate::{messages, results};
 
 /// Writes the results of a server, and tells how it ended.
@@ -26,7 +26,7 @@ pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
             let may_go_back = matches!(server.life.machine, Machine::Checkpointed(..));
             let may_go_on = matches!(server.life.machine, Machine::Meeting(_, Some(_)));
             let is_unix = matches!(transport.local_address(), Some(Address::Unix(_)));
-            server.finish(if is_unix { "unix" } else { "tcp" })?;
+            server.finish(if is_unix { "unix" } else { "tcp" }, None)?;
             if let (EndReason::ServerLost(lost), true) = (reason, may_go_back) {
                 messages::say(&format!(
                     "all servers continue from the last checkpoint with --resume, server {lost} \
@@ -51,7 +51,7 @@ struct ShardDone {
     ended: String,
 }
 
-fn report_shard(server: &ShardServer, ended: Ended) -> anyhow::Result<Ending> {
+fn report_shard(server: &ShardServer, ended: serve::Ended) -> anyhow::Result<Ending> {
     let ShardServer { follower, life } = server;
     let coordinator = &follower.coordinator;
     let reason = ended.map_err(|error| match error {
@@ -99,8 +99,8 @@ impl JobServer {
         self.punctuality.merge(punctuality);
     }
 
-    /// Writes and prints the results of the run.
-    pub(crate) fn finish(self, transport: &str) -> anyhow::Result<()> {
+    /// Writes and prints the results of the run, which this process stopped if a worker `failed`.
+    pub(crate) fn finish(self, transport: &str, failed: Option<WorkerId>) -> anyhow::Result<()> {
         // `life` stays until the end, and the state folder locked: a process that resumes the run
         // writes the results, too.
         let Self { training, life, recorder, punctuality, .. } = self;
@@ -108,20 +108,24 @@ impl JobServer {
             recorder.finish();
             return Ok(());
         };
-        let finished = Finished { training, recorder, trained, punctuality, virtual_time: None };
-        finished.finish(transport)
+        let virtual_time = None;
+        Finished { training, recorder, trained, punctuality, failed, virtual_time }
+            .finish(transport)
     }
 }
 
 impl Finished {
     /// Writes the results, then prints them: a closed stdout must not cost the files.
     pub(crate) fn finish(self, transport: &str) -> anyhow::Result<()> {
-        let Self { training, recorder, trained, virtual_time, punctuality } = self;
+        let Self { training, recorder, trained, virtual_time, punctuality, failed } = self;
         let (summary, folder) = recorder.finish();
         let (job, outline) = (&training.job, &training.data.outline);
         let mut report = summary.report(job, &trained, outline, transport);
         if let Some(virtual_time) = virtual_time {
             report.was_virtual(virtual_time);
+        }
+        if let Some(worker) = failed {
+            report.ended = Ended::Without(worker);
         }
         report.shaping = Shaping::of(&punctuality);
         let measured = training.meter.as_ref().map(Meter::measured).transpose();

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use pstrain_compute::id::{CheckpointId, PartId};
+use pstrain_compute::id::{CheckpointId, PartId, WorkerId};
 
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Durable, Event, Input, NodeError, Trained};
@@ -47,6 +47,8 @@ pub(crate) struct Finished {
     pub(super) trained: Trained,
     /// How well links and computing times that are modelled were kept.
     pub(super) punctuality: Punctuality,
+    /// The worker that failed and without which the run could not go on.
+    pub(super) failed: Option<WorkerId>,
     /// The results that only virtual time has.
     pub(super) virtual_time: Option<VirtualReport>,
 }
@@ -180,7 +182,8 @@ impl Training {
         })?;
         let virtual_time = Some(VirtualReport::of(&outcome, run));
         let (training, trained, punctuality) = (self, outcome.trained, Punctuality::default());
-        let finished = Finished { training, recorder, trained, punctuality, virtual_time };
+        let finished =
+            Finished { training, recorder, trained, punctuality, failed: None, virtual_time };
         Ok((finished, outcome.reason))
     }
 }
