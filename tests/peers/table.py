@@ -110,7 +110,7 @@ def job_table(runs):
 
 
 def bytes_of(size):
-    """Bytes of a vector of a size such as 16MB; that of 8KB has the 2,084 values of the reference model."""
+    """Bytes of a vector of a size such as 16MB; 8KB stands for the 2,084 values of the reference model."""
     return 2084 * 4 if size == "8KB" else int(size[:-2]) * UNITS[size[-2:]]
 
 

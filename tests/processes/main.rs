@@ -12,6 +12,7 @@ mod compute;
 #[cfg(feature = "pictures")]
 mod compute_experiments;
 mod compute_hangs;
+mod compute_parents;
 mod compute_peers;
 mod control;
 #[cfg(target_os = "linux")]

@@ -387,7 +387,7 @@ pub enum EndReason {
     /// Of workers without a server, none is left that has the parameters of this version.
     ParametersLost(Version),
     /// Workers without a server reached their meeting point, but no group of them made an update
-    /// for longer than the patience of the job. The last group lacked this worker.
+    /// for longer than the patience of the job. The last group halted because of this worker.
     Apart(WorkerId),
 }
 

@@ -178,15 +178,15 @@ impl Dataset for Csv {
         }
         let reader = self.reader().ok()?;
         let names = reader.header();
-        let numbers: Vec<&String> = names.iter().filter(|name| number(name).is_some()).collect();
-        let values: Vec<f32> = numbers.iter().filter_map(|name| number(name)).collect();
+        let numbers: Vec<(&String, f32)> =
+            names.iter().filter_map(|name| Some((name, number(name)?))).collect();
         // Columns that are counted, such as 0 to 783, or years, are named so on purpose.
         let are_counted =
-            values.len() >= COUNTED && values.windows(2).all(|it| it[0] + 1.0 == it[1]);
+            numbers.len() >= COUNTED && numbers.windows(2).all(|it| it[0].1 + 1.0 == it[1].1);
         if 2 * numbers.len() < names.len() || are_counted {
             return None;
         }
-        let first = numbers.first()?;
+        let (first, _) = numbers.first()?;
         Some(format!(
             "{}: its first line names the columns, but {} of {} names are numbers, such as \
              {first:?}; if it is a row, it is lost: put a line with the names before it",
