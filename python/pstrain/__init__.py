@@ -7,7 +7,7 @@ for estimators of scikit-learn, and `Results` reads what a run wrote. docs/pytho
 from .cluster import simulate, train
 from .estimator import partial_fit
 from .program import ProgramError
-from .protocol import ProtocolError, is_process, reserve_output
+from .protocol import ProtocolError, is_process, reserve
 from .results import Results
 from .session import Step
 from .task import Task
@@ -27,5 +27,5 @@ __all__ = [
 ]
 
 if is_process():
-    # A print before `Worker("-")` must not reach pstrain as an answer.
-    reserve_output()
+    # Before code of the user: a print is no answer, and no child takes a request.
+    reserve()

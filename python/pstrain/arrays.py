@@ -77,8 +77,12 @@ class ArrayModel:
     def differ(self) -> None:
         raise TypeError("give the difference, in the structure of the parameters")
 
-    def gradient(self, function: Callable[..., Any], rows: Sequence[int]) -> Tuple[Any, ...]:
+    def gradient(
+        self, function: Callable[..., Any], rows: Sequence[int]
+    ) -> Optional[Tuple[Any, ...]]:
         answer = function(*self._arguments(), self.numbers(rows))
+        if answer is None:
+            return None
         wanted = "(loss, gradients)" if self.state is None else "(loss, gradients, state)"
         if not isinstance(answer, tuple) or len(answer) != len(wanted.split(",")):
             raise TypeError(f"the gradient function must return {wanted}")
@@ -89,6 +93,9 @@ class ArrayModel:
 
     def _arguments(self) -> List[Any]:
         return [self.params] if self.state is None else [self.params, self.state]
+
+    def beside(self) -> Dict[str, Any]:
+        return {}
 
     def numbers(self, rows: Sequence[int]) -> Any:
         if self._np is None:

@@ -144,12 +144,10 @@ def _ready(selector: selectors.BaseSelector) -> Iterator[Any]:
 
 def _answer(session: Session) -> None:
     """Answers one request."""
-    task = session.task
     step = session.answer()
     if step is not None:
-        assert task.gradient is not None
         try:
-            step.push(*task.model.gradient(task.gradient, step.rows))
+            step.compute()
         except BaseException as error:
             if session.open is not None:
                 step.refuse(reason(error))
@@ -164,4 +162,5 @@ def _final(task: Task, results: Results) -> Any:
     task.model.load()
     if task.finish is not None:
         task.finish()
+    results.beside = task.model.beside()
     return task.model.params

@@ -59,6 +59,13 @@ def partial_fit(
         for _ in range(steps):
             estimator.partial_fit(X[rows], y[rows], **options)
         after = _get(estimator)
+        # Messages have 32-bit values.
+        most = numpy.finfo(numpy.float32).max
+        if not all((numpy.abs(part) <= most).all() for part in _parts(after)):
+            raise FloatingPointError(
+                f"the {type(estimator).__name__} has diverged: scale the columns of X "
+                "(StandardScaler), or give a smaller learning rate (eta0)"
+            )
         return reported, _difference(before, after)
 
     def evaluate(params: Any, rows: Any) -> Any:
@@ -89,6 +96,12 @@ def _get(estimator: Any) -> Dict[str, Any]:
     if not copies:
         raise TypeError(f"{type(estimator).__name__} has neither coef_ nor coefs_")
     return copies
+
+
+def _parts(params: Dict[str, Any]) -> List[Any]:
+    """The arrays of the parameters."""
+    values = params.values()
+    return [part for it in values for part in (it if isinstance(it, list) else [it])]
 
 
 def _copy(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Protocol, Sequence, Tuple
 
 from .buffers import Flat, Rules
 
@@ -31,11 +31,16 @@ class Model(Protocol):
     def differ(self) -> None:
         """Writes to the buffer `gradients` what the user's training has changed, and the state."""
 
-    def gradient(self, function: Callable[..., Any], rows: Sequence[int]) -> Tuple[Any, ...]:
-        """Calls a user's function. Returns the loss, and the arguments of `collect`."""
+    def gradient(
+        self, function: Callable[..., Any], rows: Sequence[int]
+    ) -> Optional[Tuple[Any, ...]]:
+        """Calls a user's function. Returns the loss, and the arguments of `collect`; None to skip."""
 
     def evaluate(self, function: Callable[..., Any], rows: Any) -> Any:
         """Calls a user's function that evaluates the parameters on rows, or on rows of its own."""
+
+    def beside(self) -> Dict[str, Any]:
+        """Arrays of the model by name that are neither parameters nor state of messages."""
 
     def numbers(self, rows: Sequence[int]) -> Any:
         """Row numbers as the user's functions receive them."""

@@ -12,7 +12,7 @@ import os
 import socket
 import stat
 import sys
-from typing import Any, BinaryIO, Dict, Optional, Union, cast
+from typing import Any, BinaryIO, Dict, Optional, Tuple, Union, cast
 
 VERSION = 1
 
@@ -31,12 +31,19 @@ class ProtocolError(Exception):
 
 
 @functools.lru_cache(maxsize=None)
-def reserve_output() -> int:
-    """Reserves standard output for the protocol: from now on, prints go to standard error."""
+def reserve() -> Tuple[int, int]:
+    """Reserves standard input and output for the protocol, and returns their new descriptors.
+
+    From now on, prints of this process and its children go to standard error, and what they read
+    is empty. Children do not inherit the new descriptors.
+    """
     sys.stdout.flush()
-    output = os.dup(1)
+    reserved = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
-    return output
+    return reserved
 
 
 def is_process() -> bool:
@@ -65,7 +72,7 @@ class Connection:
     @classmethod
     def of_process(cls) -> Connection:
         """Speaks over this process's standard input and output."""
-        return cls._of_files(os.dup(0), reserve_output())
+        return cls._of_files(*reserve())
 
     @classmethod
     def _of_files(cls, source: int, sink: int) -> Connection:

@@ -27,6 +27,8 @@ class Results:
         self.folder = folder
         #: The final parameters in the structure that `train` or `simulate` was given, else None.
         self.params: Any = None
+        #: Arrays of `model` that are not in the folder: tied and frozen weights, local buffers.
+        self.beside: Dict[str, Any] = {}
         if not os.path.exists(self._path("summary.json")):
             raise FileNotFoundError(f"{folder} has no summary.json: the run is not complete")
 
@@ -66,8 +68,11 @@ class Results:
 
     @functools.cached_property
     def model(self) -> Dict[str, Any]:
-        """The final parameters and state by name: numpy arrays, or memoryviews without numpy."""
-        return {name: self._array(name) for name in self._tensors[0]}
+        """The final parameters and state by name: numpy arrays, or memoryviews without numpy.
+
+        Of a torch module that this process has trained, all that `load_state_dict` needs.
+        """
+        return {**{name: self._array(name) for name in self._tensors[0]}, **self.beside}
 
     def bytes_of(self, name: str) -> memoryview:
         """The bytes of a tensor of the model."""
@@ -90,7 +95,8 @@ class Results:
             return whole
         import numpy
 
-        return numpy.frombuffer(values, kind).reshape(about["shape"])
+        # A copy, which may be written to.
+        return numpy.frombuffer(values, kind).reshape(about["shape"]).copy()
 
     @functools.cached_property
     def _tensors(self) -> Tuple[Dict[str, Any], bytes]:

@@ -6,7 +6,7 @@ import traceback
 from typing import Any, Dict, Optional
 
 from .protocol import VERSION, Connection, ProtocolError
-from .task import Task, evaluation
+from .task import Task, evaluation, number
 
 
 class Step:
@@ -38,9 +38,27 @@ class Step:
             model.differ()
         else:
             model.collect(gradients, state)
-        loss = float(loss.detach() if hasattr(loss, "detach") else loss)
+        loss = number("loss", loss.detach() if hasattr(loss, "detach") else loss)
+        self._session.task.trained(loss, len(self.rows))
         answer = {"id": self._number, "loss": loss}
         self._session.finish(self, answer, model.gradients.bytes)
+
+    def skip(self, why: str = "the script skips it") -> None:
+        """Leaves the mini-batch out, as dynamic loss scaling does after an overflow.
+
+        The worker goes on with the next; after 16 in a row it leaves the run.
+        """
+        self._session.finish(self, {"id": self._number, "skip": why}, b"")
+
+    def compute(self) -> None:
+        """Calls the gradient function of the task, and pushes what it returns; None skips."""
+        task = self._session.task
+        assert task.gradient is not None
+        found = task.model.gradient(task.gradient, self.rows)
+        if found is None:
+            self.skip("its function returned None")
+        else:
+            self.push(*found)
 
     def refuse(self, why: str) -> None:
         """Says that there is no gradient: the worker leaves the run with this reason."""
@@ -116,23 +134,27 @@ class Session:
         after = request.get("rows_after")
         return self._connection.read_rows(after) if after else request.get("rows")
 
-    def _evaluate(self, number: int, rows: Any) -> None:
+    def _evaluate(self, request: int, rows: Any) -> None:
         task = self.task
         if task.evaluate is None:
+            found = None if rows is not None else task.training_loss()
+            if found is not None:
+                self._connection.write({"id": request, **found})
+                return
             why = "the script has no function that evaluates: give one to Worker.evaluate"
-            self._connection.write({"id": number, "error": why})
+            self._connection.write({"id": request, "error": why})
             return
         try:
             found = task.model.evaluate(task.evaluate, rows)
             examples = task.examples if rows is None else len(rows)
             message = evaluation(found, examples)
         except Exception as error:
-            self._connection.write({"id": number, "error": reason(error)})
+            self._connection.write({"id": request, "error": reason(error)})
             if self.raises:
                 raise
             traceback.print_exc()  # A run goes on without evaluations.
             return
-        self._connection.write({"id": number, **message})
+        self._connection.write({"id": request, **message})
 
 
 def reason(error: BaseException) -> str:

@@ -41,8 +41,20 @@ class Task:
             raise ValueError("examples: give the number of examples of the dataset")
         if self.differences:
             self.model.expect_differences()
+        #: The sum of the losses of rows since the last evaluation, and their number.
+        self._losses = (0.0, 0)
         #: Kept, since the process of another worker may ask for them later.
         self.initial = bytes(self.model.parameters.memory)
+
+    def trained(self, loss: float, rows: int) -> None:
+        """Notes the mean loss of the rows of a mini-batch."""
+        total, count = self._losses
+        self._losses = (total + loss * rows, count + rows)
+
+    def training_loss(self) -> Optional[Dict[str, Any]]:
+        """The mean loss of the mini-batches since the last call, in place of an evaluation."""
+        (total, count), self._losses = self._losses, (0.0, 0)
+        return {"examples": count, "loss": total / count} if count else None
 
     def description(self) -> Dict[str, Any]:
         """The answer to pstrain's first request."""
@@ -90,15 +102,23 @@ def evaluation(found: Any, examples: int) -> Dict[str, Any]:
         found = {"loss": loss, "accuracy": accuracy}
     elif not isinstance(found, dict):
         found = {"loss": found}
-    unknown = found.keys() - {"loss", "accuracy", "examples", "recall", "f1"}
-    if unknown:
-        raise ValueError(f"evaluate: pstrain knows no {', '.join(sorted(map(str, unknown)))}")
     message: Dict[str, Any] = {"examples": int(found.get("examples", examples))}
-    if found.get("loss") is not None:
-        message["loss"] = float(found["loss"])
-    if found.get("accuracy") is not None:
-        message["metrics"] = {"accuracy": float(found["accuracy"])}
-    for figure in ("recall", "f1"):
-        if figure in found:
-            message[figure] = [None if x is None else float(x) for x in found[figure]]
+    for figure, value in found.items():
+        if figure in ("recall", "f1"):
+            message[figure] = [None if x is None else float(x) for x in value]
+        elif figure == "loss" and value is not None:
+            message["loss"] = number(figure, value)
+        elif figure not in ("loss", "examples") and value is not None:
+            message.setdefault("metrics", {})[str(figure)] = number(figure, value)
+    accuracy = message.get("metrics", {}).get("accuracy", 0.0)
+    if not 0.0 <= accuracy <= 1.0 and accuracy == accuracy:
+        raise ValueError(f"evaluate: accuracy {accuracy:g} is no share of the rows, from 0 to 1")
     return message
+
+
+def number(figure: Any, value: Any) -> float:
+    """A figure that a user's function returned, which may be an array with one element."""
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{figure}: {value!r} is no number") from None

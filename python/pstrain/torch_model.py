@@ -139,8 +139,12 @@ class TorchModel:
             torch.sub(self._trained[0], self._received, out=self._trained[1])
         self._collect_state()
 
-    def gradient(self, function: Callable[..., Any], rows: Sequence[int]) -> Tuple[Any, ...]:
+    def gradient(
+        self, function: Callable[..., Any], rows: Sequence[int]
+    ) -> Optional[Tuple[Any, ...]]:
         loss = function(self.numbers(rows))
+        if loss is None:
+            return None
         if self._received is not None:
             return (loss,)
         if not isinstance(loss, torch.Tensor):
@@ -158,6 +162,15 @@ class TorchModel:
             # One by one: `train()` would wake submodules that the user has put to `eval()`.
             for module in training:
                 module.training = True
+
+    def beside(self) -> Dict[str, Any]:
+        """What `state_dict` has besides the values of messages: tied and frozen weights, buffers."""
+        flat = self.parameters.tensors.keys() | self.parameters.state.keys()
+        found = self.params.state_dict()
+        named = {name.replace(_COMPILED, ""): value for name, value in found.items()}
+        others = {name: value for name, value in named.items() if name not in flat}
+        tensors = {name: value for name, value in others.items() if torch.is_tensor(value)}
+        return {name: value.detach().cpu() for name, value in tensors.items()}
 
     def numbers(self, rows: Any) -> Any:
         # A tensor, since indexing by a list converts that each time.
@@ -198,23 +211,29 @@ def _buffers(module: torch.nn.Module, combine: Optional[Rules]) -> _Buffers:
         buffer = getattr(owner, key)
         is_float, is_whole = buffer.is_floating_point(), not buffer.dtype.is_complex
         usual = "mean" if is_float else "first"
-        if buffer.dtype == torch.bool or not (is_float or is_whole) or _is_large(buffer):
+        if buffer.dtype == torch.bool or not (is_float or is_whole) or _is_beyond(buffer):
             usual = "local"
         rule = rule_of(combine, name, usual)
         if rule == "local" or buffer.numel() == 0:
             continue
         if usual == "local" or (rule == "mean" and not is_float):
             which = "local" if usual == "local" else "first or local"
-            raise ValueError(f"buffer {name} ({buffer.dtype}) has no mean: use {which}")
+            raise ValueError(
+                f"buffer {name} ({buffer.dtype}) has no mean, or values that messages do not have: "
+                f"use {which}"
+            )
         kind = "f32" if is_float else "i64"
         found[name] = (owner, key, StateTensor(tuple(buffer.shape), rule, kind))
     check_rules(combine, [name for name, _, _ in _persistent(module)])
     return found
 
 
-def _is_large(buffer: torch.Tensor) -> bool:
-    if buffer.is_floating_point() or buffer.dtype.is_complex or buffer.numel() == 0:
+def _is_beyond(buffer: torch.Tensor) -> bool:
+    """True for values that messages do not have: such as -inf in a mask, or large whole numbers."""
+    if buffer.dtype.is_complex or buffer.numel() == 0:
         return False
+    if buffer.is_floating_point():
+        return not bool(buffer.isfinite().all())
     return bool(buffer.abs().max() >= MOST_WHOLE)
 
 

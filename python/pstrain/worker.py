@@ -166,13 +166,13 @@ def run(
 
     `gradient(params, rows)` returns the mean loss of the rows, and its gradients in the structure
     of `params`: `jax.value_and_grad(loss)` is such a function. If `params` is a torch module,
-    `gradient(rows)` returns the loss alone. Or `gradient` is what `pstrain.partial_fit` returns,
+    `gradient(rows)` returns the loss alone. A function that returns None leaves the mini-batch out,
+    as dynamic loss scaling does after an overflow. Or `gradient` is what `pstrain.partial_fit` returns,
     and brings its parameters. With `state` the function is `gradient(params, state, rows)`, and
     returns the loss, the gradients and the new state; `evaluate` is a function of the same three.
     The other arguments are those of `Worker`.
     """
     task = task_of(gradient, params, examples, evaluate, digest, state, combine, differences)
-    assert task.gradient is not None
     with Worker.of_task(server, task, **options) as worker:
         for step in worker:
-            step.push(*task.model.gradient(task.gradient, step.rows))
+            step.compute()

@@ -12,8 +12,8 @@ from pstrain.program import flags
 TASK = dict(examples=len(support.X), evaluate=support.evaluate)
 
 
-def train(**settings):
-    return pstrain.train(support.gradient, support.PARAMS, **{**TASK, **settings})
+def train(gradient=support.gradient, **settings):
+    return pstrain.train(gradient, support.PARAMS, **{**TASK, **settings})
 
 
 def simulate(**settings):
@@ -115,9 +115,32 @@ class TestTrain(unittest.TestCase):
         train(epochs=1, evaluate=evaluate, evaluation_share=0.25)
         self.assertEqual(len(seen[0]), 16)
 
-    def test_without_evaluation_there_is_no_loss(self):
-        results = train(epochs=1, evaluate=None)
-        self.assertTrue(all(math.isnan(loss) for loss in results.curve["loss"]))
+    def test_without_evaluation_the_curve_has_the_training_loss(self):
+        seen = []
+
+        def gradient(p, rows):
+            found = support.gradient(p, rows)
+            seen.append(found[0])
+            return found
+
+        results = pstrain.simulate(
+            gradient, support.PARAMS, examples=len(support.X), workers=1, epochs=4,
+            batch_size=16, compute="3ms", links={"all": "delay=1ms"},
+        )
+        # The first gradient is computed before the first point.
+        losses = results.curve["loss"]
+        parts = [seen[:1], seen[1:4], seen[4:8], seen[8:12], seen[12:]]
+        self.assertEqual(len(losses), len(parts))
+        for found, part in zip(losses, parts):
+            self.assertAlmostEqual(found, sum(part) / len(part), delta=1e-6)
+
+    def test_the_metrics_of_the_user_are_in_the_curve_and_wrong_ones_are_refused(self):
+        results = train(epochs=1, evaluate=lambda p, rows: {"loss": 1, "perplexity": 54.5})
+        self.assertEqual(results.curve["perplexity"][-1], 54.5)
+        with self.assertRaisesRegex(ValueError, "accuracy 97 is no share"):
+            train(epochs=1, evaluate=lambda p, rows: (1.0, 97.0))
+        with self.assertRaisesRegex(TypeError, "perplexity: 'much' is no number"):
+            train(epochs=1, evaluate=lambda p, rows: {"perplexity": "much"})
 
 
 class TestSimulate(unittest.TestCase):

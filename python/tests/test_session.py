@@ -109,8 +109,13 @@ class TestSession(unittest.TestCase):
         self.assertEqual(evaluation((0.5, 0.75), 10), pair)
         found = evaluation({"loss": 1, "examples": 3, "recall": [None, 1]}, 10)
         self.assertEqual(found, {"examples": 3, "loss": 1.0, "recall": [None, 1.0]})
-        with self.assertRaisesRegex(ValueError, "acuracy"):
-            evaluation({"acuracy": 1}, 10)
+        own = {"examples": 10, "metrics": {"perplexity": 54.5, "accuracy": 1.0}}
+        self.assertEqual(evaluation({"perplexity": 54.5, "accuracy": 1}, 10), own)
+        for accuracy in (97, 1.01, -0.5):
+            with self.assertRaisesRegex(ValueError, "is no share of the rows, from 0 to 1"):
+                evaluation((0.5, accuracy), 10)
+        with self.assertRaisesRegex(TypeError, "perplexity: 'much' is no number"):
+            evaluation({"perplexity": "much"}, 10)
 
 
 class TestArrays(unittest.TestCase):

@@ -65,5 +65,14 @@ class TestPartialFit(unittest.TestCase):
             pstrain.partial_fit(estimator, self.X, self.y)
 
 
+    def test_an_estimator_that_diverges_says_so(self):
+        from sklearn.linear_model import SGDRegressor
+
+        estimator = SGDRegressor(learning_rate="constant", eta0=1e30)
+        task = pstrain.partial_fit(estimator, self.X, self.y)
+        with self.assertRaisesRegex(FloatingPointError, "SGDRegressor has diverged: scale"):
+            pstrain.train(task, workers=2, epochs=20)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -336,6 +336,32 @@ class TestModules(unittest.TestCase):
         torch.testing.assert_close(found["a.weight"], net["a"].weight.grad)
         self.assertIs(net["a"].weight, net["b"].weight)
 
+    def test_a_causal_mask_stays_local_and_the_results_load_strictly(self):
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.frozen = torch.nn.Linear(3, 3)
+                self.frozen.requires_grad_(False)
+                self.inner = torch.nn.Linear(3, 3, bias=False)
+                self.tied = torch.nn.Linear(3, 3, bias=False)
+                self.tied.weight = self.inner.weight
+                self.out = torch.nn.Linear(3, 1)
+                mask = torch.triu(torch.full((3, 3), -torch.inf), 1)
+                self.register_buffer("mask", mask)
+
+            def forward(self, x):
+                return self.out(self.tied(torch.relu(self.inner(self.frozen(x)))))
+
+        torch.manual_seed(0)
+        net, other = Net(), Net()
+        X, y = torch.randn(40, 3), torch.randn(40, 1)
+        loss = lambda rows: torch.nn.functional.mse_loss(net(X[rows]), y[rows])
+        results = pstrain.train(loss, net, examples=40, workers=2, epochs=2, batch_size=5)
+        model = {name: torch.as_tensor(value) for name, value in results.model.items()}
+        other.load_state_dict(model, strict=True)
+        for name, value in net.state_dict().items():
+            self.assertTrue(torch.equal(value, other.state_dict()[name]), name)
+
     def test_bfloat16_is_copied(self):
         X, y, net = problem()
         net = net.to(torch.bfloat16)

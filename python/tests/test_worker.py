@@ -85,6 +85,32 @@ class TestWorker(unittest.TestCase):
             self.assertEqual(code, 0)
             self.assertLess(pstrain.Results(f"{folder}/o").summary["loss"], 0.01)
 
+    def test_standard_input_is_empty_for_the_script_and_its_children(self):
+        whole = {
+            "sys.stdin.read(1)": 0,
+            "subprocess.run(['cat'], timeout=60)": 0,
+            "subprocess.Popen(['cat'], stdout=subprocess.DEVNULL)": 0,
+            "input('name? ')": 1,
+        }
+        script = f"""
+import subprocess, sys
+sys.path.insert(0, {str(support.PYTHON / "tests")!r})
+import support, pstrain
+def gradient(p, rows):
+    READ
+    return support.gradient(p, rows)
+pstrain.run("-", gradient, support.PARAMS, examples=64, evaluate=support.evaluate)
+"""
+        for read, wanted in whole.items():
+            with tempfile.TemporaryDirectory() as folder:
+                with open(f"{folder}/reads.py", "w", encoding="utf-8") as file:
+                    file.write(script.replace("READ", read))
+                process = f"--process={support.sys.executable} {folder}/reads.py"
+                command = [support.program.find(), "run", process, "--epochs=1", "--batch-size=8"]
+                run = support.subprocess.run(command, capture_output=True, timeout=support.PATIENCE)
+                self.assertEqual(run.returncode, wanted, f"{read}: {run.stderr.decode()}")
+                self.assertEqual(b"EOFError" in run.stderr, wanted == 1, run.stderr)
+
     def test_the_process_without_any_package_trains(self):
         page = (support.ROOT / "docs" / "compute-process.md").read_text(encoding="utf-8")
         (bare,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
