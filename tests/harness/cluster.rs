@@ -128,7 +128,7 @@ pub fn run_cluster_staggered(kind: Kind, toy: &Toy, order: &[u32], pause: Durati
 }
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
-fn run<S: Transport, W: Transport + Send + 'static>(
+fn run<S: Transport, W: Transport + 'static>(
     toy: &Toy,
     order: &[u32],
     pause: Duration,
@@ -167,7 +167,7 @@ fn run<S: Transport, W: Transport + Send + 'static>(
 }
 
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
-fn spawn_worker<T: Transport + Send + 'static>(
+fn spawn_worker<T: Transport + 'static>(
     toy: &Toy,
     worker: WorkerId,
     mut transport: T,

@@ -84,7 +84,7 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
 
 /// The host of a run: it keeps the server's events, and the server after the end.
 struct Observer<'a> {
-    training_host: TrainingHost<'a, fn(Time, Origin, Event)>,
+    training_host: TrainingHost<'a>,
     events: Vec<(Time, Event)>,
     server: Option<Server>,
 }

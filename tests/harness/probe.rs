@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A transport of any kind, and its events.
 pub struct Probe {
     /// The transport.
-    pub transport: Box<dyn Transport + Send>,
+    pub transport: Box<dyn Transport>,
     events: VecDeque<TransportEvent>,
     /// `Receiving` events, which are only counted: their timing is chance.
     pub parts: u64,
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Probe {
 impl Probe {
     /// Wraps `transport`.
     #[must_use]
-    pub fn new(transport: impl Transport + Send + 'static) -> Self {
+    pub fn new(transport: impl Transport + 'static) -> Self {
         Self { transport: Box::new(transport), events: VecDeque::new(), parts: 0 }
     }
 

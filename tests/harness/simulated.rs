@@ -240,7 +240,7 @@ impl VirtualRun {
     }
 
     #[expect(clippy::unwrap_used, reason = "a test's own model fits its examples")]
-    fn training_host(&self) -> TrainingHost<'_, fn(Time, Origin, Event)> {
+    fn training_host(&self) -> TrainingHost<'_> {
         let model = self.job.build_model().unwrap();
         let load = |order: &Prepare| {
             let part = |part: PartId| self.partitions[part.0 as usize].clone();
@@ -256,7 +256,7 @@ impl VirtualRun {
 
 /// The host of a run: it passes everything on to the checkers.
 struct Watcher<'a> {
-    training_host: TrainingHost<'a, fn(Time, Origin, Event)>,
+    training_host: TrainingHost<'a>,
     checker: Checker,
     /// For a job of one server only: messages to other servers are not seen to arrive.
     wire: Option<Wire>,

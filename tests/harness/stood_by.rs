@@ -105,7 +105,7 @@ fn check_history(events: &[(Time, Event)], trained: &Trained) {
 
 /// The host of a run: it records the parameters that workers have seen.
 struct Witness<'a> {
-    training_host: TrainingHost<'a, fn(Time, Origin, Event)>,
+    training_host: TrainingHost<'a>,
     seen: BTreeMap<Version, Arc<Vec<f32>>>,
     events: Vec<(Time, Event)>,
     limit: Time,

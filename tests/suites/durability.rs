@@ -116,14 +116,13 @@ fn beside() -> Companion {
 
 fn say_nothing(_: &str) {}
 
-type Kept = Checkpoints<fn() -> Companion, Faulty>;
-
-fn checkpoints(folder: &StateFolder, disk: &Faulty, now: Time, found: &Found) -> Kept {
+fn checkpoints(folder: &StateFolder, disk: &Faulty, now: Time, found: &Found) -> Checkpoints {
+    let beside = Box::new(beside);
     Checkpoints::new(folder.clone(), disk.clone(), (EVERY, now), found, beside, say_nothing)
 }
 
 /// Handles an input and obeys its checkpoint effects.
-fn hand_in<J: Journal<Server>>(server: &mut Server, journal: &mut J, now: Time, input: Input) {
+fn hand_in(server: &mut Server, journal: &mut dyn Journal, now: Time, input: Input) {
     let mut out = Outbox::new();
     journal.append(now, &input);
     server.handle(now, input, &mut out);
@@ -138,9 +137,9 @@ fn hand_in<J: Journal<Server>>(server: &mut Server, journal: &mut J, now: Time, 
 }
 
 /// Lets the journal rest until every write that has begun is complete, which makes runs repeatable.
-fn rest<J: Journal<Server>>(
+fn rest<J: Journal>(
     server: &mut Server,
-    (journal, checkpoints): (&mut J, fn(&mut J) -> &mut Kept),
+    (journal, checkpoints): (&mut J, fn(&mut J) -> &mut Checkpoints),
     now: Time,
 ) {
     loop {
@@ -155,9 +154,9 @@ fn rest<J: Journal<Server>>(
 }
 
 /// Hands inputs to a server until the disk stops; returns the server's state after each.
-fn run<J: Journal<Server>>(
+fn run<J: Journal>(
     server: &mut Server,
-    (journal, checkpoints): (&mut J, fn(&mut J) -> &mut Kept),
+    (journal, checkpoints): (&mut J, fn(&mut J) -> &mut Checkpoints),
     inputs: std::ops::Range<u64>,
     disk: &Faulty,
 ) -> Vec<String> {
@@ -191,11 +190,10 @@ fn resumed(folder: &StateFolder, has_log: bool) -> (Server, Found, Recovered) {
 
 const INPUTS: u64 = 40;
 
-type Logged = InputLog<fn() -> Companion, Faulty>;
-
 #[test]
 fn a_log_with_checkpoints_restores_the_last_state_wherever_the_disk_stops() {
-    let (mut with_checkpoint, of) = (0, Logged::checkpoints as fn(&mut Logged) -> &mut Kept);
+    let (mut with_checkpoint, of) =
+        (0, InputLog::checkpoints as fn(&mut InputLog) -> &mut Checkpoints);
     for done in 0.. {
         let place = tempfile::tempdir().unwrap();
         let folder = StateFolder::new(place.path());
@@ -235,7 +233,7 @@ fn a_log_with_checkpoints_restores_the_last_state_wherever_the_disk_stops() {
 
 #[test]
 fn a_full_disk_costs_checkpoints_only() {
-    let of: fn(&mut Logged) -> &mut Kept = Logged::checkpoints;
+    let of: fn(&mut InputLog) -> &mut Checkpoints = InputLog::checkpoints;
     for done in 0..50 {
         let place = tempfile::tempdir().unwrap();
         let folder = StateFolder::new(place.path());
@@ -312,7 +310,7 @@ fn fills(disk: &Small, waits: bool) -> u64 {
     let log = folder.begin_log(&Files, 0).unwrap();
     let none = Found { checkpoint: None, logs: vec![], newest: 0, damaged: vec![] };
     let when = (Duration::from_secs(3600), Time::ZERO);
-    let beside = beside as fn() -> Companion;
+    let beside = Box::new(beside);
     let warn: fn(&str) = if disk.refuses() { say_nothing } else { fail };
     let kept = Checkpoints::new(folder.clone(), disk.clone(), when, &none, beside, warn);
     let mut journal = InputLog::new(log, kept, warn);
@@ -366,7 +364,7 @@ fn a_log_on_a_small_disk_keeps_space_for_a_failed_checkpoint() {
 
 #[test]
 fn with_checkpoints_alone_a_refused_checkpoint_is_written_later_unchanged() {
-    let of: fn(&mut CheckpointsOnly<_, _>) -> &mut Kept = CheckpointsOnly::checkpoints;
+    let of: fn(&mut CheckpointsOnly) -> &mut Checkpoints = CheckpointsOnly::checkpoints;
     let mut retried = 0;
     for done in 0..20 {
         let place = tempfile::tempdir().unwrap();
@@ -391,7 +389,7 @@ fn with_checkpoints_alone_a_refused_checkpoint_is_written_later_unchanged() {
 
 #[test]
 fn with_checkpoints_alone_a_whole_checkpoint_always_exists() {
-    let of: fn(&mut CheckpointsOnly<_, _>) -> &mut Kept = CheckpointsOnly::checkpoints;
+    let of: fn(&mut CheckpointsOnly) -> &mut Checkpoints = CheckpointsOnly::checkpoints;
     let mut last = 0;
     for done in 0.. {
         let place = tempfile::tempdir().unwrap();

@@ -97,7 +97,7 @@ impl Services for Nothing {
 
 /// Drives each member over its transport, on a thread of its own.
 #[expect(clippy::unwrap_used, reason = "a failure here fails the test")]
-fn pass_round<T: Transport + Send + 'static>(members: Vec<(Member, T)>) {
+fn pass_round<T: Transport + 'static>(members: Vec<(Member, T)>) {
     let run = |(mut member, mut transport): (Member, T)| {
         thread::spawn(move || {
             let mailbox = Mailbox::new(&transport);

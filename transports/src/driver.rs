@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::{PartId, PeerId};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Checkpoint, Effect, Event, Input, Node, NodeError, Outbox};
+use pstrain_roles::node::{Checkpoint, Durable, Effect, Event, Input, Node, NodeError, Outbox};
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 use pstrain_wire::{Message, Status};
 
@@ -73,7 +73,7 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// Returns a mailbox for a node that will be driven over `transport`.
-    pub fn new(transport: &impl Transport) -> Self {
+    pub fn new(transport: &dyn Transport) -> Self {
         let (sender, inputs) = channel();
         Self { handle: Handle { inputs: sender, waker: transport.waker() }, inputs }
     }
@@ -107,10 +107,12 @@ pub enum DriveError {
 }
 
 /// Keeps the inputs of a node, so that they can be replayed after a restart.
-pub trait Journal<N> {
+pub trait Journal {
     /// True if the journal keeps inputs. Effects then wait until the inputs before them are
     /// committed.
-    const KEEPS: bool = true;
+    fn keeps(&self) -> bool {
+        true
+    }
 
     /// Appends an input that the node is about to handle.
     fn append(&mut self, now: Time, input: &Input);
@@ -123,7 +125,7 @@ pub trait Journal<N> {
 
     /// Called when the node is at rest: all effects of its inputs so far have been performed, so
     /// the journal may inspect or save the node. Returns the next input for the node, if any.
-    fn rest(&mut self, now: Time, node: &mut N) -> Option<Input> {
+    fn rest(&mut self, now: Time, node: &mut dyn Durable) -> Option<Input> {
         let _nothing = (now, node);
         None
     }
@@ -139,22 +141,8 @@ pub trait Journal<N> {
     }
 
     /// Called once the node has finished.
-    fn end(&mut self, now: Time, node: &mut N) {
+    fn end(&mut self, now: Time, node: &mut dyn Durable) {
         let _nothing = (now, node);
-    }
-}
-
-/// A journal that keeps nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoJournal;
-
-impl<N> Journal<N> for NoJournal {
-    const KEEPS: bool = false;
-
-    fn append(&mut self, _now: Time, _input: &Input) {}
-
-    fn commit(&mut self) -> Result<(), JournalError> {
-        Ok(())
     }
 }
 
@@ -162,13 +150,13 @@ impl<N> Journal<N> for NoJournal {
 ///
 /// # Errors
 /// [`DriveError`] if the transport fails as a whole; a failed connection is an input of the node.
-pub fn drive<N: Node, T: Transport, S: Services>(
-    node: &mut N,
-    transport: &mut T,
-    services: &mut S,
+pub fn drive(
+    node: &mut dyn Node,
+    transport: &mut dyn Transport,
+    services: &mut dyn Services,
     mailbox: &Mailbox,
 ) -> Result<Result<EndReason, NodeError>, DriveError> {
-    drive_from(node, transport, services, mailbox, &mut NoJournal, Begin::start())
+    Driver::new(Driven::Alone(node), transport, services, mailbox).run(Begin::start())
 }
 
 /// Pending effects and first inputs of a node that is driven on.
@@ -194,62 +182,15 @@ impl Begin {
 ///
 /// # Errors
 /// As [`drive`], and if the journal gives up.
-pub fn drive_from<N: Node, T: Transport, S: Services, J: Journal<N>>(
-    node: &mut N,
-    transport: &mut T,
-    services: &mut S,
+pub fn drive_from(
+    node: &mut dyn Durable,
+    transport: &mut dyn Transport,
+    services: &mut dyn Services,
     mailbox: &Mailbox,
-    journal: &mut J,
+    journal: &mut dyn Journal,
     begin: Begin,
 ) -> Result<Result<EndReason, NodeError>, DriveError> {
-    let mut driver = Driver {
-        node,
-        transport,
-        services,
-        mailbox,
-        journal,
-        outbox: Outbox::new(),
-        held: Vec::new(),
-        answers: Vec::new(),
-        closed: Vec::new(),
-        refusals: Refusals::default(),
-        over: false,
-        done: None,
-    };
-    let mut events = Vec::new();
-    let now = driver.transport.now();
-    driver.held.extend(begin.effects.into_iter().map(|effect| (now, effect)));
-    begin.inputs.into_iter().try_for_each(|input| driver.input(input))?;
-    loop {
-        if let Some(result) = driver.finished()? {
-            return Ok(result);
-        }
-        driver.show();
-        let deadline = driver.node.deadline();
-        let until = deadline.into_iter().chain(driver.services.looks_at()).min();
-        driver.transport.wait(until, &mut events)?;
-        driver.closed.clear();
-        let overslept = driver.late(deadline).is_some_and(|late| late >= OVERSLEPT);
-        if overslept {
-            driver.input(Input::Overslept)?;
-        }
-        for event in events.drain(..) {
-            if peer_of(&event).is_some_and(|peer| driver.closed.contains(&peer)) {
-                continue;
-            }
-            driver.input(input_of(event))?;
-        }
-        while let Ok(input) = driver.mailbox.inputs.try_recv() {
-            driver.input(input)?;
-        }
-        // Events and posted inputs come before the wake-up, since the deadline may wait for them.
-        // If the process was stopped after the wait, no wake-up: the node must handle `Overslept`
-        // first.
-        let late = driver.late(driver.node.deadline());
-        if late.is_some_and(|late| late < OVERSLEPT || overslept) {
-            driver.input(Input::Wake)?;
-        }
-    }
+    Driver::new(Driven::Kept(node, journal), transport, services, mailbox).run(begin)
 }
 
 fn peer_of(event: &TransportEvent) -> Option<PeerId> {
@@ -276,12 +217,67 @@ fn input_of(event: TransportEvent) -> Input {
     }
 }
 
-struct Driver<'a, N, T, S, J> {
-    node: &'a mut N,
-    transport: &'a mut T,
-    services: &'a mut S,
+/// A node, and the journal of its inputs if it has one.
+enum Driven<'a> {
+    Alone(&'a mut dyn Node),
+    Kept(&'a mut dyn Durable, &'a mut dyn Journal),
+}
+
+impl Driven<'_> {
+    fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
+        match self {
+            Self::Alone(node) => node.handle(now, input, out),
+            Self::Kept(node, journal) => {
+                journal.append(now, &input);
+                node.handle(now, input, out);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match self {
+            Self::Alone(node) => node.deadline(),
+            Self::Kept(node, _) => node.deadline(),
+        }
+    }
+
+    fn outlook(&self, now: Time) -> Option<Status> {
+        match self {
+            Self::Alone(node) => node.outlook(now),
+            Self::Kept(node, _) => node.outlook(now),
+        }
+    }
+
+    fn journal(&mut self) -> Option<&mut dyn Journal> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Kept(_, journal) => Some(&mut **journal),
+        }
+    }
+
+    /// The next input of a journal for the node at rest.
+    fn rest(&mut self, now: Time) -> Option<Input> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Kept(node, journal) => journal.rest(now, &mut **node),
+        }
+    }
+
+    fn end(&mut self, now: Time) {
+        if let Self::Kept(node, journal) = self {
+            journal.end(now, &mut **node);
+        }
+    }
+}
+
+/// Not generic, so that the loop is compiled here, at the level of this crate.
+struct Driver<'a> {
+    driven: Driven<'a>,
+    transport: &'a mut dyn Transport,
+    services: &'a mut dyn Services,
     mailbox: &'a Mailbox,
-    journal: &'a mut J,
+    /// True if effects wait for the journal.
+    keeps: bool,
     outbox: Outbox,
     /// Effects awaiting the journal, with the time of their input.
     held: Vec<(Time, Effect)>,
@@ -295,7 +291,67 @@ struct Driver<'a, N, T, S, J> {
     done: Option<Result<EndReason, NodeError>>,
 }
 
-impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
+impl<'a> Driver<'a> {
+    fn new(
+        mut driven: Driven<'a>,
+        transport: &'a mut dyn Transport,
+        services: &'a mut dyn Services,
+        mailbox: &'a Mailbox,
+    ) -> Self {
+        let keeps = driven.journal().is_some_and(|journal| journal.keeps());
+        Self {
+            driven,
+            transport,
+            services,
+            mailbox,
+            keeps,
+            outbox: Outbox::new(),
+            held: Vec::new(),
+            answers: Vec::new(),
+            closed: Vec::new(),
+            refusals: Refusals::default(),
+            over: false,
+            done: None,
+        }
+    }
+
+    fn run(mut self, begin: Begin) -> Result<Result<EndReason, NodeError>, DriveError> {
+        let mut events = Vec::new();
+        let now = self.transport.now();
+        self.held.extend(begin.effects.into_iter().map(|effect| (now, effect)));
+        begin.inputs.into_iter().try_for_each(|input| self.input(input))?;
+        loop {
+            if let Some(result) = self.finished()? {
+                return Ok(result);
+            }
+            self.show();
+            let deadline = self.driven.deadline();
+            let until = deadline.into_iter().chain(self.services.looks_at()).min();
+            self.transport.wait(until, &mut events)?;
+            self.closed.clear();
+            let overslept = self.late(deadline).is_some_and(|late| late >= OVERSLEPT);
+            if overslept {
+                self.input(Input::Overslept)?;
+            }
+            for event in events.drain(..) {
+                if peer_of(&event).is_some_and(|peer| self.closed.contains(&peer)) {
+                    continue;
+                }
+                self.input(input_of(event))?;
+            }
+            while let Ok(input) = self.mailbox.inputs.try_recv() {
+                self.input(input)?;
+            }
+            // Events and posted inputs come before the wake-up, since the deadline may wait for
+            // them. If the process was stopped after the wait, no wake-up: the node must handle
+            // `Overslept` first.
+            let late = self.late(self.driven.deadline());
+            if late.is_some_and(|late| late < OVERSLEPT || overslept) {
+                self.input(Input::Wake)?;
+            }
+        }
+    }
+
     /// Returns how long ago `deadline` passed, if it has.
     fn late(&self, deadline: Option<Time>) -> Option<Duration> {
         let now = self.transport.now();
@@ -306,7 +362,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
     /// journal has committed the input.
     fn input(&mut self, input: Input) -> Result<(), JournalError> {
         self.handle(input);
-        if J::KEEPS { Ok(()) } else { self.obey() }
+        if self.keeps { Ok(()) } else { self.obey() }
     }
 
     fn handle(&mut self, input: Input) {
@@ -314,8 +370,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
             return;
         }
         let now = self.transport.now();
-        self.journal.append(now, &input);
-        self.node.handle(now, input, &mut self.outbox);
+        self.driven.handle(now, input, &mut self.outbox);
         for effect in self.outbox.drain(..) {
             match effect {
                 Effect::Close(peer) => self.closed.push(peer),
@@ -329,7 +384,9 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
     /// Commits the journal, then performs all held effects and those of the immediate answers.
     fn obey(&mut self) -> Result<(), JournalError> {
         while !self.held.is_empty() {
-            self.journal.commit()?;
+            if let Some(journal) = self.driven.journal() {
+                journal.commit()?;
+            }
             let mut held = std::mem::take(&mut self.held);
             // A compute process works while messages are sent.
             held.iter().for_each(|(_, effect)| self.services.foresee(effect));
@@ -364,8 +421,17 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
                 self.transport.note(&event);
                 self.services.report(now, event);
             }
-            Effect::Checkpoint(checkpoint) => self.journal.take(now, *checkpoint),
-            Effect::Write => self.journal.write(now),
+            // A node takes checkpoints at the request of its journal.
+            Effect::Checkpoint(checkpoint) => {
+                if let Some(journal) = self.driven.journal() {
+                    journal.take(now, *checkpoint);
+                }
+            }
+            Effect::Write => {
+                if let Some(journal) = self.driven.journal() {
+                    journal.write(now);
+                }
+            }
             Effect::Recycle(vector) => self.transport.recycle(vector),
             Effect::Done(result) => self.done = Some(result),
             effect => self.answers.extend(self.services.work(effect, &self.mailbox.handle)),
@@ -392,7 +458,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
             return;
         }
         let refused = self.refusals.status(now);
-        let status = self.node.outlook(now).map(|status| Status { refused, ..status });
+        let status = self.driven.outlook(now).map(|status| Status { refused, ..status });
         self.services.look(now, status);
     }
 
@@ -402,7 +468,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
         self.obey()?;
         let mut now = self.transport.now();
         while self.done.is_none()
-            && let Some(input) = self.journal.rest(now, self.node)
+            && let Some(input) = self.driven.rest(now)
         {
             self.input(input)?;
             self.obey()?;
@@ -410,7 +476,7 @@ impl<N: Node, T: Transport, S: Services, J: Journal<N>> Driver<'_, N, T, S, J> {
         }
         if self.done.is_some() {
             self.transport.flush(now + FLUSH_LIMIT)?;
-            self.journal.end(now, self.node);
+            self.driven.end(now);
         }
         Ok(self.done.take())
     }

@@ -38,8 +38,7 @@ pub use address::{Address, AddressError};
 pub use clock::{WallClock, calendar_time};
 pub use compute::Computer;
 pub use driver::{
-    Begin, DriveError, Handle, Journal, JournalError, Mailbox, NoJournal, Services, drive,
-    drive_from,
+    Begin, DriveError, Handle, Journal, JournalError, Mailbox, Services, drive, drive_from,
 };
 pub use evaluate::Evaluator;
 pub use loaded::{Loaded, Parts};

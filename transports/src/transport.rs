@@ -40,7 +40,7 @@ pub(crate) fn dial_limit(event: &Event) -> Option<Duration> {
 /// nothing more is read from a peer that dialled and does not take its answers, and a peer that
 /// never takes them is disconnected. The dialler always reads, so that two nodes that both send
 /// much do not wait for each other forever.
-pub trait Transport {
+pub trait Transport: Send {
     /// Returns the time since the transport was created, or since the start of a shared clock.
     fn now(&self) -> Time;
 
@@ -105,7 +105,7 @@ pub trait Transport {
 }
 
 /// A borrowed transport.
-impl<T: Transport> Transport for &mut T {
+impl<T: Transport + ?Sized> Transport for &mut T {
     fn now(&self) -> Time {
         (**self).now()
     }

@@ -62,7 +62,7 @@ impl Pushes {
 
     /// Trains over `transport`, with workers whose transports `dial` makes; returns the seconds per
     /// push.
-    pub(super) fn run<W: Transport + Send + 'static>(
+    pub(super) fn run<W: Transport + 'static>(
         self,
         transport: impl Transport,
         dial: impl Fn() -> anyhow::Result<W>,
@@ -111,7 +111,7 @@ pub(super) fn serve(
 
 fn work(
     worker: WorkerId,
-    mut transport: impl Transport + Send + 'static,
+    mut transport: impl Transport + 'static,
     data: Arc<Prepared>,
 ) -> JoinHandle<anyhow::Result<()>> {
     std::thread::spawn(move || {

@@ -340,7 +340,7 @@ impl Cluster {
         &self,
         place: GroupPosition,
         address: &Address,
-        mut transport: impl pstrain_transports::Transport + Send + 'static,
+        mut transport: impl pstrain_transports::Transport + 'static,
     ) -> ShardThread {
         let mut node = Shard::new(shard_config(place.into(), address, self.lease));
         let mut awaited = Some(Awaited(self.gate.clone()));
@@ -403,7 +403,7 @@ impl Local {
     /// `address`, if it has no server.
     fn spawn(
         self,
-        transport: impl pstrain_transports::Transport + Send + 'static,
+        transport: impl pstrain_transports::Transport + 'static,
         address: Option<String>,
     ) -> Thread {
         let Self { worker, lease, gate, nodes, data, arithmetic, drain, .. } = self;

@@ -1,29 +1,30 @@
 //! A journal whose commits are timed.
 
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Checkpoint, Input};
+use pstrain_roles::node::{Checkpoint, Durable, Input};
 use pstrain_transports::{Journal, JournalError, WallClock};
 
 use prometheus_client::metrics::histogram::Histogram;
 
 /// Wraps a journal; records the time of its commits in a histogram, if there is one.
-#[derive(Debug)]
-pub(crate) struct TimedJournal<'a, J> {
-    inner: &'a mut J,
+pub(crate) struct TimedJournal<'a> {
+    inner: &'a mut dyn Journal,
     seconds: Option<Histogram>,
     clock: WallClock,
     /// True if inputs were appended since the last commit: empty commits are not timed.
     is_open: bool,
 }
 
-impl<'a, J> TimedJournal<'a, J> {
-    pub(crate) fn new(inner: &'a mut J, seconds: Option<Histogram>) -> Self {
+impl<'a> TimedJournal<'a> {
+    pub(crate) fn new(inner: &'a mut dyn Journal, seconds: Option<Histogram>) -> Self {
         Self { inner, seconds, clock: WallClock::start(), is_open: false }
     }
 }
 
-impl<N, J: Journal<N>> Journal<N> for TimedJournal<'_, J> {
-    const KEEPS: bool = J::KEEPS;
+impl Journal for TimedJournal<'_> {
+    fn keeps(&self) -> bool {
+        self.inner.keeps()
+    }
 
     fn append(&mut self, now: Time, input: &Input) {
         self.is_open = true;
@@ -41,7 +42,7 @@ impl<N, J: Journal<N>> Journal<N> for TimedJournal<'_, J> {
         Ok(())
     }
 
-    fn rest(&mut self, now: Time, node: &mut N) -> Option<Input> {
+    fn rest(&mut self, now: Time, node: &mut dyn Durable) -> Option<Input> {
         self.inner.rest(now, node)
     }
 
@@ -53,7 +54,7 @@ impl<N, J: Journal<N>> Journal<N> for TimedJournal<'_, J> {
         self.inner.write(now);
     }
 
-    fn end(&mut self, now: Time, node: &mut N) {
+    fn end(&mut self, now: Time, node: &mut dyn Durable) {
         self.inner.end(now, node);
     }
 }

@@ -12,7 +12,7 @@ use pstrain_policy::job::Job;
 use pstrain_roles::node::{
     Meeting, Replica, ReplicaConfig, Replicate, Server, Shard, ShardConfig, Trained,
 };
-use pstrain_transports::journal::{Checkpoints, CheckpointsOnly, Companion, Files, InputLog, Log};
+use pstrain_transports::journal::{Checkpoints, CheckpointsOnly, Companions, Files, InputLog, Log};
 use pstrain_transports::{Address, Begin, Punctuality};
 use pstrain_wire::group::Place;
 
@@ -31,21 +31,18 @@ use crate::record::{Folder, Recorder, Summary};
 use crate::served::ServerData;
 use crate::signals::Drain;
 
-/// Returns what belongs to a server's state in its checkpoints: the position of its records.
-pub(crate) type Companions = Box<dyn FnMut() -> Companion + Send>;
-
 /// A node and its journal; `S` is a coordinating server or a shard.
 pub(crate) enum Machine<S> {
     /// Keeps nothing and takes no standby: the server of a run in one process.
     Alone(S),
     /// Keeps checkpoints, which it may go back to, and takes no standby.
-    Checkpointed(S, CheckpointsOnly<Companions, Files>),
+    Checkpointed(S, CheckpointsOnly),
     /// A server that may have a standby, or a standby. Keeps nothing.
     Replica(Replica),
     /// The same with a log of its inputs.
-    Logged(Replica, InputLog<Companions, Files>),
+    Logged(Replica, InputLog),
     /// The meeting point of workers without a server, with the checkpoints that it keeps, if any.
-    Meeting(Box<Meeting>, Option<CheckpointsOnly<Companions, Files>>),
+    Meeting(Box<Meeting>, Option<CheckpointsOnly>),
 }
 
 /// A node from its opening to its end, or until it goes back to a checkpoint.
@@ -142,18 +139,13 @@ impl Machine<Server> {
 
 impl State {
     /// The checkpoints of a node that continues from this state.
-    pub(super) fn checkpoints(self, companions: Companions) -> Checkpoints<Companions, Files> {
+    pub(super) fn checkpoints(self, companions: Companions) -> Checkpoints {
         let Self { folder, checkpoint_every, found, now } = self;
         Checkpoints::new(folder, Files, (checkpoint_every, now), &found, companions, messages::warn)
     }
 
     /// The log of such a node, which a drain gives up if it cannot be written.
-    pub(super) fn log(
-        self,
-        log: Log,
-        companions: Companions,
-        drain: Drain,
-    ) -> InputLog<Companions, Files> {
+    pub(super) fn log(self, log: Log, companions: Companions, drain: Drain) -> InputLog {
         let log = InputLog::new(log, self.checkpoints(companions), messages::warn);
         log.until(move || drain.is_asked())
     }

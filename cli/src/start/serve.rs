@@ -77,7 +77,7 @@ pub(crate) trait Lives: Sized {
     fn begins(&self) -> Time;
 
     /// Drives its node to the end of its life.
-    fn drive(&mut self, transport: impl Transport) -> anyhow::Result<Ended>;
+    fn drive(&mut self, transport: &mut dyn Transport) -> anyhow::Result<Ended>;
 
     /// The server that continues from checkpoint `to` in place of this one, as after a restart of
     /// the process.
@@ -109,10 +109,10 @@ impl Lives for JobServer {
     }
 
     /// Drives the node over `transport`, or over the link that the job models for it.
-    fn drive(&mut self, mut transport: impl Transport) -> anyhow::Result<Ended> {
+    fn drive(&mut self, transport: &mut dyn Transport) -> anyhow::Result<Ended> {
         let link = Scenario::from_text(&self.training.job.scenario)?.links.server();
         if link == ServerLink::default() {
-            return self.drive_over(&mut transport);
+            return self.drive_over(transport);
         }
         let lease = self.training.job.membership.lease;
         let mut shaped = Shaped::server(transport, link, lease);
@@ -150,10 +150,10 @@ impl Lives for ShardServer {
         self.life.now
     }
 
-    fn drive(&mut self, mut transport: impl Transport) -> anyhow::Result<Ended> {
+    fn drive(&mut self, transport: &mut dyn Transport) -> anyhow::Result<Ended> {
         let report = progress::teller(self.follower.says.quiet, user_message);
         let mut services = ShardServices::new(report);
-        self.life.drive(&mut transport, &mut services, &self.follower.drain, [])
+        self.life.drive(transport, &mut services, &self.follower.drain, [])
     }
 
     fn again(self, to: CheckpointId) -> anyhow::Result<Self> {
@@ -190,11 +190,11 @@ impl Training {
 
 impl JobServer {
     /// Serves a run in one process to its end.
-    pub(crate) fn serve(&mut self, transport: impl Transport) -> anyhow::Result<EndReason> {
-        self.drive(transport)?.context("the server ended")
+    pub(crate) fn serve(&mut self, mut transport: impl Transport) -> anyhow::Result<EndReason> {
+        self.drive(&mut transport)?.context("the server ended")
     }
 
-    fn drive_over(&mut self, transport: &mut impl Transport) -> anyhow::Result<Ended> {
+    fn drive_over(&mut self, transport: &mut dyn Transport) -> anyhow::Result<Ended> {
         let Training { job, arithmetic, .. } = &self.training;
         let data = Arc::clone(&self.training.data);
         let evaluator = Evaluator::new(arithmetic.evaluation(job, &data.outline.evaluation)?);
@@ -219,8 +219,8 @@ impl<S: Durable> Life<S> {
     /// Drives the node, which begins with the inputs `given`, until it has finished.
     pub(super) fn drive(
         &mut self,
-        transport: &mut impl Transport,
-        services: &mut impl Services,
+        transport: &mut dyn Transport,
+        services: &mut dyn Services,
         drain: &Drain,
         given: impl IntoIterator<Item = Input>,
     ) -> anyhow::Result<Ended> {

@@ -133,7 +133,7 @@ fn over_sockets(
     })
 }
 
-fn run<S: Transport, W: Transport + Send + 'static>(
+fn run<S: Transport, W: Transport + 'static>(
     toy: &Toy,
     mut transport: S,
     worker: impl Fn(u32) -> (W, String),

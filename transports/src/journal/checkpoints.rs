@@ -1,10 +1,10 @@
 //! Takes checkpoints of a server and writes them while the server continues.
 
 use std::fs::File;
-use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{fmt, io};
 
 use pstrain_compute::saved::Saved;
 use pstrain_compute::time::Time;
@@ -32,13 +32,15 @@ pub struct Companion {
     pub files: Vec<File>,
 }
 
+/// Returns the data that belongs to the state just taken.
+pub type Companions = Box<dyn FnMut() -> Companion + Send>;
+
 /// Takes checkpoints of a server periodically, and writes them while the server continues.
-#[derive(Debug)]
-pub struct Checkpoints<B, D> {
+pub struct Checkpoints {
     folder: StateFolder,
-    disk: D,
+    disk: Arc<dyn Disk>,
     every: Duration,
-    beside: B,
+    beside: Companions,
     warn: fn(&str),
     /// The greatest number of any file.
     newest: u64,
@@ -51,6 +53,13 @@ pub struct Checkpoints<B, D> {
     /// When the last attempt failed; `None` if it succeeded.
     failed_at: Option<Time>,
     space: DiskSpace,
+}
+
+impl fmt::Debug for Checkpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Checkpoints");
+        shown.field("folder", &self.folder).field("newest", &self.newest).finish_non_exhaustive()
+    }
 }
 
 /// A state to be written as a checkpoint.
@@ -73,7 +82,7 @@ struct Writing {
 
 impl Taken {
     /// Writes the checkpoint. Returns its size in bytes.
-    fn write(&self, disk: &impl Disk, folder: &StateFolder) -> io::Result<u64> {
+    fn write(&self, disk: &dyn Disk, folder: &StateFolder) -> io::Result<u64> {
         self.files.iter().try_for_each(File::sync_data)?;
         let bytes = self.checkpoint.to_bytes()?;
         replace(disk, &folder.checkpoint(self.checkpoint.number), &bytes)?;
@@ -81,22 +90,22 @@ impl Taken {
     }
 }
 
-impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
+impl Checkpoints {
     /// Takes a checkpoint at each `every` from `now` on, continuing after what was `found` in the
-    /// folder. `beside` returns the data that belongs to the state just taken.
+    /// folder.
     pub fn new(
         folder: StateFolder,
-        disk: D,
+        disk: impl Disk,
         (every, now): (Duration, Time),
         found: &Found,
-        beside: B,
+        beside: Companions,
         warn: fn(&str),
     ) -> Self {
         let (newest, whole) = (found.newest, found.number());
         let (due, bytes) = (now + every, folder.bytes_of_checkpoint(whole));
         Self {
             folder,
-            disk,
+            disk: Arc::new(disk),
             every,
             beside,
             warn,
@@ -151,7 +160,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
     pub(super) fn retry(
         &mut self,
         now: Time,
-        server: &mut impl Durable,
+        server: &mut dyn Durable,
         log: &mut Log,
         taken: &mut Option<Arc<Taken>>,
     ) -> bool {
@@ -189,7 +198,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
 
     /// Takes a checkpoint if one is due. If inputs are kept, `log` must contain all of them; it is
     /// replaced by the log that begins with the checkpoint.
-    pub fn rest(&mut self, now: Time, server: &mut impl Durable, log: Option<&mut Log>) {
+    pub fn rest(&mut self, now: Time, server: &mut dyn Durable, log: Option<&mut Log>) {
         if self.writing.is_some() {
             self.settle(now);
         }
@@ -199,7 +208,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
     }
 
     /// Takes a checkpoint and waits until it is written.
-    pub fn take_now(&mut self, now: Time, server: &mut impl Durable) {
+    pub fn take_now(&mut self, now: Time, server: &mut dyn Durable) {
         self.settle(now);
         self.take(now, server, None);
         self.settle(now);
@@ -225,11 +234,11 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
         Taken { checkpoint, files, oldest: None }
     }
 
-    fn take(&mut self, now: Time, server: &mut impl Durable, log: Option<&mut Log>) {
+    fn take(&mut self, now: Time, server: &mut dyn Durable, log: Option<&mut Log>) {
         let number = self.begin(now);
         if let Some(log) = log {
             // The log comes first: a checkpoint without its log is useless.
-            match self.folder.begin_log(&self.disk, number) {
+            match self.folder.begin_log(&*self.disk, number) {
                 Ok(next) => {
                     *log = next;
                     self.space = DiskSpace::default();
@@ -246,8 +255,9 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
     pub(super) fn write(&mut self, taken: Arc<Taken>) {
         self.bytes = self.bytes.max(taken.checkpoint.least_bytes());
         // The clone holds the folder's lock: no other process may use the folder during the write.
-        let (disk, folder, state) = (self.disk.clone(), self.folder.clone(), Arc::clone(&taken));
-        let write = move || state.write(&disk, &folder);
+        let (disk, folder) = (Arc::clone(&self.disk), self.folder.clone());
+        let state = Arc::clone(&taken);
+        let write = move || state.write(&*disk, &folder);
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(write);
         self.writing = Some(Writing { taken, thread });
     }
@@ -262,7 +272,7 @@ impl<B: FnMut() -> Companion, D: Disk> Checkpoints<B, D> {
         match thread.and_then(|thread| thread.join().unwrap_or_else(broke_off)) {
             Ok(bytes) => {
                 // `whole` is still the previous checkpoint here.
-                self.folder.clear(&self.disk, taken.oldest.unwrap_or(self.whole));
+                self.folder.clear(&*self.disk, taken.oldest.unwrap_or(self.whole));
                 (self.whole, self.bytes) = (number, bytes);
                 self.space = DiskSpace::default(); // old files were removed
                 if self.failed_at.take().is_some() {

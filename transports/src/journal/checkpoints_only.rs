@@ -7,15 +7,14 @@ use std::time::Duration;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{self, Durable, Input};
 
-use super::checkpoints::{Checkpoints, Companion, PAUSE, Taken};
-use super::disk::Disk;
+use super::checkpoints::{Checkpoints, PAUSE, Taken};
 use super::folder::StateFolder;
 use crate::driver::{Journal, JournalError};
 
 /// Keeps checkpoints of a server, but no inputs.
 #[derive(Debug)]
-pub struct CheckpointsOnly<B, D> {
-    checkpoints: Checkpoints<B, D>,
+pub struct CheckpointsOnly {
+    checkpoints: Checkpoints,
     /// This server decides when a checkpoint is due.
     leads: bool,
     /// State that was taken and is not being written.
@@ -24,26 +23,24 @@ pub struct CheckpointsOnly<B, D> {
     writes_at: Option<Time>,
 }
 
-impl<B, D> CheckpointsOnly<B, D> {
+impl CheckpointsOnly {
     /// Returns a journal that decides itself when a checkpoint is due.
     #[must_use]
-    pub const fn new(checkpoints: Checkpoints<B, D>) -> Self {
+    pub const fn new(checkpoints: Checkpoints) -> Self {
         Self { checkpoints, leads: true, taken: None, writes_at: None }
     }
 
     /// Returns a journal for a server that follows the checkpoints of another.
     #[must_use]
-    pub const fn following(checkpoints: Checkpoints<B, D>) -> Self {
+    pub const fn following(checkpoints: Checkpoints) -> Self {
         Self { checkpoints, leads: false, taken: None, writes_at: None }
     }
 
     /// Returns the checkpoints.
-    pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
+    pub const fn checkpoints(&mut self) -> &mut Checkpoints {
         &mut self.checkpoints
     }
-}
 
-impl<B: FnMut() -> Companion, D: Disk> CheckpointsOnly<B, D> {
     /// Ends the journal; returns the folder and the period of its checkpoints.
     #[must_use]
     pub fn into_folder(self) -> (StateFolder, Duration) {
@@ -64,8 +61,10 @@ impl<B: FnMut() -> Companion, D: Disk> CheckpointsOnly<B, D> {
     }
 }
 
-impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for CheckpointsOnly<B, D> {
-    const KEEPS: bool = false;
+impl Journal for CheckpointsOnly {
+    fn keeps(&self) -> bool {
+        false
+    }
 
     fn append(&mut self, _now: Time, _input: &Input) {}
 
@@ -82,7 +81,7 @@ impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for CheckpointsOnl
         self.writes_at = Some(now);
     }
 
-    fn rest(&mut self, now: Time, _node: &mut N) -> Option<Input> {
+    fn rest(&mut self, now: Time, _node: &mut dyn Durable) -> Option<Input> {
         if self.checkpoints.is_writing() {
             return self.checkpoints.is_due(now, None).then(|| self.settle(now)).flatten();
         }
@@ -98,7 +97,7 @@ impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for CheckpointsOnl
     }
 
     /// Keeps the final state of the run even if no checkpoint is due.
-    fn end(&mut self, now: Time, node: &mut N) {
+    fn end(&mut self, now: Time, node: &mut dyn Durable) {
         let _written = self.settle(now);
         if self.leads && node.is_over() {
             self.checkpoints.take_now(now, node);

@@ -26,7 +26,7 @@ impl Space {
 }
 
 /// Operations on whole files. A file system may reorder them unless it is told to sync.
-pub trait Disk: Clone + Send + 'static {
+pub trait Disk: Send + Sync + 'static {
     /// Writes a file of `bytes`, replacing an existing one, and returns once the bytes are on disk;
     /// its directory entry may not be.
     ///
@@ -106,7 +106,7 @@ pub fn ordinary(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The system's error. An existing file is still there unless the new one has replaced it.
-pub fn replace(disk: &impl Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut half = path.as_os_str().to_owned();
     half.push(HALF);
     let half = Path::new(&half);

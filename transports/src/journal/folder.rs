@@ -106,7 +106,7 @@ impl StateFolder {
     ///
     /// # Errors
     /// [`LogError`] if the log exists, or cannot be written.
-    pub fn begin_log(&self, disk: &impl Disk, number: u64) -> Result<Log, LogError> {
+    pub fn begin_log(&self, disk: &dyn Disk, number: u64) -> Result<Log, LogError> {
         Log::create(disk, &self.log(number), self.mark(number))
     }
 
@@ -213,7 +213,7 @@ impl StateFolder {
     }
 
     /// Removes files older than `number`. Files that cannot be removed stay until the next call.
-    pub(super) fn clear(&self, disk: &impl Disk, number: u64) {
+    pub(super) fn clear(&self, disk: &dyn Disk, number: u64) {
         // Checkpoints first: a checkpoint without its log is useless.
         for kind in [CHECKPOINT, LOG] {
             let numbers = self.numbers(kind).unwrap_or_default();

@@ -8,7 +8,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Input, encode_input};
 
 use super::log::Log;
-use crate::driver::{Journal, JournalError};
+use crate::driver::JournalError;
 
 /// Delay before a failed commit is repeated.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -36,10 +36,8 @@ impl Inputs {
     pub(super) fn new(log: Log, warn: fn(&str)) -> Self {
         Self { log, head: Vec::new(), warn, is_over: Box::new(|| false) }
     }
-}
 
-impl<N> Journal<N> for Inputs {
-    fn append(&mut self, now: Time, input: &Input) {
+    pub(super) fn append(&mut self, now: Time, input: &Input) {
         self.head.clear();
         if let Some(tail) = encode_input(now, input, &mut self.head) {
             let [payload, checksum] = tail.parts();
@@ -48,7 +46,7 @@ impl<N> Journal<N> for Inputs {
     }
 
     /// Waits while the disk is full: nothing is acknowledged, and no more input is read.
-    fn commit(&mut self) -> Result<(), JournalError> {
+    pub(super) fn commit(&mut self) -> Result<(), JournalError> {
         let mut failed = false;
         while let Err(error) = self.log.commit() {
             if failed && (self.is_over)() {

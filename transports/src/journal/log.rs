@@ -84,7 +84,7 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError`] if the file exists, or cannot be written.
-    pub fn create(disk: &impl Disk, path: &Path, mark: u64) -> Result<Self, LogError> {
+    pub fn create(disk: &dyn Disk, path: &Path, mark: u64) -> Result<Self, LogError> {
         let failed = |why| LogError::new(path, Problem::Io("cannot be created", why));
         if path.exists() {
             return Err(failed(io::ErrorKind::AlreadyExists.into()));

@@ -23,7 +23,7 @@ use pstrain_compute::time::Time;
 use pstrain_roles::node::{Durable, Input};
 
 pub use checkpoint_file::{Checkpoint, CheckpointError, Lineage};
-pub use checkpoints::{Checkpoints, Companion, Taken};
+pub use checkpoints::{Checkpoints, Companion, Companions, Taken};
 pub use checkpoints_only::CheckpointsOnly;
 pub use disk::{Disk, Files, Space, ordinary, replace};
 pub use folder::{FolderError, Found, GroupCheckpoints, StateFolder};
@@ -36,16 +36,16 @@ use inputs::{Inputs, PAUSE, WRITTEN_AGAIN};
 
 /// Keeps a server's inputs in a log, and starts a new log with each checkpoint.
 #[derive(Debug)]
-pub struct InputLog<B, D> {
+pub struct InputLog {
     inputs: Inputs,
-    checkpoints: Checkpoints<B, D>,
+    checkpoints: Checkpoints,
 }
 
-impl<B, D> InputLog<B, D> {
+impl InputLog {
     /// Returns a journal that keeps inputs in `log`. Calls `warn` once when the log cannot be
     /// written, and once when it can be written again.
     #[must_use]
-    pub fn new(log: Log, checkpoints: Checkpoints<B, D>, warn: fn(&str)) -> Self {
+    pub fn new(log: Log, checkpoints: Checkpoints, warn: fn(&str)) -> Self {
         Self { inputs: Inputs::new(log, warn), checkpoints }
     }
 
@@ -57,21 +57,19 @@ impl<B, D> InputLog<B, D> {
     }
 
     /// Returns the checkpoints.
-    pub const fn checkpoints(&mut self) -> &mut Checkpoints<B, D> {
+    pub const fn checkpoints(&mut self) -> &mut Checkpoints {
         &mut self.checkpoints
     }
-}
 
-impl<B: FnMut() -> Companion, D: Disk> InputLog<B, D> {
     /// Once a checkpoint has failed, keeps the log from growing into the space that the next one
     /// needs. Nothing is acknowledged until the next checkpoint is written or more space is free.
-    fn hold<N: Durable>(&mut self, now: Time, server: &mut N) {
+    fn hold(&mut self, now: Time, server: &mut dyn Durable) {
         let Self { inputs, checkpoints } = self;
         let (mut waited, mut taken) = (false, None);
         while checkpoints.holds_log()
             && server.can_save()
             && !(inputs.is_over)()
-            && Journal::<N>::commit(inputs).is_ok()
+            && inputs.commit().is_ok()
             && !checkpoints.retry(now, server, &mut inputs.log, &mut taken)
         {
             if !std::mem::replace(&mut waited, true) {
@@ -90,22 +88,22 @@ impl<B: FnMut() -> Companion, D: Disk> InputLog<B, D> {
     }
 }
 
-impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for InputLog<B, D> {
+impl Journal for InputLog {
     fn append(&mut self, now: Time, input: &Input) {
-        Journal::<N>::append(&mut self.inputs, now, input);
+        self.inputs.append(now, input);
     }
 
     fn commit(&mut self) -> Result<(), JournalError> {
-        Journal::<N>::commit(&mut self.inputs)
+        self.inputs.commit()
     }
 
-    fn rest(&mut self, now: Time, server: &mut N) -> Option<Input> {
+    fn rest(&mut self, now: Time, server: &mut dyn Durable) -> Option<Input> {
         self.checkpoints.look(now, &self.inputs.log);
         // Inputs without effects may still be uncommitted; a checkpoint must come after them. If
         // they cannot be written, the next commit reports it.
         if self.checkpoints.is_due(now, Some(&self.inputs.log))
             && server.can_save()
-            && Journal::<N>::commit(&mut self.inputs).is_ok()
+            && self.inputs.commit().is_ok()
         {
             self.checkpoints.rest(now, server, Some(&mut self.inputs.log));
         }
@@ -113,7 +111,7 @@ impl<N: Durable, B: FnMut() -> Companion, D: Disk> Journal<N> for InputLog<B, D>
         None
     }
 
-    fn end(&mut self, now: Time, _server: &mut N) {
+    fn end(&mut self, now: Time, _server: &mut dyn Durable) {
         self.checkpoints.settle(now);
     }
 }

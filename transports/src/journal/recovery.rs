@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Durable, Effect, Event, Input, Node, Outbox, decode_input};
+use pstrain_roles::node::{Durable, Effect, Event, Input, Outbox, decode_input};
 
 use super::folder::{Found, StateFolder};
 use super::log::{Log, LogError, Opened};
@@ -28,16 +28,16 @@ pub struct Recovered {
 }
 
 /// Replays logs to a node, and collects the effects that the driver before the restart had seen.
-struct Replay<'a, N, R> {
-    node: &'a mut N,
-    report: R,
+struct Replay<'a> {
+    node: &'a mut dyn Durable,
+    report: &'a mut dyn FnMut(Time, Event),
     /// Time of the last input.
     now: Time,
     /// The node's last `Done` effect, if it has finished.
     done: Option<Effect>,
 }
 
-impl<N: Node, R: FnMut(Time, Event)> Replay<'_, N, R> {
+impl Replay<'_> {
     /// Replays one log, whose last bytes may be torn unless it `has_successor`.
     fn tell(
         &mut self,
@@ -65,7 +65,7 @@ impl<N: Node, R: FnMut(Time, Event)> Replay<'_, N, R> {
 /// connections are gone, a pending dial counts as failed, and `Overslept` keeps peers that were
 /// silent during the restart from being blamed.
 #[must_use]
-pub fn goes_on(server: &impl Durable, done: Option<Effect>) -> Begin {
+pub fn goes_on(server: &dyn Durable, done: Option<Effect>) -> Begin {
     let gone = |peer| Input::Disconnected { peer, why: RESTARTED.to_owned() };
     let failed = Input::DialFailed { why: RESTARTED.to_owned(), permanent: false };
     let dial = server.is_dialling().then_some(failed);
@@ -87,11 +87,11 @@ pub fn goes_on(server: &impl Durable, done: Option<Effect>) -> Begin {
 pub fn recover(
     folder: &StateFolder,
     found: &Found,
-    server: &mut impl Durable,
-    report: impl FnMut(Time, Event),
+    server: &mut dyn Durable,
+    mut report: impl FnMut(Time, Event),
 ) -> Result<Recovered, LogError> {
     let now = found.checkpoint.as_ref().map_or(Time::ZERO, |checkpoint| checkpoint.now);
-    let mut retelling = Replay { node: server, report, now, done: None };
+    let mut retelling = Replay { node: server, report: &mut report, now, done: None };
     let (mut inputs, mut last) = (0, None);
     for number in &found.logs {
         let has_successor = found.logs.last() != Some(number);

@@ -9,6 +9,7 @@
 mod lane;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,9 +31,8 @@ use lane::{Delivery, Lane};
 const STEP: Duration = Duration::from_micros(100);
 
 /// A transport that models links over a real one.
-#[derive(Debug)]
-pub struct Shaped<T> {
-    inner: T,
+pub struct Shaped<'a> {
+    inner: Box<dyn Transport + 'a>,
     outward: Lane<Outgoing>,
     inward: Lane<TransportEvent>,
     /// The modelled link: its worker and the job's scenario.
@@ -58,8 +58,14 @@ enum Outgoing {
     Close,
 }
 
-impl<T: Transport> Shaped<T> {
-    fn new(inner: T, outward: Delivery, inward: Delivery) -> Self {
+impl fmt::Debug for Shaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shaped").field("link", &self.link).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Shaped<'a> {
+    fn new(inner: Box<dyn Transport + 'a>, outward: Delivery, inward: Delivery) -> Self {
         Self {
             inner,
             outward: Lane::new(outward),
@@ -77,17 +83,17 @@ impl<T: Transport> Shaped<T> {
 
     /// Returns a worker's transport. It shapes nothing until the server has welcomed the worker,
     /// since the job describes the link.
-    pub fn worker(inner: T) -> Self {
-        Self::new(inner, Delivery::Open, Delivery::Open)
+    pub fn worker(inner: impl Transport + 'a) -> Self {
+        Self::new(Box::new(inner), Delivery::Open, Delivery::Open)
     }
 
     /// Returns a server's transport, with the link that all workers share; `lease` is the job's.
-    pub fn server(inner: T, link: ServerLink, lease: Duration) -> Self {
+    pub fn server(inner: impl Transport + 'a, link: ServerLink, lease: Duration) -> Self {
         let delivery = |rate: Option<_>| {
             rate.map_or(Delivery::Open, |rate| Delivery::Shared(Bottleneck::new(rate)))
         };
         let beat = Some(heartbeat(lease));
-        Self { beat, ..Self::new(inner, delivery(link.down), delivery(link.up)) }
+        Self { beat, ..Self::new(Box::new(inner), delivery(link.down), delivery(link.up)) }
     }
 
     /// Returns how late messages were delivered.
@@ -230,7 +236,7 @@ impl<T: Transport> Shaped<T> {
     }
 }
 
-impl<T: Transport> Transport for Shaped<T> {
+impl Transport for Shaped<'_> {
     fn now(&self) -> Time {
         self.inner.now()
     }

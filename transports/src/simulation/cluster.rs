@@ -129,7 +129,7 @@ pub struct Setup<'a> {
 ///
 /// # Errors
 /// [`SimulationError`] if the scenario lacks what the model needs: nothing is taken for zero.
-pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, SimulationError> {
+pub fn simulate(setup: Setup<'_>, host: &mut dyn Host) -> Result<Outcome, SimulationError> {
     let (stop, initial) = (setup.stop, setup.initial.clone());
     let (mut simulation, counted) = build(setup, host)?;
     for process in 0..simulation.environment().processes() {
@@ -151,9 +151,7 @@ pub fn simulate<H: Host>(setup: Setup<'_>, host: &mut H) -> Result<Outcome, Simu
 }
 
 /// The server and its standby.
-fn replicas<H: Host>(
-    simulation: &Simulation<Role, Cluster<'_, H>>,
-) -> impl Iterator<Item = ProcessId> + use<H> {
+fn replicas(simulation: &Simulation<Role, Cluster<'_>>) -> impl Iterator<Item = ProcessId> + use<> {
     (0..simulation.environment().replicas).map(ProcessId)
 }
 
@@ -175,9 +173,8 @@ struct Machine {
 }
 
 /// The environment of the nodes of a job.
-#[derive(Debug)]
-struct Cluster<'a, H> {
-    host: &'a mut H,
+struct Cluster<'a> {
+    host: &'a mut dyn Host,
     job: Job,
     stream: Stream,
     /// How much of gradients goes to the standby.
@@ -206,9 +203,9 @@ struct Counted {
 }
 
 /// The processes of a cluster, and the links whose bytes are counted.
-type Built<'a, H> = (Simulation<Role, Cluster<'a, H>>, Counted);
+type Built<'a> = (Simulation<Role, Cluster<'a>>, Counted);
 
-fn build<'a, H: Host>(setup: Setup<'a>, host: &'a mut H) -> Result<Built<'a, H>, SimulationError> {
+fn build<'a>(setup: Setup<'a>, host: &'a mut dyn Host) -> Result<Built<'a>, SimulationError> {
     let Setup { server, scenario, stream, measured, weight, .. } = setup;
     let membership = server.job().membership;
     SimulationError::check(scenario, membership.workers)?;
@@ -308,7 +305,7 @@ fn replica_config(process: u32, life: u32, replicate: Replicate, stream: Stream)
     ReplicaConfig { id, address: name(process), leader: name(1 - process), stream, replicate }
 }
 
-impl<H> Cluster<'_, H> {
+impl Cluster<'_> {
     fn processes(&self) -> u32 {
         self.servers + self.machines.len() as u32
     }
@@ -382,7 +379,7 @@ impl<H> Cluster<'_, H> {
     }
 }
 
-impl<H: Host> Cluster<'_, H> {
+impl Cluster<'_> {
     /// Passes on an event that belongs to the one history of the run.
     fn reported(&mut self, now: Time, process: ProcessId, event: Event) {
         if let Event::TookOver { .. } = event {
@@ -410,8 +407,8 @@ impl<H: Host> Cluster<'_, H> {
 }
 
 /// Carries out an effect of a worker's node.
-pub(super) fn work<H: Host>(
-    host: &mut H,
+pub(super) fn work(
+    host: &mut dyn Host,
     pace: &mut StragglerModel,
     now: Time,
     worker: WorkerId,
@@ -443,13 +440,13 @@ pub(super) fn work<H: Host>(
 }
 
 /// Evaluates parameters for a server or a meeting point.
-pub(super) fn evaluate<H: Host>(host: &mut H, order: Evaluate) -> Input {
+pub(super) fn evaluate(host: &mut dyn Host, order: Evaluate) -> Input {
     let version = order.point.version;
     let unable = |why| Input::Unevaluated { version, why };
     host.evaluate(order).map_or_else(unable, Input::Evaluated)
 }
 
-impl<H: Host> Environment<Role> for Cluster<'_, H> {
+impl Environment<Role> for Cluster<'_> {
     fn resolve(&mut self, from: ProcessId, node: &Role, target: &Target) -> Option<ProcessId> {
         let worker = match node {
             Role::Worker(worker) => worker,

@@ -69,9 +69,8 @@ impl Node for Role {
 }
 
 /// The environment of the nodes.
-#[derive(Debug)]
-struct Peers<'a, H> {
-    host: &'a mut H,
+struct Peers<'a> {
+    host: &'a mut dyn Host,
     machines: Vec<Machine>,
     reason: Option<EndReason>,
 }
@@ -97,9 +96,9 @@ fn worker_of(process: ProcessId) -> Option<WorkerId> {
 ///
 /// # Errors
 /// [`SimulationError`] if the scenario lacks what the model needs.
-pub fn simulate_peers<H: Host>(
+pub fn simulate_peers(
     setup: PeerSetup<'_>,
-    host: &mut H,
+    host: &mut dyn Host,
 ) -> Result<Outcome, SimulationError> {
     let (stop, initial) = (setup.stop, setup.initial.clone());
     let workers = setup.meeting.job().membership.workers;
@@ -121,10 +120,10 @@ pub fn simulate_peers<H: Host>(
     outcome(simulation, &sites)
 }
 
-fn build<'a, H: Host>(
+fn build<'a>(
     setup: PeerSetup<'_>,
-    host: &'a mut H,
-) -> Result<(Simulation<Role, Peers<'a, H>>, SiteLinks), SimulationError> {
+    host: &'a mut dyn Host,
+) -> Result<(Simulation<Role, Peers<'a>>, SiteLinks), SimulationError> {
     let PeerSetup { meeting, scenario, stream, measured, .. } = setup;
     let membership = meeting.job().membership;
     SimulationError::check(scenario, membership.workers)?;
@@ -168,8 +167,8 @@ fn build<'a, H: Host>(
     Ok((simulation, sites))
 }
 
-fn outcome<H: Host>(
-    simulation: Simulation<Role, Peers<'_, H>>,
+fn outcome(
+    simulation: Simulation<Role, Peers<'_>>,
     sites: &SiteLinks,
 ) -> Result<Outcome, SimulationError> {
     let ended = simulation.now();
@@ -196,7 +195,7 @@ fn outcome<H: Host>(
     })
 }
 
-impl<H: Host> Environment<Role> for Peers<'_, H> {
+impl Environment<Role> for Peers<'_> {
     fn resolve(&mut self, _: ProcessId, _: &Role, target: &Target) -> Option<ProcessId> {
         match target {
             Target::Server => Some(MEETING),

@@ -17,21 +17,21 @@ use crate::loaded::{Loaded, Loader, prepare_trainer};
 use crate::services::Partitions;
 
 /// The host of an ordinary training run: real gradients, real evaluations.
-pub struct TrainingHost<'a, R> {
+pub struct TrainingHost<'a> {
     loader: Loader<'a>,
     trainers: Vec<Option<Trainer>>,
     evaluation: Box<dyn GradientSource + 'a>,
     partitions: Partitions<'a>,
-    report: R,
+    report: Box<dyn FnMut(Time, Origin, Event) + 'a>,
 }
 
-impl<R> std::fmt::Debug for TrainingHost<'_, R> {
+impl std::fmt::Debug for TrainingHost<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TrainingHost").field("evaluation", &self.evaluation).finish_non_exhaustive()
     }
 }
 
-impl<'a, R: FnMut(Time, Origin, Event)> TrainingHost<'a, R> {
+impl<'a> TrainingHost<'a> {
     /// A host whose workers take their data from `loader`, whose server evaluates on the first
     /// part of `evaluation` and makes partitions with `partition`, and that tells `report` of every
     /// event.
@@ -39,14 +39,14 @@ impl<'a, R: FnMut(Time, Origin, Event)> TrainingHost<'a, R> {
         loader: impl Fn(&Prepare) -> Result<L, String> + Send + 'a,
         evaluation: Box<dyn GradientSource + 'a>,
         partition: impl Fn(PartId) -> Examples + Send + 'a,
-        report: R,
+        report: impl FnMut(Time, Origin, Event) + 'a,
     ) -> Self {
         Self {
             loader: Box::new(move |order: &Prepare| loader(order).map(Into::into)),
             trainers: Vec::new(),
             evaluation,
             partitions: Partitions::new(move |part| Some(partition(part))),
-            report,
+            report: Box::new(report),
         }
     }
 
@@ -59,7 +59,7 @@ impl<'a, R: FnMut(Time, Origin, Event)> TrainingHost<'a, R> {
     }
 }
 
-impl<R: FnMut(Time, Origin, Event)> Host for TrainingHost<'_, R> {
+impl Host for TrainingHost<'_> {
     fn report(&mut self, now: Time, from: Origin, event: Event) {
         (self.report)(now, from, event);
     }

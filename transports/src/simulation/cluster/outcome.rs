@@ -8,7 +8,7 @@ use pstrain_roles::node::{NodeError, Trained};
 use pstrain_wire::worker::EndReason;
 
 use super::role::Role;
-use super::{Cluster, Counted, FIRST, Host};
+use super::{Cluster, Counted, FIRST};
 use crate::simulation::topology::SiteTraffic;
 use crate::simulation::{
     Failover, LinkId, LinkUsage, ProcessId, Remains, Simulation, SimulationError,
@@ -40,8 +40,8 @@ pub struct Outcome {
 }
 
 /// The outcome of a simulation that has ended.
-pub(super) fn outcome<H: Host>(
-    simulation: Simulation<Role, Cluster<'_, H>>,
+pub(super) fn outcome(
+    simulation: Simulation<Role, Cluster<'_>>,
     counted: &Counted,
 ) -> Result<Outcome, SimulationError> {
     let at = simulation.now();
@@ -74,8 +74,8 @@ pub(super) fn outcome<H: Host>(
     })
 }
 
-fn failover<H>(
-    remains: &mut Remains<Role, Cluster<'_, H>>,
+fn failover(
+    remains: &mut Remains<Role, Cluster<'_>>,
     version: Option<Version>,
     standby_link: Option<LinkId>,
 ) -> Option<Failover> {
@@ -85,10 +85,7 @@ fn failover<H>(
 }
 
 /// The process with the server that the run has come to.
-fn last_server<H: Host>(
-    simulation: &Simulation<Role, Cluster<'_, H>>,
-    survives: bool,
-) -> ProcessId {
+fn last_server(simulation: &Simulation<Role, Cluster<'_>>, survives: bool) -> ProcessId {
     let Cluster { leader, replicas, history, .. } = simulation.environment();
     let other = ProcessId((replicas - 1).saturating_sub(leader.0));
     let is_whole = history.as_ref().is_some_and(|it| it.is_whole(other.0 as usize));
