@@ -14,6 +14,9 @@ pub(crate) const HELP: &str = "Exit codes:
   3    stopped early on request (Ctrl-C or SIGTERM once); the summary is valid
   130  aborted (Ctrl-C or SIGTERM twice)";
 
+/// The exit code after an end on request.
+const STOPPED: u8 = 3;
+
 /// The exit code of an error of usage or environment.
 pub(crate) const USAGE: u8 = 2;
 
@@ -32,6 +35,11 @@ pub(crate) enum Ending {
 #[error("{0}")]
 pub(crate) struct Failed(pub(crate) String);
 
+/// A process that a signal stopped before there was a run.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped on request")]
+pub(crate) struct Stopped;
+
 /// Returns the outcome of a run that ended for `reason`.
 pub(crate) fn of_reason(reason: EndReason) -> anyhow::Result<Ending> {
     match reason {
@@ -45,8 +53,12 @@ pub(crate) fn of_reason(reason: EndReason) -> anyhow::Result<Ending> {
 pub(crate) fn code(done: anyhow::Result<Ending>) -> ExitCode {
     match done {
         Ok(Ending::Done) => ExitCode::SUCCESS,
-        Ok(Ending::Stopped) => ExitCode::from(3),
+        Ok(Ending::Stopped) => ExitCode::from(STOPPED),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Stopped>() => {
+            messages::say(&error.to_string());
+            ExitCode::from(STOPPED)
+        }
         Err(error) => {
             let code = if error.is::<Failed>() { 1 } else { USAGE };
             messages::error(&error, code);

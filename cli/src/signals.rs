@@ -75,11 +75,19 @@ impl Drain {
 
     /// Makes the node behind `handle` the one to drain; drains it at once if a signal came before.
     pub(crate) fn turn_to(&self, handle: Handle) -> anyhow::Result<()> {
+        self.watch()?;
         let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.asked {
             handle.post(Input::Drain);
         }
         wanted.node = Some(handle);
+        Ok(())
+    }
+
+    /// Installs the signal handler, unless there is one. A process that has announced itself must
+    /// have it: it is stopped in order from then on.
+    pub(crate) fn watch(&self) -> anyhow::Result<()> {
+        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut wanted.is_watched, true) {
             return Ok(());
         }

@@ -14,11 +14,15 @@ use pstrain_transports::{SocketTransport, Transport, TransportEvent};
 use pstrain_wire::worker::Heartbeat;
 use pstrain_wire::{Limits, Message, Refusal};
 
+use crate::exit::Stopped;
 use crate::job::Layers;
 use crate::messages;
+use crate::signals::Drain;
 
 /// The word for a process that the first worker describes.
 const WORKER: &str = "worker";
+/// How often the wait for a worker looks for a signal.
+const GLANCE: Duration = Duration::from_millis(100);
 /// How long the answer to the worker may take to leave.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -27,6 +31,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 pub(super) fn described(
     mut transport: SocketTransport,
     mut layers: Layers,
+    drain: &Drain,
 ) -> anyhow::Result<(SocketTransport, Layers)> {
     if layers.text("process") != WORKER {
         return Ok((transport, layers));
@@ -37,17 +42,24 @@ pub(super) fn described(
         humantime::format_duration(patience)
     ));
     let until = transport.now() + patience;
-    let text = first_description(&mut transport, until)?;
+    let text = first_description(&mut transport, until, drain)?;
     transport.flush(transport.now() + FLUSH)?;
     layers.set("process", text);
     Ok((transport.without_connections()?, layers))
 }
 
 /// Waits for the first description that makes sense.
-fn first_description(transport: &mut SocketTransport, until: Time) -> anyhow::Result<String> {
+fn first_description(
+    transport: &mut SocketTransport,
+    until: Time,
+    drain: &Drain,
+) -> anyhow::Result<String> {
     let mut events = Vec::new();
     while transport.now() < until {
-        transport.wait(Some(until), &mut events)?;
+        transport.wait(Some(until.min(transport.now() + GLANCE)), &mut events)?;
+        if drain.is_asked() {
+            return Err(Stopped.into());
+        }
         for event in events.drain(..) {
             match event {
                 TransportEvent::Connected(peer, _) => {
@@ -64,6 +76,7 @@ fn first_description(transport: &mut SocketTransport, until: Time) -> anyhow::Re
                     Message::Heartbeat(_) => transport.send(peer, heartbeat()),
                     _ => refuse(transport, peer, Refusal::DescriptionWanted),
                 },
+                TransportEvent::Garbage(peer, error) => refuse(transport, peer, error.into()),
                 _ => {}
             }
         }

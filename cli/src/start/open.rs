@@ -47,11 +47,16 @@ pub(crate) fn open(Plan { role, reached }: Plan) -> anyhow::Result<Opened> {
 /// Opens a server with the job. Listening comes before reading: workers may dial while the data are
 /// read, and an address that is taken is reported at once.
 fn open_job(plan: JobPlan, reached: &Reached) -> anyhow::Result<Opened> {
-    let read = |layers: &Layers| Training::read(layers, plan.output, plan.says_every);
+    let drain = Drain::default();
+    drain.watch()?;
+    let read = |layers: &Layers| {
+        let training = Training::read(layers, plan.output, plan.says_every)?;
+        anyhow::Ok(Training { drain: drain.clone(), ..training })
+    };
     let (transport, mut server) = match plan.begins {
         Begins::New(NewServer::Coordinator { job, keeps }) => {
             let (transport, _) = listen_aloud(reached)?;
-            let (transport, job) = described(transport, job)?;
+            let (transport, job) = described(transport, job, &drain)?;
             (transport, read(&job)?.begin(keeps.parts(), None)?)
         }
         Begins::New(NewServer::Standby { job, primary, log }) => {
@@ -94,11 +99,13 @@ fn open_shard(
 ) -> anyhow::Result<Opened> {
     // Both directions must be secured: workers dial this server, and it dials the coordinator.
     security(&reached.security, &coordinator)?;
+    let drain = Drain::default();
+    drain.watch()?;
     let (transport, local) = listen(reached)?;
     let transport = transport.with_target(coordinator.clone());
     let address = advertised(reached, &local, &coordinator)?;
     let config = shard_config(place, &address, LEASE);
-    let follower = Follower { config, coordinator, says, drain: Drain::default() };
+    let follower = Follower { config, coordinator, says, drain };
     let server = follower.begin(place, &begins)?;
     let secured = in_words(&reached.security, &local);
     messages::say(&format!("{place}, listening on {local}{secured}"));
