@@ -55,6 +55,8 @@ pub(crate) enum BenchPart {
     /// A push-pull over TCP, Unix sockets and memory, compared with a bare exchange of the same
     /// bytes
     Transport,
+    /// A push-pull over TCP with a shared key and with TLS, compared with one in plain text
+    Secure,
     /// Runs in virtual time, compared with their gradient computations alone
     Simulate,
 }

@@ -1,5 +1,5 @@
-//! Measurements of `pstrain bench`, in units of users: a training step, a push-pull, pushes at a
-//! server of many workers, a simulated run.
+//! Measurements of `pstrain bench`, in units of users: a training step, a push-pull, plain or
+//! encrypted, pushes at a server of many workers, a simulated run.
 //!
 //! Each measurement alternates with its limit (bare sockets that move the same bytes, the gradients
 //! alone), so that other load on the machine affects both. Ratios of one run can therefore be
@@ -8,6 +8,7 @@
 mod bare;
 mod cluster;
 mod crowd;
+mod secure;
 mod server;
 mod simulate;
 mod step;
@@ -142,6 +143,7 @@ pub(crate) fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Figure>> {
         figures.extend(match what {
             BenchPart::Step => step::measure(effort, &bar)?,
             BenchPart::Transport => transport::measure(effort, &bar)?,
+            BenchPart::Secure => secure::measure(effort, &bar)?,
             BenchPart::Server => server::measure(effort, &bar)?,
             BenchPart::Simulate => simulate::measure(effort, &bar)?,
         });

@@ -2,12 +2,11 @@
 //! compared with bare sockets that move the same bytes.
 
 use anyhow::Context as _;
-use pstrain_transports::{Address, MemoryHub, SocketTransport};
+use indicatif::ProgressBar;
+use pstrain_transports::{Address, MemoryHub, Security, SocketTransport};
 
 use super::bare::ping_pong;
 use super::cluster::Pushes;
-use indicatif::ProgressBar;
-
 use super::{Effort, Figure};
 use crate::args::{BenchPart, Transport};
 
@@ -48,6 +47,7 @@ pub(super) fn measure(effort: Effort, bar: &ProgressBar) -> anyhow::Result<Vec<F
 /// Seconds per push-pull.
 fn push_pull(transport: Transport, parameters: u32, count: u32) -> anyhow::Result<f64> {
     let pushes = Pushes::new(1, parameters, count)?;
+    let plain = |_| Ok(Security::local());
     match transport {
         Transport::Memory => {
             let hub = MemoryHub::new();
@@ -55,16 +55,29 @@ fn push_pull(transport: Transport, parameters: u32, count: u32) -> anyhow::Resul
         }
         Transport::Unix => {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
-            over_sockets(pushes, &Address::Unix(folder.path().join("pstrain.socket")))
+            over_sockets(pushes, &Address::Unix(folder.path().join("pstrain.socket")), plain)
         }
-        Transport::Tcp => over_sockets(pushes, &Address::Tcp("127.0.0.1:0".into())),
+        Transport::Tcp => over_sockets(pushes, &Address::Tcp("127.0.0.1:0".into()), plain),
     }
 }
 
-fn over_sockets(pushes: Pushes, at: &Address) -> anyhow::Result<f64> {
-    let server = SocketTransport::listen(at)?;
+/// A node of the exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Server,
+    Worker,
+}
+
+/// Seconds per push-pull over sockets at an address, with the security that each end has.
+pub(super) fn over_sockets(
+    pushes: Pushes,
+    at: &Address,
+    secured: impl Fn(End) -> anyhow::Result<Security>,
+) -> anyhow::Result<f64> {
+    let server = SocketTransport::listen(at)?.secured(secured(End::Server)?);
     let address = server.local_address().context("the server listens nowhere")?;
-    pushes.run(server, || Ok(SocketTransport::dialer(address.clone())?))
+    let dial = || Ok(SocketTransport::dialer(address.clone())?.secured(secured(End::Worker)?));
+    pushes.run(server, dial)
 }
 
 #[cfg(test)]
