@@ -20,8 +20,10 @@ mod time;
 mod worker;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pstrain_wire::PROTOCOL;
 
 use crate::exit;
 use crate::job::JobFlags;
@@ -49,18 +51,19 @@ pub(crate) use worker::{ListenFor, WorkerArgs};
 /// Where a server listens, and where workers and clients look for it, unless an address is given.
 pub(crate) const ADDRESS: &str = "127.0.0.1:7070";
 
-const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (protocol 31, ",
-    env!("PSTRAIN_TARGET"),
-    ", ",
-    env!("PSTRAIN_BUILD"),
-    ")"
-);
+/// Release, protocol, target and commit of this build.
+fn version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let [release, target, build] =
+            [env!("CARGO_PKG_VERSION"), env!("PSTRAIN_TARGET"), env!("PSTRAIN_BUILD")];
+        format!("{release} (protocol {PROTOCOL}, {target}, {build})")
+    });
+    &TEXT
+}
 
 /// Data-parallel training across slow, uneven networks.
 #[derive(Debug, Parser)]
-#[command(name = "pstrain", version = VERSION, after_help = exit::HELP)]
+#[command(name = "pstrain", version = version(), after_help = exit::HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

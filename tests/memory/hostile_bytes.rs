@@ -9,9 +9,7 @@ use peakmem_alloc::{INSTRUMENTED_SYSTEM, PeakMemAlloc, PeakMemAllocTrait};
 use proptest::prelude::*;
 use pstrain_compute::rng::{Random, Stream};
 use pstrain_tests::{KINDS, Messages, OPEN, frame, within};
-use pstrain_wire::{
-    CHECKSUM_BYTES, Decoder, FrameError, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION,
-};
+use pstrain_wire::{CHECKSUM_BYTES, Decoder, FrameError, HEADER_BYTES, Limits, Message, PROTOCOL};
 
 #[global_allocator]
 static MEMORY: &PeakMemAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -118,9 +116,9 @@ fn mutate(rng: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
 fn repair(rng: &mut Random, bytes: &mut [u8]) {
     let Some((header, rest)) = bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     let Some((body, checksum)) = rest.split_last_chunk_mut::<CHECKSUM_BYTES>() else { return };
-    header[..5].copy_from_slice(&[b'P', b'S', b'T', b'R', PROTOCOL_VERSION]);
+    header[..5].copy_from_slice(&[b'P', b'S', b'T', b'R', PROTOCOL.version]);
     header[5] = 1 + header[5].wrapping_sub(1) % KINDS as u8;
-    header[6..8].fill(0);
+    header[6..8].copy_from_slice(&PROTOCOL.layout.to_le_bytes());
     let stated = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
     let control = if rng.below(4) == 0 { body.len() } else { stated.min(body.len()) };
     header[8..12].copy_from_slice(&(control as u32).to_le_bytes());

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use pstrain_wire::PROTOCOL_VERSION;
+use pstrain_wire::PROTOCOL;
 
 use crate::cluster::{number, path, real};
 use crate::process::finish;
@@ -11,7 +11,7 @@ use crate::process::finish;
 #[test]
 fn the_version_names_release_protocol_and_target() {
     let version = finish(&["--version"]).with_code(0).stdout;
-    let wanted = format!("pstrain {} (protocol {PROTOCOL_VERSION}, ", env!("CARGO_PKG_VERSION"));
+    let wanted = format!("pstrain {} (protocol {PROTOCOL}, ", env!("CARGO_PKG_VERSION"));
     assert!(version.starts_with(&wanted), "{version}");
     assert!(version.contains("linux") || version.contains('-'), "{version}");
 }

@@ -8,6 +8,7 @@ mod equivalence;
 mod faults;
 mod filters;
 mod peers;
+mod protocol;
 mod real_data;
 mod redundancy;
 mod reference_task;

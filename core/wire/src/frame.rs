@@ -13,7 +13,7 @@ use crate::message::{Kind, Message};
 use crate::payload::{Content, Payload};
 use crate::received::Received;
 use crate::refusal::Refusal;
-use crate::release::PROTOCOL_VERSION;
+use crate::release::{PROTOCOL, Protocol};
 
 /// Bytes of a frame before its control part.
 pub const HEADER_BYTES: usize = 16;
@@ -60,7 +60,8 @@ pub fn encode<'a>(message: &'a Message, head: &mut Vec<u8>) -> Tail<'a> {
 pub(super) fn append_head(message: &Message, payload: usize, head: &mut Vec<u8>) {
     let begin = head.len();
     head.extend_from_slice(&MAGIC);
-    head.extend_from_slice(&[PROTOCOL_VERSION, message.kind() as u8, 0, 0]);
+    head.extend_from_slice(&[PROTOCOL.version, message.kind() as u8]);
+    head.extend_from_slice(&PROTOCOL.layout.to_le_bytes());
     head.extend_from_slice(&[0; 8]);
     message.append_control(head);
     let control_len = (head.len() - begin - HEADER_BYTES) as u32;
@@ -108,18 +109,15 @@ pub enum FrameError {
     /// The first four bytes are not `PSTR`.
     #[error(fmt = write_magic)]
     Magic([u8; 4]),
-    /// The frame has another protocol version.
+    /// The frame is of another protocol.
     #[error(
-        "frame of protocol {0}, but this side speaks {PROTOCOL_VERSION}; use the same release on \
-         both"
+        "the other side speaks protocol {0}, this side {PROTOCOL}; use the same build on both \
+         (`pstrain --version` tells)"
     )]
-    Version(u8),
+    Version(Protocol),
     /// The message kind does not exist in this version.
     #[error("kind {0} is no message of this protocol")]
     Kind(u8),
-    /// Reserved bytes are not 0.
-    #[error("reserved bytes are {0:#06x} instead of 0")]
-    Reserved(u16),
     /// The control part exceeds the limit.
     #[error("control part of {length} bytes is over the limit of {limit}")]
     Control {
@@ -161,6 +159,9 @@ fn write_magic(bytes: &[u8; 4], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The first bytes of a TLS record: content type, then version.
         [0x14..=0x17, 3, ..] => {
             f.write_str("the peer speaks TLS, this side plain text; use --tls on both")
+        }
+        [0, 0, b'p', b's'] => {
+            f.write_str("the peer wants a shared key, this side has none; use --psk on both")
         }
         _ => write!(
             f,
@@ -247,14 +248,12 @@ pub(super) fn parse_header(bytes: &[u8], limits: Limits) -> Result<Option<Header
     if magic != MAGIC {
         return Err(FrameError::Magic(magic));
     }
-    if header[4] != PROTOCOL_VERSION {
-        return Err(FrameError::Version(header[4]));
+    let protocol =
+        Protocol { version: header[4], layout: u16::from_le_bytes([header[6], header[7]]) };
+    if protocol != PROTOCOL {
+        return Err(FrameError::Version(protocol));
     }
     let kind = Kind::from_number(header[5]).ok_or(FrameError::Kind(header[5]))?;
-    let reserved = u16::from_le_bytes([header[6], header[7]]);
-    if reserved != 0 {
-        return Err(FrameError::Reserved(reserved));
-    }
     let (control, payload) = (word(8), word(12));
     if control > limits.control {
         return Err(FrameError::Control { length: control, limit: limits.control });

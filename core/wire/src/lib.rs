@@ -6,9 +6,9 @@
 //! | bytes | field | meaning |
 //! |---|---|---|
 //! | 0..4 | magic | `PSTR` |
-//! | 4 | version | protocol version of the frame, [`PROTOCOL_VERSION`] |
+//! | 4 | version | of the protocol, [`PROTOCOL_VERSION`] |
 //! | 5 | kind | which message ([`Kind`]; [`message`] is the table of all messages) |
-//! | 6..8 | reserved | 0 |
+//! | 6..8 | layout | of the messages, in short ([`Protocol`]) |
 //! | 8..12 | control length | bytes of the control part |
 //! | 12..16 | payload length | bytes of the payload |
 //! | 16.. | control part | the message's fields, bincode 2 with its standard settings: little-endian, variable-length integers |
@@ -172,7 +172,7 @@ pub use outgoing::Outgoing;
 pub use payload::{Content, Payload};
 pub use refusal::Refusal;
 pub use relayed::{MemberMessage, Relayed};
-pub use release::{BUILD, PROTOCOL_VERSION};
+pub use release::{BUILD, PROTOCOL, PROTOCOL_VERSION, Protocol};
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{
     Endpoint, LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus,

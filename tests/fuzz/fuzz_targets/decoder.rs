@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pstrain_wire::{Decoder, HEADER_BYTES, Limits, Message, PROTOCOL_VERSION, encode};
+use pstrain_wire::{Decoder, HEADER_BYTES, Limits, Message, PROTOCOL, encode};
 
 const OPEN: Limits = Limits { control: 1 << 20, payload: 1 << 20 };
 
@@ -29,7 +29,8 @@ fn dressed(bytes: &[u8]) -> Option<Vec<u8>> {
     let (&[kind, share], body) = bytes.split_first_chunk()?;
     let control = body.len() * usize::from(share) / 255;
     let mut frame = b"PSTR".to_vec();
-    frame.extend([PROTOCOL_VERSION, kind % 64, 0, 0]);
+    frame.extend([PROTOCOL.version, kind % 64]);
+    frame.extend(PROTOCOL.layout.to_le_bytes());
     frame.extend((control as u32).to_le_bytes());
     frame.extend(((body.len() - control) as u32).to_le_bytes());
     assert_eq!(frame.len(), HEADER_BYTES);

@@ -227,7 +227,7 @@ impl World<'_> {
             5 if self.choices.below(8) == 0 => self.input(Input::Drain),
             6 if self.choices.below(4) == 0 => {
                 if let Some(peer) = self.pick() {
-                    self.input(Input::Garbage(peer, FrameError::Version(9)));
+                    self.input(Input::Garbage(peer, FrameError::Kind(9)));
                 }
             }
             _ => {

@@ -1,10 +1,10 @@
 //! Guarantees specific to sockets: malformed bytes, partial frames, and addresses.
 
 use pstrain_compute::id::WorkerId;
-use pstrain_roles::node::{Event, Target};
+use pstrain_roles::node::{DialFault, Event, Target};
 use pstrain_tests::{RawPeer, Received, Toy};
 use pstrain_transports::{Address, SocketTransport, TransportError};
-use pstrain_wire::{HEADER_BYTES, PROTOCOL_VERSION};
+use pstrain_wire::{HEADER_BYTES, PROTOCOL, Protocol};
 
 use super::*;
 
@@ -61,10 +61,13 @@ fn malformed_frames_are_garbage_with_a_reason() {
             let found = |bytes: &[u8]| garbage(kind, OPEN, bytes);
             assert_eq!(found(b"GET / HTTP/1.1\r\n\r\n"), FrameError::Magic(*b"GET "));
             assert_eq!(found(b"PX"), FrameError::Magic(*b"PX\0\0"));
-            let next = PROTOCOL_VERSION + 1;
-            assert_eq!(found(&changed(4, next)), FrameError::Version(next));
+            let version = PROTOCOL.version + 1;
+            let next = FrameError::Version(Protocol { version, ..PROTOCOL });
+            assert_eq!(found(&changed(4, version)), next);
+            let layout = PROTOCOL.layout ^ 0x100;
+            let other = FrameError::Version(Protocol { layout, ..PROTOCOL });
+            assert_eq!(found(&changed(7, layout.to_le_bytes()[1])), other);
             assert_eq!(found(&changed(5, 0)), FrameError::Kind(0));
-            assert_eq!(found(&changed(7, 1)), FrameError::Reserved(0x100));
             let last = frame(&numbered(9)).len() - 1;
             let broken = found(&changed(last, frame(&numbered(9))[last] ^ 1));
             assert!(matches!(broken, FrameError::Checksum { .. }), "{broken:?}");
@@ -80,7 +83,8 @@ fn lengths_over_the_limit_are_refused_before_their_bytes_arrive() {
         for kind in SOCKETS {
             let header = |control: u32, payload: u32| {
                 let mut bytes = b"PSTR".to_vec();
-                bytes.extend([PROTOCOL_VERSION, 1, 0, 0]);
+                bytes.extend([PROTOCOL.version, 1]);
+                bytes.extend(PROTOCOL.layout.to_le_bytes());
                 bytes.extend(control.to_le_bytes());
                 bytes.extend(payload.to_le_bytes());
                 bytes
@@ -238,7 +242,7 @@ fn a_path_too_long_for_a_socket_is_a_permanent_failure() {
     let mut client =
         Probe::new(SocketTransport::dialer(Address::Unix("x".repeat(200).into())).unwrap());
     client.transport.dial(&Target::Server);
-    assert!(client.dial_failed().1);
+    assert_eq!(client.dial_failed().1, DialFault::Permanent);
 }
 
 #[test]
@@ -255,8 +259,8 @@ fn an_unanswered_dial_times_out() {
         let mut client =
             Probe::new(SocketTransport::dialer(Address::Tcp(address.to_string())).unwrap());
         client.transport.dial(&Target::Server);
-        let (why, permanent) = client.dial_failed();
-        assert!(!permanent && why.contains("no answer within 5s"), "{why}");
+        let (why, fault) = client.dial_failed();
+        assert!(fault == DialFault::Temporary && why.contains("no answer within 5s"), "{why}");
         // With a lease of its job a dial ends before the others take its node for lost.
         for (lease, within) in [(2500, "2.5s"), (100, "1s")] {
             let mut job = Box::new(Toy::new(1, 8).job);
