@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pstrain_compute::id::{PeerId, WorkerId};
-use pstrain_roles::node::Event;
-use pstrain_roles::node::Target;
+use pstrain_roles::node::{DialFault, Event, Target};
 use pstrain_transports::scenario::{Scenario, ServerLink};
 use pstrain_transports::{Address, MemoryHub, Shaped, SocketTransport, Transport, TransportEvent};
 use pstrain_wire::identity::Identity;
@@ -161,13 +160,13 @@ impl Probe {
         }
     }
 
-    /// Returns why the next event, a failed dial, failed, and whether that is permanent.
+    /// Returns why the next event, a failed dial, failed, and what that says about another one.
     ///
     /// # Panics
     /// If something else happens.
-    pub fn dial_failed(&mut self) -> (String, bool) {
+    pub fn dial_failed(&mut self) -> (String, DialFault) {
         match self.event() {
-            TransportEvent::DialFailed { why, permanent } => (why, permanent),
+            TransportEvent::DialFailed { why, fault } => (why, fault),
             other => panic!("{other:?} instead of a failed dial"),
         }
     }

@@ -31,7 +31,8 @@ use pstrain_compute::rng::{Random, Stream};
 use pstrain_compute::time::Time;
 use pstrain_policy::job::InitialFrom;
 use pstrain_roles::node::{
-    Checkpoint, Effect, Event, Input, Ledger, Node, NodeError, Outbox, STOP, Server, Worker,
+    Checkpoint, DialFault, Effect, Event, Input, Ledger, Node, NodeError, Outbox, STOP, Server,
+    Worker,
 };
 use pstrain_wire::Message;
 use pstrain_wire::client::Controlled;
@@ -356,7 +357,7 @@ impl<'a> World<'a> {
             }
             (End::Worker, Some(process)) if known => self.worker_input(process, input),
             (End::Worker, Some(process)) => {
-                let input = Input::DialFailed { why: why.into(), permanent: false };
+                let input = Input::DialFailed { why: why.into(), fault: DialFault::Temporary };
                 self.worker_input(process, input);
             }
             _ => {}

@@ -59,6 +59,7 @@ mod small_disk;
 mod sparse;
 mod standby;
 mod standbys;
+mod starts;
 mod state;
 mod status;
 mod stopping;

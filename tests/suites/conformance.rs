@@ -11,7 +11,7 @@ use pstrain_compute::id::{BatchId, PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
-use pstrain_roles::node::Target;
+use pstrain_roles::node::{DialFault, Target};
 use pstrain_tests::{Kind, Net, OPEN, Probe, frame, within};
 use pstrain_transports::{MAX_BACKLOG_BYTES, TransportEvent};
 use pstrain_wire::worker::{Parameters, ParametersHeader, PullExamples, Push, PushHeader};
@@ -310,8 +310,8 @@ fn nobody(kind: Kind) {
     let mut client = Net::new(kind).abandon();
     for _ in 0..3 {
         client.transport.dial(&Target::Server);
-        let (why, permanent) = client.dial_failed();
-        assert!(!permanent && !why.is_empty(), "{why}");
+        let (why, fault) = client.dial_failed();
+        assert!(fault == DialFault::Temporary && !why.is_empty(), "{why}");
     }
 }
 
@@ -387,7 +387,7 @@ fn dropped_server(kind: Kind) {
     assert_eq!(client.disconnected().0, to_server);
     assert_eq!(other.disconnected().0, other_to_server);
     client.transport.dial(&Target::Server);
-    assert!(!client.dial_failed().1);
+    assert_eq!(client.dial_failed().1, DialFault::Temporary);
 }
 
 fn dropped_dialer(kind: Kind) {
@@ -403,7 +403,7 @@ fn dropped_before_accepting(kind: Kind) {
     drop(net);
     // The operating system may have accepted the connection on the server's behalf.
     match client.event() {
-        TransportEvent::DialFailed { permanent, .. } => assert!(!permanent),
+        TransportEvent::DialFailed { fault, .. } => assert_eq!(fault, DialFault::Temporary),
         TransportEvent::Dialled(peer, _) => assert_eq!(client.disconnected().0, peer),
         other => panic!("{other:?}"),
     }

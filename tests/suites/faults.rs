@@ -18,6 +18,7 @@ use pstrain_tests::{
 use pstrain_wire::worker::EndReason;
 
 mod clients;
+mod first_messages;
 mod membership;
 
 const LIMIT: Duration = Duration::from_secs(40);

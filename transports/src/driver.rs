@@ -193,23 +193,11 @@ pub fn drive_from(
     Driver::new(Driven::Kept(node, journal), transport, services, mailbox).run(begin)
 }
 
-fn peer_of(event: &TransportEvent) -> Option<PeerId> {
-    match event {
-        TransportEvent::Connected(peer, _)
-        | TransportEvent::Dialled(peer, _)
-        | TransportEvent::Message(peer, _)
-        | TransportEvent::Receiving(peer)
-        | TransportEvent::Garbage(peer, _)
-        | TransportEvent::Disconnected { peer, .. } => Some(*peer),
-        TransportEvent::DialFailed { .. } => None,
-    }
-}
-
 fn input_of(event: TransportEvent) -> Input {
     match event {
         TransportEvent::Connected(peer, identity) => Input::Connected(peer, identity),
         TransportEvent::Dialled(peer, identity) => Input::Dialled(peer, identity),
-        TransportEvent::DialFailed { why, permanent } => Input::DialFailed { why, permanent },
+        TransportEvent::DialFailed { why, fault } => Input::DialFailed { why, fault },
         TransportEvent::Message(peer, message) => Input::Message(peer, message),
         TransportEvent::Receiving(peer) => Input::Receiving(peer),
         TransportEvent::Garbage(peer, error) => Input::Garbage(peer, error),
@@ -334,7 +322,7 @@ impl<'a> Driver<'a> {
                 self.input(Input::Overslept)?;
             }
             for event in events.drain(..) {
-                if peer_of(&event).is_some_and(|peer| self.closed.contains(&peer)) {
+                if event.peer().is_some_and(|peer| self.closed.contains(&peer)) {
                     continue;
                 }
                 self.input(input_of(event))?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::Target;
+use pstrain_roles::node::{DialFault, Target};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::{CHECKSUM_BYTES, FrameError, HEADER_BYTES, Limits, Message};
 
@@ -236,7 +236,7 @@ impl MemoryTransport {
             // The server closed before it accepted the dial.
             Some(peer) if peer.remote_id.is_none() => {
                 let why = why.into();
-                self.events.push(TransportEvent::DialFailed { why, permanent: false });
+                self.events.push(TransportEvent::DialFailed { why, fault: DialFault::Temporary });
             }
             Some(_) => {
                 self.events.push(TransportEvent::Disconnected { peer: id, why: why.into() });
@@ -335,7 +335,9 @@ impl Transport for MemoryTransport {
         };
         let Some(target) = target else {
             let why = String::from("there is no server to dial");
-            return self.events.push(TransportEvent::DialFailed { why, permanent: true });
+            return self
+                .events
+                .push(TransportEvent::DialFailed { why, fault: DialFault::Permanent });
         };
         let line = Arc::new(Line::default());
         let id = self.add_peer(Arc::clone(&target), Arc::clone(&line), TO_SERVER);
@@ -343,7 +345,7 @@ impl Transport for MemoryTransport {
         if !target.deliver(Parcel::Dial { caller, caller_id: id, line }) {
             self.peers.remove(&id);
             let why = String::from("no server listens in this process");
-            self.events.push(TransportEvent::DialFailed { why, permanent: false });
+            self.events.push(TransportEvent::DialFailed { why, fault: DialFault::Temporary });
         }
     }
 

@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, Target};
+use pstrain_roles::node::{DialFault, Event, Target};
 use pstrain_wire::identity::Identity;
 use pstrain_wire::{FrameError, Limits, LinkFigures, Message};
 
@@ -174,8 +174,8 @@ pub enum TransportEvent {
     DialFailed {
         /// The error, in words.
         why: String,
-        /// True if another attempt cannot succeed.
-        permanent: bool,
+        /// What it says about another attempt.
+        fault: DialFault,
     },
     /// A message arrived.
     Message(PeerId, Message),
@@ -191,6 +191,22 @@ pub enum TransportEvent {
         /// The reason, in words.
         why: String,
     },
+}
+
+impl TransportEvent {
+    /// The connection that it is about.
+    #[must_use]
+    pub const fn peer(&self) -> Option<PeerId> {
+        match self {
+            Self::Connected(peer, _)
+            | Self::Dialled(peer, _)
+            | Self::Message(peer, _)
+            | Self::Receiving(peer)
+            | Self::Garbage(peer, _)
+            | Self::Disconnected { peer, .. } => Some(*peer),
+            Self::DialFailed { .. } => None,
+        }
+    }
 }
 
 /// Ends a [`Transport::wait`] from another thread.

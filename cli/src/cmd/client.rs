@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use pstrain_compute::time::Time;
-use pstrain_roles::node::Target;
+use pstrain_roles::node::{DialFault, Target};
 use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent, WallClock};
 use pstrain_wire::{Limits, Message, Refusal};
 
@@ -42,7 +42,7 @@ pub(super) fn ask<T>(
     ask_slow((address, flags), timeout, question, answer, || None)
 }
 
-/// Repetitions of a request whose connection was closed without an answer.
+/// Repetitions of a request whose connection was closed without an answer, or damaged.
 const MOST_REPEATS: u32 = 3;
 /// How long an answer may take before the user is told the reason.
 pub(super) const LONG: Duration = Duration::from_secs(2);
@@ -141,7 +141,7 @@ impl Request<'_> {
         let long = transport.now() + LONG;
         let (mut explained, mut again) = (false, MOST_REPEATS);
         transport.dial(&Target::Server);
-        let mut events = Vec::new();
+        let (mut events, mut given_up) = (Vec::new(), None);
         while transport.now() < until {
             if transport.now() >= long
                 && !std::mem::replace(&mut explained, true)
@@ -152,6 +152,17 @@ impl Request<'_> {
             let next = if explained { until } else { until.min(long) };
             transport.wait(Some(next), &mut events)?;
             for event in events.drain(..) {
+                // A connection that was given up may still have events.
+                if given_up.is_some() && event.peer() == given_up {
+                    continue;
+                }
+                if again > 0 && may_repeat(question, &event) {
+                    again -= 1;
+                    given_up = event.peer();
+                    given_up.into_iter().for_each(|peer| transport.close(peer));
+                    transport.dial(&Target::Server);
+                    continue;
+                }
                 match event {
                     TransportEvent::Dialled(_, identity) if !identity.may_serve() => {
                         bail!("{address}: who answers there is {identity}, which is no server")
@@ -177,29 +188,18 @@ impl Request<'_> {
                     },
                     TransportEvent::Receiving(_) | TransportEvent::Connected(..) => {}
                     TransportEvent::Garbage(_, error) => bail!("{address}: {error}"),
-                    TransportEvent::DialFailed { why, permanent } => {
+                    TransportEvent::DialFailed { why, fault } => {
                         // A server that refuses this client is running.
-                        let why = if permanent {
-                            format!("{address}: {why}")
-                        } else {
-                            format!(
+                        let why = match fault {
+                            DialFault::Temporary => format!(
                                 "cannot reach {address}: {why}; is a server running there? If it \
                                  listens elsewhere, name its address: HOST:PORT or unix:PATH"
-                            )
+                            ),
+                            DialFault::Permanent | DialFault::Mismatch => {
+                                format!("{address}: {why}")
+                            }
                         };
                         return Err(NoAnswer::Unreachable(why).into());
-                    }
-                    // A busy server may have closed the connection before it read the request. A
-                    // repeated query changes nothing; a repeated command might.
-                    TransportEvent::Disconnected { .. }
-                        if again > 0
-                            && matches!(
-                                question,
-                                Message::PullStatus(_) | Message::PullRange(_)
-                            ) =>
-                    {
-                        again -= 1;
-                        transport.dial(&Target::Server);
                     }
                     TransportEvent::Disconnected { why, .. } => {
                         return Err(NoAnswer::Lost(format!("{address}: {why}")).into());
@@ -214,5 +214,21 @@ impl Request<'_> {
             "{address} did not answer within {timeout}; its process is stopped, or this is another \
              program's port"
         )
+    }
+}
+
+/// True if a request may be made again after this event.
+const fn may_repeat(question: &Message, event: &TransportEvent) -> bool {
+    match event {
+        // The request was damaged on the way: the server has not taken it.
+        TransportEvent::Message(_, Message::Refused(Refusal::Frame { .. }))
+        // The other end does not fit, or a byte was changed on the way.
+        | TransportEvent::DialFailed { fault: DialFault::Mismatch, .. } => true,
+        // The answer was damaged on the way, or a busy server has closed the connection before it
+        // read the request. A repeated query changes nothing; a repeated command might.
+        TransportEvent::Garbage(..) | TransportEvent::Disconnected { .. } => {
+            matches!(question, Message::PullStatus(_) | Message::PullRange(_))
+        }
+        _ => false,
     }
 }

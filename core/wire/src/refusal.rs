@@ -187,7 +187,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// True if another attempt cannot succeed. A slot that is taken may become free.
+    /// True if another attempt cannot succeed. A slot that is taken may become free, and a message
+    /// that was damaged may get through.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
         !matches!(
@@ -199,6 +200,7 @@ impl Refusal {
                 | Self::ServerMoved { .. }
                 | Self::Standby { .. }
                 | Self::HasStandby
+                | Self::Frame { .. }
         )
     }
 }

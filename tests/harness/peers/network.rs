@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::Input;
+use pstrain_roles::node::{DialFault, Input};
 use pstrain_wire::Message;
 use pstrain_wire::identity::Identity;
 
@@ -40,13 +40,15 @@ impl Lab<'_> {
 
     pub(super) fn dial(&mut self, by: usize, target: usize) {
         if matches!(self.processes[target].state, State::Gone) {
-            let failed = Input::DialFailed { why: "nobody answers".into(), permanent: false };
+            let failed =
+                Input::DialFailed { why: "nobody answers".into(), fault: DialFault::Temporary };
             return self.after(self.delay * 2, Happening::Input(by, failed));
         }
         let is_blocked = self.apart.is_blocked(by, target);
         if is_blocked || self.is_cut(by, target) || self.is_cut(target, by) {
             let takes = self.span(self.toy.job.membership.lease);
-            let failed = Input::DialFailed { why: "no answer in time".into(), permanent: false };
+            let failed =
+                Input::DialFailed { why: "no answer in time".into(), fault: DialFault::Temporary };
             return self.after(takes, Happening::Input(by, failed));
         }
         if self.duplicates && self.random.below(10) == 0 {
@@ -67,7 +69,8 @@ impl Lab<'_> {
         }
         self.links[link].answered = true;
         self.close(dialler, PeerId(link as u64));
-        let failed = Input::DialFailed { why: "no answer in time".into(), permanent: false };
+        let failed =
+            Input::DialFailed { why: "no answer in time".into(), fault: DialFault::Temporary };
         self.input(dialler, failed);
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use pstrain_compute::id::ServerId;
 use pstrain_compute::saved::Saved;
 use pstrain_roles::node::{
-    Durable, Input, Node, Outbox, Replica, ReplicaConfig, Server, Shard, ShardConfig, decode_input,
-    encode_input,
+    DialFault, Durable, Input, Node, Outbox, Replica, ReplicaConfig, Server, Shard, ShardConfig,
+    decode_input, encode_input,
 };
 use pstrain_wire::group::Place;
 
@@ -117,7 +117,7 @@ impl Lab {
             self.input(process, Input::Disconnected { peer, why: gone() });
         }
         if dialling {
-            self.input(process, Input::DialFailed { why: gone(), permanent: false });
+            self.input(process, Input::DialFailed { why: gone(), fault: DialFault::Temporary });
         }
         self.input(process, Input::Overslept);
     }

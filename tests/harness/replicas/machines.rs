@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Input, decode_input};
+use pstrain_roles::node::{DialFault, Input, decode_input};
 use pstrain_wire::Message;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::replica::{EntryKind, Stage, Vote};
@@ -65,7 +65,7 @@ impl Lab {
         let callee: usize = address.trim_start_matches(SERVERS).parse().expect("an address");
         if !self.processes[callee].runs || !self.can_reach(by, callee) {
             let why = "nobody answers".to_owned();
-            return self.input(by, Input::DialFailed { why, permanent: false });
+            return self.input(by, Input::DialFailed { why, fault: DialFault::Temporary });
         }
         let link = self.links.len();
         let (to_caller, to_callee) = (Way::default(), Way::default());
@@ -298,7 +298,7 @@ impl Lab {
                 let is_open = |item: &Item| matches!(item, Item::Open);
                 if self.links[link].to_caller.items.iter().any(is_open) {
                     let why = "nobody answers".to_owned();
-                    let failed = Input::DialFailed { why, permanent: false };
+                    let failed = Input::DialFailed { why, fault: DialFault::Temporary };
                     self.after(self.delay, Happening::To(caller, failed));
                 }
                 for to_callee in [true, false] {

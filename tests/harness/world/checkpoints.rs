@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::{CheckpointId, PeerId};
 use pstrain_compute::saved::Saved;
-use pstrain_roles::node::{Checkpoint, Effect, Input, Server, Shard};
+use pstrain_roles::node::{Checkpoint, DialFault, Effect, Input, Server, Shard};
 use pstrain_wire::checkpoint::OnDisk;
 
 use super::links::End;
@@ -267,7 +267,7 @@ impl World<'_> {
             let gone = |peer| Input::Disconnected { peer, why: why() };
             inputs = pstrain_roles::node::Durable::peers(&node).into_iter().map(gone).collect();
             if pstrain_roles::node::Durable::is_dialling(&node) {
-                inputs.push(Input::DialFailed { why: why(), permanent: false });
+                inputs.push(Input::DialFailed { why: why(), fault: DialFault::Temporary });
             }
             inputs.push(Input::Overslept);
         }

@@ -8,8 +8,8 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::job::InitialFrom;
 use pstrain_roles::node::{
-    Compute, Computed, Effect, Event, Input, Node, NodeError, Outbox, Prepare, Prepared, STOP,
-    Worker, WorkerConfig,
+    Compute, Computed, DialFault, Effect, Event, Input, Node, NodeError, Outbox, Prepare, Prepared,
+    STOP, Worker, WorkerConfig,
 };
 use pstrain_wire::client::{Control, PullStatus};
 use pstrain_wire::range::PullRange;
@@ -126,7 +126,8 @@ impl World<'_> {
     pub(super) fn dialled(&mut self, process: usize, callee: Option<usize>) {
         let chance = self.settings.faults.dial_fails;
         if self.reason.is_some() || (!self.calm && self.percent(chance)) {
-            let input = Input::DialFailed { why: "connection refused".into(), permanent: false };
+            let input =
+                Input::DialFailed { why: "connection refused".into(), fault: DialFault::Temporary };
             return self.worker_input(process, input);
         }
         self.connect(Some(process), callee);

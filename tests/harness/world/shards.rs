@@ -6,8 +6,8 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::saved::Saved;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{
-    Effect, Input, LEAVE_SERVER, Node, NodeError, Outbox, Shard, ShardConfig, Target, decode_input,
-    encode_input,
+    DialFault, Effect, Input, LEAVE_SERVER, Node, NodeError, Outbox, Shard, ShardConfig, Target,
+    decode_input, encode_input,
 };
 use pstrain_wire::Refusal;
 use pstrain_wire::client::Control;
@@ -122,7 +122,7 @@ impl World<'_> {
     }
 
     pub(super) fn shard_dial_failed(&mut self, shard: usize, why: &str) {
-        self.shard_input(shard, Input::DialFailed { why: why.into(), permanent: false });
+        self.shard_input(shard, Input::DialFailed { why: why.into(), fault: DialFault::Temporary });
     }
 
     pub(super) fn shard_dialled(&mut self, shard: usize, life: u64) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Durable, Effect, Event, Input, Outbox, decode_input};
+use pstrain_roles::node::{DialFault, Durable, Effect, Event, Input, Outbox, decode_input};
 
 use super::folder::{Found, StateFolder};
 use super::log::{Log, LogError, Opened};
@@ -67,7 +67,7 @@ impl Replay<'_> {
 #[must_use]
 pub fn goes_on(server: &dyn Durable, done: Option<Effect>) -> Begin {
     let gone = |peer| Input::Disconnected { peer, why: RESTARTED.to_owned() };
-    let failed = Input::DialFailed { why: RESTARTED.to_owned(), permanent: false };
+    let failed = Input::DialFailed { why: RESTARTED.to_owned(), fault: DialFault::Temporary };
     let dial = server.is_dialling().then_some(failed);
     let inputs = server.peers().into_iter().map(gone).chain(dial).chain([Input::Overslept]);
     let mut effects = server.unanswered();

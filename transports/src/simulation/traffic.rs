@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Input, Node, Target};
+use pstrain_roles::node::{DialFault, Input, Node, Target};
 use pstrain_wire::Message;
 use pstrain_wire::identity::Identity;
 
@@ -36,7 +36,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             Some(listener) => self.connect(from, listener),
             None => {
                 let why = String::from("there is no such server");
-                let input = Input::DialFailed { why, permanent: true };
+                let input = Input::DialFailed { why, fault: DialFault::Permanent };
                 self.agenda.put(self.now, Due::Answer(from, process.life, input));
             }
         }
@@ -61,7 +61,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
         let dialler = self.connections[number as usize].at(End::Dialler);
         let limit = self.processes[dialler.0 as usize].dial_limit;
         let why = format!("no answer within {limit:?}");
-        self.hand(number, End::Dialler, Input::DialFailed { why, permanent: false });
+        self.hand(number, End::Dialler, Input::DialFailed { why, fault: DialFault::Temporary });
     }
 
     /// Hands an input to the process at an end of a connection.
@@ -276,7 +276,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             self.environment.closed(process, peer(number));
             self.input(process, Input::Disconnected { peer: peer(number), why });
         } else if was_awaited && end == End::Dialler {
-            self.input(process, Input::DialFailed { why, permanent: false });
+            self.input(process, Input::DialFailed { why, fault: DialFault::Temporary });
         }
     }
 

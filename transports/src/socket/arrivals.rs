@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::Target;
+use pstrain_roles::node::{DialFault, Target};
 use pstrain_wire::identity::Identity;
 
 use super::secure::{Broken, Callee};
@@ -101,13 +101,12 @@ impl SocketTransport {
     }
 
     pub(super) fn try_dial(&mut self, target: &Target) -> Result<(), Broken> {
-        let permanent = |why: String| Broken { why, permanent: true };
-        let no_server = || permanent("this transport has no server to dial".into());
+        let no_server = || Broken::permanent("this transport has no server to dial".into());
         let address = match target {
             Target::Server => self.target.clone().ok_or_else(no_server)?,
-            Target::Address(address) | Target::Worker(address) => {
-                address.parse().map_err(|error: AddressError| permanent(error.to_string()))?
-            }
+            Target::Address(address) | Target::Worker(address) => address
+                .parse()
+                .map_err(|error: AddressError| Broken::permanent(error.to_string()))?,
         };
         self.refresh_security(self.clock.now());
         let layer = self.security.dialled(match target {
@@ -123,10 +122,12 @@ impl SocketTransport {
                 ),
                 _ => error.to_string(),
             },
-            permanent: matches!(
-                error.kind(),
-                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
-            ),
+            fault: match error.kind() {
+                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied => {
+                    DialFault::Permanent
+                }
+                _ => DialFault::Temporary,
+            },
         })?;
         let id = self.add(stream, layer, false)?;
         self.end_within(id, self.dial_limit);

@@ -283,11 +283,11 @@ impl SocketTransport {
         if connection.is_lingering() {
             return; // the node has closed it and expects no further events
         }
-        let Broken { why, permanent } = broken;
+        let Broken { why, fault } = broken;
         if connection.is_connected() {
             self.shared.events.push(TransportEvent::Disconnected { peer: id, why });
         } else if !connection.is_accepted() {
-            self.shared.events.push(TransportEvent::DialFailed { why, permanent });
+            self.shared.events.push(TransportEvent::DialFailed { why, fault });
         } else if let Some(origin) = origin {
             self.tell(&format!("turned away {origin}: {why}"));
         }
@@ -316,8 +316,7 @@ impl SocketTransport {
         if connection.is_connecting() {
             match connection.finish_connect() {
                 Ok(true) => {
-                    let here =
-                        connection.check_here().map_err(|why| Broken { why, permanent: true });
+                    let here = connection.check_here().map_err(Broken::permanent);
                     let connected = connection.is_connected();
                     match here {
                         Err(broken) if self.security.is_local() => return self.lose(id, broken),
@@ -443,8 +442,8 @@ impl Transport for SocketTransport {
     }
 
     fn dial(&mut self, target: &Target) {
-        if let Err(Broken { why, permanent }) = self.try_dial(target) {
-            self.shared.events.push(TransportEvent::DialFailed { why, permanent });
+        if let Err(Broken { why, fault }) = self.try_dial(target) {
+            self.shared.events.push(TransportEvent::DialFailed { why, fault });
         }
         self.dials += 1;
     }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Evaluated, ExactPoint, Input};
+use super::{DialFault, Evaluated, ExactPoint, Input};
 use pstrain_compute::codec;
 use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::id::{PeerId, Version};
@@ -23,7 +23,7 @@ enum Entry {
     Start,
     Connected(PeerId, Identity),
     Dialled(PeerId, Identity),
-    DialFailed(String, bool),
+    DialFailed(String, DialFault),
     /// The message's frame follows.
     Message(PeerId),
     Receiving(PeerId),
@@ -64,7 +64,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Start => Entry::Start,
         Input::Connected(peer, identity) => Entry::Connected(*peer, *identity),
         Input::Dialled(peer, identity) => Entry::Dialled(*peer, *identity),
-        Input::DialFailed { why, permanent } => Entry::DialFailed(why.clone(), *permanent),
+        Input::DialFailed { why, fault } => Entry::DialFailed(why.clone(), *fault),
         Input::Message(peer, _) => Entry::Message(*peer),
         Input::Receiving(peer) => Entry::Receiving(*peer),
         Input::Garbage(peer, error) => Entry::Garbage(*peer, *error),
@@ -124,7 +124,7 @@ pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
         Entry::Start => Input::Start,
         Entry::Connected(peer, identity) => Input::Connected(peer, identity),
         Entry::Dialled(peer, identity) => Input::Dialled(peer, identity),
-        Entry::DialFailed(why, permanent) => Input::DialFailed { why, permanent },
+        Entry::DialFailed(why, fault) => Input::DialFailed { why, fault },
         Entry::Receiving(peer) => Input::Receiving(peer),
         Entry::Garbage(peer, error) => Input::Garbage(peer, error),
         Entry::Disconnected(peer, why) => Input::Disconnected { peer, why },

@@ -110,8 +110,8 @@ pub enum Input {
     DialFailed {
         /// The error, in words.
         why: String,
-        /// True if another attempt cannot help (an address that does not exist).
-        permanent: bool,
+        /// What it says about another attempt.
+        fault: DialFault,
     },
     /// A message was received.
     Message(PeerId, Message),
@@ -161,6 +161,18 @@ pub enum Input {
     WorkersDown,
     /// The deadline has come.
     Wake,
+}
+
+/// What a failed dial says about another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum DialFault {
+    /// It may succeed.
+    Temporary,
+    /// It cannot: there is no such address, or it is forbidden.
+    Permanent,
+    /// The other end has another key or security, or is another program. Bytes that were damaged on
+    /// the way look alike, but not several times in a row.
+    Mismatch,
 }
 
 /// An action that the driver must execute for a node.

@@ -15,6 +15,7 @@ mod tls;
 use std::io::{self, IoSlice, Write};
 use std::path::Path;
 
+use pstrain_roles::node::DialFault;
 use pstrain_wire::identity::Identity;
 
 use super::stream::Stream;
@@ -59,8 +60,21 @@ pub struct SecurityError(String);
 pub(super) struct Broken {
     /// The reason, in words.
     pub(super) why: String,
-    /// True if another attempt would fail in the same way.
-    pub(super) permanent: bool,
+    /// What it says about another attempt, if the connection was dialled.
+    pub(super) fault: DialFault,
+}
+
+impl Broken {
+    /// Another attempt would fail in the same way.
+    pub(super) const fn permanent(why: String) -> Self {
+        Self { why, fault: DialFault::Permanent }
+    }
+
+    /// The other end does not fit, or its bytes were damaged on the way.
+    #[cfg(any(feature = "psk", feature = "tls"))]
+    const fn mismatch(why: String) -> Self {
+        Self { why, fault: DialFault::Mismatch }
+    }
 }
 
 /// The node that is dialled, and what its certificate must be for.
@@ -75,7 +89,7 @@ pub(super) enum Callee<'a> {
 
 impl From<String> for Broken {
     fn from(why: String) -> Self {
-        Self { why, permanent: false }
+        Self { why, fault: DialFault::Temporary }
     }
 }
 
@@ -212,24 +226,14 @@ impl Layer {
         matches!(self, Self::Plain)
     }
 
-    /// Returns why a peer that was dialled may have closed `stream` without sending a byte.
+    /// Returns why a peer that was dialled may have closed `stream` without sending a byte. One
+    /// with another security, or another key, answers.
     pub(super) const fn unanswered(&self, stream: &Stream) -> &'static str {
         match (self, stream) {
-            (Self::Plain, Stream::Tcp(_)) => {
-                "closed by the peer without a word; if it is run with --tls or --psk, run this \
-                 side with the same"
-            }
             (Self::Plain, Stream::Unix(_)) => {
-                "closed by the peer without a word; run both as one user, and if it is run with \
-                 --tls or --psk, run this side with the same"
+                "closed by the peer without a word; run both as one user"
             }
-            #[cfg(feature = "tls")]
-            (Self::Tls(_), _) => UNPROVED,
-            #[cfg(feature = "psk")]
-            (Self::Noise(_), _) => {
-                "closed by the peer at the first message: it has another shared key, or none; give \
-                 both sides the same file with --psk"
-            }
+            _ => "closed by the peer without a word",
         }
     }
 
@@ -328,11 +332,14 @@ impl Layer {
         Ok(taken)
     }
 
-    /// Sends the closing message of the protocol, if it has one.
+    /// Sends the closing message of the protocol, or the refusal of a handshake, if it has one.
     pub(super) fn close(&mut self, stream: &mut Stream) {
-        #[cfg(feature = "tls")]
-        if let Self::Tls(layer) = self {
-            layer.close();
+        match self {
+            Self::Plain => {}
+            #[cfg(feature = "tls")]
+            Self::Tls(layer) => layer.close(),
+            #[cfg(feature = "psk")]
+            Self::Noise(layer) => layer.close(),
         }
         // Ignore a failure: the peer learns of the end from the end of the stream.
         self.flush(stream).unwrap_or_default();

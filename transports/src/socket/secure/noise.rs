@@ -27,6 +27,9 @@ const HANDSHAKE_BYTES: usize = 32 + TAG_BYTES;
 const MOST_PLAIN_BYTES: usize = u16::MAX as usize - TAG_BYTES;
 /// Limit of encrypted bytes that wait to be sent.
 const AHEAD_BYTES: usize = 256 * 1024;
+/// Answer of a server to a dialler that does not hold the key: a length that no message has, and a
+/// mark for a dialler in plain text ([`FrameError::Magic`](pstrain_wire::FrameError::Magic)).
+const REFUSED: &[u8] = b"\0\0psk";
 
 /// The shared key.
 #[derive(Clone)]
@@ -69,8 +72,8 @@ impl Key {
         let builder = builder.map_err(broken)?;
         let state = if dials { builder.build_initiator() } else { builder.build_responder() };
         let state = Stage::Handshaking(Box::new(state.map_err(broken)?));
-        let mut layer =
-            NoiseLayer { state, inbox: Vec::new(), plain: Vec::new(), outbox: Vec::new(), sent: 0 };
+        let [inbox, plain, outbox] = [const { Vec::new() }; 3];
+        let mut layer = NoiseLayer { state, inbox, plain, outbox, sent: 0, accepts: !dials };
         if dials {
             layer.write_handshake()?;
         }
@@ -88,6 +91,8 @@ pub(in super::super) struct NoiseLayer {
     /// Encrypted messages to be sent, and how many of these bytes were sent.
     outbox: Vec<u8>,
     sent: usize,
+    /// The other side has dialled.
+    accepts: bool,
 }
 
 #[derive(Debug)]
@@ -101,19 +106,24 @@ enum Stage {
 }
 
 fn broken(error: snow::Error) -> Broken {
-    Broken { why: format!("Noise cannot be set up: {error}"), permanent: true }
+    Broken::permanent(format!("Noise cannot be set up: {error}"))
 }
 
 fn other_key() -> Broken {
-    Broken {
-        why: "it does not hold the shared key; give both sides the same file with --psk".into(),
-        permanent: false,
-    }
+    let why = "it does not hold the shared key; give both sides the same file with --psk";
+    Broken::mismatch(why.into())
 }
 
 impl NoiseLayer {
     pub(super) const fn is_open(&self) -> bool {
         matches!(self.state, Stage::Open(_))
+    }
+
+    /// Refuses a dialler whose handshake is not over.
+    pub(super) fn close(&mut self) {
+        if self.accepts && !self.is_open() {
+            self.outbox.extend_from_slice(REFUSED);
+        }
     }
 
     /// Appends the next handshake message to the output.
@@ -159,6 +169,11 @@ impl NoiseLayer {
     fn length(&self, bytes: &[u8]) -> Result<Option<usize>, Broken> {
         let Some((length, _)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes(*length));
+        if length == 0 {
+            let why = "it has another shared key, or a byte was changed on the way; give both \
+                       sides the same file with --psk";
+            return Err(Broken::mismatch(why.into()));
+        }
         let is_possible = match self.state {
             Stage::Handshaking(_) => length == HANDSHAKE_BYTES,
             Stage::Unconfirmed(_) => length == TAG_BYTES,
@@ -168,7 +183,7 @@ impl NoiseLayer {
             return Ok(Some(LENGTH_BYTES + length));
         }
         let why = "it does not speak Noise with a shared key; is it run with --psk?";
-        Err(Broken::from(String::from(why)))
+        Err(Broken::mismatch(why.into()))
     }
 
     /// Decrypts a message.

@@ -43,9 +43,8 @@ impl Tls {
     pub(super) fn dialled(&self, callee: Callee<'_>) -> Result<TlsLayer, Broken> {
         let (config, name) = match callee {
             Callee::Server(host) => {
-                let name = host.to_owned().try_into().map_err(|_invalid| Broken {
-                    why: format!("{host:?} is no name that a certificate can have"),
-                    permanent: true,
+                let name = host.to_owned().try_into().map_err(|_invalid| {
+                    Broken::permanent(format!("{host:?} is no name that a certificate can have"))
                 })?;
                 (self.to_servers(), name)
             }
@@ -108,7 +107,7 @@ impl TlsLayer {
         } else if let Some(first) = self.connection.reader().fill_buf().ok().and_then(<[_]>::first)
         {
             if *first != TAKEN {
-                return Err(String::from("it is no pstrain of this release").into());
+                return Err(Broken::mismatch("it is no pstrain of this release".into()));
             }
             self.connection.reader().consume(1);
             self.is_open = true;
@@ -146,16 +145,15 @@ impl TlsLayer {
 /// Returns the error in words that suggest a remedy.
 fn broken(error: rustls::Error) -> Broken {
     use rustls::Error;
-    let (why, permanent) = match &error {
-        Error::InvalidCertificate(error) => (of_certificate(error), true),
+    match &error {
+        Error::InvalidCertificate(error) => Broken::permanent(of_certificate(error)),
         Error::AlertReceived(alert) => of_alert(*alert),
-        Error::NoCertificatesPresented => (String::from("it has no certificate"), true),
+        Error::NoCertificatesPresented => Broken::permanent("it has no certificate".into()),
         Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
-            (String::from("it does not speak TLS; is it run with --tls?"), false)
+            Broken::mismatch("it does not speak TLS; is it run with --tls?".into())
         }
-        error => (format!("TLS: {error}"), false),
-    };
-    Broken { why, permanent }
+        error => Broken::mismatch(format!("TLS: {error}")),
+    }
 }
 
 fn of_certificate(error: &CertificateError) -> String {
@@ -187,7 +185,7 @@ fn of_certificate(error: &CertificateError) -> String {
 }
 
 /// Returns the server's opinion of this side's certificate, as its alert expresses it.
-fn of_alert(alert: AlertDescription) -> (String, bool) {
+fn of_alert(alert: AlertDescription) -> Broken {
     let why = match alert {
         // TLS has one alert for both cases.
         AlertDescription::CertificateExpired => {
@@ -202,7 +200,9 @@ fn of_alert(alert: AlertDescription) -> (String, bool) {
         | AlertDescription::UnsupportedCertificate => {
             "that it cannot take it: it may be for another name than it was dialled by"
         }
-        alert => return (format!("it broke off with the TLS alert {alert:?}"), false),
+        alert => {
+            return Broken::mismatch(format!("it broke off with the TLS alert {alert:?}"));
+        }
     };
-    (format!("it refuses this side's certificate and says {why}"), true)
+    Broken::permanent(format!("it refuses this side's certificate and says {why}"))
 }

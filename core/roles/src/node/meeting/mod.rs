@@ -23,6 +23,7 @@ mod stopping;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -35,6 +36,7 @@ use self::models::Models;
 use self::pace::Pace;
 use self::stopping::Stop;
 use super::admission::{check_fingerprint, check_hello, check_parts};
+use super::damage::in_words;
 use super::flood::FloodControl;
 use super::server::{Evaluations, Ledger, Lifecycle, ServerError};
 use super::{Departure, Effect, Event, Input, Node, Outbox, Point, Trained};
@@ -50,7 +52,7 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::Reachable;
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, End, EndReason, Heartbeat, Hello, Ready, Welcome};
-use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Phase, Refusal, job_digest};
+use pstrain_wire::{FrameError, Limits, Message, PROTOCOL_VERSION, Phase, Refusal, job_digest};
 
 /// The meeting point as a state machine.
 #[derive(Debug)]
@@ -164,6 +166,26 @@ impl Meeting {
         out.push(Effect::Report(Event::Refused { peer, from, worker, who, why }));
         if let Some(worker) = worker {
             self.depart(now, worker, Departure::Refused, out);
+        }
+    }
+
+    /// Handles bytes that are not a frame. From a member they mean damage on the way, and its
+    /// connection counts as lost. Any other peer is refused.
+    fn on_garbage(&mut self, now: Time, peer: PeerId, error: FrameError, out: &mut Outbox) {
+        if self.slots.of_peer(peer).is_none() {
+            return self.refuse(now, peer, error.into(), out);
+        }
+        out.push(Effect::Send(peer, Message::Refused(error.into())));
+        out.push(Effect::Close(peer));
+        self.cut_off(peer, in_words(error), out);
+    }
+
+    /// A connection is gone. A member comes back within its lease, with nothing lost.
+    fn cut_off(&mut self, peer: PeerId, why: String, out: &mut Outbox) {
+        self.strangers.remove(&peer);
+        if let Some((worker, slot)) = self.slots.of_peer(peer) {
+            slot.peer = None;
+            out.push(Effect::Report(Event::CutOff { worker, why }));
         }
     }
 
@@ -529,17 +551,8 @@ impl Node for Meeting {
                     slot.heard = now;
                 }
             }
-            Input::Disconnected { peer, why } => {
-                self.strangers.remove(&peer);
-                if let Some((worker, slot)) = self.slots.of_peer(peer) {
-                    slot.peer = None;
-                    out.push(Effect::Report(Event::CutOff { worker, why }));
-                }
-            }
-            Input::Garbage(peer, error) => {
-                let what = alloc::format!("{error}");
-                self.refuse(now, peer, Refusal::Frame { what }, out);
-            }
+            Input::Disconnected { peer, why } => self.cut_off(peer, why, out),
+            Input::Garbage(peer, error) => self.on_garbage(now, peer, error, out),
             Input::Evaluated(evaluated) => self.on_evaluated(now, evaluated, out),
             Input::Unevaluated { version, why } => self.on_unevaluated(now, version, why, out),
             Input::Drain => {

@@ -244,6 +244,38 @@ impl Links {
         out.extend(older.map(Effect::Close));
     }
 
+    /// The rank that this peer has introduced itself to over a connection, if it has not answered.
+    pub(super) fn introduced_to(&self, peer: PeerId) -> Option<Rank> {
+        let links = self.group.iter().flat_map(|group| &group.links);
+        links
+            .filter(|(_, link)| matches!(link, Link::Met(met, _) if *met == peer))
+            .map(|(rank, _)| *rank)
+            .next()
+    }
+
+    /// Dials a rank again whose introduction, or the answer to it, was damaged on the way. Returns
+    /// false if it was not introduced to, or has been dialled in vain before.
+    pub(super) fn dial_again(
+        &mut self,
+        now: Time,
+        rank: Rank,
+        why: &str,
+        lease: Duration,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(group) = &mut self.group else { return false };
+        let Some(link) = group.links.get_mut(&rank) else { return false };
+        let Link::Met(peer, _) = *link else { return false };
+        if group.failures.contains_key(&rank) {
+            return false;
+        }
+        out.push(Effect::Close(peer));
+        *link = Link::Awaited(now);
+        group.failures.insert(rank, String::from(why));
+        group.dial_at = now + heartbeat(lease) / 4;
+        true
+    }
+
     /// A dialled member has answered; returns its rank.
     pub(super) fn answered(&mut self, now: Time, from: PeerId) -> Option<Rank> {
         let links = &mut self.group.as_mut()?.links;

@@ -10,7 +10,7 @@ use super::training::Training;
 use super::{Data, Joined, Member, Peer, joined};
 use crate::node::admission::check_job;
 use crate::node::dialler::{self, Unreachable};
-use crate::node::{Effect, Event, NodeError, Outbox, Prepare, Prepared, Target};
+use crate::node::{DialFault, Effect, Event, NodeError, Outbox, Prepare, Prepared, Target};
 use pstrain_compute::id::{PartId, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::time::Time;
 use pstrain_policy::collective::Rank;
@@ -22,7 +22,7 @@ use pstrain_wire::peers::{
 };
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, Heartbeat, Hello, Ready, Resume, Welcome};
-use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Refusal, Relayed};
+use pstrain_wire::{FrameError, Limits, Message, PROTOCOL_VERSION, Refusal, Relayed};
 
 impl Peer {
     pub(super) fn on_dialled(
@@ -66,18 +66,25 @@ impl Peer {
         &mut self,
         now: Time,
         why: String,
-        permanent: bool,
+        fault: DialFault,
         out: &mut Outbox,
     ) {
         if self.dialler.release() {
             let lease = self.lease();
             return self.links.dial_failed(now, why, lease);
         }
-        if permanent && self.member.is_none() {
-            let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
-            return self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
+        let is_new = self.member.is_none();
+        match fault {
+            DialFault::Permanent if is_new => {
+                let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
+                self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
+            }
+            DialFault::Mismatch if is_new => match self.damage.mismatched(why) {
+                Ok(why) => self.redial(now, why, out),
+                Err(error) => self.finish(Err(error), out),
+            },
+            _ => self.redial(now, why, out),
         }
-        self.redial(now, why, out);
     }
 
     /// Disconnects from the meeting point and dials it again after a pause, or gives up. Training
@@ -142,6 +149,7 @@ impl Peer {
     pub(super) fn on_meeting_point(&mut self, now: Time, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
+            Message::Refused(Refusal::Frame { what }) => self.on_damage(now, &what, false, out),
             Message::Refused(why) if why.is_permanent() => {
                 self.finish(Err(NodeError::Refused(why)), out);
             }
@@ -473,6 +481,12 @@ impl Peer {
             Message::Piece(piece) => self.on_piece(now, rank, piece, out),
             Message::EncodedPiece(piece) => self.on_encoded_piece(now, rank, piece, out),
             Message::Activate(activate) => self.on_activate(now, rank, activate, out),
+            // The introduction, or values.
+            Message::Refused(Refusal::Frame { what }) => {
+                if !self.links.dial_again(now, rank, &what, self.lease(), out) {
+                    self.give_up_on(now, rank, &what, out);
+                }
+            }
             Message::Missed(missed) => self.on_missed(now, rank, &missed, out),
             Message::Inherit(part) => self.on_inherit(now, rank, &part, out),
             Message::Refused(why) => self.give_up_on(now, rank, &why.to_string(), out),
@@ -481,6 +495,28 @@ impl Peer {
                 self.give_up_on(now, rank, &why, out);
             }
         }
+    }
+
+    /// Bytes of another peer are not a message. One that introduces itself is told so, and dials
+    /// again, as this one does if the answer to its own introduction was damaged.
+    pub(super) fn on_damaged_link(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        error: FrameError,
+        out: &mut Outbox,
+    ) {
+        let why = error.to_string();
+        if let Some(rank) = self.links.introduced_to(peer)
+            && self.links.dial_again(now, rank, &why, self.lease(), out)
+        {
+            return;
+        }
+        if self.links.stranger(peer).is_some() {
+            out.push(Effect::Send(peer, Message::Refused(error.into())));
+        }
+        out.push(Effect::Close(peer));
+        self.lose_link(now, peer, &why, out);
     }
 
     /// The first message of a connection that another peer has opened.

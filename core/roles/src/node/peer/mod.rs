@@ -205,12 +205,9 @@ impl Peer {
         }
     }
 
-    fn on_damage(&mut self, now: Time, peer: PeerId, error: &str, out: &mut Outbox) {
-        if self.dialler.peer() != Some(peer) {
-            out.push(Effect::Close(peer));
-            return self.lose_link(now, peer, error, out);
-        }
-        match self.damage.again(error) {
+    /// A message to or from the meeting point was damaged in transit: drops the connection.
+    fn on_damage(&mut self, now: Time, error: &str, may_be_foreign: bool, out: &mut Outbox) {
+        match self.damage.again(error, may_be_foreign) {
             Ok(why) => self.redial(now, why, out),
             Err(error) => self.finish(Err(error), out),
         }
@@ -229,19 +226,16 @@ impl Node for Peer {
                 self.on_peer_dialled(now, peer, identity, out);
             }
             Input::Dialled(peer, identity) => self.on_dialled(now, peer, identity, out),
-            Input::DialFailed { why, permanent } => self.on_dial_failed(now, why, permanent, out),
+            Input::DialFailed { why, fault } => self.on_dial_failed(now, why, fault, out),
             Input::Message(from, message) => self.on_message(now, from, message, out),
             Input::Receiving(from) => {
                 let _is_known = self.dialler.heard(now, from);
             }
-            Input::Garbage(peer, error)
-                if self.member.is_none()
-                    && self.dialler.peer() == Some(peer)
-                    && is_foreign(error) =>
-            {
-                self.finish(Err(NodeError::Protocol(error.to_string())), out);
+            Input::Garbage(peer, error) if self.dialler.peer() == Some(peer) => {
+                let may_be_foreign = self.member.is_none() && is_foreign(error);
+                self.on_damage(now, &error.to_string(), may_be_foreign, out);
             }
-            Input::Garbage(peer, error) => self.on_damage(now, peer, &error.to_string(), out),
+            Input::Garbage(peer, error) => self.on_damaged_link(now, peer, error, out),
             Input::Disconnected { peer, why } => {
                 if self.dialler.lost(peer) {
                     self.redial(now, why, out);

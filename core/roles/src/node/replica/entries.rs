@@ -75,6 +75,7 @@ impl Standby {
     /// The primary leads: cancels the election and refuses the waiting workers.
     fn found_again(&mut self, out: &mut Outbox) {
         self.dialler.welcomed();
+        self.damage.progressed();
         if self.lost.take().is_none() {
             return;
         }

@@ -15,8 +15,9 @@ use super::entries::EntryGroup;
 use super::loss::{Loss, Search};
 use super::state_machine::Replicated;
 use super::{Copy, ReplicaConfig, fail, silence};
+use crate::node::damage::{Damage, in_words, is_foreign};
 use crate::node::dialler::{Dialler, Due, Unreachable};
-use crate::node::{Effect, Event, Input, NodeError, Outbox, Server, ServerError};
+use crate::node::{DialFault, Effect, Event, Input, NodeError, Outbox, Server, ServerError};
 use pstrain_compute::id::{PeerId, Term, Version};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
@@ -31,6 +32,7 @@ use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Refusal, Status, Wa
 pub(super) struct Standby {
     pub(super) config: ReplicaConfig,
     pub(super) dialler: Dialler,
+    pub(super) damage: Damage,
     pub(super) job: Job,
     pub(super) job_digest: [u8; 32],
     /// Parameters of the whole model: a shard's keys may be rebalanced.
@@ -81,6 +83,7 @@ impl Standby {
         let server = Server::new(job.clone(), 0)?;
         Ok(Self {
             dialler: Dialler::new(config.stream),
+            damage: Damage::default(),
             config,
             job,
             job_digest: *server.job_digest(),
@@ -118,11 +121,7 @@ impl Standby {
         match input {
             Input::Start => self.dialler.start(now, out),
             Input::Dialled(peer, identity) => self.on_dialled(now, peer, identity, out),
-            Input::DialFailed { why, permanent } if permanent && self.copy.is_none() => {
-                let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
-                fail(NodeError::Unreachable { why, attempts, tried }, out);
-            }
-            Input::DialFailed { why, .. } => self.redial(now, self.dialler.name(why), out),
+            Input::DialFailed { why, fault } => self.on_dial_failed(now, why, fault, out),
             Input::Message(from, message) if self.dialler.heard(now, from) => {
                 self.hear();
                 self.on_primary(now, message, out);
@@ -134,7 +133,7 @@ impl Standby {
             }
             Input::Message(from, message) => self.on_message(now, from, message, out),
             Input::Garbage(peer, error) if self.dialler.peer() == Some(peer) => {
-                self.redial(now, error.to_string(), out);
+                self.on_damage(now, &error.to_string(), is_foreign(error), out);
             }
             Input::Disconnected { peer, why } if self.dialler.lost(peer) => {
                 self.redial(now, why, out);
@@ -193,6 +192,33 @@ impl Standby {
     fn forget(&mut self, peer: PeerId) {
         self.unauthenticated.remove(&peer);
         self.attending.remove(&peer);
+    }
+
+    fn on_dial_failed(&mut self, now: Time, why: String, fault: DialFault, out: &mut Outbox) {
+        let is_new = self.copy.is_none();
+        match fault {
+            DialFault::Permanent if is_new => {
+                let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
+                fail(NodeError::Unreachable { why, attempts, tried }, out);
+            }
+            DialFault::Mismatch if is_new => match self.damage.mismatched(why) {
+                Ok(why) => self.redial(now, why, out),
+                Err(error) => fail(error, out),
+            },
+            _ => self.redial(now, self.dialler.name(why), out),
+        }
+    }
+
+    /// A message to or from the server that it has dialled was damaged in transit: dials again. A
+    /// standby that is paired does not give up: without it the run may end.
+    fn on_damage(&mut self, now: Time, error: &str, is_foreign: bool, out: &mut Outbox) {
+        if self.paired {
+            return self.redial(now, in_words(error), out);
+        }
+        match self.damage.again(error, is_foreign) {
+            Ok(why) => self.redial(now, why, out),
+            Err(error) => fail(error, out),
+        }
     }
 
     fn on_dialled(&mut self, now: Time, peer: PeerId, identity: Identity, out: &mut Outbox) {
@@ -280,6 +306,7 @@ impl Standby {
             Message::State(state) => self.on_state(now, state, out),
             Message::Entry(entry) => self.on_entry(now, entry, out),
             Message::Combined(combined) => self.on_combined(combined),
+            Message::Refused(Refusal::Frame { what }) => self.on_damage(now, &what, false, out),
             Message::Refused(why) if why.is_permanent() && !self.paired => {
                 fail(NodeError::Refused(why), out);
             }

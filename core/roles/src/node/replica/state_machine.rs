@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::ReplicaConfig;
-use crate::node::{Effect, Input, Node, Outbox, Server, Shard, ShardConfig, Target};
+use crate::node::{DialFault, Effect, Input, Node, Outbox, Server, Shard, ShardConfig, Target};
 use pstrain_compute::id::{PeerId, ServerId, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::saved::{Archive, Saved, SavedError};
@@ -306,7 +306,9 @@ impl Replicated {
             Self::Shard(shard) => {
                 shard.serve_at(address);
                 let why = String::from("another process dialled");
-                shard.is_dialling().then_some(Input::DialFailed { why, permanent: false })
+                shard
+                    .is_dialling()
+                    .then_some(Input::DialFailed { why, fault: DialFault::Temporary })
             }
         }
     }

@@ -23,7 +23,7 @@ use workers::Workers;
 use super::addresses::Addresses;
 use super::damage::{Damage, is_foreign};
 use super::dialler::{Dialler, Due, Unreachable};
-use super::{Effect, Event, Input, Node, NodeError, Outbox, Target};
+use super::{DialFault, Effect, Event, Input, Node, NodeError, Outbox, Target};
 use crate::store::Store;
 use pstrain_compute::id::{Incarnation, PeerId, ServerId, WorkerId};
 use pstrain_compute::params::KeyRange;
@@ -199,10 +199,25 @@ impl Shard {
     }
 
     /// A message to or from the coordinator was damaged in transit: drops the connection.
-    fn on_damage(&mut self, now: Time, error: &str, out: &mut Outbox) {
-        match self.damage.again(error) {
+    fn on_damage(&mut self, now: Time, error: &str, may_be_foreign: bool, out: &mut Outbox) {
+        match self.damage.again(error, may_be_foreign) {
             Ok(why) => self.redial(now, why, out),
             Err(error) => self.finish(Err(error), out),
+        }
+    }
+
+    fn on_dial_failed(&mut self, now: Time, why: String, fault: DialFault, out: &mut Outbox) {
+        let is_new = self.following.is_none();
+        match fault {
+            DialFault::Permanent if is_new => {
+                let unreachable = self.dialler.give_up(now);
+                self.give_up(Unreachable { why, ..unreachable }, out);
+            }
+            DialFault::Mismatch if is_new => match self.damage.mismatched(why) {
+                Ok(why) => self.redial(now, why, out),
+                Err(error) => self.finish(Err(error), out),
+            },
+            _ => self.redial(now, why, out),
         }
     }
 
@@ -233,9 +248,7 @@ impl Shard {
     fn on_coordinator(&mut self, now: Time, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
-            Message::Refused(Refusal::Frame { what }) if self.following.is_some() => {
-                self.on_damage(now, &what, out);
-            }
+            Message::Refused(Refusal::Frame { what }) => self.on_damage(now, &what, false, out),
             Message::Refused(why) if why.is_permanent() => {
                 self.finish(Err(NodeError::Refused(why)), out);
             }
@@ -381,11 +394,7 @@ impl Node for Shard {
                 }
             }
             Input::Dialled(peer, _) => self.on_dialled(now, peer, out),
-            Input::DialFailed { why, permanent: true } if self.following.is_none() => {
-                let unreachable = self.dialler.give_up(now);
-                self.give_up(Unreachable { why, ..unreachable }, out);
-            }
-            Input::DialFailed { why, .. } => self.redial(now, why, out),
+            Input::DialFailed { why, fault } => self.on_dial_failed(now, why, fault, out),
             Input::Connected(peer, identity) => {
                 self.unauthenticated.insert((now, peer));
                 self.identities.insert(peer, identity);
@@ -406,10 +415,10 @@ impl Node for Shard {
             Input::Garbage(peer, error) if self.dialler.peer() != Some(peer) => {
                 self.refuse(peer, error.into(), out);
             }
-            Input::Garbage(_, error) if self.following.is_none() && is_foreign(error) => {
-                self.fail(error.to_string(), out);
+            Input::Garbage(_, error) => {
+                let may_be_foreign = self.following.is_none() && is_foreign(error);
+                self.on_damage(now, &error.to_string(), may_be_foreign, out);
             }
-            Input::Garbage(_, error) => self.on_damage(now, &error.to_string(), out),
             Input::Disconnected { peer, why } => {
                 self.forget_stranger(peer);
                 self.workers.detach(peer);

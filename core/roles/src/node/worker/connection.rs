@@ -8,7 +8,7 @@ use super::{Data, Member, NodeError, Standing, Worker};
 use crate::node::admission::check_job;
 use crate::node::dialler::Unreachable;
 use crate::node::evaluating::Evaluating;
-use crate::node::{Effect, Event, Outbox};
+use crate::node::{DialFault, Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, ServerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::time::Time;
@@ -57,7 +57,7 @@ impl Worker {
         &mut self,
         now: Time,
         why: String,
-        permanent: bool,
+        fault: DialFault,
         out: &mut Outbox,
     ) {
         if self.dialler.release() {
@@ -72,11 +72,18 @@ impl Worker {
             }
         }
         // A worker that was admitted before may be kept out by a temporary fault of another node.
-        if permanent && self.member.is_none() && !self.dialler.is_elsewhere() {
-            let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
-            return self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
+        let is_new = self.member.is_none() && !self.dialler.is_elsewhere();
+        match fault {
+            DialFault::Permanent if is_new => {
+                let Unreachable { attempts, tried, .. } = self.dialler.give_up(now);
+                self.finish(Err(NodeError::Unreachable { why, attempts, tried }), out);
+            }
+            DialFault::Mismatch if is_new => match self.damage.mismatched(why) {
+                Ok(why) => self.redial(now, why, out),
+                Err(error) => self.finish(Err(error), out),
+            },
+            _ => self.redial(now, self.dialler.name(why), out),
         }
-        self.redial(now, self.dialler.name(why), out);
     }
 
     /// The peer that answered the dial has proved not to be a server.
@@ -97,12 +104,19 @@ impl Worker {
     }
 
     /// A message to or from `peer` was damaged in transit: drops the connection.
-    pub(super) fn on_damage(&mut self, now: Time, peer: PeerId, error: &str, out: &mut Outbox) {
+    pub(super) fn on_damage(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        error: &str,
+        may_be_foreign: bool,
+        out: &mut Outbox,
+    ) {
         let server = self.servers.behind(peer);
         if server.is_none() && self.dialler.peer() != Some(peer) {
             return; // already closed
         }
-        match (self.damage.again(error), server) {
+        match (self.damage.again(error, may_be_foreign), server) {
             (Ok(why), Some(server)) => self.come_back_from(now, server, why, out),
             (Ok(why), None) => self.redial(now, why, out),
             (Err(error), _) => self.finish(Err(error), out),

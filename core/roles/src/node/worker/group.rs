@@ -358,7 +358,9 @@ impl Worker {
                 }
             }
             Message::KeysKnown(answer) => self.on_keys_known(now, from, answer, out),
-            Message::Refused(Refusal::Frame { what }) => self.on_damage(now, from, &what, out),
+            Message::Refused(Refusal::Frame { what }) => {
+                self.on_damage(now, from, &what, false, out)
+            }
             // Not final: only the coordinator's refusals are.
             Message::Refused(why) => match self.servers.behind(from) {
                 Some(server) => self.come_back_from(now, server, why.to_string(), out),

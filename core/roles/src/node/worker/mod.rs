@@ -86,6 +86,14 @@ pub enum NodeError {
         /// The required node.
         cure: &'static str,
     },
+    /// The other end has another key, protocol or security, or is another program.
+    #[error("{why} ({times} attempts in a row)")]
+    Mismatch {
+        /// Attempts in a row that ended so.
+        times: u32,
+        /// The difference, in words.
+        why: String,
+    },
     /// Messages were damaged in transit, over one connection after another.
     #[error(
         "{times} connections in a row ended with a damaged message, the last one with: {why}; \
@@ -311,8 +319,8 @@ impl Worker {
     fn on_message(&mut self, now: Time, from: PeerId, message: Message, out: &mut Outbox) {
         match message {
             Message::Heartbeat(_) => {}
-            Message::Refused(Refusal::Frame { what }) if self.member.is_some() => {
-                self.on_damage(now, from, &what, out);
+            Message::Refused(Refusal::Frame { what }) => {
+                self.on_damage(now, from, &what, false, out);
             }
             Message::Refused(why) if why.is_permanent() => {
                 self.finish(Err(NodeError::Refused(why)), out);
@@ -388,7 +396,7 @@ impl Node for Worker {
                 self.on_server_dialled(now, peer, identity, out);
             }
             Input::Dialled(peer, identity) => self.on_dialled(now, peer, identity, out),
-            Input::DialFailed { why, permanent } => self.on_dial_failed(now, why, permanent, out),
+            Input::DialFailed { why, fault } => self.on_dial_failed(now, why, fault, out),
             Input::Message(from, message) => {
                 if self.dialler.heard(now, from) {
                     self.on_message(now, from, message, out);
@@ -399,10 +407,10 @@ impl Node for Worker {
             Input::Receiving(from) => {
                 let _is_known = self.dialler.heard(now, from) || self.servers.heard(now, from);
             }
-            Input::Garbage(_, error) if self.member.is_none() && is_foreign(error) => {
-                self.finish(Err(NodeError::Protocol(error.to_string())), out);
+            Input::Garbage(peer, error) => {
+                let may_be_foreign = self.member.is_none() && is_foreign(error);
+                self.on_damage(now, peer, &error.to_string(), may_be_foreign, out);
             }
-            Input::Garbage(peer, error) => self.on_damage(now, peer, &error.to_string(), out),
             Input::Disconnected { peer, why } => {
                 if self.dialler.lost(peer) {
                     self.redial(now, why, out);

@@ -278,15 +278,16 @@ impl ServerCertVerifier for WorkerVerifier {
 
 /// Returns the identity of a certificate's owner: its only URI name that begins with `pstrain:`.
 pub(super) fn identity(certificate: &CertificateDer<'_>) -> Result<Identity, Broken> {
-    let permanent = |why: String| Broken { why, permanent: true };
     let parsed = webpki::EndEntityCert::try_from(certificate)
-        .map_err(|error| permanent(format!("its certificate cannot be read: {error}")))?;
+        .map_err(|error| Broken::permanent(format!("its certificate cannot be read: {error}")))?;
     let mut names = parsed.valid_uri_names().filter(|name| name.starts_with("pstrain:"));
     let name = names.next().ok_or_else(|| {
-        permanent("its certificate does not say who it is; make it with `pstrain cert node`".into())
+        Broken::permanent(
+            "its certificate does not say who it is; make it with `pstrain cert node`".into(),
+        )
     })?;
     if names.next().is_some() {
-        return Err(permanent("its certificate says more than one name".into()));
+        return Err(Broken::permanent("its certificate says more than one name".into()));
     }
-    name.parse().map_err(|error| permanent(format!("its certificate says {error}")))
+    name.parse().map_err(|error| Broken::permanent(format!("its certificate says {error}")))
 }
