@@ -10,7 +10,7 @@ pub const PROTOCOL_VERSION: u8 = 32;
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 
 /// The protocol that this build speaks. Every frame says it.
-pub const PROTOCOL: Protocol = Protocol { version: PROTOCOL_VERSION, layout: 0x0000 };
+pub const PROTOCOL: Protocol = Protocol { version: PROTOCOL_VERSION, layout: 0x2499 };
 
 /// A wire protocol: builds that encode messages in different ways have different ones, also if they
 /// are of one release. Written `32.5e0c`.
@@ -18,8 +18,8 @@ pub const PROTOCOL: Protocol = Protocol { version: PROTOCOL_VERSION, layout: 0x0
 pub struct Protocol {
     /// Counts changes that people make.
     pub version: u8,
-    /// The low half of a CRC-32C over encoded messages of every kind. A test computes it, so that no
-    /// change of an encoding is forgotten.
+    /// The low half of a CRC-32C over encoded messages of every kind. A test computes it, so that
+    /// no change of an encoding is forgotten.
     pub layout: u16,
 }
 

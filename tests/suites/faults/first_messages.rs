@@ -1,5 +1,5 @@
-//! First messages of connections in plain text: damage on the way is a lost connection, and the same
-//! misfit several times in a row ends the node that dials.
+//! First messages of connections in plain text: damage on the way is a lost connection, and the
+//! same misfit several times in a row ends the node that dials.
 
 use pstrain_compute::id::PeerId;
 use pstrain_compute::time::Time;
