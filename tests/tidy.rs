@@ -119,6 +119,10 @@ const CODE_COLUMNS: usize = 120;
 const FILE_LINES: usize = 620;
 /// Lines of the README: what is longer belongs to the book.
 const README_LINES: usize = 130;
+/// Packages of the lock file, for all systems, features and tests. It may only fall: what another
+/// crate costs in building is more than the lines that it saves. `tests/measure/build.sh` has the
+/// limits of the default build.
+const LOCKED_PACKAGES: usize = 319;
 
 /// Words that make a reader look for their subject, and how often comments of product code may have
 /// each. A number only ever falls: lower it to what is found.
@@ -329,6 +333,16 @@ fn the_readme_is_short() {
     assert!(
         lines <= README_LINES,
         "README.md has {lines} lines, {README_LINES} at most: move text to docs/"
+    );
+}
+
+#[test]
+fn no_dependency_is_added_without_another_taken_away() {
+    let locked = text(&root().join("Cargo.lock")).matches("\n[[package]]\n").count();
+    assert!(
+        locked == LOCKED_PACKAGES,
+        "Cargo.lock has {locked} packages, not {LOCKED_PACKAGES}: if it is fewer, lower the \
+         number; if it is more, do without, or take others away"
     );
 }
 

@@ -5,16 +5,16 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use resvg::{tiny_skia, usvg};
+use ttf_parser::Face;
 
-use super::pdf;
+use super::{pdf, png, shapes};
 
 /// The area that is drawn on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -73,31 +73,24 @@ pub(super) fn draw(
     Ok(svg)
 }
 
-/// Reads an SVG document of [`draw`], with the built-in font alone.
-fn tree(svg: &str) -> anyhow::Result<usvg::Tree> {
-    static FONTS: OnceLock<Arc<usvg::fontdb::Database>> = OnceLock::new();
-    let fontdb = FONTS.get_or_init(|| {
-        let mut fonts = usvg::fontdb::Database::new();
-        fonts.load_font_data(FONT.to_vec());
-        Arc::new(fonts)
-    });
-    let options = usvg::Options { fontdb: Arc::clone(fontdb), ..usvg::Options::default() };
-    usvg::Tree::from_str(svg, &options).context("the picture cannot be rendered")
+/// Points of PDF in a pixel of SVG.
+const POINT: f32 = 0.75;
+
+fn face() -> anyhow::Result<Face<'static>> {
+    Face::parse(FONT, 0).context("the built-in font cannot be read")
 }
 
 /// Converts an SVG document of [`draw`] to PDF.
 pub(super) fn to_pdf(svg: &str, title: &str) -> anyhow::Result<Vec<u8>> {
-    pdf::write(&tree(svg)?, title, FONT)
+    let face = face()?;
+    let unit = POINT / UNITS as f32;
+    Ok(pdf::write(&shapes::of(svg, &face)?, SIZE, unit, title, (&face, FONT)))
 }
 
 /// Renders an SVG document of [`draw`] as PNG.
 pub(super) fn rasterise(svg: &str) -> anyhow::Result<Vec<u8>> {
-    let tree = tree(svg)?;
-    let mut pixels = tiny_skia::Pixmap::new(SIZE.0 as u32, SIZE.1 as u32)
-        .context("there is no memory for the picture's pixels")?;
-    let scale = tiny_skia::Transform::from_scale(UNITS as f32, UNITS as f32);
-    resvg::render(&tree, scale, &mut pixels.as_mut());
-    pixels.encode_png().context("the picture cannot be written as PNG")
+    let face = face()?;
+    png::write(&shapes::of(svg, &face)?, SIZE, &face)
 }
 
 /// Returns the style of a text.

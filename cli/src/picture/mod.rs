@@ -11,7 +11,9 @@ mod chart;
 mod frame;
 mod heat_map;
 mod pdf;
+mod png;
 mod scale;
+mod shapes;
 mod style;
 #[cfg(test)]
 mod tests;

@@ -3,16 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
-use pdf_writer::types::{
-    CidFontType, FontFlags, LineCapStyle, LineJoinStyle, SystemInfo, UnicodeCmap,
-};
+use pdf_writer::types::{CidFontType, FontFlags, SystemInfo, UnicodeCmap};
 use pdf_writer::{Buf, Content, Filter, Finish, Name, Pdf, Rect, Ref, Str, TextStr};
-use resvg::tiny_skia::PathSegment;
-use resvg::usvg::{self, Group, LineCap, LineJoin, Node, Paint, Path, Text, Transform};
+use tiny_skia::{Path, PathSegment};
+use ttf_parser::Face;
 
-/// Points of PDF in a pixel of SVG.
-const POINT: f32 = 0.75;
+use super::shapes::{Form, Glyph, Shape};
+
 /// Compression level of the streams, from 0 to 10.
 const LEVEL: u8 = 9;
 const FONT: Name<'_> = Name(b"F");
@@ -34,19 +31,23 @@ const ABOUT: Ref = Ref::new(10);
 /// The first of the graphics states, one for each opacity.
 const STATES: i32 = 11;
 
-/// Writes a picture; `font` is the file of the font that its texts are set in.
-pub(super) fn write(tree: &usvg::Tree, title: &str, font: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let face = ttf_parser::Face::parse(font, 0).context("the built-in font cannot be read")?;
-    let mut page = Page {
-        content: Content::new(),
-        units_per_em: f32::from(face.units_per_em()),
-        glyphs: BTreeMap::new(),
-        opacities: BTreeMap::new(),
-    };
-    let size = (tree.size().width() * POINT, tree.size().height() * POINT);
+/// Writes shapes on a page of this width and height in fine units, each of which is `unit` points
+/// wide; `face` and `font` are the built-in font and its file.
+pub(super) fn write(
+    shapes: &[Shape],
+    size: (i32, i32),
+    unit: f32,
+    title: &str,
+    (face, font): (&Face<'_>, &[u8]),
+) -> Vec<u8> {
+    let mut page =
+        Page { content: Content::new(), glyphs: BTreeMap::new(), opacities: BTreeMap::new() };
+    let size = (size.0 as f32 * unit, size.1 as f32 * unit);
     // PDF counts upwards from the lower edge.
-    page.content.transform([POINT, 0.0, 0.0, -POINT, 0.0, size.1]);
-    page.group(tree.root(), 1.0);
+    page.content.transform([unit, 0.0, 0.0, -unit, 0.0, size.1]);
+    for shape in shapes {
+        page.draw(shape);
+    }
     let Page { content, glyphs, opacities, .. } = page;
 
     let mut pdf = Pdf::new();
@@ -69,9 +70,9 @@ pub(super) fn write(tree: &usvg::Tree, title: &str, font: &[u8]) -> anyhow::Resu
         state.non_stroking_alpha(opacity).stroking_alpha(opacity);
     }
     stream(&mut pdf, CONTENT, &content.finish());
-    write_font(&mut pdf, &face, font, &glyphs);
+    write_font(&mut pdf, face, font, &glyphs);
     pdf.document_info(ABOUT).title(TextStr(title)).creator(TextStr("pstrain"));
-    Ok(pdf.finish())
+    pdf.finish()
 }
 
 fn state(place: i32) -> String {
@@ -84,12 +85,7 @@ fn stream(pdf: &mut Pdf, id: Ref, bytes: &[u8]) {
 }
 
 /// Embeds the font, with the widths and the characters of the glyphs that occur.
-fn write_font(
-    pdf: &mut Pdf,
-    face: &ttf_parser::Face<'_>,
-    file: &[u8],
-    glyphs: &BTreeMap<u16, String>,
-) {
+fn write_font(pdf: &mut Pdf, face: &Face<'_>, file: &[u8], glyphs: &BTreeMap<u16, char>) {
     let mut font = pdf.type0_font(TYPE0);
     font.base_font(BASE_FONT).encoding_predefined(Name(b"Identity-H"));
     font.descendant_font(CID_FONT).to_unicode(UNICODE);
@@ -125,8 +121,8 @@ fn write_font(
     let length = i32::try_from(file.len()).unwrap_or(i32::MAX);
     pdf.stream(FONT_FILE, &packed).filter(Filter::FlateDecode).pair(Name(b"Length1"), length);
     let mut unicode = UnicodeCmap::new(Name(b"Unicode"), SYSTEM);
-    for (glyph, text) in glyphs {
-        unicode.pair_with_multiple(*glyph, text.chars());
+    for (glyph, shows) in glyphs {
+        unicode.pair(*glyph, *shows);
     }
     let unicode: Buf = unicode.finish();
     stream(pdf, UNICODE, unicode.as_slice());
@@ -135,27 +131,39 @@ fn write_font(
 /// The page while it is drawn.
 struct Page {
     content: Content,
-    units_per_em: f32,
-    /// The text behind each glyph that occurs.
-    glyphs: BTreeMap<u16, String>,
+    /// The character of each glyph that occurs.
+    glyphs: BTreeMap<u16, char>,
     /// The graphics state of each opacity, which counts in 255ths.
     opacities: BTreeMap<u8, i32>,
 }
 
 impl Page {
-    /// Draws a group. The groups of these pictures have one shape each, so that their opacity is
-    /// the opacity of the shape.
-    fn group(&mut self, group: &Group, opacity: f32) {
-        let opacity = opacity * group.opacity().get();
-        for node in group.children() {
-            match node {
-                Node::Group(group) => self.group(group, opacity),
-                Node::Path(path) => self.path(path, opacity),
-                Node::Text(text) => self.text(text, opacity),
-                // The canvas draws none.
-                Node::Image(_) => {}
+    fn draw(&mut self, Shape { colour, opacity, form }: &Shape) {
+        let [red, green, blue] = colour.map(|part| f32::from(part) / 255.0);
+        self.content.save_state();
+        self.opacity(*opacity);
+        match form {
+            Form::Fill(path) => {
+                self.content.set_fill_rgb(red, green, blue);
+                self.outline(path);
+                self.content.fill_nonzero();
+            }
+            Form::Stroke(path, width) => {
+                self.content.set_stroke_rgb(red, green, blue).set_line_width(*width);
+                self.outline(path);
+                self.content.stroke();
+            }
+            Form::Text(glyphs) => {
+                self.content.set_fill_rgb(red, green, blue).begin_text().set_font(FONT, 1.0);
+                for Glyph { id, shows, place } in glyphs {
+                    self.glyphs.entry(id.0).or_insert(*shows);
+                    let matrix = [place.sx, place.ky, place.kx, place.sy, place.tx, place.ty];
+                    self.content.set_text_matrix(matrix).show(Str(&id.0.to_be_bytes()));
+                }
+                self.content.end_text();
             }
         }
+        self.content.restore_state();
     }
 
     fn opacity(&mut self, opacity: f32) {
@@ -164,43 +172,9 @@ impl Page {
         self.content.set_parameters(Name(state(place).as_bytes()));
     }
 
-    fn path(&mut self, path: &Path, opacity: f32) {
-        if !path.is_visible() {
-            return;
-        }
-        self.content.save_state().transform(matrix(path.abs_transform()));
-        if let Some(fill) = path.fill() {
-            self.opacity(opacity * fill.opacity().get());
-            let [red, green, blue] = rgb(fill.paint());
-            self.content.set_fill_rgb(red, green, blue);
-            self.outline(path);
-            self.content.fill_nonzero();
-        }
-        if let Some(stroke) = path.stroke() {
-            self.opacity(opacity * stroke.opacity().get());
-            let [red, green, blue] = rgb(stroke.paint());
-            self.content
-                .set_stroke_rgb(red, green, blue)
-                .set_line_width(stroke.width().get())
-                .set_line_cap(match stroke.linecap() {
-                    LineCap::Butt => LineCapStyle::ButtCap,
-                    LineCap::Round => LineCapStyle::RoundCap,
-                    LineCap::Square => LineCapStyle::ProjectingSquareCap,
-                })
-                .set_line_join(match stroke.linejoin() {
-                    LineJoin::Round => LineJoinStyle::RoundJoin,
-                    LineJoin::Bevel => LineJoinStyle::BevelJoin,
-                    LineJoin::Miter | LineJoin::MiterClip => LineJoinStyle::MiterJoin,
-                });
-            self.outline(path);
-            self.content.stroke();
-        }
-        self.content.restore_state();
-    }
-
     fn outline(&mut self, path: &Path) {
         let mut at = (0.0, 0.0);
-        for segment in path.data().segments() {
+        for segment in path.segments() {
             match segment {
                 PathSegment::MoveTo(to) => self.content.move_to(to.x, to.y),
                 PathSegment::LineTo(to) => self.content.line_to(to.x, to.y),
@@ -228,39 +202,5 @@ impl Page {
                 at = (to.x, to.y);
             }
         }
-    }
-
-    fn text(&mut self, text: &Text, opacity: f32) {
-        self.content.save_state().transform(matrix(text.abs_transform()));
-        for span in text.layouted() {
-            let Some(fill) = &span.fill else { continue };
-            self.opacity(opacity * fill.opacity().get());
-            let [red, green, blue] = rgb(fill.paint());
-            self.content.set_fill_rgb(red, green, blue).begin_text().set_font(FONT, 1.0);
-            for glyph in &span.positioned_glyphs {
-                let Ok(id) = u16::try_from(glyph.id.0) else { continue };
-                self.glyphs.entry(id).or_insert_with(|| glyph.text.clone());
-                // The transform is from the units of the font; a font of size 1 has whole ems.
-                let em = Transform::from_scale(self.units_per_em, self.units_per_em);
-                let at = glyph.outline_transform().pre_concat(em);
-                self.content.set_text_matrix(matrix(at)).show(Str(&id.to_be_bytes()));
-            }
-            self.content.end_text();
-        }
-        self.content.restore_state();
-    }
-}
-
-fn matrix(of: Transform) -> [f32; 6] {
-    [of.sx, of.ky, of.kx, of.sy, of.tx, of.ty]
-}
-
-/// A colour from 0 to 1; the canvas has no other paint.
-fn rgb(paint: &Paint) -> [f32; 3] {
-    match paint {
-        Paint::Color(colour) => {
-            [colour.red, colour.green, colour.blue].map(|part| f32::from(part) / 255.0)
-        }
-        _ => [0.0; 3],
     }
 }

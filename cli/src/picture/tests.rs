@@ -218,7 +218,7 @@ fn any_text_leaves_the_document_well_formed() {
 fn a_png_has_the_size_that_is_stated_and_is_not_empty() {
     for picture in [curves(), sweep(true), map(), bars()] {
         let png = picture.png().unwrap();
-        let pixels = resvg::tiny_skia::Pixmap::decode_png(&png).unwrap();
+        let pixels = tiny_skia::Pixmap::decode_png(&png).unwrap();
         assert_eq!((pixels.width(), pixels.height()), (1920, 1280));
         let inked = pixels.pixels().iter().filter(|pixel| pixel.green() < 128).count();
         assert!(inked > 10_000, "{inked} dark pixels");
