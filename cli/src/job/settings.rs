@@ -121,7 +121,7 @@ const OPTIMISATION: &[Setting] = &[
         "batch-size",
         "NUMBER|all",
         "64",
-        "Mini-batch size: examples of one worker; all: all it has",
+        "Most examples of a worker's mini-batch; in a pass they differ by one at most; all: all it has",
     )
     .or(&["batch"]),
     named::<LocalTraining>(

@@ -29,7 +29,7 @@
 //! | `base` | The version of the parameters that the gradient was computed on. |
 //! | `samples` | The examples that it was computed from. |
 //! | `partition` | The partition of the data. It is left out if it is the worker's own and `examples` is left out. |
-//! | `examples` | The size of the mini-batch. It is left out if it is the job's `batch-size`. |
+//! | `examples` | The size of the mini-batch. It is left out if the job's `batch-size` determines it. |
 //!
 //! The output of filters is not written: it is a function of the gradient, the number of the
 //! mini-batch and the worker's earlier gradients.
@@ -52,9 +52,9 @@ use super::pushed;
 use crate::digest::{hexadecimal, sha256};
 
 pub(super) const FORMAT: &str = "pstrain order of updates";
-/// The only version that is read. Since version 9 the digest of a job covers its loss, and the
-/// origin of its initial parameters, which may be a line.
-pub(super) const FORMAT_VERSION: u32 = 9;
+/// The only version that is read. Since version 10 the mini-batches of a pass are balanced: a
+/// number stands for other rows.
+pub(super) const FORMAT_VERSION: u32 = 10;
 
 /// The form of a gradient.
 pub(super) const GRADIENT: &str =

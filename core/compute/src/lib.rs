@@ -25,6 +25,7 @@ pub mod local_training;
 pub mod model;
 pub mod optim;
 pub mod params;
+pub mod pass;
 pub mod reference;
 pub mod rng;
 pub mod saved;

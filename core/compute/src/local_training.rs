@@ -9,11 +9,13 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::evaluation::Evaluation;
 use crate::named::{Limits, Number, Word};
+use crate::pass::share;
 use crate::source::{GradientSource, Rows, SourceError};
 
 /// Maximum number of local steps.
@@ -138,9 +140,9 @@ impl GradientSource for LocallyTrained {
         let mut loss = 0.0;
         // A mini-batch with fewer rows than steps has a step for each row.
         let (rows, count) = (numbers.len(), self.steps.min(numbers.len()));
-        let border = |step: usize| rows * step / count;
-        for of_step in (0..count).map(|step| border(step)..border(step + 1)) {
-            let numbers = &numbers[of_step];
+        for step in 0..count {
+            let Range { start, end } = share(rows as u64, count as u64, step as u64);
+            let numbers = &numbers[start as usize..end as usize];
             let of_step = Rows { part, numbers, keys: keys.clone() };
             loss += f64::from(self.step(of_step, params)?) * numbers.len() as f64;
         }

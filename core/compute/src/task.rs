@@ -15,7 +15,8 @@ pub struct Task {
     /// The mini-batch of that part. If `examples` is not 0, the number of the first example in the
     /// sequence of passes over the part.
     pub batch: BatchId,
-    /// The number of examples; fewer if a pass ends first. 0 means the job's batch size.
+    /// The number of examples; 0 for a mini-batch of a [`Pass`](crate::pass::Pass) of the job's
+    /// batch size.
     pub examples: u32,
 }
 

@@ -4,21 +4,20 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use pstrain_compute::id::PartId;
+use pstrain_compute::pass::Pass;
 use pstrain_compute::rng::Stream;
 use pstrain_compute::task::Task;
 
 /// The mini-batches of a worker's parts.
 ///
 /// The mini-batches of a part are numbered. A number names the same examples at any time, any
-/// number of times, and on any worker. A pass over the `n` examples of a part takes
-/// `ceil(n / batch size)` mini-batches, the last with the remainder. Each pass goes through all
-/// examples once in its own random order; or in storage order, if one mini-batch is all of them and
-/// their order has no effect. A mini-batch with a size of its own has the examples of that order
-/// from its number on.
+/// number of times, and on any worker. Each [`Pass`] goes through all examples once in its own
+/// random order; or in storage order, if one mini-batch is all of them and their order has no
+/// effect. A mini-batch with a size of its own has the examples of that order from its number on.
 #[derive(Clone, Debug)]
 pub(crate) struct Batches {
     parts: Vec<Part>,
-    batch_size: usize,
+    batch_size: u32,
     /// True if the order within a mini-batch has no effect.
     is_unordered: bool,
 }
@@ -38,7 +37,7 @@ struct Part {
 impl Batches {
     /// The mini-batches of parts with so many examples each, at least one. `seed` is the root
     /// stream of the run.
-    pub(crate) fn new(parts: &[(PartId, usize)], seed: Stream, batch_size: usize) -> Self {
+    pub(crate) fn new(parts: &[(PartId, usize)], seed: Stream, batch_size: u32) -> Self {
         let part = |&(id, count): &(PartId, usize)| {
             let shuffle = seed.fork("shuffle", id.0.into());
             Part { id, count, shuffle, pass: None, order: Vec::new() }
@@ -70,7 +69,7 @@ impl Batches {
 }
 
 impl Part {
-    fn rows(&mut self, task: Task, batch_size: usize, is_unordered: bool) -> &[u32] {
+    fn rows(&mut self, task: Task, batch_size: u32, is_unordered: bool) -> &[u32] {
         let (pass, rows) = self.range(task, batch_size);
         // A sum over all examples needs no random order, and is fastest in storage order.
         let pass = (rows.len() < self.count || !is_unordered).then_some(pass);
@@ -86,14 +85,15 @@ impl Part {
     }
 
     /// Returns the pass of a mini-batch, and its range in the order of that pass.
-    const fn range(&self, task: Task, batch_size: usize) -> (u64, Range<usize>) {
-        let (batch, count) = (task.batch.0, self.count);
-        let (pass, begin, size) = if task.examples > 0 {
-            (batch / count as u64, (batch % count as u64) as usize, task.examples as usize)
-        } else {
-            let batches = count.div_ceil(batch_size) as u64;
-            (batch / batches, (batch % batches) as usize * batch_size, batch_size)
+    fn range(&self, task: Task, batch_size: u32) -> (u64, Range<usize>) {
+        let (batch, count) = (task.batch, self.count as u64);
+        let (pass, rows) = match task.examples {
+            0 => Pass::new(count, batch_size).find(batch),
+            examples => {
+                let begin = batch.0 % count;
+                (batch.0 / count, begin..count.min(begin + u64::from(examples)))
+            }
         };
-        (pass, begin..if size < count - begin { begin + size } else { count })
+        (pass, rows.start as usize..rows.end as usize)
     }
 }

@@ -41,6 +41,7 @@ use pstrain_compute::named;
 use pstrain_compute::named::Word;
 use pstrain_compute::optim::{GroupSpec, OptimizerSpec, UpdateSpec, check_groups};
 use pstrain_compute::params::{Blocks, KeyRange};
+use pstrain_compute::pass::Pass;
 use pstrain_compute::rng::Stream;
 
 /// A resolved job.
@@ -73,8 +74,8 @@ pub struct Job {
     pub blocks: Option<Blocks>,
     /// The steps that a worker takes before it sends anything.
     pub local_training: LocalTraining,
-    /// Number of examples of one mini-batch of one worker; the mean over the workers if sizes
-    /// differ.
+    /// The largest number of examples of one mini-batch of one worker, whose sizes are balanced
+    /// ([`Pass`]); the mean over the workers if it differs.
     pub batch_size: u32,
     /// Which gradients are computed redundantly.
     pub redundancy: Redundancy,
@@ -304,6 +305,12 @@ impl Job {
         let has_shares = matches!(self.work, WorkSpec::Equal | WorkSpec::Speed)
             && self.membership.on_loss != OnLoss::Reassign;
         if mode.consistency == ConsistencySpec::Auto { Auto::first(has_shares) } else { mode }
+    }
+
+    /// A worker's pass over `rows` examples.
+    #[must_use]
+    pub const fn pass(&self, rows: u64) -> Pass {
+        Pass::new(rows, self.batch_size)
     }
 
     /// Number of examples of a whole mini-batch, where the workers have `rows` together. If a

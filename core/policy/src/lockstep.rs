@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::{BudgetKind, Job, Stopping};
 use crate::rules::Aggregation;
-use crate::work::batch_samples;
 use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::pass::Pass;
 use pstrain_compute::task::Task;
 
 /// The position of a run whose workers train in step.
@@ -169,14 +169,12 @@ impl Lockstep {
 
     /// Examples of a worker's next mini-batch; none if it has used up its own budget.
     fn samples_of(&self, member: &Member) -> Option<u64> {
-        let batch = self.batch(member.worker);
+        let (batch, pass) = (self.batch(member.worker), Pass::new(member.rows, self.batch_size));
         let has_more = match self.budget {
             BudgetKind::Global => true,
-            BudgetKind::Partition => {
-                batch.0 < member.rows.div_ceil(self.batch_size.into()) * self.epochs
-            }
+            BudgetKind::Partition => batch.0 < pass.batches() * self.epochs,
         };
-        has_more.then(|| batch_samples(member.rows, batch, self.batch_size))
+        has_more.then(|| pass.size(batch))
     }
 
     /// The parts of the next update, in the order of the ranks.
@@ -234,12 +232,9 @@ impl Lockstep {
     /// Goes on after so many updates of `worker`, which makes updates alone.
     pub fn resume_alone(&mut self, worker: WorkerId, updates: Version) {
         let member = self.members.iter().find(|member| member.worker == worker);
-        let rows = member.map_or(0, |member| member.rows);
-        let batch = u64::from(self.batch_size);
-        let pass = rows.div_ceil(batch).max(1);
-        let in_passes = (updates.0 / pass).saturating_mul(rows);
+        let pass = Pass::new(member.map_or(0, |member| member.rows), self.batch_size);
         self.version = updates;
-        self.samples = in_passes.saturating_add(updates.0 % pass * batch);
+        self.samples = pass.rows_before(BatchId(updates.0));
         self.done = BTreeMap::from([(worker, updates.0)]);
     }
 

@@ -201,7 +201,7 @@ impl Trainer {
             Ok((*id, examples))
         };
         let parts = ids.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?;
-        let batches = Batches::new(&parts, seed, batch_size as usize);
+        let batches = Batches::new(&parts, seed, batch_size);
         Ok(Self { source, batches, keys: None, combination: None, blocks: None })
     }
 
@@ -417,10 +417,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_batch_of_a_pass_keeps_its_true_size() {
+    fn the_mini_batches_of_a_pass_are_balanced() {
         let mut trainer = trainer(37, 0, 8).unwrap();
         let sizes: Vec<usize> = (0..6).map(|batch| rows(&mut trainer, batch).len()).collect();
-        assert_eq!(sizes, [8, 8, 8, 8, 5, 8]);
+        assert_eq!(sizes, [7, 7, 8, 7, 8, 7]);
     }
 
     #[test]
@@ -461,7 +461,7 @@ mod tests {
         let mut gradient = vec![7.0; 3];
         let task = Task::own(WorkerId(2), BatchId(4));
         let computed = trainer.compute(task, &params, &mut gradient).unwrap();
-        assert_eq!(computed.samples, 5);
+        assert_eq!(computed.samples, 8);
 
         let rows = rows(&mut trainer, 4);
         let mut expected = vec![0.0; params.len()];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
+use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::{Event, Meeting, NodeError, Peer, PeerConfig, Prepare};
 use pstrain_transports::simulation::{
@@ -35,6 +36,8 @@ pub struct PeersEnded {
     pub parameters: Vec<f32>,
     /// The updates, as the meeting point learned of them.
     pub updates: Vec<Time>,
+    /// The mini-batches in these updates, each with its number of examples, in virtual time.
+    pub mini_batches: Vec<(Task, u32)>,
     /// Bytes of values that workers sent in updates in virtual time, and what they stand for
     /// without filters.
     pub sent: (u64, u64),
@@ -56,9 +59,12 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         let parts: Vec<_> = order.parts().into_iter().map(part).collect();
         Ok((parts, run.job.data.train.clone()))
     };
-    let (mut updates, mut sent) = (Vec::new(), (0, 0));
+    let (mut updates, mut mini_batches, mut sent) = (Vec::new(), Vec::new(), (0, 0));
     let report = |now: Time, _: Origin, event: Event| match event {
         Event::Updated { .. } => updates.push(now),
+        Event::Applied { part, batch, examples, samples, .. } => {
+            mini_batches.push((Task { part, batch, examples }, samples));
+        }
         Event::Pushed { bytes, unfiltered, .. } => sent = (sent.0 + bytes, sent.1 + unfiltered),
         _ => {}
     };
@@ -81,6 +87,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         version: outcome.trained.point.version.0,
         parameters: outcome.trained.parameters.expect("parameters").to_vec(),
         updates,
+        mini_batches,
         sent,
         workers: workers.collect(),
         sites: outcome.sites,
@@ -176,6 +183,7 @@ fn run<S: Transport, W: Transport + 'static>(
         version: trained.point.version.0,
         parameters: trained.parameters.expect("parameters").to_vec(),
         updates: Vec::new(),
+        mini_batches: Vec::new(),
         sent: (0, 0),
         workers,
         sites: Vec::new(),

@@ -187,8 +187,8 @@ impl World<'_> {
         let worker = self.processes[process].node.id().expect("a worker that computes has an id");
         let (settings, part) = (self.settings, order.task.part);
         let rows = partition_of(&settings.train, settings.job.parts(), part).len();
-        let size = u64::from(settings.job.batch_size);
-        let place = order.task.batch.0 % (rows as u64).div_ceil(size) * size;
+        let batches = rows.div_ceil(settings.job.batch_size as usize);
+        let place = order.task.batch.0 as usize % batches;
         // Small integers that depend on each parameter, the part and the mini-batch.
         let mut gradient: Vec<f32> = (0..order.parameters.len())
             .map(|key| {
@@ -232,7 +232,7 @@ impl World<'_> {
             ticket: order.ticket,
             gradient,
             loss: self.loss(order.ticket.base),
-            samples: size.min(rows as u64 - place) as u32,
+            samples: (rows * (place + 1) / batches - rows * place / batches) as u32,
             took: span,
         };
         self.after(takes, Entry::To(process, Input::Computed(computed)));

@@ -5,6 +5,8 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::pass::share;
+
 /// The keys `begin..end` of the parameter vector. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "(u64, u64)", into = "(u64, u64)")]
@@ -79,8 +81,9 @@ impl KeyRange {
     /// by at most one; `None` if `place` is out of range or the share would be empty.
     #[must_use]
     pub fn share(keys: u64, shares: u32, place: u32) -> Option<Self> {
-        let cut = |place: u32| (u128::from(keys) * u128::from(place) / u128::from(shares)) as u64;
-        (place < shares).then(|| Self::new(cut(place), cut(place + 1)).ok())?
+        let Range { start, end } =
+            (place < shares).then(|| share(keys, shares.into(), place.into()))?;
+        Self::new(start, end).ok()
     }
 
     /// The range as slice indices.

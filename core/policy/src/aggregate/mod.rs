@@ -65,7 +65,7 @@ pub struct Gradient<'a> {
     /// Number of examples that it averages.
     pub samples: u32,
     /// Weight of its mini-batch relative to the others of its update if sizes differ: its number of
-    /// examples, unless a pass ends in the mini-batch. 0 if all mini-batches count equally.
+    /// examples. 0 if all mini-batches count equally.
     pub size: u32,
     /// Number of updates since the version it was computed on.
     pub staleness: u64,

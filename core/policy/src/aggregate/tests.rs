@@ -170,7 +170,7 @@ fn assert_close(found: &[f32], expected: &[f64], tolerance: f64) {
 }
 
 proptest! {
-    /// Mini-batches of different sizes, of which only the last of a pass is not whole.
+    /// Mini-batches of different sizes.
     #[test]
     fn a_sum_of_sized_mini_batches_is_so_many_times_their_mean(
         gradients in prop::collection::vec((1_u32..100, -9_i8..9), 1..5),

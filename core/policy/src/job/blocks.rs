@@ -85,7 +85,7 @@ impl Job {
     #[must_use]
     pub fn pass_over(&self, rows: u64) -> u64 {
         let blocks = self.blocks.map_or(0, |blocks| u64::from(blocks.count));
-        rows.div_ceil(u64::from(self.batch_size)).max(blocks)
+        self.pass(rows).batches().max(blocks)
     }
 
     /// Returns the filter for parameters that are sent to workers. With blocks, only changed

@@ -5,12 +5,13 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Assigner, Share, Weights, batch_samples, set_rows};
+use super::{Assigner, Share, Weights, set_rows};
 use crate::consistency::Cohort;
 use crate::job::Job;
 use crate::rules::Aggregation;
 use pstrain_compute::coding::{Code, CodeError, Decoder};
 use pstrain_compute::id::{BatchId, Version, WorkerId};
+use pstrain_compute::pass::Pass;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 
@@ -107,7 +108,7 @@ impl Assigner for Coded {
         let present: Vec<WorkerId> = gradients.iter().map(|share| share.worker).collect();
         let weights = self.decoder.weights(&present)?;
         let batch = gradients.first()?.task.batch;
-        let sizes = self.rows.iter().map(|&rows| batch_samples(rows, batch, self.batch_size));
+        let sizes = self.rows.iter().map(|&rows| Pass::new(rows, self.batch_size).size(batch));
         let samples = sizes.sum::<u64>();
         // A worker sends the mean over its examples, which keeps values in an ordinary range.
         let factor = |(weight, share): (f64, &Share)| match self.aggregation {

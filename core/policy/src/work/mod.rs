@@ -32,7 +32,7 @@ use self::speed::BySpeed;
 use crate::consistency::Cohort;
 use crate::job::{Job, OnLoss, Redundancy, WorkSpec};
 use pstrain_compute::coding::CodeError;
-use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
+use pstrain_compute::id::{PartId, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
@@ -58,8 +58,8 @@ pub trait Assigner: Debug + Send {
         true
     }
 
-    /// Records that a gradient for `task` arrived, accepted or not, and how long it took.
-    fn timed(&mut self, _worker: WorkerId, _task: Task, _timed: Timed) {}
+    /// Records that a gradient of `worker` arrived, accepted or not, and how long it took.
+    fn timed(&mut self, _worker: WorkerId, _timed: Timed) {}
 
     /// Records that a wanted gradient is in the open round.
     fn took(&mut self, _worker: WorkerId, _task: Task) {}
@@ -176,19 +176,6 @@ impl Job {
             (None, _, WorkSpec::Equal) => None,
         })
     }
-}
-
-/// Number of examples in mini-batch `batch` of a part with `rows` examples; the last mini-batch of
-/// a pass has the remainder.
-#[must_use]
-pub const fn batch_samples(rows: u64, batch: BatchId, batch_size: u32) -> u64 {
-    let size = batch_size as u64;
-    let batches = rows.div_ceil(size);
-    if batches == 0 {
-        return 0;
-    }
-    let left = rows - batch.0 % batches * size;
-    if left < size { left } else { size }
 }
 
 /// Sets the size of a part; all workers that have the part must agree on it.

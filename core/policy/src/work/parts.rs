@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::set_rows;
 use crate::job::Job;
 use pstrain_compute::id::PartId;
+use pstrain_compute::pass::Pass;
 
 /// Sizes of the parts of the data, and the number of passes over them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Parts {
-    batch_size: u64,
+    batch_size: u32,
     epochs: u64,
     /// Examples of all parts together.
     all_rows: u64,
@@ -24,7 +25,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            batch_size: job.batch_size.into(),
+            batch_size: job.batch_size,
             epochs: job.budget.epochs.into(),
             all_rows: job.data.train.rows,
             rows: alloc::vec![0; job.parts() as usize],
@@ -48,7 +49,8 @@ impl Parts {
 
     /// Number of mini-batches in a pass over a part.
     pub(super) fn batches(&self, part: PartId) -> u64 {
-        self.rows.get(part.0 as usize).map_or(0, |rows| rows.div_ceil(self.batch_size))
+        let rows = self.rows.get(part.0 as usize).copied();
+        Pass::new(rows.unwrap_or_default(), self.batch_size).batches()
     }
 
     /// Number of mini-batches of a part in all epochs.

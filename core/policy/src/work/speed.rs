@@ -11,6 +11,7 @@ use super::level::{Line, level};
 use super::{Assigner, Timed, set_rows};
 use crate::consistency::Cohort;
 use pstrain_compute::id::{BatchId, PartId, Version, WorkerId};
+use pstrain_compute::pass::Pass;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
@@ -33,7 +34,8 @@ const GAIN: f64 = 0.001;
 /// computing takes time the sizes become `B_i = N B speed_i / sum(speed)`.
 ///
 /// The number of a mini-batch is the position of its first example in the sequence of the worker's
-/// passes, so that each pass covers all examples once at any sizes.
+/// passes, so that each pass covers all examples once at any sizes. What remains of a pass is
+/// balanced ([`Pass::size_at`]), so that a mini-batch may be smaller than the worker's size.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BySpeed {
     batch_size: u32,
@@ -151,22 +153,22 @@ impl Assigner for BySpeed {
         if let Some((batch, examples)) = account.again.pop_first() {
             return Some(Task { part, batch, examples });
         }
-        let (batch, examples) = (BatchId(account.next), account.size);
-        let left = rows.checked_sub(account.next.checked_rem(rows)?)?;
-        account.next = account.next.saturating_add(left.min(examples.into()));
+        let batch = BatchId(account.next);
+        let place = account.next.checked_rem(rows)?;
+        let examples = Pass::new(rows, account.size).size_at(place) as u32;
+        account.next = account.next.saturating_add(examples.into());
         Some(Task { part, batch, examples })
     }
 
-    fn timed(&mut self, worker: WorkerId, task: Task, timed: Timed) {
+    fn timed(&mut self, worker: WorkerId, timed: Timed) {
         let account = &mut self.workers[worker.0 as usize];
         let Timed { granted, now, compute, samples } = timed;
         // A pipelined mini-batch waited for the previous one.
         let began = granted.max(account.last);
         account.last = now;
         self.pushes += 1;
-        // The last mini-batch of a pass is smaller, and its time less meaningful.
         let slope = compute.as_secs_f64() / f64::from(samples);
-        if samples < task.examples || slope <= 0.0 || !slope.is_finite() {
+        if slope <= 0.0 || !slope.is_finite() {
             return;
         }
         let start = now.since(began).saturating_sub(compute).as_secs_f64();
@@ -268,16 +270,15 @@ mod tests {
                     self.cohort.leave(worker);
                     continue;
                 }
-                let rows = self.assigner.rows[index];
-                let samples = (rows - task.batch.0 % rows).min(task.examples.into());
+                let samples = u64::from(task.examples);
                 self.given[index].extend(task.batch.0..task.batch.0 + samples);
                 let (start, each) = self.speeds[index];
                 let percent = u64::from(100 + noise[index]);
                 let compute = Duration::from_micros(u64::from(each) * samples * percent / 100);
                 let now = granted + compute + Duration::from_micros(start.into());
                 self.now = self.now.max(now);
-                let samples = samples as u32;
-                self.assigner.timed(worker, task, Timed { granted, now, compute, samples });
+                let samples = task.examples;
+                self.assigner.timed(worker, Timed { granted, now, compute, samples });
                 tasks.push(task);
             }
             tasks
@@ -328,8 +329,7 @@ mod tests {
             for (index, given) in machines.given.iter_mut().enumerate() {
                 let account = &machines.assigner.workers[index];
                 for &(batch, examples) in &account.again {
-                    let left = rows - batch.0 % rows;
-                    given.extend(batch.0..batch.0 + left.min(examples.into()));
+                    given.extend(batch.0..batch.0 + u64::from(examples));
                 }
                 given.sort_unstable();
                 prop_assert_eq!(given, &(0..account.next).collect::<Vec<_>>());
@@ -343,11 +343,11 @@ mod tests {
             speed in (0_u32..20_000, 1_u32..500),
         ) {
             let mut machines = Machines::new(batch_size, 500, &vec![speed; workers]);
-            let batches = 500_u64.div_ceil(batch_size.into());
-            for round in 0..30 {
-                let first = round / batches * 500 + round % batches * u64::from(batch_size);
+            let pass = Pass::new(500, batch_size);
+            for round in (0..30).map(BatchId) {
+                let wanted = (pass.rows_before(round), pass.size(round) as u32);
                 for task in machines.round(&vec![0; workers], &[]) {
-                    prop_assert_eq!((task.batch.0, task.examples), (first, batch_size));
+                    prop_assert_eq!((task.batch.0, task.examples), wanted);
                 }
                 machines.update();
             }
@@ -384,12 +384,11 @@ mod tests {
 
         // Two pipelined mini-batches: the second starts when the first arrives, and takes as long.
         let mut assigner = BySpeed::new(1, 100);
-        let task = Task { part: PartId(0), batch: BatchId(0), examples: 100 };
         let ms = Duration::from_millis;
         for now in [12, 22, 32] {
             let (granted, now) = (Time::ZERO, Time::ZERO + ms(now));
             let timed = Timed { granted, now, compute: ms(10), samples: 100 };
-            assigner.timed(WorkerId(0), task, timed);
+            assigner.timed(WorkerId(0), timed);
         }
         let speed = assigner.workers[0].speed.unwrap();
         assert!((speed.start - 0.002 * 0.64).abs() < 1e-9, "{speed:?}");

@@ -228,7 +228,7 @@ impl Server {
         match self.job.budget.kind {
             BudgetKind::Global => u64::MAX,
             BudgetKind::Partition => {
-                rows.div_ceil(u64::from(self.job.batch_size)) * u64::from(self.job.budget.epochs)
+                self.job.pass(rows).batches() * u64::from(self.job.budget.epochs)
             }
         }
     }

@@ -203,7 +203,7 @@ impl Server {
         }));
         if let Some(assigner) = &mut self.rounds.assigner {
             let timed = Timed { granted, now, compute, samples: header.samples };
-            assigner.timed(worker, header.task, timed);
+            assigner.timed(worker, timed);
         }
         compute
     }
