@@ -7,12 +7,14 @@
 mod assign;
 mod dirichlet;
 mod error;
+mod parts;
 mod skew;
 mod spec;
 mod strata;
 
 pub use assign::assign;
 pub use error::PartitionError;
+pub(crate) use parts::Parts;
 pub use skew::{Skew, WorkerSkew};
 pub use spec::PartitionSpec;
 pub use strata::{groups, groups_of};

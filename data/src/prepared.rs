@@ -1,6 +1,5 @@
 //! The server's side: reads, splits, standardises and encodes the data.
 
-use std::collections::BTreeMap;
 use std::iter;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::error::DataError;
 use crate::evaluation::{EvaluationRows, checked};
 use crate::memory;
 use crate::outline::Outline;
-use crate::partition::{PartitionError, PartitionSpec, Skew, groups, groups_of};
+use crate::partition::{PartitionError, PartitionSpec, Parts, Skew, groups, groups_of};
 use crate::spec::{DataSpec, Settings, add, row_bytes};
 use crate::split::Split;
 use crate::standardise::{Standard, Standardisation};
@@ -32,7 +31,7 @@ pub struct Prepared {
     pub evaluation_rows: EvaluationRows,
     /// The fingerprint of the training split.
     pub fingerprint: Fingerprint,
-    owners: Vec<u32>,
+    parts: Parts,
 }
 
 /// All encoded rows of a source. Runs of an experiment that differ in other settings share them.
@@ -192,13 +191,14 @@ impl Prepared {
             let out_of_range = |column: usize| DataError::range(&columns, column);
             standardisation.apply(row).map_err(out_of_range)?;
         }
-        let owners = match is_local {
+        let owners: Vec<u32> = match is_local {
             true => {
                 let of = |(owner, rows)| iter::repeat_n(owner, rows as usize);
                 (0..).zip(local).flat_map(of).collect()
             }
             false => settings.owners(&train.labels().collect::<Vec<Label>>(), target)?,
         };
+        let parts = Parts::of(&owners, settings.workers);
         if let Some(values) = values {
             train.change_values(|value| values.of(value));
             evaluation.change_values(|value| values.of(value));
@@ -209,7 +209,7 @@ impl Prepared {
         let fingerprint = if is_local { Fingerprint::unknown() } else { Fingerprint::of(&train) };
         let spec = DataSpec::of(origin, schema, settings, standardisation, values);
         let (train, evaluation) = (spec.in_unit(train), Arc::new(spec.in_unit(evaluation)));
-        Ok(Self { spec, train, evaluation, evaluation_rows, fingerprint, owners })
+        Ok(Self { spec, train, evaluation, evaluation_rows, fingerprint, parts })
     }
 
     /// Returns everything but the training rows.
@@ -227,27 +227,13 @@ impl Prepared {
     #[must_use]
     pub fn partition(&self, part: impl Into<PartId>) -> Examples {
         let PartId(part) = part.into();
-        let rows = self.owners.iter().enumerate().filter(|&(_, &owner)| owner == part);
-        self.train.select(&rows.map(|(row, _)| row as u32).collect::<Vec<_>>())
+        self.train.select(self.parts.rows(part))
     }
 
     /// Returns some partitions, in the order of `parts`, each as from [`Self::partition`].
     #[must_use]
     pub fn partitions(&self, parts: &[PartId]) -> Vec<Examples> {
-        let mut rows: BTreeMap<u32, Vec<u32>> =
-            parts.iter().map(|part| (part.0, Vec::new())).collect();
-        for (row, owner) in (0..).zip(&self.owners) {
-            rows.entry(*owner).and_modify(|rows| rows.push(row));
-        }
-        let of =
-            |part: &PartId| self.train.select(rows.get(&part.0).map_or(&[][..], Vec::as_slice));
-        parts.iter().map(of).collect()
-    }
-
-    /// Returns the worker of each row of [`Self::train`].
-    #[must_use]
-    pub fn owners(&self) -> &[u32] {
-        &self.owners
+        parts.iter().map(|part| self.partition(*part)).collect()
     }
 
     /// Measures how much the workers' partitions differ.
@@ -256,7 +242,8 @@ impl Prepared {
         let (labels, target) =
             (self.train.labels().collect::<Vec<Label>>(), self.spec.shape().target);
         let groups_of_rows = groups_of(&labels, target);
-        Skew::of(&groups_of_rows, groups(target) as usize, &self.owners, self.spec.workers)
+        let owners = self.parts.owners();
+        Skew::of(&groups_of_rows, groups(target) as usize, &owners, self.spec.workers)
     }
 
     /// Returns the names of the groups by which [`Self::skew`] counts rows: the classes, or the

@@ -227,13 +227,14 @@ impl DataSpec {
             return self.prepare_local(source);
         }
         let assignment = self.assignment(source)?;
-        let count = |part: u32| assignment.owners.iter().filter(|owner| **owner == part).count();
-        let rows = parts.iter().map(|part| count(part.0) as u64).sum();
+        let mut counts = vec![0_u32; self.workers as usize];
+        assignment.owners.iter().for_each(|owner| counts[*owner as usize] += 1);
+        let rows = parts.iter().map(|part| u64::from(counts[part.0 as usize])).sum();
         self.check_memory(source, rows, OWN_ROWS, MORE_WORKERS)?;
         let mut mine: BTreeMap<u32, Examples> =
             parts.iter().map(|part| (part.0, Examples::new(self.shape()))).collect();
         for (part, examples) in &mut mine {
-            examples.reserve(count(*part));
+            examples.reserve(counts[*part as usize] as usize);
         }
         let mut fingerprinter = Fingerprinter::new(self.shape());
         let train = |owner| owner;
