@@ -22,7 +22,7 @@ const KEY: &str = "pstrain";
 /// Tensors of the data that are not arrays.
 const STATE: &str = "pstrain.state";
 const BESIDE: &str = "pstrain.beside";
-const FORMAT: u32 = 10;
+const FORMAT: u32 = 11;
 
 /// A server's state at some time.
 #[derive(Clone, Debug, PartialEq)]

@@ -77,7 +77,7 @@ impl Meeting {
         if self.lifecycle.phase() != Phase::Training {
             return;
         }
-        match self.doubt.verdict(group.members().count()) {
+        match self.doubt.verdict(group.len()) {
             Verdict::Open => {}
             Verdict::Diverged => self.end(now, EndReason::Diverged(self.doubt.version), out),
             Verdict::Theirs => {

@@ -38,6 +38,8 @@ pub(super) struct Group {
     /// Complaints of members about others since it was formed.
     complaints: Vec<(WorkerId, Complaint)>,
     pub(super) detours: Detours,
+    /// The member that was looked at last for one that has not made the next update.
+    looked_at: WorkerId,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +56,21 @@ impl Group {
     /// True if the worker is a member, and not gone.
     pub(super) fn has(&self, worker: WorkerId) -> bool {
         self.present.contains(&worker)
+    }
+
+    /// Number of its members that are not gone.
+    pub(super) fn len(&self) -> usize {
+        self.present.len()
+    }
+
+    /// True if a member that is not gone is behind. One that still is when it is asked again is
+    /// found at once: a report of another costs little.
+    pub(super) fn any(&mut self, is_behind: impl Fn(WorkerId) -> bool) -> bool {
+        let from = self.looked_at;
+        let all = self.present.range(from..).chain(self.present.range(..from));
+        let found = all.copied().find(|worker| is_behind(*worker));
+        self.looked_at = found.unwrap_or(from);
+        found.is_some()
     }
 
     /// Its members that are not gone.
@@ -151,7 +168,9 @@ impl Group {
 
     /// The rank of a worker.
     fn place(&self, worker: WorkerId) -> Option<Rank> {
-        self.ranked().position(|member| member == worker).map(|place| place as Rank)
+        // The group is formed in the order of the workers.
+        let place = self.ranks.members.binary_search_by_key(&worker, |member| member.worker);
+        place.ok().map(|place| place as Rank)
     }
 
     fn ranks(&self) -> Message {

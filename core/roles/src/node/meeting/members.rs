@@ -1,9 +1,10 @@
 //! The worker slots of a meeting point, and the connection behind each.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
+use core::time::Duration;
 
 use crate::node::flood::FloodControl;
 use crate::node::server::Account;
@@ -17,7 +18,9 @@ pub(super) struct Slot {
     pub(super) name: String,
     /// The last incarnation issued.
     pub(super) incarnation: Incarnation,
+    /// Set by [`Slots::set_presence`].
     pub(super) presence: Presence,
+    /// Set by [`Slots::attach`] and [`Slots::detach`].
     pub(super) peer: Option<PeerId>,
     /// When the last message, or part of one, arrived.
     pub(super) heard: Time,
@@ -76,47 +79,118 @@ impl Presence {
     }
 }
 
-/// All worker slots, by worker id.
+/// All worker slots, by worker id. A message costs no look at all of them.
 #[derive(Debug)]
-pub(super) struct Slots(Vec<Slot>);
+pub(super) struct Slots {
+    all: Vec<Slot>,
+    /// The worker behind each connection.
+    peers: BTreeMap<PeerId, WorkerId>,
+    /// Number of workers that load their data.
+    preparing: u32,
+    /// Number of workers that are ready.
+    ready: u32,
+    /// No lease expires before: leases are only ever extended.
+    lease_check: Option<Time>,
+}
 
 /// The slot of a worker that the meeting point knows: it has admitted it, or it is of a group.
 impl Index<WorkerId> for Slots {
     type Output = Slot;
 
     fn index(&self, worker: WorkerId) -> &Slot {
-        &self.0[worker.0 as usize]
+        &self.all[worker.0 as usize]
     }
 }
 
 impl IndexMut<WorkerId> for Slots {
     fn index_mut(&mut self, worker: WorkerId) -> &mut Slot {
-        &mut self.0[worker.0 as usize]
+        &mut self.all[worker.0 as usize]
     }
 }
 
 impl Slots {
     pub(super) fn new(workers: u32) -> Self {
-        Self((0..workers).map(|_| Slot::default()).collect())
+        Self {
+            all: (0..workers).map(|_| Slot::default()).collect(),
+            peers: BTreeMap::new(),
+            preparing: 0,
+            ready: 0,
+            lease_check: None,
+        }
     }
 
     /// The slot of a worker that a message names; none if the job has no such worker.
     pub(super) fn get(&self, worker: WorkerId) -> Option<&Slot> {
-        self.0.get(worker.0 as usize)
+        self.all.get(worker.0 as usize)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (WorkerId, &Slot)> {
-        (0..).map(WorkerId).zip(&self.0)
+        (0..).map(WorkerId).zip(&self.all)
+    }
+
+    /// The workers that are there.
+    fn alive(&self) -> impl Iterator<Item = (WorkerId, &Slot)> {
+        self.iter().filter(|(_, slot)| slot.presence.is_alive())
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.0.iter_mut()
+        self.all.iter_mut()
     }
 
     /// The slot behind a connection.
     pub(super) fn of_peer(&mut self, peer: PeerId) -> Option<(WorkerId, &mut Slot)> {
-        let slots = (0..).map(WorkerId).zip(&mut self.0);
-        slots.into_iter().find(|(_, slot)| slot.peer == Some(peer))
+        let worker = *self.peers.get(&peer)?;
+        Some((worker, &mut self[worker]))
+    }
+
+    /// Attaches a worker to a connection; returns its previous one.
+    pub(super) fn attach(&mut self, worker: WorkerId, peer: PeerId) -> Option<PeerId> {
+        let before = self.detach(worker);
+        self[worker].peer = Some(peer);
+        self.peers.insert(peer, worker);
+        before
+    }
+
+    /// Detaches a worker from its connection, which is returned.
+    pub(super) fn detach(&mut self, worker: WorkerId) -> Option<PeerId> {
+        let peer = self[worker].peer.take()?;
+        self.peers.remove(&peer);
+        Some(peer)
+    }
+
+    /// Sets the presence of a worker.
+    pub(super) fn set_presence(&mut self, worker: WorkerId, presence: Presence, now: Time) {
+        let slot = &mut self.all[worker.0 as usize];
+        slot.since = now;
+        let before = core::mem::replace(&mut slot.presence, presence);
+        self.preparing += u32::from(presence == Presence::Preparing);
+        self.preparing -= u32::from(before == Presence::Preparing);
+        self.ready += u32::from(presence == Presence::Ready);
+        self.ready -= u32::from(before == Presence::Ready);
+    }
+
+    /// A worker is there from now on: its lease begins.
+    pub(super) fn begin_lease(&mut self, worker: WorkerId, now: Time, lease: Duration) {
+        self[worker].heard = now;
+        self.lease_check = Some(self.lease_check.map_or(now + lease, |at| at.min(now + lease)));
+    }
+
+    /// The workers whose leases have expired, if it is time to look.
+    pub(super) fn expired(&mut self, now: Time, lease: Duration) -> Vec<WorkerId> {
+        if self.lease_check.is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        let (late, in_time): (Vec<_>, Vec<_>) = self
+            .alive()
+            .map(|(worker, slot)| (worker, slot.heard + lease))
+            .partition(|(_, ends)| now >= *ends);
+        self.lease_check = in_time.into_iter().map(|(_, ends)| ends).min();
+        late.into_iter().map(|(worker, _)| worker).collect()
+    }
+
+    /// When it is time to look for expired leases.
+    pub(super) const fn lease_check(&self) -> Option<Time> {
+        self.lease_check
     }
 
     /// The first slot that no worker has.
@@ -130,7 +204,17 @@ impl Slots {
     }
 
     /// Number of workers that are ready.
-    pub(super) fn ready(&self) -> u32 {
-        self.with(Presence::Ready).count() as u32
+    pub(super) const fn ready(&self) -> u32 {
+        self.ready
+    }
+
+    /// True if a worker loads its data.
+    pub(super) const fn is_any_preparing(&self) -> bool {
+        self.preparing > 0
+    }
+
+    /// True if a worker is there.
+    pub(super) const fn is_any_alive(&self) -> bool {
+        self.preparing + self.ready > 0
     }
 }

@@ -155,10 +155,12 @@ impl Meeting {
 
     fn refuse(&mut self, now: Time, peer: PeerId, why: Refusal, out: &mut Outbox) {
         let worker = self.slots.of_peer(peer).map(|(worker, slot)| {
-            slot.peer = None;
             slot.why_left = Some(as_reason(&alloc::format!("{why}")));
             worker
         });
+        if let Some(worker) = worker {
+            self.slots.detach(worker);
+        }
         self.strangers.remove(&peer);
         out.push(Effect::Send(peer, Message::Refused(why.clone())));
         out.push(Effect::Close(peer));
@@ -183,8 +185,8 @@ impl Meeting {
     /// A connection is gone. A member comes back within its lease, with nothing lost.
     fn cut_off(&mut self, peer: PeerId, why: String, out: &mut Outbox) {
         self.strangers.remove(&peer);
-        if let Some((worker, slot)) = self.slots.of_peer(peer) {
-            slot.peer = None;
+        if let Some((worker, _)) = self.slots.of_peer(peer) {
+            self.slots.detach(worker);
             out.push(Effect::Report(Event::CutOff { worker, why }));
         }
     }
@@ -232,12 +234,12 @@ impl Meeting {
             self.depart(now, worker, Departure::Replaced, out);
         }
         let version = self.first_version(worker);
-        let slot = &mut self.slots[worker];
         self.strangers.remove(&peer);
-        out.extend(slot.peer.replace(peer).map(Effect::Close));
-        slot.heard = now;
+        out.extend(self.slots.attach(worker, peer).map(Effect::Close));
+        self.slots.begin_lease(worker, now, self.job.membership.lease);
         if resumed.is_none() {
-            (slot.presence, slot.since) = (Presence::Preparing, now);
+            self.slots.set_presence(worker, Presence::Preparing, now);
+            let slot = &mut self.slots[worker];
             slot.incarnation = slot.incarnation.next();
             (slot.version, slot.idle) = (version, FloodControl::default());
             (slot.joins, slot.awaits) = (true, None);
@@ -360,8 +362,8 @@ impl Meeting {
                 return self.on_relayed(now, peer, worker, relayed, out);
             }
             Message::Bye(Bye { why, .. }) => {
-                slot.peer = None;
                 slot.why_left = why.as_deref().map(as_reason);
+                self.slots.detach(worker);
                 out.push(Effect::Close(peer));
                 self.depart(now, worker, Departure::Left, out);
             }
@@ -391,7 +393,8 @@ impl Meeting {
         if slot.presence != Presence::Preparing {
             return; // repeated after a reconnect
         }
-        (slot.presence, slot.since, slot.rows) = (Presence::Ready, now, rows);
+        slot.rows = rows;
+        self.slots.set_presence(worker, Presence::Ready, now);
         out.push(Effect::Report(Event::Ready { worker, rows }));
         match self.lifecycle.phase() {
             Phase::Gathering => self.send_state(worker, peer, out),
@@ -404,19 +407,18 @@ impl Meeting {
 
     /// Records that a worker is gone, and goes on as the job says.
     fn depart(&mut self, now: Time, worker: WorkerId, how: Departure, out: &mut Outbox) {
-        let slot = &mut self.slots[worker];
-        slot.since = now;
-        slot.presence = match how {
+        let presence = match how {
             Departure::Left => Presence::Left,
             Departure::Refused => Presence::Refused,
             _ => Presence::Lost,
         };
-        let why = slot.why_left.clone();
+        self.slots.set_presence(worker, presence, now);
+        let why = self.slots[worker].why_left.clone();
         self.evaluations.by_workers.left(worker);
         if self.job.architecture.is_gossip() {
             self.models.forget(worker);
         }
-        out.extend(slot.peer.take().map(Effect::Close));
+        out.extend(self.slots.detach(worker).map(Effect::Close));
         out.push(Effect::Report(Event::Departed { worker, how, lost: 0, why }));
         if self.lifecycle.phase() != Phase::Training {
             return; // there is no group to halt
@@ -449,8 +451,7 @@ impl Meeting {
         self.see_to_evaluations(now, out);
         let needed = self.job.membership.needed_to_start();
         // A worker that joins later halts the group: the start waits while one loads its data.
-        let is_complete =
-            self.slots.ready() >= needed && self.slots.with(Presence::Preparing).next().is_none();
+        let is_complete = self.slots.ready() >= needed && !self.slots.is_any_preparing();
         let may_begin = is_complete && self.initial.is_known();
         if self.lifecycle.phase() == Phase::Gathering && may_begin {
             self.lifecycle.train(now);
@@ -473,7 +474,7 @@ impl Meeting {
         if has_stopped || self.stops_at().is_some_and(|at| now >= at) {
             self.end(now, EndReason::Stopped, out);
         }
-        let has_left = self.slots.iter().all(|(_, slot)| !slot.presence.is_alive());
+        let has_left = !self.slots.is_any_alive();
         let is_late = now >= self.lifecycle.since + self.job.membership.lease;
         if let Some(reason) = self.lifecycle.end().filter(|_| has_left || is_late)
             && !self.lifecycle.is_done()
@@ -518,9 +519,7 @@ impl Meeting {
             self.strangers.remove(&peer);
             out.push(Effect::Close(peer));
         }
-        let alive = self.slots.iter().filter(|(_, slot)| slot.presence.is_alive());
-        let lost = alive.filter(|(_, slot)| now >= slot.heard + lease);
-        for worker in lost.map(|(worker, _)| worker).collect::<Vec<_>>() {
+        for worker in self.slots.expired(now, lease) {
             self.depart(now, worker, Departure::Lost, out);
         }
         self.form_if_halted(now, out);
@@ -592,17 +591,15 @@ impl Node for Meeting {
             return None;
         }
         let lease = self.job.membership.lease;
-        let alive = self.slots.iter().filter(|(_, slot)| slot.presence.is_alive());
-        let slots = alive.map(|(_, slot)| slot.heard + lease);
         let strangers = self.strangers.values().map(|(since, _)| *since + lease);
         let phase = match self.lifecycle.phase() {
             Phase::Gathering => Some(self.lifecycle.since + self.job.membership.start_patience()),
             Phase::Ending => Some(self.lifecycle.since + lease),
             Phase::Training | Phase::Draining => None,
         };
-        let own = [phase, self.forms_at(), self.stops_at(), self.evaluation_due()];
-        let own = own.into_iter().flatten();
-        slots.chain(strangers).chain(own).min()
+        let leases = self.slots.lease_check();
+        let own = [phase, leases, self.forms_at(), self.stops_at(), self.evaluation_due()];
+        strangers.chain(own.into_iter().flatten()).min()
     }
 
     fn outlook(&self, now: Time) -> Option<pstrain_wire::Status> {

@@ -60,6 +60,11 @@ impl Meeting {
 
     /// Makes the updates that all members have made.
     pub(super) fn catch_up(&mut self, now: Time, out: &mut Outbox) {
+        let (slots, made) = (&self.slots, self.lockstep.version());
+        let is_ready = |worker| slots[worker].presence == Presence::Ready;
+        if self.group.any(|worker| is_ready(worker) && slots[worker].version <= made) {
+            return;
+        }
         let ready = self.slots.with(Presence::Ready).filter(|(worker, _)| self.group.has(*worker));
         // All members may be gone, or still load their data.
         let Some(version) = ready.map(|(_, slot)| slot.version).min() else { return };
@@ -138,7 +143,7 @@ impl Meeting {
         let is_asynchronous = self.job.architecture.is_asynchronous();
         // The version that a worker makes with this update, of its own or of all.
         let made_by = |slot: &Slot| if is_asynchronous { slot.version } else { latest.next() };
-        let (members, parameters) = (self.group.members().count(), self.keys().len());
+        let (members, parameters) = (self.group.len(), self.keys().len());
         let part_of = |worker| {
             let slot = &self.slots[worker];
             slot.reports.iter().find(|report| report.version == made_by(slot))?.part

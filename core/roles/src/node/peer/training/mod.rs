@@ -282,8 +282,7 @@ impl Training {
     fn update(&mut self, combined: Combined, job: &Job) -> bool {
         match combined {
             Combined::Gradient(mut gradient, absent) => {
-                let members = self.lockstep.members();
-                let worker_of = |rank: Rank| members.get(rank as usize).map(|it| it.worker);
+                let worker_of = |rank: Rank| self.lockstep.member(rank as usize);
                 let absent: Vec<WorkerId> = absent.into_iter().filter_map(worker_of).collect();
                 let correction = self.lockstep.correction(&absent);
                 if correction.to_bits() != 1_f32.to_bits() {
