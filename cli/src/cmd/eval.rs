@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::args::EvalArgs;
 use crate::digest::sha256;
 use crate::exit::Ending;
-use crate::job::source_of;
+use crate::job::{source_of, warn_of};
 use crate::record::{MODEL, Quality, check_finite, file_of, read_model};
 use crate::{messages, results, table};
 
@@ -32,7 +32,9 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
     }
     let source =
         source_of(&args.data).map_err(|why| anyhow::anyhow!("--data {}: {why}", args.data))?;
-    let examples = spec.encode_all(&*source)?;
+    let examples = spec.encode_all(&*source);
+    warn_of(&*source, Some(&spec));
+    let examples = examples?;
     let evaluation = evaluate(&model, &params, &examples, &mut Workspace::default());
     let rows = EvaluationRows::all(&examples, source.describe());
     let result = Result {

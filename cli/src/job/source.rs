@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_compute::id::WorkerId;
-use pstrain_data::{Dataset, Local, PartitionSpec, formats};
+use pstrain_data::{DataSpec, Dataset, Local, PartitionSpec, Settings, formats};
 use pstrain_transports::process::protocol::Description;
 
 use super::graph_file::FILE;
@@ -30,10 +30,20 @@ pub(crate) fn source_of(text: &str) -> Result<Arc<dyn Dataset>, String> {
     formats::open(text, SYNTHETIC_SEED)
 }
 
-/// Warns if the format has read the rows in a way that the user may not mean.
-pub(crate) fn warn_of(source: &dyn Dataset) {
-    if let Some(doubt) = source.doubt() {
-        messages::warn(&doubt);
+/// Warns of what is odd about rows as they were read, and of what the `job` does not know, if
+/// other rows decide its columns.
+pub(crate) fn warn_of(source: &dyn Dataset, job: Option<&DataSpec>) {
+    let unknown = job.map(|job| source.remarks(Some(&job.schema))).unwrap_or_default();
+    source.remarks(None).iter().chain(&unknown).for_each(|remark| messages::warn(remark));
+}
+
+/// Warns of training rows and evaluation rows as [`warn_of`], after they were read. `job` is none
+/// if they cannot be.
+pub(super) fn warn_of_job(source: &dyn Dataset, settings: &Settings, job: Option<&DataSpec>) {
+    let is_foreign = source.has_profile() || settings.partition == PartitionSpec::Local;
+    warn_of(source, job.filter(|_| is_foreign));
+    if let Some(evaluation) = &settings.evaluation_data {
+        warn_of(&**evaluation, job);
     }
 }
 

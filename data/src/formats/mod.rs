@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 pub use self::cifar10::Cifar10;
-pub use self::csv::{Csv, Roles};
+pub use self::csv::{Csv, Dialect, Header, Notation, Roles, Thousands, Words};
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::npy::Npy;

@@ -144,7 +144,10 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
         ("day,b\n20240101,x\n20240115,y\n", "column day: its values are between 20240100 and"),
         ("a,b\n20000000,x\n20000001,y\n", "column a: its values are between 20000000 and 20000000"),
         ("a,b\n100000.001,x\n100000.002,y\n", "subtract 100000 from each, or leave the column"),
-        (&format!("b,a\n{many}high,1\n"), "texts (line 1004 has \"high\"): repair a text"),
+        (
+            &format!("b,a\n{many}high,1\n"),
+            ":1004: column b: \"high\" is no finite number, but 1002 of",
+        ),
     ] {
         let data = table(folder.path(), text);
         let told = Prepared::load(&data, &Settings::default()).unwrap_err().to_string();
@@ -159,20 +162,23 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
 fn a_first_line_that_is_perhaps_a_row_is_doubted() {
     let folder = tempfile::tempdir().unwrap();
     for (text, words) in [
-        ("1,2,x\n3,4,y\n", "2 of 3 names are numbers, such as \"1\"; if it is a row, it is lost"),
+        (
+            "1,2,x\n3,4,y\n",
+            "2 of 3 names are numbers, such as \"1\"; if it is a row, say header=no",
+        ),
         ("a,2.5,-1e3,4\n1,2,3,4\n", "3 of 4 names are numbers, such as \"2.5\""),
         ("0,1,2,3,class\n1,2,3,4,x\n", ""),
         ("a,b,1\n3,4,y\n", ""),
         ("a,b\n3,4\n", ""),
     ] {
-        let doubt = table(folder.path(), text).doubt();
-        assert_eq!(doubt.is_some(), !words.is_empty(), "{text}: {doubt:?}");
-        assert!(doubt.unwrap_or_default().contains(words), "{text}");
+        let doubts = table(folder.path(), text).remarks(None);
+        assert_eq!(doubts.len(), usize::from(!words.is_empty()), "{text}: {doubts:?}");
+        assert!(doubts.concat().contains(words), "{text}");
     }
     let path = folder.path().join("table.csv");
     fs::write(&path, "1,2\n3,y\n4,z\n").unwrap();
     let named = open(&format!("csv:{},label=2", path.display()), 1).unwrap();
-    assert_eq!(named.doubt(), None);
+    assert_eq!(named.remarks(None), [] as [&str; 0]);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The range of a column of numbers, and whether its values stay different as 32-bit numbers.
 
+use super::super::dates;
+use super::super::values::Notation;
+
 /// Fewest steps between the smallest and the largest value of a column: with fewer, rounding to
 /// 32-bit numbers moves values by more than 1.6 % of their range.
 const FEWEST_STEPS: f32 = 32.0;
@@ -17,7 +20,7 @@ pub(super) struct Range {
 
 impl Range {
     /// Adds a value with its text.
-    pub(super) fn add(&mut self, text: &str, value: f32) {
+    pub(super) fn add(&mut self, text: &str, value: f32, notation: Notation) {
         match &self.first {
             None => {
                 self.first = Some(text.into());
@@ -25,7 +28,8 @@ impl Range {
             }
             // Most columns have two values soon, and texts are not looked at any more.
             Some(first) if self.low == self.high && value == self.low => {
-                self.is_rounded = self.is_rounded || (first != text && differ(first, text));
+                let differ = || notation.precise(first) != notation.precise(text);
+                self.is_rounded = self.is_rounded || (first != text && differ());
             }
             Some(_) => (self.low, self.high) = (self.low.min(value), self.high.max(value)),
         }
@@ -41,17 +45,17 @@ impl Range {
             true => (high - low) / step < FEWEST_STEPS,
             false => self.is_rounded,
         };
+        let is_date = self.first.as_ref().is_some_and(|text| dates::seconds(text).is_some());
+        let date = match is_date {
+            true => format!(", say date={name} if they are dates or times"),
+            false => String::new(),
+        };
         is_lost.then(|| {
             format!(
                 "its values are between {low} and {high}, where 32-bit numbers have steps of \
-                 {step}: too few are left apart to learn from; subtract {low} from each, or leave \
-                 the column out with drop={name}"
+                 {step}: too few are left apart to learn from; subtract {low} from each{date}, or \
+                 leave the column out with drop={name}"
             )
         })
     }
-}
-
-/// True if the numbers of the two texts differ.
-fn differ(one: &str, other: &str) -> bool {
-    one.parse::<f64>().ok() != other.parse::<f64>().ok()
 }
