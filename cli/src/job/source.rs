@@ -70,7 +70,11 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
             None => Ok(text.to_owned()),
         };
     }
-    if is_word(key, text) { Ok(text.to_owned()) } else { formats::with_paths(text, absolute) }
+    match key {
+        _ if is_word(key, text) => Ok(text.to_owned()),
+        "init" => absolute(Path::new(text)),
+        _ => formats::with_paths(text, absolute),
+    }
 }
 
 /// True if `text` is a keyword of the setting `key` instead of a path.
@@ -166,8 +170,10 @@ mod tests {
         assert!(source_of("NSL-KDD").unwrap_err().contains("path to your copy"));
         assert_eq!(absolute_data("graph", "ring").unwrap(), "ring");
         assert_eq!(absolute_data("graph", "file:a/b").unwrap(), format!("file:{here}/a/b"));
-        for key in DATA.into_iter().filter(|key| *key != "graph") {
-            assert_eq!(absolute_data(key, "a/b.csv").unwrap(), format!("{here}/a/b.csv"));
+        assert_eq!(absolute_data("init", "a/b.csv").unwrap(), format!("{here}/a/b.csv"));
+        for key in ["data", "evaluation-data"] {
+            assert_eq!(absolute_data(key, "a/b").unwrap(), format!("{here}/a/b"));
+            assert_eq!(absolute_data(key, "a/b.csv").unwrap(), format!("csv:{here}/a/b.csv"));
             let both = format!("libsvm:{here}/a,/b/c");
             assert_eq!(absolute_data(key, "libsvm:a,/b/c").unwrap(), both);
             for other in ["synthetic", "synthetic:9", "sparse:9,9", "/a/b", "libsvm:a,"] {

@@ -30,6 +30,7 @@ use self::reader::Reader;
 use self::roles::Found;
 use self::table::{Encoder, Table, Texts};
 pub use self::values::{Notation, Thousands, Words};
+use super::arguments::split;
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
@@ -43,7 +44,8 @@ pub(super) const FORMAT: Format = Format {
               standardise, profile, header, delimiter, decimal, thousands, na, keep, comment",
     paths: Paths::FirstAnd(&["profile"]),
     open: |arguments, _| {
-        let mut arguments = arguments.split(',');
+        let arguments = split(arguments);
+        let mut arguments = arguments.iter().map(String::as_str);
         let path = arguments.next().filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| format!("a path is missing; write {FORM}"))?;
         let Options { dialect, roles, profile } = Options::read(arguments)?;
@@ -202,6 +204,9 @@ impl Dataset for Csv {
 
     fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
         let mut reader = self.reader()?;
+        if let Some(problem) = self.roles.contradiction(&Table::of(schema)?) {
+            return Err(reader.refused_whole(&problem));
+        }
         let mut encoder = Encoder::new(schema, &reader)?;
         while reader.advance()? {
             if let Some(row) = encoder.encode(&reader)? {

@@ -318,3 +318,38 @@ fn roles_and_delimiters_are_as_users_say() {
         assert_eq!(rows.unwrap()[1], (vec![1.0, 3.0], vec![], 1));
     }
 }
+
+#[test]
+fn options_that_contradict_the_job_are_refused_and_others_are_no_trouble() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = table(folder.path(), "a,b,kind,y\n1,2,x,0\n2,1,z,1\n3,5,x,1\n");
+    let with = |options: &str| {
+        open(&format!("csv:{},{options}", folder.path().join("table.csv").display()), 1).unwrap()
+    };
+    let schema = with("drop=b").schema(&Features::default()).unwrap();
+    for options in ["drop=b", "drop=b,label=y", "missing=skip", "one-hot=kind"] {
+        with(options).visit(&schema, &mut |_| Ok(())).unwrap();
+    }
+    data.visit(&schema, &mut |_| Ok(())).unwrap();
+    for (options, told) in [
+        ("drop=a", "table.csv: drop=a, but a model of the job reads the column"),
+        ("drop=y", "drop=y, but a model of the job reads the column"),
+        ("one-hot=a", "one-hot=a, but the column has numbers in the job"),
+        ("target=a", "a is named, but the job predicts y; leave the option out"),
+    ] {
+        let refused = with(options).visit(&schema, &mut |_| Ok(())).unwrap_err().to_string();
+        assert!(refused.contains(told), "{refused}");
+    }
+}
+
+#[test]
+fn a_path_may_have_a_comma() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("x,y.csv"), "a,y\n1,0\n2,1\n").unwrap();
+    let path = folder.path().display();
+    for text in [format!(r"csv:{path}/x\,y.csv"), format!(r"{path}/x\,y.csv,label=y")] {
+        assert_eq!(encoded(&*open(&text, 1).unwrap()).len(), 2, "{text}");
+    }
+    let told = open(&format!("csv:{path}/x,y.csv"), 1).unwrap_err();
+    assert!(told.contains(r"a comma of a path is written \,"), "{told}");
+}

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::super::{option, yes};
+use super::super::arguments::{meant, option};
+use super::super::yes;
+use super::table::Table;
 use super::values::{Notation, Thousands, Words};
 use crate::profile::Missing;
 
@@ -84,6 +86,24 @@ impl Roles {
         let named = label.iter().chain(target).chain(dropped).chain(one_hot).chain(dates);
         named.count() > 0
     }
+
+    /// The problem of a role that the user names and that the job's `table` contradicts.
+    pub(super) fn contradiction(&self, table: &Table) -> Option<String> {
+        let Self { label, target, dropped, one_hot, .. } = self;
+        let columns = table.columns();
+        let used = dropped.iter().find(|name| columns.contains(&name.as_str()));
+        let numbers = one_hot.iter().find(|name| table.numbers.iter().any(|it| it.name == **name));
+        let predicted = label.iter().chain(target).find(|name| **name != table.label);
+        let said = match (used, numbers, predicted) {
+            (Some(name), ..) => format!("drop={name}, but a model of the job reads the column"),
+            (_, Some(name), _) => {
+                format!("one-hot={name}, but the column has numbers in the job")
+            }
+            (.., Some(name)) => format!("{name} is named, but the job predicts {}", table.label),
+            (None, None, None) => return None,
+        };
+        Some(format!("{said}; leave the option out"))
+    }
 }
 
 /// The parsed arguments of a table.
@@ -100,7 +120,9 @@ impl Options {
         let mut options = Self::default();
         for argument in arguments {
             let Some((name, value)) = option(argument) else {
-                return Err(format!("{argument:?} is no option; write {FORM} with {OPTIONS}"));
+                return Err(format!(
+                    r"{argument:?} is no option (a comma of a path is written \,); write {FORM} with {OPTIONS}"
+                ));
             };
             options.set(name, value)?;
         }
@@ -138,7 +160,10 @@ impl Options {
             "one-hot" => roles.one_hot.push(column()?),
             "date" => roles.dates.push(column()?),
             "missing" => roles.missing = value.parse()?,
-            "standardise" => roles.standardised = yes(name, value)?,
+            "standardise" => {
+                roles.standardised =
+                    yes(value).map_err(|write| format!("{name}={value}: {write}"))?;
+            }
             "profile" if value.is_empty() => return Err("profile= names no file".into()),
             "profile" => *profile = Some(value.into()),
             "header" => dialect.header = header_of(value)?,
@@ -148,7 +173,11 @@ impl Options {
             "na" => dialect.words.missing.push(value.to_owned()),
             "keep" => dialect.words.kept.push(value.to_owned()),
             "comment" => dialect.comment = Some(comment_of(value)?),
-            _ => return Err(format!("there is no option {name}; the options are {OPTIONS}")),
+            _ => {
+                let names = OPTIONS.split(", ").filter_map(|it| Some(option(it)?.0));
+                let meant = meant(name, names);
+                return Err(format!("there is no option {name}{meant}; the options are {OPTIONS}"));
+            }
         }
         Ok(())
     }

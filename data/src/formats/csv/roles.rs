@@ -1,6 +1,5 @@
 //! Finds the roles of a table's columns: numbers, dates, texts, label.
 
-mod range;
 mod sum;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +102,7 @@ pub(super) fn find(csv: &Csv) -> Result<Found, DataError> {
     for (at, column) in columns.iter_mut().enumerate() {
         column.decide(rows);
         let are_numbers = matches!(column.role, Role::Number | Role::Target);
-        if are_numbers && let Some(problem) = column.sum.range.problem(&column.name) {
+        if are_numbers && let Some(problem) = column.sum.problem(&column.name) {
             return Err(reader.refused_column(at, &problem));
         }
         if matches!(column.role, Role::Classes) {

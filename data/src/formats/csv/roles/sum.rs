@@ -1,9 +1,9 @@
 //! The values of a column, summed up.
 
-use super::super::dates::{DAY, days};
+use super::super::super::range::Range;
+use super::super::dates::{self, DAY, days};
 use super::super::reader::Reader;
 use super::super::values::Value;
-use super::range::Range;
 use crate::error::DataError;
 
 /// The values of a column, summed up.
@@ -16,7 +16,9 @@ pub(super) struct Sum {
     /// Number of values that are numbers, or dates.
     pub(super) count: u64,
     sum: f64,
-    pub(super) range: Range,
+    range: Range<Option<f64>>,
+    /// The first value that is a number.
+    number: Option<String>,
     /// The first missing value, and its line.
     pub(super) gap: Option<(u64, String)>,
     pub(super) missing: u64,
@@ -32,7 +34,9 @@ impl Sum {
         match reader.number(column)? {
             Value::Missing => self.add_missing(reader, column)?,
             Value::Number(value) => {
-                self.range.add(reader.text(column)?, value, reader.dialect().notation);
+                let text = reader.text(column)?;
+                self.range.add(value, || reader.dialect().notation.precise(text));
+                self.number.get_or_insert_with(|| text.to_owned());
                 self.add_number(value);
             }
             Value::Text(text) => {
@@ -78,6 +82,18 @@ impl Sum {
     /// The mean of the numbers.
     pub(super) fn mean(&self) -> f32 {
         (self.sum / self.count.max(1) as f64) as f32
+    }
+
+    /// The problem of the column `name` if its values differ by less than 32-bit numbers tell
+    /// apart, with the cures.
+    pub(super) fn problem(&self, name: &str) -> Option<String> {
+        let problem = self.range.problem()?;
+        let is_date = self.number.as_ref().is_some_and(|text| dates::seconds(text).is_some());
+        let date = match is_date {
+            true => format!(", say date={name} if they are dates or times"),
+            false => String::new(),
+        };
+        Some(format!("{problem}{date}, or leave the column out with drop={name}"))
     }
 
     /// Number of values that are there.
