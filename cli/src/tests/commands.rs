@@ -20,10 +20,13 @@ fn text(of: Option<&clap::builder::StyledStr>) -> String {
         .filter(|it| !it.is_empty())
         .collect();
     // A paragraph of a help needs no full stop at its end, and a sentence of a page does.
-    let ends = |it: &str| it.ends_with(['.', ':', ';']);
+    let is_whole = |it: &str, next: &str| it.ends_with(['.', ':', ';']) || next.starts_with('[');
     paragraphs
         .into_iter()
-        .reduce(|all, next| all + if ends(&all) { " " } else { ". " } + &next)
+        .reduce(|all, next| {
+            let gap = if is_whole(&all, &next) { " " } else { ". " };
+            format!("{all}{gap}{next}")
+        })
         .unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! Errors of building a model.
 
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 
 use crate::examples::Target;
 use crate::named::Number;
