@@ -143,7 +143,7 @@ mod tests {
         let read = |text: &str| Arguments::read(text, "f:A,B[,rows=dense]", &["rows"]);
         let two = read(r"rows=a\,b,c=d,rows=dense").unwrap();
         assert_eq!(two.option("rows"), Some("dense"));
-        assert_eq!(two.exactly().unwrap(), ["rows=a,b", "c=d"].map(PathBuf::from));
+        assert_eq!(two.exactly::<2>().unwrap(), ["rows=a,b", "c=d"].map(PathBuf::from));
         let refused = |text: &str| match read(text) {
             Ok(read) => read.exactly::<2>().unwrap_err(),
             Err(error) => error,

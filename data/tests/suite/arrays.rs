@@ -205,11 +205,13 @@ fn values_that_32_bits_do_not_tell_apart_are_refused_in_every_format() {
         assert!(told.contains("x.npy: column 0: its values are between 1"), "{told}");
         assert!(told.contains("subtract 1"), "{told}");
     }
-    let rows: Vec<f32> = (0..40).flat_map(|row| [1.7e9 + row as f32, (row % 2) as f32]).collect();
+    let rows: Vec<f32> =
+        (0..40).flat_map(|row| [1.7e9 + 9.0 * row as f32, (row % 2) as f32]).collect();
     let data = raw(folder.path(), r#"{"columns": 1, "classes": ["no", "yes"]}"#, &rows);
     let told = data.schema(&Features::default()).unwrap_err().to_string();
     assert!(told.contains("records: column 0: its values are between 1"), "{told}");
-    let text: String = (0..40).map(|row| format!("{} 1:{} 2:1\n", row % 2, seconds(row))).collect();
+    let row = |row: i64| format!("{} 1:{} 2:1\n", row % 2, seconds(9 * row));
+    let text: String = (0..40).map(row).collect();
     fs::write(folder.path().join("rows"), &text).unwrap();
     let data = open(&format!("libsvm:{}", folder.path().join("rows").display()), 1).unwrap();
     let told = data.schema(&Features::default()).unwrap_err().to_string();
