@@ -11,7 +11,10 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "core/compute",
         &[
-            &["codec", "examples", "float16", "id", "named", "rng", "simd", "sum", "time"],
+            &[
+                "codec", "counted", "examples", "float16", "id", "named", "rng", "simd", "sum",
+                "time",
+            ],
             &["pass"],
             &["coding", "fingerprint", "params", "reference", "saved", "task"],
             &["decided", "optim"],

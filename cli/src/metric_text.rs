@@ -12,14 +12,22 @@ pub(crate) fn title(name: &str) -> &str {
     Metric::find(name).map_or(name, |metric| metric.title)
 }
 
-/// Formats a value of the metric called `name`: a share as a percentage.
+/// Significant digits of a number.
+const DIGITS: i32 = 4;
+
+/// Formats a value of the metric called `name`: a share as a percentage, another number with four
+/// significant digits, and with all digits before its point.
 pub(crate) fn shown(name: &str, value: f64) -> String {
     if Metric::find(name).is_some_and(|metric| metric.is_share) {
         return percent(value);
     }
     let size = value.abs();
-    let is_usual = size == 0.0 || (1e-3..1e7).contains(&size);
-    if is_usual { format!("{value:.4}") } else { format!("{value:.3e}") }
+    if size != 0.0 && !(1e-3..1e7).contains(&size) {
+        return format!("{value:.3e}");
+    }
+    let before = if size == 0.0 { 0 } else { size.log10().floor() as i32 };
+    let decimals = (DIGITS - 1 - before).max(0) as usize;
+    format!("{value:.decimals$}")
 }
 
 /// Formats the metric called `name` with its value.
@@ -60,15 +68,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_percentages_and_other_numbers_have_four_decimals() {
+    fn shares_are_percentages_and_other_numbers_have_four_digits() {
         for (name, value, text) in [
             ("accuracy", 0.912, "91.20 %"),
             ("auc", 1.0, "100.00 %"),
             ("rmse", 0.51234, "0.5123"),
             ("mae", 2.5e-5, "2.500e-5"),
             ("r2", -0.5, "-0.5000"),
-            ("perplexity", 1234.5, "1234.5000"),
-            ("rmse", 0.0, "0.0000"),
+            ("rmse", 12.3456, "12.35"),
+            ("rmse", 0.012_345_6, "0.01235"),
+            ("perplexity", 1234.6, "1235"),
+            ("mae", 52_347.8, "52348"),
+            ("rmse", 0.0, "0.000"),
         ] {
             assert_eq!(shown(name, value), text);
         }

@@ -245,7 +245,9 @@ pub(crate) fn user_message(event: &Event) -> Option<String> {
             format!("worker {worker} ({name}) is back")
         }
         Event::Joined { worker, name, .. } => format!("worker {worker} is {name}"),
-        Event::Started { workers } => format!("training begins with {workers} workers"),
+        Event::Started { workers } => {
+            format!("training begins with {}", figures::counted((*workers).into(), "worker"))
+        }
         Event::CutOff { worker, why } => format!("worker {worker} was cut off: {why}"),
         Event::Departed { worker, how: Departure::Lost, .. } => {
             format!("worker {worker} is lost: it was silent for a whole lease")

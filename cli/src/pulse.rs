@@ -7,7 +7,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_wire::{MemberState, MemberStatus, Phase, Status};
 use serde::Serialize;
 
-use crate::figures::{count, span};
+use crate::figures::{count, counted, span};
 use crate::metric_text;
 use crate::table;
 use crate::wait_text::waiting;
@@ -85,7 +85,7 @@ impl Pulse {
         let mut text = if self.stands_by { "stands by; ".to_owned() } else { String::new() };
         let there = match self.there.as_slice() {
             [] => "no worker is there".to_owned(),
-            there if self.away.is_empty() => format!("{} workers", count(there.len() as u64)),
+            there if self.away.is_empty() => counted(there.len() as u64, "worker"),
             there => format!("there: {}", workers_in_words(there)),
         };
         let of = format!("{} of {} samples", count(self.samples), count(self.samples_wanted));

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use pstrain_compute::counted::counted;
 use pstrain_compute::id::WorkerId;
 
 /// The engine whose environment variables give a worker's rank.
@@ -197,8 +198,9 @@ impl Rank {
             _ => format!("{}={}", self.variables.rank, self.rank),
         };
         format!(
-            "{started}, but the job has {workers} workers; have the engine start {workers} workers, or \
-             the server with --workers as many as it starts"
+            "{started}, but the job has {0}; have the engine start {0}, or the server with \
+             --workers as many as it starts",
+            counted(workers, "worker")
         )
     }
 }

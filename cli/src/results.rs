@@ -3,7 +3,7 @@
 use pstrain_wire::worker::EndReason;
 
 use crate::energy::{EnergyReport, joules};
-use crate::figures::{self, bytes, count, percent, seconds};
+use crate::figures::{self, bytes, count, counted, percent, seconds};
 use crate::fold::TIE;
 use crate::metric_text;
 use crate::record::{ClassRecall, Departed, Ended, Quality, Report, TargetReport, WorkerReport};
@@ -96,12 +96,9 @@ fn headline(report: &Report, width: usize) -> String {
         (ended, _) => Some(ended.in_short()),
     };
     let main = main_of(&report.quality).unwrap_or_else(|| "not evaluated".into());
-    let (time, updates) = (seconds(report.time_s), count(report.updates));
-    let done = [
-        format!("{main} after {time} and {updates} updates"),
-        format!("{main} after {updates} updates"),
-        main,
-    ];
+    let (time, updates) = (seconds(report.time_s), counted(report.updates, "update"));
+    let done =
+        [format!("{main} after {time} and {updates}"), format!("{main} after {updates}"), main];
     let mut lines = done.map(|done| match &ended {
         Some(ended) => format!("{ended}: {done}"),
         None => done,
@@ -122,7 +119,7 @@ fn departures(departures: &[Departed]) -> Vec<(&'static str, String)> {
         ("departed", format!("worker {worker} {how} at {at}: {why}"))
     });
     let more =
-        (earlier > 0).then(|| ("departed", format!("{} times before", count(earlier as u64))));
+        (earlier > 0).then(|| ("departed", format!("{} before", counted(earlier as u64, "time"))));
     more.into_iter().chain(shown).collect()
 }
 

@@ -109,9 +109,11 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// A sign that the format reads the rows in a way that the user does not mean, with the cure.
-    fn doubt(&self) -> Option<String> {
-        None
+    /// What is odd about the rows as they were read last, with the cure, a line each: signs that
+    /// the user means something else. With the schema of a `job` whose columns other rows decide:
+    /// what these rows have that the job does not know.
+    fn remarks(&self, _job: Option<&Schema>) -> Vec<String> {
+        Vec::new()
     }
 
     /// Writes down roles and statistics of a table's columns, and its classes.

@@ -1,7 +1,11 @@
-//! Opens a plain or compressed file. The first bytes decide, not the name.
+//! Opens a plain or compressed file. The first bytes decide, not the name; they also tell files
+//! that no format reads.
 
-use std::fs::File;
+mod foreign;
+
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
@@ -24,8 +28,32 @@ pub(crate) struct Opened {
 }
 
 /// Opens `path` and decompresses it, if necessary.
+///
+/// # Errors
+/// If it cannot be read, is no file, or its contents are of a kind that no format reads: the kind,
+/// with a way to convert it.
 pub(crate) fn open(path: &Path) -> io::Result<Opened> {
-    decompress(BufReader::with_capacity(BUFFER, File::open(path)?))
+    let file = open_file(path)?;
+    let mut opened = decompress(BufReader::with_capacity(BUFFER, file))?;
+    match foreign::problem(opened.bytes.fill_buf()?) {
+        Some(problem) => Err(io::Error::new(io::ErrorKind::InvalidData, problem)),
+        None => Ok(opened),
+    }
+}
+
+/// Opens a regular file: data are read several times, which pipes and devices do not allow.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    let kind = fs::metadata(path)?.file_type();
+    let problem = if kind.is_file() {
+        return File::open(path);
+    } else if kind.is_fifo() || kind.is_socket() {
+        "a pipe cannot be read in passes; save it to a file first"
+    } else if kind.is_dir() {
+        "it is a folder; name a file"
+    } else {
+        "it is a device; name a file"
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
 }
 
 /// Returns the line with this number, from 1, without the byte order mark that the first may have.

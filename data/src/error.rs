@@ -2,6 +2,7 @@
 
 use std::io;
 
+use pstrain_compute::counted::counted;
 use pstrain_compute::examples::ShapeError;
 use pstrain_compute::id::PartId;
 use thiserror::Error;
@@ -43,7 +44,7 @@ pub enum DataError {
         allowed: &'static str,
     },
     /// There are fewer or more rows than can be trained on.
-    #[error("{data}: {rows} rows, but {allowed}")]
+    #[error("{data}: {}, but {allowed}", counted(*.rows, "row"))]
     Rows {
         /// The description of the dataset.
         data: String,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pstrain_compute::examples::{Examples, ShapeError};
+use pstrain_compute::examples::Examples;
 use serde::Serialize;
 
 use crate::dataset::{Dataset, Origin, Schema};
@@ -57,9 +57,6 @@ pub(crate) fn checked(
     }
     match read() {
         Ok(examples) if examples.is_empty() => unfit("it has no rows".into()),
-        Err(DataError::Shape(ShapeError::Entries { .. })) => {
-            unfit("a row has a feature past the last column of the training rows".into())
-        }
         other => other,
     }
 }
@@ -67,15 +64,16 @@ pub(crate) fn checked(
 impl fmt::Display for EvaluationRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rows, source, share } = self;
+        let noun = if *rows == 1 { "row" } else { "rows" };
         let rows = grouped(*rows);
         match share {
             Some(share) => {
                 // Users write shares with few digits: rounding to 4 decimals of a percent keeps
                 // them exact.
                 let percent = (share * 1e6).round() / 1e4;
-                write!(f, "{rows} evaluation rows, {percent} % of {source}")
+                write!(f, "{rows} evaluation {noun}, {percent} % of {source}")
             }
-            None => write!(f, "{rows} evaluation rows, all of {source}"),
+            None => write!(f, "{rows} evaluation {noun}, all of {source}"),
         }
     }
 }
@@ -90,6 +88,7 @@ mod tests {
             |rows, share| EvaluationRows { rows, source: "rows.csv".into(), share }.to_string();
         assert_eq!(words(6298, Some(0.25)), "6,298 evaluation rows, 25 % of rows.csv");
         assert_eq!(words(125_973, None), "125,973 evaluation rows, all of rows.csv");
+        assert_eq!(words(1, None), "1 evaluation row, all of rows.csv");
         assert_eq!(words(999, Some(0.125)), "999 evaluation rows, 12.5 % of rows.csv");
         assert_eq!(words(1_000_000, Some(0.3)), "1,000,000 evaluation rows, 30 % of rows.csv");
         assert_eq!(words(0, Some(0.0)), "0 evaluation rows, 0 % of rows.csv");

@@ -71,4 +71,8 @@ impl Dataset for Local {
     fn has_profile(&self) -> bool {
         self.reference.has_profile()
     }
+
+    fn remarks(&self, job: Option<&Schema>) -> Vec<String> {
+        self.parts.iter().flat_map(|part| part.remarks(job)).collect()
+    }
 }

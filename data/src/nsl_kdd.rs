@@ -16,6 +16,7 @@ mod schema;
 mod writer;
 
 pub use error::{Problem, ReadError};
+pub(crate) use reader::begins;
 pub use reader::{read, read_file};
 pub use recipe::{RecipeName, UnknownRecipe};
 pub use record::{Columns, Record};

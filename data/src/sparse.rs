@@ -29,6 +29,13 @@ pub struct SparseRow {
     pub values: Vec<f32>,
 }
 
+impl SparseRow {
+    /// The number of columns, if features are not hashed: as many as the last feature needs.
+    pub(crate) fn columns(&self) -> u32 {
+        self.features.iter().max().map_or(0, |&last| last + 1)
+    }
+}
+
 /// The columns of sparse data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SparseSpec {

@@ -151,7 +151,7 @@ fn sparse_rows_have_numbers_to_predict_too_on_the_server_and_at_workers() {
         writeln!(text, "{} {one}:1 {other}:0.5", f64::from(one) - 0.25 * f64::from(other)).unwrap();
     }
     fs::write(&file, text).unwrap();
-    let data = format!("libsvm-regression:{}", path(&file));
+    let data = format!("libsvm:{},predict=numbers", path(&file));
     let job = ["--data", &data, "--model", "linear", "--learning-rate", "0.5", "--epochs", "30"];
     let one = run(&[&["run"], &job[..]].concat());
     assert!(real(&one["rmse"]) < 0.05, "{one}");

@@ -138,8 +138,13 @@ fn incompatible_settings_of_sparse_models_are_refused_with_the_reason() {
     refused(&data, &[], &["sparse rows, which only model = linear and model = logistic read"]);
     refused("synthetic:100", &logistic, &["model = logistic reads sparse rows of two classes"]);
     let (two, one) = (folder.path().join("numbered"), folder.path().join("alike"));
-    fs::write(&two, "1 1:1\n2 2:1\n1 1:1\n2 2:1\n").unwrap();
-    refused(&format!("libsvm:{}", path(&two)), &logistic, &["libsvm with the labels -1 and +1"]);
+    fs::write(&two, "1 1:1\n2 2:1\n1 1:1\n2 2:1\n".repeat(9)).unwrap();
+    let two = format!("libsvm:{}", path(&two));
+    let job = ["run", "--json", "--data", &two, "--batch-size", "4", "--epochs", "9"];
+    let trained = finish(&[&job[..], &logistic].concat()).with_code(0).json();
+    assert_eq!(real(&trained["accuracy"]), 1.0);
+    let dense = ["have dense rows; use model = linear with loss = logistic"];
+    refused(&format!("{two},rows=dense"), &logistic, &dense);
     fs::write(&one, "1 1:1\n1 2:1\n").unwrap();
     refused(
         &format!("libsvm:{}", path(&one)),

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use pstrain_wire::PROTOCOL;
 
-use crate::cluster::{number, path, real};
+use crate::cluster::{Server, number, path, real};
 use crate::process::finish;
 
 #[test]
@@ -100,6 +100,43 @@ fn a_first_line_of_numbers_is_warned_of() {
         assert_eq!(said.matches(words).count(), 1, "{said}");
         assert!(said.contains("pstrain: warning: "), "{said}");
     }
+}
+
+#[test]
+fn odd_values_of_a_table_are_said_wherever_rows_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, kinds: [&str; 4]| {
+        let row = |row: usize| format!("{},{}.5,s{}\n", kinds[row % 4], row * 7 % 40, row % 2);
+        let rows: String = (0..80).map(row).collect();
+        std::fs::write(folder.path().join(name), format!("kind,x,state\n{rows}")).unwrap();
+        format!("csv:{}", path(&folder.path().join(name)))
+    };
+    let train = write("train.csv", ["0", "1", "2", "3+"]);
+    let test = write("test.csv", ["0.0", "1.0", "2.0", "4+"]);
+    let out = folder.path().join("out");
+    let job = ["--model", "softmax", "--epochs", "1", "--evaluation-data", &test, "--workers", "1"];
+    let guessed = "train.csv: column kind: 60 of 80 values are numbers, but one is \"3+\": its 4";
+    let unknown = "test.csv: column kind: 20 of 80 texts (25.0 %) are unknown to the job, such as \
+                   \"4+\" in line 5";
+    let check = |said: &str, all: &[&str]| {
+        for words in all {
+            assert_eq!(said.matches(words).count(), 1, "{words}: {said}");
+        }
+        assert_eq!(said.matches("warning: ").count(), all.len(), "{said}");
+    };
+    check(&finish(&["data", "info", &train]).with_code(0).stderr, &[guessed]);
+    let run = [&["run", "--data", &train, "--out", path(&out)][..], &job].concat();
+    check(&finish(&run).with_code(0).stderr, &[guessed, unknown]);
+    let eval = ["eval", "--model", path(&out), "--data", &test];
+    check(&finish(&eval).with_code(0).stderr, &[unknown]);
+    // Where each worker has rows of its own, those of the evaluation decide the columns.
+    let unknown = unknown.replace("test.csv", "train.csv").replace("4+", "3+");
+    let guessed = guessed.replace("train.csv", "test.csv").replace("3+", "4+");
+    let server = Server::tcp(&[&["--partition", "local"], &job]);
+    let worker = server.worker(&["--data", &train]);
+    worker.wait_to_say(&unknown);
+    server.process.wait_to_say(&guessed);
+    server.finish(vec![worker]);
 }
 
 #[test]

@@ -61,8 +61,54 @@ fn named<'a>(command: &'a Command, words: &[OsString]) -> &'a Command {
     words.fold(command, |command, word| command.find_subcommand(word).unwrap_or(command))
 }
 
-/// Adds the setting that an unknown flag of `command` most likely stands for.
+/// Commands of other programs, and the commands here.
+const ALSO_CALLED: &[(&str, &str)] = &[
+    ("train", "run"),
+    ("fit", "run"),
+    ("start", "run"),
+    ("launch", "run"),
+    ("sim", "simulate"),
+    ("serve", "server"),
+    ("client", "worker"),
+    ("ps", "status"),
+    ("info", "status"),
+    ("stop", "control"),
+    ("evaluate", "eval"),
+    ("predict", "eval"),
+    ("test", "eval"),
+    ("resume", "server"),
+    ("watch", "top"),
+    ("monitor", "top"),
+    ("dataset", "data"),
+    ("convert", "data"),
+    ("benchmark", "bench"),
+    ("certificate", "cert"),
+];
+
+/// Smallest Jaro-Winkler similarity of two commands that may be mistaken for each other.
+const ALIKE: f64 = 0.86;
+
+/// The command of `command` that `word` most likely stands for.
+fn command_for(word: &str, command: &Command) -> Option<&'static str> {
+    let known = ALSO_CALLED.iter().filter(|(_, ours)| command.find_subcommand(ours).is_some());
+    known
+        .map(|(theirs, ours)| (strsim::jaro_winkler(&word.to_lowercase(), theirs), *ours))
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .map(|(_, ours)| ours)
+}
+
+/// Adds the command or the setting that an unknown word or flag of `command` most likely stands
+/// for.
 fn with_suggestion(mut error: clap::Error, command: &Command) -> clap::Error {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && error.get(ContextKind::SuggestedSubcommand).is_none()
+        && let Some(near) = command_for(word, command)
+    {
+        let suggested = ContextValue::Strings(vec![near.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, suggested);
+        return error;
+    }
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }

@@ -65,7 +65,10 @@ fn profile(sources: &[String]) -> anyhow::Result<Profile> {
                 .with_context(|| format!("{source}: cannot be read"))?;
             return Profile::read(&text).map_err(wrong);
         }
-        Ok(source_of(source).map_err(wrong)?.profile()?)
+        let source = source_of(source).map_err(wrong)?;
+        let profile = source.profile();
+        warn_of(&*source, None);
+        Ok(profile?)
     };
     let Some((first, others)) = sources.split_first() else { bail!("name a table") };
     let mut profile = read(first)?;
@@ -81,8 +84,9 @@ fn describe(source: &str, form: Form) -> anyhow::Result<()> {
     let source =
         if source == "nsl-kdd" && !Path::new(source).exists() { "synthetic" } else { source };
     let source = source_of(source).map_err(|why| anyhow::anyhow!("{source}: {why}"))?;
-    warn_of(&*source);
-    let info = source.info()?;
+    let info = source.info();
+    warn_of(&*source, None);
+    let info = info?;
     form.print(&info, || show_info(&info))
 }
 

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::args::EvalArgs;
 use crate::digest::sha256;
-use crate::exit::Ending;
-use crate::job::source_of;
+use crate::exit::{Ending, Failed};
+use crate::job::{source_of, warn_of};
 use crate::record::{MODEL, Quality, check_finite, file_of, read_model};
 use crate::{messages, results, table};
 
@@ -32,9 +32,20 @@ pub(crate) fn run(args: &EvalArgs) -> anyhow::Result<Ending> {
     }
     let source =
         source_of(&args.data).map_err(|why| anyhow::anyhow!("--data {}: {why}", args.data))?;
-    let examples = spec.encode_all(&*source)?;
+    let examples = spec.encode_all(&*source);
+    warn_of(&*source, Some(&spec));
+    let examples = examples?;
     let evaluation = evaluate(&model, &params, &examples, &mut Workspace::default());
     let rows = EvaluationRows::all(&examples, source.describe());
+    if evaluation.examples > 0 && !evaluation.loss.is_finite() {
+        return Err(Failed(format!(
+            "{}: its predictions are not finite ({rows}): the loss is {}; either the run that \
+             trained it diverged, or the rows have values that are far from those of its training",
+            path.display(),
+            evaluation.loss
+        ))
+        .into());
+    }
     let result = Result {
         params_sha256: sha256(&params),
         examples: evaluation.examples,

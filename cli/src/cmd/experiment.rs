@@ -14,7 +14,7 @@ use crate::experiment::{
     About, Cell, Environment, Execute, Finding, Mode, RealTime, Report, Run, Runner, Spec, Store,
     Verdict, VirtualTime, cells, check_settings, report, resolve, with,
 };
-use crate::figures::count;
+use crate::figures::{count, counted};
 use crate::{messages, signals, table};
 
 pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<Ending> {
@@ -145,11 +145,11 @@ fn announce(spec: &Spec, cells: &[Cell], missing: usize, jobs: usize) {
         there => format!("; {there} are there already"),
     };
     messages::say(&format!(
-        "{}: {} runs ({} cells x {} repetitions), {jobs} at a time{there}",
+        "{}: {} ({} x {}), {jobs} at a time{there}",
         spec.name,
-        count(all as u64),
-        count(cells.len() as u64),
-        count(u64::from(spec.reps))
+        counted(all as u64, "run"),
+        counted(cells.len() as u64, "cell"),
+        counted(spec.reps.into(), "repetition")
     ));
 }
 

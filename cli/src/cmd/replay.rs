@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::ReplayArgs;
 use crate::digest::sha256;
 use crate::exit::{Ending, Failed};
-use crate::figures::count;
+use crate::figures::{count, counted};
 use crate::job::{Layers, Resolved};
 use crate::record::{
     Contribution, Header, JOB, MODEL, ModelFile, ORDER, OrderReader, Quality, Replay, SUMMARY,
@@ -359,7 +359,7 @@ fn show(result: &Result, break_norm: Option<f64>) -> String {
         ("parameters", result.params_sha256.clone()),
         ("", compared),
     ];
-    let kept = ("kept", format!("{} versions at most", result.versions_kept));
+    let kept = ("kept", format!("{} at most", counted(result.versions_kept as u64, "version")));
     let facts = facts.into_iter().chain(results::quality(&result.quality)).chain([kept]);
     let mut text = table::facts(&facts.collect::<Vec<_>>(), messages::width()) + "\n";
     if let Some(Break { version, norm, gradients }) = &result.broke {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::client;
 use crate::args::{SecurityArgs, StatusArgs};
 use crate::exit::Ending;
-use crate::figures::{count, elapsed};
+use crate::figures::{count, counted, elapsed};
 use crate::table::{self, Column};
 use crate::wait_text::waiting;
 use crate::{messages, metric_text};
@@ -243,8 +243,8 @@ fn show(status: &Status, width: usize) -> String {
         (
             "progress",
             format!(
-                "{} updates, {} of {} samples, epoch {:.2}",
-                count(status.version.0),
+                "{}, {} of {} samples, epoch {:.2}",
+                counted(status.version.0, "update"),
                 count(status.samples),
                 count(status.samples_wanted),
                 status.epoch,

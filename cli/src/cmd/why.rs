@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::status;
 use crate::args::StatusArgs;
 use crate::exit::Ending;
-use crate::figures::{bytes, count, span};
+use crate::figures::{bytes, count, counted, span};
 use crate::table::{self, Column};
 use crate::wait_text::waiting;
 use crate::why::{ConnectionFlags, Finding, Usual, WaitsFor, verdict};
@@ -151,11 +151,11 @@ fn show(status: &Status, way: &ConnectionFlags, width: usize) -> String {
         Column::number("unacked").spare(5),
     ];
     let job = format!(
-        "{} ({}), {}: {} updates",
+        "{} ({}), {}: {}",
         status.job,
         status.consistency,
         status.phase,
-        count(status.version.0)
+        counted(status.version.0, "update")
     );
     let waits = status.wait.as_ref().map_or_else(|| "for no worker".to_owned(), waiting);
     let facts = [("job", job), ("rule", status.rule.clone()), ("waiting", waits)];

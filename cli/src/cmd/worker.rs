@@ -27,7 +27,7 @@ use super::client::{NoAnswer, Reply, TurnedAway, request};
 use crate::args::{Form, ListenFor, ProcessArgs, SecurityArgs, WorkerArgs};
 use crate::energy::{Measured, Meter};
 use crate::exit::{self, Ending, Failed};
-use crate::job::source_of;
+use crate::job::{source_of, warn_of};
 use crate::messages;
 use crate::parent::Parent;
 use crate::process::{Arithmetic, ComputeProcess};
@@ -330,7 +330,9 @@ fn load(
             "the job is trained on {of}: give its copy here with --data PATH{sent}"
         ));
     };
-    spec.prepare_parts(source, &order.parts()).map_err(|error| error.to_string())
+    let loaded = spec.prepare_parts(source, &order.parts());
+    warn_of(source, Some(&spec).filter(|_| order.job.data.is_local()));
+    loaded.map_err(|error| error.to_string())
 }
 
 /// The message for an event that the user should see at once, if it is such an event.

@@ -11,7 +11,7 @@ use super::runs::Runs;
 use super::spec::Text;
 use super::store::{About, Mode};
 use crate::document::{Document, Tone};
-use crate::figures::count;
+use crate::figures::{count, counted};
 use crate::statistics::{Estimate, estimate};
 
 /// Describes the page, which names each picture by its file.
@@ -33,10 +33,10 @@ pub(super) fn page(
         page.standing(&standing(findings));
     }
     page.paragraph(&format!(
-        "{} runs: {} cells, {} repetitions each; {progress}.",
-        count(all as u64),
-        count(runs.cells.len() as u64),
-        count(u64::from(spec.reps))
+        "{}: {}, {} each; {progress}.",
+        counted(all as u64, "run"),
+        counted(runs.cells.len() as u64, "cell"),
+        counted(spec.reps.into(), "repetition")
     ));
     if let Some(warning) = runs.warning() {
         page.paragraph(&format!("{warning}. They are part of all numbers below."));

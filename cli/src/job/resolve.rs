@@ -29,7 +29,7 @@ use super::init;
 use super::layers::Layers;
 #[cfg(feature = "pictures")]
 use super::source::WORKER;
-use super::source::{evaluation_source_of, warn_of};
+use super::source::{evaluation_source_of, warn_of_job};
 use super::values;
 use crate::process::{self, Arithmetic, ComputeProcess};
 use crate::served::ServerData;
@@ -288,8 +288,9 @@ impl Layers {
     /// Reads the data and puts the job together.
     pub(crate) fn resolve(&self) -> anyhow::Result<Resolved> {
         self.resolve_with(|source, settings| {
-            warn_of(source);
-            Prepared::load(source, settings)
+            let loaded = Prepared::load(source, settings);
+            warn_of_job(source, settings, loaded.as_ref().ok().map(|data| &data.spec));
+            loaded
         })
     }
 
@@ -297,8 +298,9 @@ impl Layers {
     pub(crate) fn resolve_served(&self) -> anyhow::Result<Resolved<ServerData>> {
         let from = self.data_from()?;
         let load = |source: &dyn Dataset, settings: &Settings| {
-            warn_of(source);
-            ServerData::load(source, settings, from)
+            let loaded = ServerData::load(source, settings, from);
+            warn_of_job(source, settings, loaded.as_ref().ok().map(|data| &data.outline.spec));
+            loaded
         };
         self.resolve_as(load, |data| data.outline.clone())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use pstrain_compute::id::WorkerId;
-use pstrain_data::{Dataset, Local, PartitionSpec, formats};
+use pstrain_data::{DataSpec, Dataset, Local, PartitionSpec, Settings, formats};
 use pstrain_transports::process::protocol::Description;
 
 use super::graph_file::FILE;
@@ -30,10 +30,20 @@ pub(crate) fn source_of(text: &str) -> Result<Arc<dyn Dataset>, String> {
     formats::open(text, SYNTHETIC_SEED)
 }
 
-/// Warns if the format has read the rows in a way that the user may not mean.
-pub(crate) fn warn_of(source: &dyn Dataset) {
-    if let Some(doubt) = source.doubt() {
-        messages::warn(&doubt);
+/// Warns of what is odd about rows as they were read, and of what the `job` does not know, if
+/// other rows decide its columns.
+pub(crate) fn warn_of(source: &dyn Dataset, job: Option<&DataSpec>) {
+    let unknown = job.map(|job| source.remarks(Some(&job.schema))).unwrap_or_default();
+    source.remarks(None).iter().chain(&unknown).for_each(|remark| messages::warn(remark));
+}
+
+/// Warns of training rows and evaluation rows as [`warn_of`], after they were read. `job` is none
+/// if they cannot be.
+pub(super) fn warn_of_job(source: &dyn Dataset, settings: &Settings, job: Option<&DataSpec>) {
+    let is_foreign = source.has_profile() || settings.partition == PartitionSpec::Local;
+    warn_of(source, job.filter(|_| is_foreign));
+    if let Some(evaluation) = &settings.evaluation_data {
+        warn_of(&**evaluation, job);
     }
 }
 
@@ -60,7 +70,11 @@ pub(crate) fn absolute_data(key: &str, text: &str) -> anyhow::Result<String> {
             None => Ok(text.to_owned()),
         };
     }
-    if is_word(key, text) { Ok(text.to_owned()) } else { formats::with_paths(text, absolute) }
+    match key {
+        _ if is_word(key, text) => Ok(text.to_owned()),
+        "init" => absolute(Path::new(text)),
+        _ => formats::with_paths(text, absolute),
+    }
 }
 
 /// True if `text` is a keyword of the setting `key` instead of a path.
@@ -156,8 +170,10 @@ mod tests {
         assert!(source_of("NSL-KDD").unwrap_err().contains("path to your copy"));
         assert_eq!(absolute_data("graph", "ring").unwrap(), "ring");
         assert_eq!(absolute_data("graph", "file:a/b").unwrap(), format!("file:{here}/a/b"));
-        for key in DATA.into_iter().filter(|key| *key != "graph") {
-            assert_eq!(absolute_data(key, "a/b.csv").unwrap(), format!("{here}/a/b.csv"));
+        assert_eq!(absolute_data("init", "a/b.csv").unwrap(), format!("{here}/a/b.csv"));
+        for key in ["data", "evaluation-data"] {
+            assert_eq!(absolute_data(key, "a/b").unwrap(), format!("{here}/a/b"));
+            assert_eq!(absolute_data(key, "a/b.csv").unwrap(), format!("csv:{here}/a/b.csv"));
             let both = format!("libsvm:{here}/a,/b/c");
             assert_eq!(absolute_data(key, "libsvm:a,/b/c").unwrap(), both);
             for other in ["synthetic", "synthetic:9", "sparse:9,9", "/a/b", "libsvm:a,"] {

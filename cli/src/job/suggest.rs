@@ -62,7 +62,11 @@ pub(crate) fn suggestion(key: &str, text: &str, accepts: impl Fn(&str) -> bool) 
     if matches!(key, "name" | "data") || accepts(text) {
         return None;
     }
-    let candidates = if key == "switch" { switches(text) } else { candidates(key, text) };
+    let candidates = match find(key) {
+        _ if key == "switch" => switches(text),
+        Some(setting) if setting.many && text.contains(' ') => items(key, text, &accepts),
+        _ => candidates(key, text),
+    };
     candidates.into_iter().find(|candidate| accepts(candidate))
 }
 
@@ -74,7 +78,16 @@ fn candidates(key: &str, text: &str) -> Vec<String> {
     let mut all = vec![lower, dashed, tidy.clone()];
     let begin = tidy.find(|letter: char| letter.is_ascii_digit()).unwrap_or(tidy.len());
     let (letters, digits) = tidy.split_at(begin);
-    all.push(format!("{letters}:{digits}"));
+    if !letters.contains(':') && !digits.is_empty() {
+        let letters = letters.trim_end_matches('-');
+        let words = [letters].into_iter().chain(alike(key, letters));
+        all.extend(words.map(|word| format!("{word}:{digits}")));
+        // A word may end with a digit itself.
+        let rests = words_of(key).filter_map(|word| Some((word, tidy.strip_prefix(word)?)));
+        all.extend(rests.map(|(word, rest)| format!("{word}:{rest}")));
+    } else {
+        all.push(format!("{letters}:{digits}"));
+    }
     if key == "model" {
         all.push(layers(digits));
     }
@@ -101,16 +114,40 @@ fn layers(text: &str) -> String {
 
 /// The words of the setting and of its help that resemble `word`, the most similar first.
 fn alike(key: &str, word: &str) -> Vec<&'static str> {
-    let setting = find(key);
-    let help = setting.map_or("", |setting| setting.help);
+    let help = find(key).map_or("", |setting| setting.help);
     let words = help.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
-    let names = setting.map_or_else(Vec::new, |setting| setting.words.all());
-    let words = names.iter().map(|word| word.name).chain(words);
     let mut near: Vec<(f64, &str)> =
-        words.map(|known| (strsim::jaro_winkler(word, known), known)).collect();
+        words_of(key).chain(words).map(|known| (likeness(word, known), known)).collect();
     near.retain(|(likeness, _)| *likeness >= ALIKE);
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     near.into_iter().map(|(_, known)| known).collect()
+}
+
+/// The words of the setting.
+fn words_of(key: &str) -> impl Iterator<Item = &'static str> {
+    let words = find(key).map_or_else(Vec::new, |setting| setting.words.all());
+    words.into_iter().map(|word| word.name)
+}
+
+/// The likeness of two words, from 0 to 1. `ring` is `all-reduce:ring`.
+fn likeness(word: &str, known: &str) -> f64 {
+    let last = known.rsplit(':').next().unwrap_or(known);
+    let is_swapped =
+        strsim::osa_distance(word, known) == 1 && strsim::hamming(word, known) == Ok(2);
+    match is_swapped {
+        true => 1.0,
+        false => strsim::jaro_winkler(word, known).max(strsim::jaro_winkler(word, last)),
+    }
+}
+
+/// Candidates for a list of items: each that is not accepted by itself is replaced.
+fn items(key: &str, text: &str, accepts: &impl Fn(&str) -> bool) -> Vec<String> {
+    let meant = |item: &str| {
+        let meant = candidates(key, item).into_iter().find(|candidate| accepts(candidate));
+        meant.unwrap_or_else(|| item.to_owned())
+    };
+    let item = |item: &str| if accepts(item) { item.to_owned() } else { meant(item) };
+    vec![text.split_whitespace().map(item).collect::<Vec<_>>().join(" ")]
 }
 
 /// Candidates for the setting `switch`, where each item names a consistency.
@@ -128,9 +165,11 @@ fn switches(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use pstrain_compute::filter::Filters;
     use pstrain_compute::model::Activation;
-    use pstrain_compute::optim::OptimizerSpec;
+    use pstrain_compute::optim::{OptimizerSpec, Proximal};
     use pstrain_data::PartitionSpec;
+    use pstrain_policy::architecture::Architecture;
     use pstrain_policy::rules::StalenessSpec;
 
     use super::super::values;
@@ -157,6 +196,9 @@ mod tests {
             ("round_robin", "round-robin"),
             ("roundrobin", "round-robin"),
             ("ringmastr:4", "ringmaster:4"),
+            ("k-sync3", "k-sync:3"),
+            ("ksync3", "k-sync:3"),
+            ("ssp-3", "ssp:3"),
         ] {
             assert_eq!(consistency(text).as_deref(), Some(wanted), "{text}");
         }
@@ -170,6 +212,20 @@ mod tests {
         };
         assert_eq!(optimizer("Adam"), "adam");
         assert_eq!(optimizer("adamm"), "adam");
+        assert_eq!(optimizer("sdg"), "sgd");
+        let filters = |text: &str| {
+            let accepts = |text: &str| Filters::read_chain(text).is_ok();
+            suggestion("filters", text, accepts).unwrap_or_default()
+        };
+        assert_eq!(filters("topk0.01"), "top-k:0.01");
+        assert_eq!(filters("top-k=0.01 int-8"), "top-k:0.01 int8");
+        let proximal =
+            |text: &str| suggestion("proximal", text, |text| text.parse::<Proximal>().is_ok());
+        assert_eq!(proximal("l10.1").as_deref(), Some("l1:0.1"));
+        let architecture = |text: &str| {
+            suggestion("architecture", text, |text| text.parse::<Architecture>().is_ok())
+        };
+        assert_eq!(architecture("ring").as_deref(), Some("all-reduce:ring"));
         assert_eq!(optimizer("Momentum=0.9"), "momentum:0.9");
         let partition = |text: &str| {
             suggestion("partition", text, |text| text.parse::<PartitionSpec>().is_ok())

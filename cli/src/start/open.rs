@@ -19,11 +19,11 @@ use super::plan::{
 use crate::args::{Durability, Output};
 use crate::durable::{DurableFolder, Identity, ShardFolder, StandbyOf};
 use crate::job::Layers;
-use crate::messages;
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::security::{in_words, of_server, security};
 use crate::signals::Drain;
+use crate::{figures, messages};
 
 /// How long the coordinator may be silent, until the lease of the job is known.
 const LEASE: Duration = Duration::from_secs(5);
@@ -230,8 +230,8 @@ impl Training {
         let membership = self.job.membership;
         if of.is_none() && !self.output.quiet {
             messages::say(&format!(
-                "waiting for {} workers, for {} at most",
-                membership.needed_to_start(),
+                "waiting for {}, for {} at most",
+                figures::counted(membership.needed_to_start().into(), "worker"),
                 humantime::format_duration(membership.start_patience())
             ));
         }

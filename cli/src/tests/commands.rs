@@ -13,7 +13,26 @@ fn text(of: Option<&clap::builder::StyledStr>) -> String {
         0 => part.replace('*', "\\*").replace('<', "&lt;"),
         _ => format!("`{part}`"),
     });
-    parts.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
+    let text: String = parts.collect();
+    let paragraphs: Vec<String> = text
+        .split("\n\n")
+        .map(|it| it.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|it| !it.is_empty())
+        .collect();
+    // A paragraph of a help needs no full stop at its end, and a sentence of a page does.
+    let is_whole = |it: &str, next: &str| it.ends_with(['.', ':', ';']) || next.starts_with('[');
+    paragraphs
+        .into_iter()
+        .reduce(|all, next| {
+            let gap = if is_whole(&all, &next) { " " } else { ". " };
+            format!("{all}{gap}{next}")
+        })
+        .unwrap_or_default()
+}
+
+/// Text without a full stop at its end.
+fn open(text: &str) -> &str {
+    text.trim_end_matches('.')
 }
 
 /// The argument as a user writes it.
@@ -45,7 +64,7 @@ fn meaning(arg: &Arg) -> String {
             })
             .collect();
         if !values.is_empty() {
-            meaning = format!("{meaning}: {}", values.join(", "));
+            meaning = format!("{}: {}", open(&meaning), values.join(", "));
         }
     }
     let defaults = arg.get_default_values();
@@ -92,6 +111,7 @@ fn section(command: &Command, above: &Command, level: &str) -> String {
     let after = after.map(|it| format!("\n```text\n{it}\n```\n")).unwrap_or_default();
     let parts: String =
         parts(command).map(|part| section(part, command, &format!("{level}#"))).collect();
+    let about = open(&about);
     format!("\n{level} {name}\n\n{about}.\n\n```text\n{usage}\n```\n{table}{after}{parts}")
 }
 

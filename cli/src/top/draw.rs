@@ -11,7 +11,7 @@ use ratatui::widgets::Paragraph;
 
 use super::curve::{self, Curve};
 use super::{Top, rows};
-use crate::figures::{count, elapsed};
+use crate::figures::{count, counted, elapsed};
 use crate::fold::prose;
 use crate::why::verdict;
 use crate::{figures, metric_text, table};
@@ -68,7 +68,7 @@ fn header(top: &Top, width: u16) -> Paragraph<'static> {
         few => format!("{few:.1} a second"),
     });
     let done = [
-        (0, format!("{} updates", count(status.version.0))),
+        (0, counted(status.version.0, "update")),
         (1, rate.unwrap_or_else(|| "- a second".into())),
         (0, format!("epoch {:.2}", status.epoch)),
         (2, format!("{} of {} samples", count(status.samples), count(status.samples_wanted))),
@@ -130,7 +130,7 @@ fn draw_workers(top: &mut Top, frame: &mut Frame<'_>, place: Rect, below: Rect) 
     ];
     text.push((
         true,
-        format!("{} workers: {}", count(all as u64), states.collect::<Vec<_>>().join(", ")),
+        format!("{}: {}", counted(all as u64, "worker"), states.collect::<Vec<_>>().join(", ")),
     ));
     let text = text.into_iter().filter_map(|(is_shown, text)| is_shown.then_some(text));
     let dim = Style::new().add_modifier(Modifier::DIM);

@@ -23,7 +23,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use self::rows::Sort;
 use crate::args::TopArgs;
 use crate::exit::Ending;
-use crate::figures::{count, elapsed};
+use crate::figures::{count, counted, elapsed};
 use crate::why::ConnectionFlags;
 use crate::{cmd, messages, metric_text, table};
 
@@ -145,8 +145,8 @@ impl Top {
         };
         let quality = metric_text::standing(status).unwrap_or_else(|| "not evaluated yet".into());
         let progress = format!(
-            "{state}: {} updates, {} of {} samples, epoch {:.2}, {}",
-            count(status.version.0),
+            "{state}: {}, {} of {} samples, epoch {:.2}, {}",
+            counted(status.version.0, "update"),
             count(status.samples),
             count(status.samples_wanted),
             status.epoch,

@@ -9,6 +9,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::counted::counted;
 use crate::examples::{Examples, Row, Shape};
 
 /// Identifies the whole encoded training split. A worker with a fingerprint other than the job's
@@ -77,7 +78,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} rows, digest {}", self.rows, short(&self.digest))
+        write!(f, "{}, digest {}", counted(self.rows, "row"), short(&self.digest))
     }
 }
 

@@ -14,6 +14,7 @@ pub mod named;
 
 pub mod codec;
 pub mod coding;
+pub mod counted;
 pub mod decided;
 pub mod evaluation;
 pub mod examples;

@@ -31,6 +31,7 @@ use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::gossip::{EdgeError, Graph, WorkerEdge};
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
 use crate::rules::{Aggregation, AggregationError};
+use pstrain_compute::counted::counted;
 use pstrain_compute::examples::Shape;
 use pstrain_compute::filter::{FilterError, Filters};
 use pstrain_compute::fingerprint::Fingerprint;
@@ -362,7 +363,10 @@ pub enum JobError {
     #[error("workers = {0}: must be 1 to {MAX_WORKERS}")]
     Workers(u32),
     /// A minimum that is 0 or exceeds the number of workers.
-    #[error("min-workers = {min}: must be 1 to the {workers} workers of the job")]
+    #[error(
+        "min-workers = {min}: must be 1 to the {} of the job",
+        counted(*workers, "worker")
+    )]
     MinWorkers {
         /// The configured minimum.
         min: u32,
@@ -393,7 +397,11 @@ pub enum JobError {
         epochs: u32,
     },
     /// More workers than examples.
-    #[error("{rows} training rows for {workers} workers: each needs at least one")]
+    #[error(
+        "{} for {}: each needs at least one",
+        counted(*rows, "training row"),
+        counted(*workers, "worker")
+    )]
     FewRows {
         /// Training examples.
         rows: u64,

@@ -6,6 +6,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, OtherIdentity};
+use pstrain_compute::counted::counted;
 use pstrain_compute::id::{Incarnation, Sequence, ServerId, WorkerId};
 use pstrain_compute::params::KeyRange;
 
@@ -33,7 +34,7 @@ pub enum Refusal {
         server: String,
     },
     /// The job has no worker with this id.
-    #[error("there is no worker {worker} in a job of {workers} workers (1 to {workers})")]
+    #[error("there is no worker {worker} in a job of {} (1 to {workers})", counted(*workers, "worker"))]
     UnknownWorker {
         /// The requested id.
         worker: WorkerId,
@@ -52,7 +53,14 @@ pub enum Refusal {
         owner: String,
     },
     /// All worker slots are taken.
-    #[error("all {workers} workers of the job are there; start the job with more")]
+    #[error(
+        "{}",
+        match workers {
+            1 => "the only worker of the job is there; start the job with more".into(),
+            workers =>
+                alloc::format!("all {workers} workers of the job are there; start the job with more"),
+        }
+    )]
     Full {
         /// Number of workers of the job.
         workers: u32,

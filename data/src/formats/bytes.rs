@@ -32,18 +32,48 @@ impl<'a> Bytes<'a> {
 
     /// Fills `buffer`; false if the file ends before its first byte.
     pub(super) fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, DataError> {
-        let unread = |error: io::Error| {
-            let problem = match error.kind() {
-                ErrorKind::UnexpectedEof => "it ends early; fetch it again".to_owned(),
-                _ => format!("cannot be read: {error}"),
-            };
-            broken(self.path, problem)
-        };
-        if self.bytes.fill_buf().map_err(unread)?.is_empty() {
-            return Ok(false);
+        match self.bytes.fill_buf() {
+            Ok([]) => return Ok(false),
+            Ok(_) => {}
+            Err(error) => return Err(self.unread(&error)),
         }
-        self.bytes.read_exact(buffer).map_err(unread)?;
+        self.bytes.read_exact(buffer).map_err(|error| self.unread(&error))?;
         Ok(true)
+    }
+
+    fn unread(&self, error: &io::Error) -> DataError {
+        let problem = match error.kind() {
+            ErrorKind::UnexpectedEof => "it ends early; fetch it again".to_owned(),
+            _ => format!("cannot be read: {error}"),
+        };
+        broken(self.path, problem)
+    }
+
+    /// Reads the next `length` bytes into `record`; false if the file ends before the first. The
+    /// buffer grows with what is read: a damaged header asks for no more memory than the file has.
+    pub(super) fn record(
+        &mut self,
+        length: usize,
+        record: &mut Vec<u8>,
+    ) -> Result<bool, DataError> {
+        if record.len() == length {
+            return self.fill(record);
+        }
+        record.clear();
+        let read = (&mut self.bytes).take(length as u64).read_to_end(record);
+        match read.map_err(|error| self.unread(&error))? {
+            0 => Ok(false),
+            read if read < length => Err(self.unread(&ErrorKind::UnexpectedEof.into())),
+            _ => Ok(true),
+        }
+    }
+
+    /// Refuses bytes after the end of the contents.
+    pub(super) fn end(&mut self, contents: &str) -> Result<(), DataError> {
+        match self.fill(&mut [0])? {
+            true => Err(broken(self.path, format!("it has more bytes than {contents}"))),
+            false => Ok(()),
+        }
     }
 
     /// Reads a line of at most `most` bytes.

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use pstrain_compute::examples::{Label, Row};
 
+use super::arguments::Arguments;
 use super::bytes::{Bytes, broken};
-use super::pixels::numbers;
-use super::{Format, Paths, paths};
+use super::pixels::scale;
+use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::decompress::find;
 use crate::error::DataError;
@@ -22,7 +23,8 @@ pub(super) const FORMAT: Format = Format {
     summary: "images of CIFAR-10, binary version: the folder of the training batches, or files",
     paths: Paths::All,
     open: |arguments, _| {
-        let files = paths(arguments, FORM)?.map(batches);
+        let paths = Arguments::read(arguments, FORM, &[])?.paths()?;
+        let files = paths.iter().map(|path| batches(path));
         Ok(Arc::new(Cifar10 { files: files.collect::<Result<Vec<_>, _>>()?.concat() }))
     },
 };
@@ -95,7 +97,8 @@ impl Dataset for Cifar10 {
     fn visit(&self, _: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
         let mut values = [0.0; PIXELS];
         self.each(|label, pixels| {
-            numbers(pixels, &mut values);
+            values.iter_mut().zip(pixels).for_each(|(value, &pixel)| *value = pixel.into());
+            scale(&mut values);
             visit(Row::dense(&values, u16::from(label)))
         })
     }

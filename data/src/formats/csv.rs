@@ -1,25 +1,36 @@
 //! Tables in text: a header with the names of the columns, then a row per line.
 //!
-//! A column of numbers is a dense column; any other is a one-hot group with a column for each of
-//! its texts, and one for all others. One column has the label. The roles of the columns are
+//! A column of numbers or dates is a dense column; any other is a one-hot group with a column for
+//! each of its texts, and one for all others. One column has the label. The roles of the columns are
 //! found in the server's copy and travel with the schema, so that a worker whose copy has other
 //! rows encodes them alike.
 
 mod counts;
+mod dates;
+mod different;
+mod fit;
+mod head;
+mod odd;
 mod options;
 mod reader;
 mod roles;
+mod spaces;
 mod table;
+mod values;
 
-use std::fmt::Display;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use self::counts::Counts;
-pub use self::options::Roles;
+pub use self::options::{Dialect, Header, Roles};
 use self::options::{FORM, Options};
 use self::reader::Reader;
-use self::table::{Encoder, Table, Texts, number};
+use self::roles::Found;
+use self::table::{Encoder, Table, Texts};
+pub use self::values::{Notation, Thousands, Words};
+use super::arguments::split;
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
@@ -29,15 +40,16 @@ use crate::standardise::Standard;
 
 pub(super) const FORMAT: Format = Format {
     form: FORM,
-    summary: "a table with a header; options: label, target, drop, one-hot, missing, standardise, \
-              delimiter, profile",
+    summary: "a table with a header; options: label, target, drop, one-hot, date, missing, \
+              standardise, profile, header, delimiter, decimal, thousands, na, keep, comment",
     paths: Paths::FirstAnd(&["profile"]),
     open: |arguments, _| {
-        let mut arguments = arguments.split(',');
+        let arguments = split(arguments);
+        let mut arguments = arguments.iter().map(String::as_str);
         let path = arguments.next().filter(|path| !path.is_empty());
-        let path = path.ok_or_else(|| format!("a path is missing; write {FORM}"))?.into();
-        let Options { roles, delimiter, profile } = Options::read(arguments)?;
-        Ok(Arc::new(Csv { path, delimiter, roles, profile }))
+        let path = path.ok_or_else(|| format!("a path is missing; write {FORM}"))?;
+        let Options { dialect, roles, profile } = Options::read(arguments)?;
+        Ok(Arc::new(Csv { dialect, roles, profile, ..Csv::new(path) }))
     },
 };
 
@@ -47,23 +59,43 @@ const KIND: &str = "rows of a table";
 const COUNTED: usize = 4;
 
 /// The rows of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Csv {
     /// The file.
     pub path: PathBuf,
-    /// The character between two columns; if there is none, a comma, semicolon or tab.
-    pub delimiter: Option<u8>,
+    /// How the file is written.
+    pub dialect: Dialect,
     /// The roles of columns, if there is no profile.
     pub roles: Roles,
     /// The file of a profile, which has the roles and the statistics of all columns.
     pub profile: Option<PathBuf>,
+    remarks: Remarks,
+}
+
+/// What was odd when the roles of the columns were found last, a line each.
+#[derive(Clone, Default)]
+struct Remarks(Arc<Mutex<Vec<String>>>);
+
+impl fmt::Debug for Remarks {
+    /// Writes nothing that tells two datasets apart: they have the same rows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remarks")
+    }
 }
 
 impl Csv {
     /// The table at `path`, whose columns get their roles from their values.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), delimiter: None, roles: Roles::default(), profile: None }
+        let (dialect, roles) = (Dialect::default(), Roles::default());
+        Self { path: path.into(), dialect, roles, profile: None, remarks: Remarks::default() }
+    }
+
+    /// Finds the roles of the columns.
+    fn find(&self) -> Result<Found, DataError> {
+        let found = roles::find(self)?;
+        *self.remarks.0.lock().unwrap_or_else(PoisonError::into_inner) = found.remarks.clone();
+        Ok(found)
     }
 
     /// The profile that users name, checked.
@@ -96,28 +128,58 @@ impl Csv {
                 *missing += u64::from(reader.value(column)?.is_none());
             }
         }
+        let label = match profile.target {
+            Some(_) => "number to predict".into(),
+            None => format!("classes: {}", profile.classes.len()),
+        };
+        let texts =
+            table.texts.iter().map(|it| (&*it.name, format!("one-hot: {}", it.texts.len())));
+        // Numbers come last: they may have a group, too, that says whether they are missing.
+        let numbers = table.numbers.iter().map(|number| (&*number.name, "number".into()));
+        let roles: BTreeMap<&str, String> =
+            [(&*table.label, label)].into_iter().chain(texts).chain(numbers).collect();
         let told = |(column, missing): (String, u64)| {
-            let group = table.texts.iter().find(|group| group.name == column);
-            let (role, why) = if table.label == column {
-                let role = match profile.target {
-                    Some(_) => "number to predict".into(),
-                    None => format!("classes: {}", profile.classes.len()),
-                };
-                (role, "the profile")
-            } else if table.numbers.iter().any(|number| number.name == column) {
-                ("number".into(), "the profile")
-            } else if let Some(group) = group {
-                (format!("one-hot: {}", group.texts.len()), "the profile")
-            } else {
-                ("dropped".into(), "not in the profile")
+            let (role, why) = match roles.get(&*column) {
+                Some(role) => (role.clone(), "the profile"),
+                None => ("dropped".into(), "not in the profile"),
             };
             Role { column, role, why: why.into(), missing }
         };
         Ok((header.into_iter().zip(missing).map(told).collect(), left_out))
     }
 
+    /// A sign that the first line is a row.
+    fn doubt_of_header(&self) -> Option<String> {
+        // A user who names columns knows the first line.
+        if self.has_profile()
+            || self.roles.name_columns()
+            || self.dialect.header != Header::default()
+        {
+            return None;
+        }
+        let reader = self.reader().ok()?;
+        let names = reader.header();
+        let number = |name: &str| self.dialect.notation.number(name);
+        let numbers: Vec<(&String, f32)> =
+            names.iter().filter_map(|name| Some((name, number(name)?))).collect();
+        // Columns that are counted, such as 0 to 783, or years, are named so on purpose.
+        let are_counted =
+            numbers.len() >= COUNTED && numbers.windows(2).all(|it| it[0].1 + 1.0 == it[1].1);
+        if 2 * numbers.len() < names.len() || are_counted {
+            return None;
+        }
+        let (first, _) = numbers.first()?;
+        Some(format!(
+            "{}: its first line names the columns, but {} of {} names are numbers, such as \
+             {first:?}; if it is a row, say header=no",
+            self.path.display(),
+            numbers.len(),
+            names.len()
+        ))
+    }
+
     fn reader(&self) -> Result<Reader, DataError> {
-        Reader::open(&self.path, self.delimiter)
+        Reader::open(&self.path, &self.dialect)
     }
 }
 
@@ -136,12 +198,15 @@ impl Dataset for Csv {
         match self.read_profile()? {
             // The encoding standardises by the profile.
             Some(profile) => Table::of_profile(&profile).schema(classes_of(profile), false),
-            None => roles::find(self)?.schema(self),
+            None => self.find()?.schema(self),
         }
     }
 
     fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
         let mut reader = self.reader()?;
+        if let Some(problem) = self.roles.contradiction(&Table::of(schema)?) {
+            return Err(reader.refused_whole(&problem));
+        }
         let mut encoder = Encoder::new(schema, &reader)?;
         while reader.advance()? {
             if let Some(row) = encoder.encode(&reader)? {
@@ -169,31 +234,13 @@ impl Dataset for Csv {
         self.profile.is_some()
     }
 
-    fn doubt(&self) -> Option<String> {
-        let Roles { label, target, dropped, one_hot, .. } = &self.roles;
-        let named = label.iter().chain(target).chain(dropped).chain(one_hot);
-        // A user who names columns knows the first line.
-        if self.has_profile() || named.count() > 0 {
-            return None;
+    fn remarks(&self, job: Option<&Schema>) -> Vec<String> {
+        if let Some(schema) = job {
+            // The reading itself reports what cannot be read.
+            return fit::unknown(self, schema).unwrap_or_default();
         }
-        let reader = self.reader().ok()?;
-        let names = reader.header();
-        let numbers: Vec<(&String, f32)> =
-            names.iter().filter_map(|name| Some((name, number(name)?))).collect();
-        // Columns that are counted, such as 0 to 783, or years, are named so on purpose.
-        let are_counted =
-            numbers.len() >= COUNTED && numbers.windows(2).all(|it| it[0].1 + 1.0 == it[1].1);
-        if 2 * numbers.len() < names.len() || are_counted {
-            return None;
-        }
-        let (first, _) = numbers.first()?;
-        Some(format!(
-            "{}: its first line names the columns, but {} of {} names are numbers, such as \
-             {first:?}; if it is a row, it is lost: put a line with the names before it",
-            self.path.display(),
-            numbers.len(),
-            names.len()
-        ))
+        let found = self.remarks.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.doubt_of_header().into_iter().chain(found).collect()
     }
 
     fn check_columns(&self, schema: &Schema) -> Result<(), DataError> {
@@ -202,9 +249,11 @@ impl Dataset for Csv {
             return Ok(());
         }
         let (table, reader) = (Table::of(schema)?, self.reader()?);
-        let dropped = &self.roles.dropped;
         let columns = table.columns();
-        let foreign = |name: &String| !columns.contains(&name.as_str()) && !dropped.contains(name);
+        // A column without a name is an index, too.
+        let known: BTreeSet<&str> = columns.iter().copied().chain(["", roles::INDEX]).collect();
+        let foreign =
+            |name: &String| !known.contains(&**name) && !self.roles.dropped.contains(name);
         let header = reader.header();
         header.iter().find(|name| foreign(name)).map_or(Ok(()), |name| {
             let problem = format!(
@@ -218,7 +267,7 @@ impl Dataset for Csv {
     fn profile(&self) -> Result<Profile, DataError> {
         match self.read_profile()? {
             Some(profile) => Ok(profile),
-            None => roles::find(self)?.profile(self),
+            None => self.find()?.profile(self),
         }
     }
 
@@ -232,7 +281,7 @@ impl Dataset for Csv {
                 (table, classes_of(profile), roles)
             }
             None => {
-                let found = roles::find(self)?;
+                let found = self.find()?;
                 let told = (found.told(), found.left_out);
                 found.schema(self)?;
                 (found.table(), found.labels(), told)
@@ -246,9 +295,11 @@ impl Dataset for Csv {
         })?;
         let info = tally.finish(self.describe(), &schema.classes, table.names());
         let counts = Counts::of(self, &table, &schema, 0.0)?;
+        let missing: BTreeMap<&str, u64> =
+            roles.iter().map(|role| (&*role.column, role.missing)).collect();
         let category = |(group, counts): (&Texts, &[u64])| {
-            let missing = roles.iter().find(|role| role.column == group.name);
-            let values = group.values(counts, missing.map_or(0, |role| role.missing));
+            let missing = missing.get(&*group.name).copied().unwrap_or_default();
+            let values = group.values(counts, missing);
             let values = values.into_iter().filter(|(_, count)| *count > 0);
             let values = values.map(|(text, count)| Occurrence::new(text, count, info.rows));
             Category { name: group.name.clone(), values: values.collect() }

@@ -1,95 +1,77 @@
 //! Images in the IDX format of MNIST: a file of images and a file of labels.
 //!
-//! A file begins with two zero bytes, the type of its values (8: unsigned bytes), the number of
-//! dimensions, and each dimension as a big-endian `u32` (LeCun, Cortes and Burges, "The MNIST
-//! database").
+//! A file begins with two zero bytes, the type of its values (8: unsigned bytes, 9: signed bytes,
+//! 11 and 12: whole numbers of 2 and 4 bytes, 13 and 14: floating-point numbers of 4 and 8), the
+//! number of dimensions, and each dimension as a big-endian `u32` (LeCun, Cortes and Burges, "The
+//! MNIST database").
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pstrain_compute::examples::{Label, Row};
+use pstrain_compute::examples::Label;
 
+use super::arguments::Arguments;
+use super::array::{self, Array, Kind, Labels};
 use super::bytes::{Bytes, broken};
-use super::pixels::numbers;
+use super::pixels::scale;
+use super::predict::{self, Predict};
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
 
+const FORM: &str = "idx:IMAGES,LABELS[,predict=numbers]";
+const OPTIONS: &[&str] = &[predict::OPTION];
+
 pub(super) const FORMAT: Format = Format {
-    form: "idx:IMAGES,LABELS",
-    summary: "images in the format of MNIST, and their classes",
-    paths: Paths::All,
-    open: |arguments, _| match arguments.split_once(',') {
-        Some((images, labels)) if !images.is_empty() && !labels.is_empty() => {
-            Ok(Arc::new(Idx { images: images.into(), labels: labels.into() }))
-        }
-        _ => Err("two files are needed; write idx:IMAGES,LABELS".into()),
+    form: FORM,
+    summary: "images in the format of MNIST, and their classes or numbers to predict",
+    paths: Paths::AllBut(OPTIONS),
+    open: |arguments, _| {
+        let arguments = Arguments::read(arguments, FORM, OPTIONS)?;
+        let predict = arguments.parsed(predict::OPTION, Predict::read)?;
+        let [images, labels] = arguments.exactly()?;
+        Ok(Arc::new(Idx { images, labels, predict }))
     },
 };
 
 const KIND: &str = "images in IDX files";
 
-/// The images of a file, with the classes in another.
+/// The images of a file, with the labels in another. Unsigned bytes are pixels from -1 to 1; other
+/// values are standardised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idx {
     /// The file of images.
     pub images: PathBuf,
     /// The file of labels.
     pub labels: PathBuf,
+    /// What the labels are; whole numbers are classes if this does not say so.
+    pub predict: Option<Predict>,
 }
 
-/// Opens a file of unsigned bytes; returns it with its dimensions.
-fn opened(path: &Path) -> Result<(Bytes<'_>, Vec<u32>), DataError> {
+/// Opens a file and reads its header.
+fn opened(path: &Path) -> Result<Array<'_>, DataError> {
     let mut bytes = Bytes::open(path)?;
     let mut magic = [0; 4];
-    let dimensions = match bytes.fill(&mut magic)?.then_some(magic) {
-        Some([0, 0, 8, dimensions]) if dimensions > 0 => dimensions,
-        Some([0, 0, kind, _]) if kind != 8 => {
-            let problem = format!("its values have type {kind}, and not 8, unsigned bytes");
-            return Err(broken(path, problem));
-        }
+    let (kind, dimensions) = match bytes.fill(&mut magic)?.then_some(magic) {
+        Some([0, 0, kind, dimensions]) if dimensions > 0 => (kind, dimensions),
         _ => return Err(broken(path, "no IDX file: give the files of images and labels")),
+    };
+    let Some(kind) = Kind::of_idx(kind) else {
+        let problem = format!("its values have type {kind}, and not 8, 9 or 11 to 14");
+        return Err(broken(path, problem));
     };
     let mut sizes = Vec::new();
     for _ in 0..dimensions {
         let mut size = [0; 4];
         bytes.fill(&mut size)?;
-        sizes.push(u32::from_be_bytes(size));
+        sizes.push(u32::from_be_bytes(size).into());
     }
-    Ok((bytes, sizes))
+    Ok(Array::new(bytes, kind, sizes))
 }
 
 impl Idx {
-    /// The images and the number of pixels of each.
-    fn images(&self) -> Result<(Bytes<'_>, u32, u32), DataError> {
-        let (bytes, sizes) = opened(&self.images)?;
-        let pixels = sizes[1..].iter().try_fold(1_u32, |product, &size| product.checked_mul(size));
-        match pixels {
-            Some(1..) if sizes[0] == 0 => {
-                Err(broken(&self.images, "it has no images; give files of one image or more"))
-            }
-            Some(pixels @ 1..) => Ok((bytes, sizes[0], pixels)),
-            _ => Err(broken(&self.images, format!("its images have no usable size: {sizes:?}"))),
-        }
-    }
-
-    /// Passes each label to `visit`.
-    fn each_label(&self, visit: &mut dyn FnMut(u8)) -> Result<(), DataError> {
-        let (mut bytes, sizes) = opened(&self.labels)?;
-        if sizes.len() != 1 {
-            return Err(broken(&self.labels, "no file of labels: it has several dimensions"));
-        }
-        let mut label = [0];
-        for row in 0..sizes[0] {
-            if !bytes.fill(&mut label)? {
-                return Err(broken(
-                    &self.labels,
-                    format!("it ends after {row} of {} labels", sizes[0]),
-                ));
-            }
-            visit(label[0]);
-        }
-        Ok(())
+    fn labels(&self, predict: Option<Predict>) -> Result<Labels, DataError> {
+        Labels::read(opened(&self.labels)?, predict)
     }
 }
 
@@ -100,41 +82,28 @@ impl Dataset for Idx {
 
     fn schema(&self, features: &Features) -> Result<Schema, DataError> {
         features.unhashed()?;
-        let (_, _, pixels) = self.images()?;
-        let mut greatest = 0;
-        self.each_label(&mut |label| greatest = greatest.max(label))?;
-        let classes: Vec<String> = (0..=greatest).map(|class| class.to_string()).collect();
-        let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
-        Ok(Schema { standardised: false, ..Schema::dense(KIND, pixels, &classes) })
+        let images = opened(&self.images)?;
+        let standardised = images.kind() != Kind::BYTES;
+        let columns = images.check()?;
+        self.labels(self.predict)?.schema(KIND, columns, standardised)
     }
 
     fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
-        let (mut images, rows, pixels) = self.images()?;
-        if pixels != schema.shape.dense {
-            let wanted = schema.shape.dense;
-            let problem = format!("its images have {pixels} pixels, those of the job {wanted}");
-            return Err(broken(&self.images, problem));
-        }
-        let mut labels = Vec::new();
-        self.each_label(&mut |label| labels.push(label))?;
-        if labels.len() != rows as usize {
-            let problem = format!("it has {rows} images, but there are {} labels", labels.len());
-            return Err(broken(&self.images, problem));
-        }
-        let mut image = vec![0; pixels as usize];
-        let mut values = vec![0.0; pixels as usize];
-        for (row, label) in labels.into_iter().enumerate() {
-            if !images.fill(&mut image)? {
-                return Err(broken(&self.images, format!("it ends after {row} of {rows} images")));
+        let images = opened(&self.images)?;
+        let are_pixels = images.kind() == Kind::BYTES;
+        let labels = self.labels(Some(Predict::of(schema, self.predict, self)?))?;
+        let change = |values: &mut [f32]| {
+            if are_pixels {
+                scale(values);
             }
-            numbers(&image, &mut values);
-            visit(Row::dense(&values, u16::from(label)))?;
-        }
-        Ok(())
+        };
+        array::visit(images, &labels, schema, change, visit)
     }
 
-    fn visit_labels(&self, _: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
-        self.each_label(&mut |label| visit(Label::Class(label.into())))
+    fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
+        let labels = self.labels(Some(Predict::of(schema, self.predict, self)?))?;
+        labels.of(&schema.classes)?.into_iter().for_each(visit);
+        Ok(())
     }
 
     fn files(&self) -> Vec<PathBuf> {

@@ -3,6 +3,8 @@
 //! To add a format, implement [`Dataset`] in a file of this directory, and add its [`Format`] to
 //! `ALL`. A program that is built on this crate [`register`]s formats of its own.
 
+mod arguments;
+mod array;
 mod bytes;
 mod cifar10;
 mod csv;
@@ -13,6 +15,8 @@ mod npy;
 mod npz;
 mod nsl_kdd;
 mod pixels;
+mod predict;
+mod range;
 mod raw;
 mod regression;
 mod rows;
@@ -22,14 +26,17 @@ mod synthetic;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use self::arguments::{joined, meant, option, split};
+
 pub use self::cifar10::Cifar10;
-pub use self::csv::{Csv, Roles};
+pub use self::csv::{Csv, Dialect, Header, Notation, Roles, Thousands, Words};
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
 pub use self::npy::Npy;
 #[cfg(feature = "npz")]
 pub use self::npz::Npz;
 pub use self::nsl_kdd::NslKdd;
+pub use self::predict::Predict;
 pub use self::raw::Raw;
 pub use self::regression::{NOISE, SyntheticRegression};
 pub use self::rows::Numbered;
@@ -50,7 +57,6 @@ static ALL: &[Format] = &[
     idx::FORMAT,
     cifar10::FORMAT,
     libsvm::FORMAT,
-    libsvm::REGRESSION,
     sparse::FORMAT,
     regression::FORMAT,
     rows::FORMAT,
@@ -95,11 +101,6 @@ impl Paths {
     }
 }
 
-/// The name and the value of an option `NAME=VALUE`.
-fn option(argument: &str) -> Option<(&str, &str)> {
-    argument.split_once('=')
-}
-
 /// A data format.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
@@ -138,17 +139,37 @@ pub fn formats() -> impl Iterator<Item = &'static Format> {
     ALL.iter().chain(REGISTERED.get().into_iter().flatten())
 }
 
+/// Endings of names of files, plain or compressed, each with the format of a path without one.
+const ENDINGS: &[(&str, &str)] = &[
+    (".csv", "csv"),
+    (".tsv", "csv"),
+    (".npy", "npy"),
+    (".npz", "npz"),
+    (".svm", "libsvm"),
+    (".libsvm", "libsvm"),
+    ("-ubyte", "idx"),
+];
+
 /// Opens the dataset called `text`: a format with its arguments (`synthetic:1000`,
-/// `libsvm:a9a,a9a.t`), or the path of NSL-KDD records. Generators draw from `seed`.
+/// `libsvm:a9a,a9a.t`), arguments whose first shows the format by its ending (`rows.csv,drop=id`),
+/// or the path of NSL-KDD records. A comma of a path is written `\,`. Generators draw from `seed`.
 ///
 /// # Errors
 /// The problem of the text, in words for the user.
 pub fn open(text: &str, seed: u64) -> Result<Arc<dyn Dataset>, String> {
-    match format_of(text) {
-        Some((format, arguments)) => (format.open)(arguments, seed),
-        None if text.is_empty() => Err("name a file or a folder, or say synthetic".into()),
-        None => (nsl_kdd::FORMAT.open)(text, seed),
+    if let Some((format, arguments)) = format_of(text) {
+        return (format.open)(arguments, seed);
     }
+    if text.is_empty() {
+        return Err("name a file or a folder, or say synthetic".into());
+    }
+    if let Some(word) = foreign_word(text) {
+        let words: Vec<&str> = formats().map(Format::word).collect();
+        let meant = meant(word, words.iter().copied());
+        let all = words.join(", ");
+        return Err(format!("there is no format {word}{meant}; the formats are {all}"));
+    }
+    nsl_kdd::at(Path::new(text))
 }
 
 /// Returns `text` with its paths replaced by `replace`, and the text itself if it has none.
@@ -162,50 +183,59 @@ pub fn with_paths<E>(
     let Some((format, arguments)) = format_of(text) else {
         return if text.is_empty() { Ok(String::new()) } else { replace(Path::new(text)) };
     };
-    if format.paths == Paths::None || arguments.split(',').any(str::is_empty) {
+    let mut arguments = split(arguments);
+    if format.paths == Paths::None || arguments.iter().any(String::is_empty) {
         return Ok(text.to_owned());
     }
-    let mut replaced = Vec::new();
-    for (index, argument) in arguments.split(',').enumerate() {
-        replaced.push(match format.paths.in_argument(index, argument) {
-            Some((before, path)) => format!("{before}{}", replace(Path::new(path))?),
-            None => argument.to_owned(),
-        });
+    for (index, argument) in arguments.iter_mut().enumerate() {
+        if let Some((before, path)) = format.paths.in_argument(index, argument) {
+            *argument = format!("{before}{}", replace(Path::new(path))?);
+        }
     }
-    // The comma in the folder's name would separate two arguments.
-    let is_ambiguous = replaced.iter().any(|argument| argument.contains(','));
-    let all = replaced.join(",");
-    Ok(if is_ambiguous { text.to_owned() } else { format!("{}:{all}", format.word()) })
+    Ok(format!("{}:{}", format.word(), joined(&arguments)))
 }
 
-/// The format that `text` names, with its arguments.
+/// The format that `text` names, or that its first path shows, with its arguments.
 fn format_of(text: &str) -> Option<(&'static Format, &str)> {
     let (word, arguments) = text.split_once(':').unwrap_or((text, ""));
-    let format = formats().find(|format| format.word() == word)?;
+    let named = formats().find(|format| format.word() == word);
     // The bare name of a format of files is the path of a file.
-    (text.contains(':') || format.paths == Paths::None).then_some((format, arguments))
-}
-
-/// Reads arguments `PATH[,PATH...]` of the format `form`.
-///
-/// # Errors
-/// If a path is empty.
-fn paths<'a>(arguments: &'a str, form: &str) -> Result<impl Iterator<Item = &'a Path>, String> {
-    if arguments.split(',').any(str::is_empty) {
-        return Err(format!("a path is empty; write {form}"));
+    match named.filter(|format| text.contains(':') || format.paths == Paths::None) {
+        Some(format) => Some((format, arguments)),
+        None if foreign_word(text).is_some() => None,
+        None => Some((shown_by(text)?, text)),
     }
-    Ok(arguments.split(',').map(Path::new))
 }
 
-/// Reads the value of the option `name`, `yes` or `no`.
+/// The word before the colon of a text that is neither a format nor the path of a file.
+fn foreign_word(text: &str) -> Option<&str> {
+    let (word, _) = text.split_once(':')?;
+    // One letter is a drive.
+    let is_word = word.len() > 1 && word.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-');
+    (is_word && !Path::new(text).exists()).then_some(word)
+}
+
+/// The format that the ending of the first path of `arguments` shows. A file of NSL-KDD records may
+/// be called `.csv`.
+fn shown_by(arguments: &str) -> Option<&'static Format> {
+    let path = split(arguments).swap_remove(0);
+    let lower = path.to_lowercase();
+    let plain = [".gz", ".xz", ".zst"].iter().find_map(|ending| lower.strip_suffix(ending));
+    let plain = plain.unwrap_or(&lower);
+    let (_, word) = ENDINGS.iter().find(|(ending, _)| plain.ends_with(ending))?;
+    let format = formats().find(|format| format.word() == *word)?;
+    (format.word() != "csv" || !crate::nsl_kdd::begins(Path::new(&path))).then_some(format)
+}
+
+/// Reads `yes` or `no`.
 ///
 /// # Errors
-/// If it is another word.
-fn yes(name: &str, value: &str) -> Result<bool, String> {
-    match value {
+/// What to write.
+fn yes(text: &str) -> Result<bool, String> {
+    match text {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(format!("{name}={value}: write yes or no")),
+        _ => Err("write yes or no".into()),
     }
 }
 
@@ -237,8 +267,47 @@ mod tests {
             let (found, arguments) = format_of(&text).unwrap();
             assert_eq!((found.form, arguments), (format.form, ""));
         }
-        assert_eq!(format_of("rows.csv").map(|(format, _)| format.form), None);
-        assert_eq!(format_of("C:rows.csv").map(|(format, _)| format.form), None);
+    }
+
+    #[test]
+    fn a_path_shows_its_format_by_its_ending() {
+        let shown =
+            |text: &str| format_of(text).map(|(format, rest)| (format.word(), rest == text));
+        for (text, word) in [
+            ("rows.csv", "csv"),
+            ("a/rows.TSV.gz,drop=id", "csv"),
+            ("C:rows.csv", "csv"),
+            ("x.npy,y.npy", "npy"),
+            ("a9a.svm.xz", "libsvm"),
+            ("train-images-idx3-ubyte.gz,train-labels-idx1-ubyte.gz", "idx"),
+        ] {
+            assert_eq!(shown(text), Some((word, true)), "{text}");
+        }
+        for text in ["KDDTrain+.txt", "csv", "cvs:rows.csv", "rows.csv/", "a,rows.csv", ""] {
+            assert_eq!(shown(text), None, "{text}");
+        }
+        // Records that are called so.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("synth.csv");
+        write_csv(3, 1, &mut std::fs::File::create(&path).unwrap()).unwrap();
+        assert_eq!(open(path.to_str().unwrap(), 1).unwrap().kind(), "NSL-KDD records");
+    }
+
+    #[test]
+    fn a_format_that_there_is_not_is_refused_with_the_one_that_is_meant() {
+        for (text, meant) in [
+            ("cvs:rows", "did you mean csv?"),
+            ("libsvm-regression:rows", "did you mean libsvm?"),
+            ("parquet:rows", "there is no format parquet; the formats are synthetic, nsl-kdd, csv"),
+        ] {
+            let told = open(text, 1).unwrap_err();
+            assert!(told.contains(meant), "{told}");
+        }
+        // A file may be called so.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("12:30.txt");
+        std::fs::write(&path, "").unwrap();
+        open(path.to_str().unwrap(), 1).unwrap();
     }
 
     #[test]
@@ -251,7 +320,7 @@ mod tests {
             assert_eq!(format!("{opened:?}"), format!("{again:?}"));
             assert_ne!(format!("{opened:?}"), format!("{:?}", open("synthetic:8", 7).unwrap()));
         }
-        assert_eq!(open("rows.csv", 1).unwrap().words(), None);
+        assert_eq!(open("rows", 1).unwrap().words(), None);
         for wrong in
             ["synthetic:many", "synthetic:1,2,3", "sparse:9,0", "sparse:1,2,3,4", "regression:9,0"]
         {
@@ -263,7 +332,9 @@ mod tests {
     fn paths_are_replaced_where_there_are_some() {
         let replace = |path: &Path| Ok::<_, ()>(format!("/x/{}", path.display()));
         for (text, replaced) in [
-            ("a.csv", "/x/a.csv"),
+            ("a", "/x/a"),
+            ("a.csv,drop=b", "csv:/x/a.csv,drop=b"),
+            (r"csv:a\,b,label=c", r"csv:/x/a\,b,label=c"),
             ("libsvm:a,b", "libsvm:/x/a,/x/b"),
             ("csv:a,label=b", "csv:/x/a,label=b"),
             ("csv:a=b,profile=c", "csv:/x/a=b,profile=/x/c"),

@@ -1,6 +1,5 @@
 //! Rows in an archive of NumPy's arrays (.npz): a ZIP file of .npy files, stored or deflated.
 
-use std::fs::File;
 use std::io::{BufReader, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,40 +8,38 @@ use pstrain_compute::examples::Label;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
+use super::arguments::Arguments;
+use super::array::{self, Array, Labels};
 use super::bytes::{Bytes, broken};
-use super::npy::{self, Array, Labels};
-use super::{Format, Paths, option, yes};
+use super::predict::{self, Predict};
+use super::{Format, Paths, npy, yes};
 use crate::dataset::{Dataset, Features, Schema, Visit};
+use crate::decompress::open_file;
 use crate::error::DataError;
 
-const FORM: &str = "npz:PATH[,features=NAME][,labels=NAME][,standardise=no]";
+const FORM: &str = "npz:PATH[,features=NAME][,labels=NAME][,predict=numbers][,standardise=no]";
+const OPTIONS: &[&str] = &["features", "labels", predict::OPTION, "standardise"];
 
 /// Bytes per read from the archive.
 const BUFFER: usize = 64 * 1024;
 
 pub(super) const FORMAT: Format = Format {
     form: FORM,
-    summary: "an archive of NumPy's arrays: rows of numbers (x) and their classes (y)",
+    summary: "an archive of NumPy's arrays: rows of numbers (x), and their classes or numbers to \
+              predict (y)",
     paths: Paths::First,
     open: |arguments, _| {
-        let mut arguments = arguments.split(',');
-        let path = arguments.next().filter(|path| !path.is_empty());
-        let path = path.ok_or_else(|| format!("a path is missing; write {FORM}"))?.into();
-        let (features, labels) = ("x".into(), "y".into());
-        let mut data = Npz { path, features, labels, standardised: true };
-        for argument in arguments {
-            match option(argument) {
-                Some(("features", name)) => data.features = name.into(),
-                Some(("labels", name)) => data.labels = name.into(),
-                Some(("standardise", value)) => data.standardised = yes("standardise", value)?,
-                _ => return Err(format!("there is no option {argument}; write {FORM}")),
-            }
-        }
-        Ok(Arc::new(data))
+        let arguments = Arguments::read(arguments, FORM, OPTIONS)?;
+        let name = |option, usual: &str| arguments.option(option).unwrap_or(usual).to_owned();
+        let (features, labels) = (name("features", "x"), name("labels", "y"));
+        let predict = arguments.parsed(predict::OPTION, Predict::read)?;
+        let standardised = arguments.parsed("standardise", yes)?.unwrap_or(true);
+        let [path] = arguments.exactly()?;
+        Ok(Arc::new(Npz { path, features, labels, predict, standardised }))
     },
 };
 
-/// The rows of an array in an archive, with the classes in another array.
+/// The rows of an array in an archive, with the labels in another array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Npz {
     /// The archive.
@@ -51,6 +48,8 @@ pub struct Npz {
     pub features: String,
     /// The name of the array of labels.
     pub labels: String,
+    /// What the labels are; whole numbers are classes if this does not say so.
+    pub predict: Option<Predict>,
     /// True if columns get mean 0 and deviation 1.
     pub standardised: bool,
 }
@@ -71,7 +70,7 @@ impl Npz {
             };
             broken(&self.path, problem)
         };
-        let file = File::open(&self.path).map_err(|error| refused(error.into()))?;
+        let file = open_file(&self.path).map_err(|error| refused(error.into()))?;
         let mut archive = ZipArchive::new(BufReader::new(file)).map_err(refused)?;
         let member = format!("{name}.npy");
         let path = self.path.join(&member);
@@ -80,15 +79,19 @@ impl Npz {
                 .file_names()
                 .filter_map(|name| Some(name.ok()?.trim_end_matches(".npy").to_owned()))
                 .collect();
-            let problem = format!("it has no array {name}; its arrays are {}", names.join(", "));
+            let problem = format!(
+                "it has no array {name}; its arrays are {}: name two by features=NAME and \
+                 labels=NAME",
+                names.join(", ")
+            );
             return Err(broken(&self.path, problem));
         };
         let bytes = BufReader::with_capacity(BUFFER, archive.by_index(index).map_err(refused)?);
-        read(Array::open(Bytes::of(&path, bytes))?)
+        read(npy::opened(Bytes::of(&path, bytes))?)
     }
 
-    fn labels(&self) -> Result<Labels, DataError> {
-        self.array(&self.labels, Labels::read)
+    fn labels(&self, predict: Option<Predict>) -> Result<Labels, DataError> {
+        self.array(&self.labels, |array| Labels::read(array, predict))
     }
 }
 
@@ -99,18 +102,20 @@ impl Dataset for Npz {
 
     fn schema(&self, features: &Features) -> Result<Schema, DataError> {
         features.unhashed()?;
-        let labels = self.labels()?;
-        let schema = |array: Array<'_>| npy::schema(&array, &labels, self.standardised);
-        self.array(&self.features, schema)
+        let columns = self.array(&self.features, |array| array.check())?;
+        self.labels(self.predict)?.schema(npy::KIND, columns, self.standardised)
     }
 
     fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
-        let labels = self.labels()?;
-        self.array(&self.features, |array| npy::visit(array, &labels, schema, visit))
+        let labels = self.labels(Some(Predict::of(schema, self.predict, self)?))?;
+        let visit_all =
+            |features: Array<'_>| array::visit(features, &labels, schema, |_| {}, visit);
+        self.array(&self.features, visit_all)
     }
 
     fn visit_labels(&self, schema: &Schema, visit: &mut dyn FnMut(Label)) -> Result<(), DataError> {
-        self.labels()?.numbered(&schema.classes)?.into_iter().map(Label::Class).for_each(visit);
+        let labels = self.labels(Some(Predict::of(schema, self.predict, self)?))?;
+        labels.of(&schema.classes)?.into_iter().for_each(visit);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pstrain_compute::examples::{Label, Row};
 
 use self::facts::Facts;
+use super::arguments::Arguments;
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::decompress::find;
@@ -17,23 +18,28 @@ use crate::nsl_kdd::{
     CLASSES, Columns, Problem, ReadError, RecipeName, Record, numeric_name, read_file,
 };
 
+const FORM: &str = "nsl-kdd:PATH";
+
 pub(super) const FORMAT: Format = Format {
-    form: "nsl-kdd:PATH",
+    form: FORM,
     summary: "records of the NSL-KDD data set: a file or its folder; the word may be left out",
     paths: Paths::All,
-    open: |path, _| {
-        if path.eq_ignore_ascii_case("nsl-kdd") && !Path::new(path).exists() {
-            return Err("there is no such file or folder here, and the data set is not shipped: \
-                give the path to your copy (KDDTrain+.txt), or say synthetic, which is drawn from \
-                        its profile"
-                .into());
-        }
-        if path.is_empty() {
-            return Err("the path is empty; write nsl-kdd:PATH".into());
-        }
-        Ok(Arc::new(NslKdd { path: path.into() }))
+    open: |arguments, _| {
+        let [path] = Arguments::read(arguments, FORM, &[])?.exactly()?;
+        at(&path)
     },
 };
+
+/// The records at a path.
+pub(super) fn at(path: &Path) -> Result<Arc<dyn Dataset>, String> {
+    if path.as_os_str().eq_ignore_ascii_case("nsl-kdd") && !path.exists() {
+        return Err("there is no such file or folder here, and the data set is not shipped: give \
+                    the path to your copy (KDDTrain+.txt), or say synthetic, which is drawn from \
+                    its profile"
+            .into());
+    }
+    Ok(Arc::new(NslKdd { path: path.to_owned() }))
+}
 
 /// The kind of all NSL-KDD records.
 pub(super) const KIND: &str = "NSL-KDD records";

@@ -2,16 +2,19 @@
 //!
 //! The simplest format for a program to write: a header such as `{"columns": 3, "classes": ["no",
 //! "yes"]}`, a line feed, then for each row its columns and the number of its class, counted from
-//! 0, all as little-endian `f32`.
+//! 0, all as little-endian `f32`. Without `classes` the last value of a row is a number to predict.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pstrain_compute::examples::Row;
+use pstrain_compute::counted::counted;
+use pstrain_compute::examples::{Label, Row, Target};
 use serde::Deserialize;
 
+use super::arguments::Arguments;
 use super::bytes::{Bytes, broken};
+use super::range::{Range, problem_of};
 use super::{Format, Paths};
 use crate::dataset::{Dataset, Features, Schema, Visit};
 use crate::error::DataError;
@@ -22,10 +25,9 @@ pub(super) const FORMAT: Format = Format {
     form: FORM,
     summary: "records of f32 after a line of JSON",
     paths: Paths::All,
-    open: |path, _| match path {
-        "" => Err(format!("a path is missing; write {FORM}")),
-        path if path.contains(',') => Err(format!("one file is possible; write {FORM}")),
-        path => Ok(Arc::new(Raw { path: path.into() })),
+    open: |arguments, _| {
+        let [path] = Arguments::read(arguments, FORM, &[])?.exactly()?;
+        Ok(Arc::new(Raw { path }))
     },
 };
 
@@ -47,7 +49,8 @@ pub struct Raw {
 #[serde(deny_unknown_fields)]
 struct Header {
     columns: u32,
-    classes: Vec<String>,
+    /// The names of the classes; none if a number is predicted.
+    classes: Option<Vec<String>>,
     /// The names of the columns.
     names: Option<Vec<String>>,
     rows: Option<u64>,
@@ -65,18 +68,50 @@ impl Header {
         if !(1..=MOST_COLUMNS).contains(columns) {
             return Err(format!("{columns} columns; 1 to {MOST_COLUMNS} are possible"));
         }
-        if !(2..=usize::from(u16::MAX)).contains(&classes.len()) {
-            return Err(format!("{} classes; 2 to {} are possible", classes.len(), u16::MAX));
-        }
-        let mut different = BTreeSet::new();
-        if let Some(twice) = classes.iter().find(|class| !different.insert(*class)) {
-            return Err(format!("two classes are called {twice:?}; give each class its own name"));
+        if let Some(classes) = classes {
+            if !(2..=usize::from(u16::MAX)).contains(&classes.len()) {
+                return Err(format!("{} classes; 2 to {} are possible", classes.len(), u16::MAX));
+            }
+            let mut different = BTreeSet::new();
+            if let Some(twice) = classes.iter().find(|class| !different.insert(*class)) {
+                let problem = format!("two classes are called {twice:?}");
+                return Err(problem + "; give each class its own name");
+            }
         }
         match names {
             Some(names) if names.len() != *columns as usize => {
-                Err(format!("{} names of {columns} columns", names.len()))
+                Err(format!("{} names of {}", names.len(), counted(*columns, "column")))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Header {
+    fn schema(&self) -> Schema {
+        let schema = match &self.classes {
+            None => Schema::of_values(KIND, self.columns),
+            Some(classes) => {
+                let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
+                Schema::dense(KIND, self.columns, &classes)
+            }
+        };
+        Schema { standardised: self.standardise, ..schema }
+    }
+}
+
+/// The label of a row of a job for `target`.
+fn label_of(value: f32, target: Target) -> Result<Label, String> {
+    match target {
+        Target::Value if value.is_finite() => Ok(Label::Value(value)),
+        Target::Value => Err(format!("its number to predict is {value}, and not finite")),
+        Target::Classes(classes)
+            if value.fract() == 0.0 && (0.0..classes as f32).contains(&value) =>
+        {
+            Ok(Label::Class(value as u16))
+        }
+        Target::Classes(classes) => {
+            Err(format!("its class is {value}, and not 0 to {}", classes.saturating_sub(1)))
         }
     }
 }
@@ -89,12 +124,50 @@ impl Raw {
         let header: Header = serde_json::from_slice(&line).map_err(|error| {
             let problem = format!(
                 "its first line is no header such as {{\"columns\": 3, \"classes\": [\"no\", \
-                 \"yes\"]}}: {error}"
+                 \"yes\"]}}, or {{\"columns\": 3}} for numbers to predict: {error}"
             );
             broken(&self.path, problem)
         })?;
         header.check().map_err(|problem| broken(&self.path, problem))?;
         Ok((bytes, header))
+    }
+
+    /// Passes the columns and the label of each row of a job for `target` to `visit`.
+    fn each(
+        &self,
+        (mut bytes, header): (Bytes<'_>, Header),
+        target: Target,
+        mut visit: impl FnMut(&[f32], Label) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let (mut record, mut values) = (Vec::new(), Vec::new());
+        let mut row = 0_u64;
+        // Bytes after the last row may be shorter than a row.
+        while header.rows != Some(row)
+            && bytes.record(4 * (header.columns as usize + 1), &mut record)?
+        {
+            values.clear();
+            values.extend(record.chunks_exact(4).map(number));
+            let label = values.pop().unwrap_or(f32::NAN);
+            if let Some(column) = values.iter().position(|value| !value.is_finite()) {
+                let value = values[column];
+                let problem = format!("row {row}, column {column}: {value} is no finite number");
+                return Err(broken(&self.path, problem));
+            }
+            let label = label_of(label, target)
+                .map_err(|problem| broken(&self.path, format!("row {row}: {problem}")))?;
+            visit(&values, label)?;
+            row += 1;
+        }
+        match header.rows {
+            Some(rows) if rows != row => {
+                Err(broken(&self.path, format!("it ends after {row} of {}", counted(rows, "row"))))
+            }
+            Some(rows) => bytes.end(&format!(
+                "the {} of its header; correct \"rows\", or \"columns\"",
+                counted(rows, "row")
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -105,53 +178,27 @@ impl Dataset for Raw {
 
     fn schema(&self, features: &Features) -> Result<Schema, DataError> {
         features.unhashed()?;
-        let (_, header) = self.opened()?;
-        let classes: Vec<&str> = header.classes.iter().map(String::as_str).collect();
-        let standardised = header.standardise;
-        Ok(Schema { standardised, ..Schema::dense(KIND, header.columns, &classes) })
+        let (bytes, header) = self.opened()?;
+        let schema = header.schema();
+        let mut ranges = Vec::<Range<u32>>::new();
+        self.each((bytes, header), schema.shape.target, |values, _| {
+            ranges.resize_with(values.len(), Range::default);
+            let columns = ranges.iter_mut().zip(values);
+            columns.for_each(|(range, &value)| range.add(value, || (value + 0.0).to_bits()));
+            Ok(())
+        })?;
+        problem_of(&ranges).map_or(Ok(schema), |problem| Err(broken(&self.path, problem)))
     }
 
     fn visit(&self, schema: &Schema, visit: &mut Visit<'_>) -> Result<(), DataError> {
-        let (mut bytes, header) = self.opened()?;
-        let Header { columns, classes, .. } = header;
-        if columns != schema.shape.dense || classes != schema.classes {
+        let (bytes, header) = self.opened()?;
+        let its = header.schema();
+        if its.shape != schema.shape || its.classes != schema.classes {
             let problem = "its columns or classes are not those of the job";
             return Err(broken(&self.path, problem));
         }
-        let mut record = vec![0; 4 * (columns as usize + 1)];
-        let mut values = vec![0.0; columns as usize];
-        let mut row = 0_u64;
-        // Bytes after the last row may be shorter than a row.
-        while header.rows != Some(row) && bytes.fill(&mut record)? {
-            let mut numbers = record.chunks_exact(4).map(number);
-            values.iter_mut().zip(&mut numbers).for_each(|(value, number)| *value = number);
-            let class = numbers.next().unwrap_or(-1.0);
-            if let Some(column) = values.iter().position(|value| !value.is_finite()) {
-                let value = values[column];
-                let problem = format!("row {row}, column {column}: {value} is no finite number");
-                return Err(broken(&self.path, problem));
-            }
-            if class.fract() != 0.0 || !(0.0..classes.len() as f32).contains(&class) {
-                let most = classes.len() - 1;
-                let problem = format!("row {row}: its class is {class}, and not 0 to {most}");
-                return Err(broken(&self.path, problem));
-            }
-            visit(Row::dense(&values, class as u16))?;
-            row += 1;
-        }
-        match header.rows {
-            Some(rows) if rows != row => {
-                Err(broken(&self.path, format!("it ends after {row} of {rows} rows")))
-            }
-            Some(rows) if bytes.fill(&mut [0])? => {
-                let problem = format!(
-                    "it has more bytes than the {rows} rows of its header; correct \"rows\", or \
-                     \"columns\""
-                );
-                Err(broken(&self.path, problem))
-            }
-            _ => Ok(()),
-        }
+        let target = schema.shape.target;
+        self.each((bytes, header), target, |values, label| visit(Row::dense(values, label)))
     }
 
     fn files(&self) -> Vec<PathBuf> {

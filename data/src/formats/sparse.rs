@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pstrain_compute::counted::counted;
 use pstrain_compute::examples::{Examples, Label, Target};
 
 use super::{Format, Paths, numbers};
@@ -28,9 +29,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 /// The kind of sparse rows.
-pub(super) fn kind(data: &impl SparseRows) -> &'static str {
-    if data.predicts_numbers() { "sparse with numbers to predict" } else { "sparse" }
-}
+pub(super) const KIND: &str = "sparse";
 
 /// Sparse rows that are drawn from a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +50,6 @@ pub(super) trait SparseRows {
     /// Passes every row to `visit`, in order, with its file and line if it has one.
     fn sparse_rows(&self, visit: &mut VisitSparse<'_>) -> Result<(), DataError>;
 
-    /// True if the labels are numbers to predict.
-    fn predicts_numbers(&self) -> bool {
-        false
-    }
-
     /// The number of columns, if features are not hashed, and the classes.
     fn facts(&self) -> Result<SparseFacts, DataError>;
 }
@@ -68,7 +62,7 @@ pub(super) type VisitSparse<'a> =
 pub(super) struct SparseFacts {
     pub(super) columns: u32,
     /// The classes; none if a number is predicted.
-    pub(super) classes: Vec<String>,
+    pub(super) classes: Option<Vec<String>>,
     /// True if a model reads the rows as dense ones.
     pub(super) dense: bool,
 }
@@ -87,15 +81,15 @@ pub(super) fn schema(data: &impl SparseRows, features: &Features) -> Result<Sche
             spec.columns
         )));
     }
-    let target = match data.predicts_numbers() {
-        true => Target::Value,
-        false => Target::Classes(classes.len() as u32),
+    let target = match &classes {
+        None => Target::Value,
+        Some(classes) => Target::Classes(classes.len() as u32),
     };
     Ok(Schema {
-        kind: kind(data).into(),
+        kind: KIND.into(),
         encoding: spec.encoding().into(),
         shape: spec.shape(target),
-        classes,
+        classes: classes.unwrap_or_default(),
         standardised: false,
     })
 }
@@ -118,15 +112,27 @@ pub(super) fn visit(
     let has_two = schema.classes == CLASSES;
     let are_numbers = schema.shape.target == Target::Value;
     data.sparse_rows(&mut |place, row| {
+        let place = || {
+            let place = place.map(|(file, line)| format!("{}:{line}: ", file.display()));
+            place.unwrap_or_default()
+        };
+        let (its, columns) = (row.columns(), spec.columns);
+        if its > columns && !spec.hashed {
+            return Err(DataError::format(format!(
+                "{}the row has {}, and the rows of the job have {columns}: name its training rows \
+                 by libsvm:PATH,columns={its}, or with more columns",
+                place(),
+                counted(its, "column")
+            )));
+        }
         if are_numbers {
             return visit(encoder.encode(row, Label::Value(row.label))?);
         }
         // Of two classes, 0 is another name of the first.
         let label = if has_two && row.label == 0.0 { -1.0 } else { row.label };
         let Some(class) = labels.iter().position(|&other| other == label) else {
-            let place = place.map(|(file, line)| format!("{}:{line}: ", file.display()));
-            let place = place.unwrap_or_default();
-            return Err(DataError::format(format!("{place}label {label} is no class of the job")));
+            let problem = format!("{}label {label} is no class of the job", place());
+            return Err(DataError::format(problem));
         };
         visit(encoder.encode(row, Label::Class(class as u16))?)
     })
@@ -173,7 +179,7 @@ impl SparseRows for SyntheticSparse {
     }
 
     fn facts(&self) -> Result<SparseFacts, DataError> {
-        let classes = CLASSES.map(String::from).into();
+        let classes = Some(CLASSES.map(String::from).into());
         Ok(SparseFacts { columns: self.columns, classes, dense: false })
     }
 }
@@ -185,7 +191,7 @@ impl Dataset for SyntheticSparse {
     }
 
     fn kind(&self) -> &'static str {
-        kind(self)
+        KIND
     }
 
     fn schema(&self, features: &Features) -> Result<Schema, DataError> {

@@ -37,6 +37,15 @@ pub fn read_file<E: From<ReadError>>(
     read_from(opened.bytes, &name, opened.compression, columns, visit)
 }
 
+/// True if the first line of the file at `path` is a record.
+pub(crate) fn begins(path: &Path) -> bool {
+    let (mut line, mut record) = (Vec::new(), Record::default());
+    let Ok(mut opened) = decompress::open(path) else { return false };
+    let read = next_line(&mut opened.bytes, &mut line);
+    let text = decompress::without_mark(&line, 1).trim_ascii_end();
+    read.is_ok() && parse(text, &mut None, Columns::NONE, &mut record).is_ok()
+}
+
 /// Reads plain records from `bytes`; messages use `name` as the name of the file.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Errors of partitions.
 
+use pstrain_compute::counted::counted;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::named::Number;
 use thiserror::Error;
@@ -18,8 +19,9 @@ pub enum PartitionError {
     },
     /// There are no workers, or more workers than rows.
     #[error(
-        "{workers} workers for {rows} training rows; at least one worker, and one row for each, is \
-         needed"
+        "{} for {}; at least one worker, and one row for each, is needed",
+        counted(*.workers, "worker"),
+        counted(*.rows as u64, "training row")
     )]
     Workers {
         /// The number of workers.
@@ -34,7 +36,11 @@ pub enum PartitionError {
     )]
     Local,
     /// The number of sizes differs from the number of workers.
-    #[error("partition sizes: {sizes} sizes for {workers} workers; give one size per worker")]
+    #[error(
+        "partition sizes: {} for {}; give one size per worker",
+        counted(*.sizes as u64, "size"),
+        counted(*.workers, "worker")
+    )]
     Sizes {
         /// The number of sizes.
         sizes: usize,

@@ -1,6 +1,7 @@
 //! Files in LIBSVM format: `LABEL NUMBER:VALUE NUMBER:VALUE ...`, one row per line.
 //!
-//! Feature numbers start at 1 and ascend; `#` starts a comment.
+//! Feature numbers start at 1, or at 0, and ascend; `#` starts a comment. `qid:NUMBER` before the
+//! features, the query of a row that is to be ranked, is left out.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
@@ -33,6 +34,8 @@ enum Problem {
     Empty,
     NotText,
     Label(String),
+    Labels(String),
+    Weight(String),
     Feature(String),
     First,
     TooLarge(String),
@@ -63,15 +66,24 @@ impl fmt::Display for LibsvmError {
                 "label {word:?} is no finite number; write -1 and +1, a number for each class, or \
                  the number to predict"
             ),
+            Problem::Labels(word) => write!(
+                f,
+                "{word:?} names several classes, and a row has one: write a file for each class, \
+                 with the labels -1 and +1, or leave out all labels but one"
+            ),
+            Problem::Weight(word) => write!(
+                f,
+                "{word:?} stands in place of a label: if it is a label with a weight, leave out \
+                 the weight, which no model here reads; if it is a feature, the line lacks a label"
+            ),
             Problem::Feature(word) => {
                 write!(f, "{word:?} is no feature; write NUMBER:VALUE, such as 11:0.5")
             }
             Problem::First => f.write_str(
-                "feature 0, but numbers begin at 1; add 1 to all of \
-                them",
+                "feature 0, but numbers begin at 1: if they begin at 0 in this file, say base=0",
             ),
             Problem::TooLarge(number) => {
-                write!(f, "feature {number}, but the largest number allowed is {}", u32::MAX)
+                write!(f, "feature {number}, but at most {} features are possible", u32::MAX)
             }
             Problem::Order(before, now) => {
                 write!(f, "feature {now} after {before}; numbers must ascend, each once a line")
@@ -90,13 +102,15 @@ impl std::error::Error for LibsvmError {
     }
 }
 
-/// Reads the file at `path`, plain or compressed with gzip, xz or zstd, row by row. `visit`
+/// Reads the file at `path`, plain or compressed with gzip, xz or zstd, row by row. Numbers of
+/// features begin at `base`, 0 or 1. `visit`
 /// receives each row with its line, and may stop by an error.
 ///
 /// # Errors
 /// [`LibsvmError`] at the first problem, or the error of `visit`.
 pub fn read_file<E: From<LibsvmError>>(
     path: &Path,
+    base: u32,
     mut visit: impl FnMut(u64, &SparseRow) -> Result<(), E>,
 ) -> Result<(), E> {
     let file = path.display().to_string();
@@ -124,7 +138,7 @@ pub fn read_file<E: From<LibsvmError>>(
         if text.trim().is_empty() {
             continue;
         }
-        parse(text, &mut row)
+        parse(text, base, &mut row)
             .map_err(|(column, problem)| failed(Some((number, column)), problem))?;
         rows += 1;
         visit(number, &row)?;
@@ -136,15 +150,26 @@ pub fn read_file<E: From<LibsvmError>>(
 }
 
 /// Parses a line that is not blank. An error has the column of the problem, counted from 1.
-fn parse(text: &str, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
+fn parse(text: &str, base: u32, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
     row.features.clear();
     row.values.clear();
-    let mut words = text.split_ascii_whitespace();
+    let mut words = text.split_ascii_whitespace().peekable();
     // Each word is a slice of `text`, so the pointers give its position.
     let column = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize + 1;
     let label = words.next().unwrap_or_default();
-    let wrong = || (column(label), Problem::Label(quoted(label)));
+    let wrong = || {
+        let are_numbers = |by: char| {
+            label.contains(by) && label.split(by).all(|part| part.parse::<f32>().is_ok())
+        };
+        let problem = match label {
+            _ if are_numbers(',') => Problem::Labels,
+            _ if are_numbers(':') => Problem::Weight,
+            _ => Problem::Label,
+        };
+        (column(label), problem(quoted(label)))
+    };
     row.label = label.parse().ok().filter(|label: &f32| label.is_finite()).ok_or_else(wrong)?;
+    let _query = words.next_if(|word| word.starts_with("qid:"));
     for word in words {
         let malformed = || (column(word), Problem::Feature(quoted(word)));
         let (feature, value) = word.split_once(':').ok_or_else(malformed)?;
@@ -152,9 +177,12 @@ fn parse(text: &str, row: &mut SparseRow) -> Result<(), (usize, Problem)> {
             IntErrorKind::PosOverflow => (column(word), Problem::TooLarge(quoted(feature))),
             _ => malformed(),
         })?;
-        let feature = feature.checked_sub(1).ok_or_else(|| (column(word), Problem::First))?;
+        if feature == u32::MAX && base == 0 {
+            return Err((column(word), Problem::TooLarge(feature.to_string())));
+        }
+        let feature = feature.checked_sub(base).ok_or_else(|| (column(word), Problem::First))?;
         if let Some(&before) = row.features.last().filter(|&&before| before >= feature) {
-            return Err((column(word), Problem::Order(before + 1, feature + 1)));
+            return Err((column(word), Problem::Order(before + base, feature + base)));
         }
         let number = value.parse::<f32>().ok().filter(|value| value.is_finite());
         let number = number.ok_or_else(|| (column(value), Problem::Value(quoted(value))))?;
@@ -179,11 +207,15 @@ mod tests {
     use super::*;
 
     fn read(text: &[u8]) -> Result<Vec<SparseRow>, String> {
+        read_from(1, text)
+    }
+
+    fn read_from(base: u32, text: &[u8]) -> Result<Vec<SparseRow>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows");
         std::fs::write(&path, text).unwrap();
         let mut rows = Vec::new();
-        let read = read_file(&path, |_, row| {
+        let read = read_file(&path, base, |_, row| {
             rows.push(row.clone());
             Ok::<(), LibsvmError>(())
         });
@@ -222,6 +254,17 @@ mod tests {
     }
 
     #[test]
+    fn features_may_be_counted_from_0_and_queries_are_left_out() {
+        let from_0 = read_from(0, b"1 qid:7 0:2 4294967294:1\n").unwrap();
+        assert_eq!((&from_0[0].features[..], from_0[0].values.len()), (&[0, u32::MAX - 1][..], 2));
+        assert_eq!(read(b"1 qid:7 2:2\n"), read(b"1 2:2\n"));
+        let order = read_from(0, b"1 0:1 0:1\n").unwrap_err();
+        assert!(order.contains("feature 0 after 0"), "{order}");
+        let most = read_from(0, b"1 4294967295:1\n").unwrap_err();
+        assert!(most.contains("at most 4294967295 features"), "{most}");
+    }
+
+    #[test]
     fn a_byte_order_mark_is_skipped_at_the_start_only() {
         assert_eq!(read("\u{feff}+1 1:1\n".as_bytes()), read(b"+1 1:1\n"));
         assert_eq!(read("\u{feff}# none\n+1 4294967295:1".as_bytes()).unwrap().len(), 1);
@@ -236,10 +279,16 @@ mod tests {
             ("inf 1:1\n", "rows:1:1: label \"inf\" is no finite number"),
             ("+1 1:1 5\n", "rows:1:8: \"5\" is no feature; write NUMBER:VALUE"),
             ("+1 1:1 x:1\n", "rows:1:8: \"x:1\" is no feature"),
-            ("+1 0:1\n", "rows:1:4: feature 0, but numbers begin at 1"),
+            ("+1 0:1\n", "rows:1:4: feature 0, but numbers begin at 1: if they begin at 0 in"),
+            ("1,3 1:1\n", "rows:1:1: \"1,3\" names several classes"),
+            (
+                "1:0.5 2:1\n",
+                "rows:1:1: \"1:0.5\" stands in place of a label: if it is a label with",
+            ),
+            ("+1 1:1 qid:3\n", "rows:1:8: \"qid:3\" is no feature"),
             (
                 "+1 4294967296:1\n",
-                "rows:1:4: feature 4294967296, but the largest number allowed is 4294967295",
+                "rows:1:4: feature 4294967296, but at most 4294967295 features are possible",
             ),
             ("\n-1 3:1 3:1\n", "rows:2:8: feature 3 after 3; numbers must ascend"),
             ("-1 3:1 2:1\n", "rows:1:8: feature 2 after 3"),

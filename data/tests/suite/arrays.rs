@@ -5,8 +5,9 @@
 use std::fs;
 use std::path::Path;
 
+use pstrain_compute::examples::{Label, Target};
 use pstrain_compute::id::PartId;
-use pstrain_data::{Dataset, Features, Npy, Prepared, Raw, Settings, open};
+use pstrain_data::{Dataset, Features, Npy, Predict, Prepared, Raw, Settings, open};
 
 /// The bytes of an array, as `numpy.save` writes them, in a version of the format.
 pub(crate) fn array(version: u8, descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
@@ -22,8 +23,8 @@ fn with_header(version: u8, header: &str, values: &[u8]) -> Vec<u8> {
 
 /// Writes arrays into a folder; returns the data.
 fn written(folder: &Path, features: &[u8], labels: &[u8]) -> Npy {
-    let data =
-        Npy { features: folder.join("x.npy"), labels: folder.join("y.npy"), standardised: true };
+    let (features, labels) = (folder.join("x.npy"), folder.join("y.npy"));
+    let data = Npy { features, labels, predict: None, standardised: true };
     fs::write(&data.features, features).unwrap();
     fs::write(&data.labels, labels).unwrap();
     data
@@ -98,7 +99,9 @@ fn server_and_workers_prepare_the_same_rows_of_arrays() {
     assert!(!plain.schema(&Features::default()).unwrap().standardised);
     for (words, told) in [
         ("npy:x", "two files are needed"),
-        ("npy:,y", "two files are needed"),
+        ("npy:,y", "a path is empty"),
+        ("npy:x,y,standardize=no", "there is no option standardize; did you mean standardise?"),
+        ("npy:x,y,predict=values", "predict=values: write classes or numbers"),
         ("npy:x,y,standardise=maybe", "standardise=maybe: write yes or no"),
     ] {
         let error = open(words, 1).unwrap_err();
@@ -123,12 +126,13 @@ fn damaged_arrays_are_named_with_the_problem() {
         (&with_header(4, "", &[]), "version 4 of the format"),
         (&x[..x.len() - 1], "x.npy: it ends early"),
         (&x[..x.len() - 8], "x.npy: it ends after 2 of 3 rows"),
-        (&array(1, "'>f4'", "(3, 2)", &[0; 24]), "big-endian (>f4); save array.astype('<f4')"),
-        (&array(1, "'|O'", "(3, 2)", &[0; 24]), "dtype object"),
+        (&array(1, "'|O'", "(3, 2)", &[0; 24]), "pandas.DataFrame(array).to_csv("),
         (&array(1, "'<c8'", "(3, 2)", &[0; 48]), "numpy.hstack([array.real, array.imag])"),
-        (&array(1, "'<f2'", "(3, 2)", &[0; 12]), "save array.astype('float32') instead"),
-        (&array(1, "'<u8'", "(3, 2)", &[0; 48]), "save array.astype('int64') instead"),
-        (&array(1, "'<U3'", "(3, 2)", &[0; 72]), "numpy.unique(array, return_inverse=True)[1]"),
+        (&array(1, "'<f16'", "(3, 2)", &[0; 96]), "save numpy.float64(array) instead"),
+        (&array(1, "'<M8[s]'", "(3, 2)", &[0; 48]), "save array.view('int64') instead"),
+        (&array(1, "'<U3'", "(3, 2)", &[0; 72]), "numpy.unique(labels, return_inverse=True)[1]"),
+        (&[&x[..], b"more"].concat(), "x.npy: it has more bytes than the 3 rows of its header"),
+        (&array(1, "'<f4'", "(3, 9000000)", &[0; 80]), "x.npy: it ends early; fetch it again"),
         (&array(1, "[('a', '<f4')]", "(3, 2)", &[0; 24]), "structured_to_unstructured(array)"),
         (&header("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }"), "Fortran order"),
         (
@@ -138,29 +142,38 @@ fn damaged_arrays_are_named_with_the_problem() {
         (&header("{'descr': '<f4'}"), "header is damaged"),
         (&array(1, "'<f4'", "(3,)", &[0; 12]), "save array.reshape(-1, 1) if each value is a row"),
         (&array(1, "'<f4'", "(3, 0)", &[]), "shape (3, 0) has no rows of values"),
-        (&array(1, "'<f4'", "(2, 2)", &[0; 16]), "it has 2 rows, but there are 3 labels"),
+        (&array(1, "'<f4'", "(2, 2)", &[0; 16]), "it has 2 rows, but the other file has 3 labels"),
         (
             &array(1, "'<f4'", "(3, 2)", &floats(&[0.0, 0.0, 0.0, f32::NAN, 0.0, 0.0])),
             "x.npy: row 1, column 1: NaN is no finite number",
         ),
         (
             &array(1, "'<f8'", "(3, 1)", &[0.0, 0.0, 1e300].map(f64::to_le_bytes).concat()),
-            "row 2, column 0: 1000000000",
+            "row 2, column 0: 1e300 is no finite number (f32)",
         ),
     ] {
         refused(x, &y, words);
     }
     for (y, words) in [
-        (array(1, "'<i4'", "(3, 1)", &[0; 12]), "y.npy: shape (3, 1) is none of labels"),
-        (array(1, "'<i4'", "(3, 1)", &[0; 12]), "save labels.ravel() instead"),
-        (array(1, "'<i4'", "(3, 2)", &[0; 24]), "save labels.argmax(axis=1) if they are one-hot"),
-        (array(1, "'<f4'", "(3,)", &[0; 12]), "labels are whole numbers"),
+        (array(1, "'<i4'", "(3, 2)", &[0; 24]), "y.npy: shape (3, 2) is none of labels"),
+        (array(1, "'<i4'", "(3, 2)", &[0; 24]), "labels.argmax(axis=1) instead if they are one-"),
+        (array(1, "'<i4'", "()", &[0; 4]), "y.npy: shape () is none of labels"),
+        (
+            array(1, "'<f4'", "(3,)", &floats(&[1.0, 0.5, 2.0])),
+            "its labels have fractions, such as 0.5: say predict=numbers",
+        ),
+        (array(1, "'<f4'", "(3,)", &floats(&[1.0, 1e30, 2.0])), "row 1: 1.0000000150474662e30 is"),
+        (array(1, "'<u8'", "(3,)", &[255; 24]), "row 0: 1.8446744073709552e19 is no whole number"),
         (array(1, "'<i4'", "(3,)", &[0; 12]), "its labels are all 0"),
         (array(1, "'<i4'", "(0,)", &[]), "y.npy: it has no rows"),
         (array(1, "'<i4'", "(3,)", &[0; 8]), "y.npy: it ends after 2 of 3 rows"),
     ] {
         refused(&x, &y, words);
     }
+    assert_eq!(
+        rows(&written(folder.path(), &x, &array(1, "'<i4'", "(3, 1)", &y[y.len() - 12..]))).len(),
+        3
+    );
     // Another copy has a class and a shape that the job lacks.
     let data = written(folder.path(), &x, &y);
     let schema = data.schema(&Features::default()).unwrap();
@@ -171,7 +184,75 @@ fn damaged_arrays_are_named_with_the_problem() {
     let told = other(&x, &array(1, "'|u1'", "(3,)", &[1, 2, 3]));
     assert!(told.contains("y.npy: row 2: 3 is no class of the job"), "{told}");
     let told = other(&array(1, "'<f4'", "(3, 1)", &[0; 12]), &y);
-    assert!(told.contains("its rows have 1 values, those of the job 2"), "{told}");
+    assert!(told.contains("its rows have 1 value, and the rows of the job 2"), "{told}");
+}
+
+#[test]
+fn values_that_32_bits_do_not_tell_apart_are_refused_in_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let y = array(1, "'|u1'", "(40,)", &[0, 1].repeat(20));
+    let seconds = |row: i64| 1_700_000_000 + row;
+    let bytes = (0..40).map(seconds).flat_map(i64::to_le_bytes).collect::<Vec<u8>>();
+    let whole = array(1, "'<i8'", "(40, 1)", &bytes);
+    let bytes = (0..40).flat_map(|row| (seconds(row) as f64).to_le_bytes()).collect::<Vec<u8>>();
+    let double = array(1, "'<f8'", "(40, 1)", &bytes);
+    // All are one `f64`, too.
+    let bytes = (0..40).flat_map(|row| ((1_i64 << 60) + row).to_le_bytes()).collect::<Vec<u8>>();
+    let hashes = array(1, "'<i8'", "(40, 1)", &bytes);
+    for x in [whole, double, hashes] {
+        let told = written(folder.path(), &x, &y).schema(&Features::default()).unwrap_err();
+        let told = told.to_string();
+        assert!(told.contains("x.npy: column 0: its values are between 1"), "{told}");
+        assert!(told.contains("subtract 1"), "{told}");
+    }
+    let rows: Vec<f32> =
+        (0..40).flat_map(|row| [1.7e9 + 9.0 * row as f32, (row % 2) as f32]).collect();
+    let data = raw(folder.path(), r#"{"columns": 1, "classes": ["no", "yes"]}"#, &rows);
+    let told = data.schema(&Features::default()).unwrap_err().to_string();
+    assert!(told.contains("records: column 0: its values are between 1"), "{told}");
+    let row = |row: i64| format!("{} 1:{} 2:1\n", row % 2, seconds(9 * row));
+    let text: String = (0..40).map(row).collect();
+    fs::write(folder.path().join("rows"), &text).unwrap();
+    let data = open(&format!("libsvm:{}", folder.path().join("rows").display()), 1).unwrap();
+    let told = data.schema(&Features::default()).unwrap_err().to_string();
+    assert!(told.contains("rows: feature 1: its values are between 1"), "{told}");
+    // With a row that lacks the feature there is a zero.
+    fs::write(folder.path().join("rows"), text + "1 2:1\n").unwrap();
+    data.schema(&Features::default()).unwrap();
+}
+
+/// The rows as a job encodes them, with their labels.
+fn labels(data: &dyn Dataset) -> (Target, Vec<Label>) {
+    let schema = data.schema(&Features::default()).unwrap();
+    let mut labels = Vec::new();
+    data.visit_labels(&schema, &mut |label| labels.push(label)).unwrap();
+    (schema.shape.target, labels)
+}
+
+#[test]
+fn arrays_and_records_have_numbers_to_predict() {
+    let folder = tempfile::tempdir().unwrap();
+    let x = array(1, "'<f4'", "(3, 1)", &floats(&[1.0, 2.0, 3.0]));
+    let values = [1.5_f32, -2.0, 0.0];
+    let expected = (Target::Value, values.map(Label::Value).to_vec());
+    let data = written(folder.path(), &x, &array(1, "'<f4'", "(3,)", &floats(&values)));
+    let numbers = Npy { predict: Some(Predict::Numbers), ..data.clone() };
+    assert_eq!(labels(&numbers), expected);
+    // A copy is read as the job says, and not otherwise.
+    let schema = numbers.schema(&Features::default()).unwrap();
+    data.visit(&schema, &mut |_| Ok(())).unwrap();
+    let classes = Npy { predict: Some(Predict::Classes), ..data };
+    let told = classes.visit(&schema, &mut |_| Ok(())).unwrap_err().to_string();
+    assert!(told.contains("predict=classes, but the job predicts numbers"), "{told}");
+    let rows = [1.0, 1.5, 2.0, -2.0, 3.0, 0.0];
+    assert_eq!(labels(&raw(folder.path(), r#"{"columns": 1}"#, &rows)), expected);
+    let many = (0..40_i32).flat_map(i32::to_le_bytes).collect::<Vec<u8>>();
+    let x = array(1, "'<i4'", "(40, 1)", &many);
+    let data = written(folder.path(), &x, &array(1, "'<i4'", "(40,)", &many));
+    let told = data.schema(&Features::default()).unwrap_err().to_string();
+    assert!(told.contains("its 40 labels have 40 different values: say predict=numbers"), "{told}");
+    let classes = Npy { predict: Some(Predict::Classes), ..data };
+    assert_eq!(labels(&classes).0, Target::Classes(40));
 }
 
 /// Writes raw records: a header, and rows whose last value is the class.
@@ -208,13 +289,15 @@ fn damaged_raw_records_are_named_with_the_problem() {
     let counted = r#"{"columns": 1, "classes": ["no", "yes"], "rows": 3}"#;
     for (header, values, words) in [
         ("", &[1.0, 0.0][..], "its first line is no header such as {\"columns\": 3"),
-        (r#"{"columns": 1}"#, &[1.0, 0.0], "missing field `classes`"),
+        (r#"{"classes": ["no", "yes"]}"#, &[1.0, 0.0], "missing field `columns`"),
+        (r#"{"columns": 1}"#, &[1.0, f32::NAN], "row 0: its number to predict is NaN"),
+        (r#"{"columns": 16777216}"#, &[1.0, 0.0], "it ends early"),
         (r#"{"columns": 0, "classes": ["no", "yes"]}"#, &[0.0], "0 columns; 1 to"),
         (r#"{"columns": 1, "classes": ["no"]}"#, &[1.0, 0.0], "1 classes; 2 to"),
         (
             r#"{"columns": 1, "classes": ["a", "b"], "names": []}"#,
             &[1.0, 0.0],
-            "0 names of 1 columns",
+            "0 names of 1 column",
         ),
         (good, &[1.0, 0.0, 2.0, 2.0], "row 1: its class is 2, and not 0 to 1"),
         (good, &[1.0, 0.5], "row 0: its class is 0.5"),
@@ -239,7 +322,7 @@ fn damaged_raw_records_are_named_with_the_problem() {
     let told = other.visit(&schema, &mut |_| Ok(())).unwrap_err().to_string();
     assert!(told.contains("not those of the job"), "{told}");
     for words in ["raw:", "raw:a,b"] {
-        assert!(open(words, 1).unwrap_err().contains("write raw:PATH"));
+        assert!(open(words, 1).unwrap_err().contains("write raw:PATH"), "{words}");
     }
 }
 
@@ -291,7 +374,7 @@ fn an_archive_has_the_rows_of_its_arrays() {
     };
     refused("", "rows.npz: it has no array y; its arrays are ");
     refused(",features=a,labels=c", "it has no array c");
-    refused(",more=c", "there is no option more=c");
+    refused(",more=c", "there is no option more; write npz:PATH");
     let whole = fs::read(&path).unwrap();
     let mut damaged = whole.clone();
     damaged[100] ^= 1;

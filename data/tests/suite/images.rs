@@ -7,7 +7,7 @@ use std::path::Path;
 
 use pstrain_compute::examples::Label;
 use pstrain_compute::id::PartId;
-use pstrain_data::{Cifar10, Dataset, Idx, Prepared, Settings, open};
+use pstrain_data::{Cifar10, Dataset, Idx, Predict, Prepared, Settings, open};
 
 /// The bytes of an IDX file of unsigned bytes.
 fn idx(sizes: &[u32], values: impl IntoIterator<Item = u8>) -> Vec<u8> {
@@ -22,7 +22,7 @@ fn written(folder: &Path, rows: u32) -> Idx {
     let (images, labels) = (folder.join("images"), folder.join("labels"));
     fs::write(&images, idx(&[rows, 2, 3], (0..rows * 6).map(|pixel| pixel as u8))).unwrap();
     fs::write(&labels, idx(&[rows], (0..rows).map(|row| (row % 3) as u8))).unwrap();
-    Idx { images, labels }
+    Idx { images, labels, predict: None }
 }
 
 #[test]
@@ -51,34 +51,90 @@ fn damaged_files_of_images_are_named_with_the_problem() {
     let data = written(folder.path(), 60);
     let refused =
         |data: &dyn Dataset| Prepared::load(data, &Settings::default()).unwrap_err().to_string();
-    let swapped = Idx { images: data.labels.clone(), labels: data.images.clone() };
+    let (images, labels) = (data.labels.clone(), data.images.clone());
+    let swapped = Idx { images, labels, predict: None };
     let whole = fs::read(&data.images).unwrap();
     let says = |data: &dyn Dataset, words: &str| {
         let told = refused(data);
         assert!(told.contains(words), "{told}");
     };
-    says(&swapped, "images: no file of labels");
+    says(&swapped, "labels: shape (60,) has no rows of values");
     fs::write(&data.images, &whole[..whole.len() - 1]).unwrap();
     says(&data, "images: it ends early");
     fs::write(&data.images, &whole[..whole.len() - 6]).unwrap();
-    says(&data, "images: it ends after 59 of 60 images");
+    says(&data, "images: it ends after 59 of 60 rows");
     fs::write(&data.images, idx(&[59, 2, 3], [0; 59 * 6])).unwrap();
-    says(&data, "it has 59 images, but there are 60 labels");
+    says(&data, "images: it has 59 rows, but the other file has 60 labels");
     fs::write(&data.images, idx(&[0, 2, 3], [])).unwrap();
-    let told = data.info().unwrap_err().to_string();
-    assert!(told.contains("images: it has no images"), "{told}");
-    fs::write(&data.images, [0, 0, 0x0d, 3, 0, 0]).unwrap();
-    says(&data, "type 13, and not 8");
+    says(&data, "images: it has 0 rows, but the other file has 60 labels");
+    fs::write(&data.images, [&whole[..], &[0; 7]].concat()).unwrap();
+    says(&data, "images: it has more bytes than the 60 rows of its header");
+    fs::write(&data.images, [0, 0, 0x0a, 3, 0, 0]).unwrap();
+    says(&data, "type 10, and not 8, 9 or 11 to 14");
+    // The header asks for 17 GB, and the file has two bytes.
+    fs::write(&data.images, idx(&[1, u32::MAX, 1], [0, 0])).unwrap();
+    says(&data, "images: shape (1, 4294967295, 1) has no rows of values");
+    fs::write(&data.images, idx(&[1, 1 << 12, 1 << 12], [0, 0])).unwrap();
+    says(&data, "images: it ends early");
     fs::write(&data.images, "P5 3 2 255").unwrap();
     says(&data, "no IDX file");
     fs::write(&data.images, idx(&[u32::MAX, u32::MAX, 9], [])).unwrap();
-    says(&data, "no usable size");
+    says(&data, "images: shape (4294967295, 4294967295, 9) has no rows of values");
     fs::write(&data.images, &whole).unwrap();
     fs::write(&data.labels, idx(&[60], [0; 12])).unwrap();
-    says(&data, "labels: it ends after 12 of 60 labels");
+    says(&data, "labels: it ends after 12 of 60 rows");
     fs::remove_file(&data.labels).unwrap();
     says(&data, "labels: cannot be read");
     assert!(open("idx:images", 1).unwrap_err().contains("idx:IMAGES,LABELS"));
+}
+
+#[test]
+fn values_of_other_types_are_standardised_and_may_be_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = Idx { predict: Some(Predict::Numbers), ..written(folder.path(), 3) };
+    let floats = |sizes: &[u32], values: &[f32]| {
+        let bytes = values.iter().flat_map(|value| value.to_be_bytes());
+        let mut all = idx(sizes, bytes);
+        all[2] = 13;
+        all
+    };
+    fs::write(&data.labels, floats(&[3], &[0.5, -1.0, 2.0])).unwrap();
+    fs::write(&data.images, floats(&[3, 1, 1], &[0.25, 0.5, 0.75])).unwrap();
+    let schema = data.schema(&Default::default()).unwrap();
+    assert!(schema.standardised);
+    let mut rows = Vec::new();
+    let take = &mut |row: pstrain_compute::examples::Row<'_>| {
+        rows.push((row.dense.to_vec(), row.label));
+        Ok(())
+    };
+    data.visit(&schema, take).unwrap();
+    let row = |value, label| (vec![value], Label::Value(label));
+    assert_eq!(rows, [row(0.25, 0.5), row(0.5, -1.0), row(0.75, 2.0)]);
+    let told = Idx { predict: None, ..data }.schema(&Default::default()).unwrap_err().to_string();
+    assert!(told.contains("labels: its labels have fractions, such as 0.5"), "{told}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_device_is_refused_before_it_is_read() {
+    for text in [
+        "cifar10:/dev/zero",
+        "raw:/dev/zero",
+        "libsvm:/dev/zero",
+        "npy:/dev/zero,/dev/zero",
+        "idx:/dev/zero,/dev/zero",
+        "csv:/dev/zero",
+        "nsl-kdd:/dev/zero",
+    ] {
+        let error = Prepared::load(&*open(text, 1).unwrap(), &Settings::default()).unwrap_err();
+        let mut told = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(error) = source {
+            told = format!("{told}: {error}");
+            source = error.source();
+        }
+        assert!(told.contains("it is a device; name a file"), "{told}");
+    }
 }
 
 /// The bytes of two records of CIFAR-10.

@@ -3,6 +3,7 @@
 mod arrays;
 mod images;
 mod local;
+mod odd_tables;
 mod partitions;
 mod prepared;
 mod profiles;

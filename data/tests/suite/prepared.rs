@@ -120,7 +120,8 @@ fn unusable_evaluation_rows_are_refused_with_their_source_and_the_reason() {
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
         fs::write(&path, text).unwrap();
-        Arc::new(Libsvm { files: vec![path], dense: false, numbers: false })
+        let (files, predict, columns) = (vec![path], None, None);
+        Arc::new(Libsvm { files, predict, dense: false, base: 1, columns })
     };
     let (sparse, wide) = (file("sparse", "1 1:1\n-1 2:1\n"), file("wide", "1 3:1\n"));
     let records = Arc::new(SyntheticNslKdd { rows: 10, seed: 1 });
@@ -130,7 +131,7 @@ fn unusable_evaluation_rows_are_refused_with_their_source_and_the_reason() {
         (source.clone(), sparse.clone(), ["sparse cannot be evaluated on", "its rows are sparse"]),
         (sparse.clone(), records, ["synthetic NSL-KDD, 10 rows", "are NSL-KDD records"]),
         (source, none, ["synthetic NSL-KDD, 0 rows", "it has no rows"]),
-        (sparse, wide, ["wide cannot be evaluated on", "past the last column"]),
+        (sparse, wide, ["wide:1: the row has 3 columns", "libsvm:PATH,columns=3"]),
     ];
     for (train, given, words) in cases {
         let evaluation_data = Some(given);

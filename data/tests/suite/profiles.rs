@@ -166,7 +166,7 @@ fn wrong_profiles_are_named_with_the_problem() {
     let told = far.visit(&schema, &mut |_| Ok(())).unwrap_err().to_string();
     assert!(told.contains("far.csv:2: column x: \"3e38\" is too far"), "{told}");
     for (words, told) in [
-        ("csv:a,profile=b,label=c", "besides profile only delimiter is possible"),
+        ("csv:a,profile=b,label=c", "besides profile only options of the file are possible"),
         ("csv:a,profile=", "profile= names no file"),
     ] {
         let error = open(words, 1).unwrap_err();

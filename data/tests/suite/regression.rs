@@ -150,7 +150,7 @@ fn workers_make_the_partitions_of_the_server_from_their_own_copies() {
     let row = |row: u32| format!("{} 1:{row} 5:0.5\n", f64::from(row) / 3.0);
     fs::write(&libsvm, (1..90).map(row).collect::<String>()).unwrap();
     let table = format!("csv:{},target=price", houses(folder.path()));
-    let sparse = format!("libsvm-regression:{}", libsvm.display());
+    let sparse = format!("libsvm:{},predict=numbers", libsvm.display());
     for text in ["regression:200,4", &table, &sparse] {
         for partition in ["iid", "by-class", "dirichlet:0.5", "paper-non-iid", "mix:0.5"] {
             let data = opened(text);
@@ -230,12 +230,13 @@ fn rows_of_classes_and_of_numbers_are_not_taken_for_each_other() {
     let path = folder.path().join("rows");
     fs::write(&path, "+1 1:1\n-1 2:1\n".repeat(9)).unwrap();
     let [classes, numbers] =
-        ["libsvm", "libsvm-regression"].map(|word| opened(&format!("{word}:{}", path.display())));
+        ["", ",predict=numbers"].map(|it| opened(&format!("libsvm:{}{it}", path.display())));
     let settings = Settings::default();
     let server = Prepared::load(&*classes, &settings).unwrap();
     let refused = server.spec.prepare_parts(&*numbers, &[PartId(0)]).unwrap_err().to_string();
-    assert!(refused.contains("its rows are sparse with numbers to predict"), "{refused}");
+    assert!(refused.contains("rows: predict=numbers, but the job predicts classes"), "{refused}");
+    // What the user does not say, the job does.
     let other = Settings { evaluation_data: Some(classes), ..settings };
-    let refused = Prepared::load(&*numbers, &other).unwrap_err().to_string();
-    assert!(refused.contains("cannot be evaluated on"), "{refused}");
+    let prepared = Prepared::load(&*numbers, &other).unwrap();
+    assert!(prepared.evaluation.labels().all(|label| matches!(label, Label::Value(_))));
 }

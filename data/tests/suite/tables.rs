@@ -144,7 +144,10 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
         ("day,b\n20240101,x\n20240115,y\n", "column day: its values are between 20240100 and"),
         ("a,b\n20000000,x\n20000001,y\n", "column a: its values are between 20000000 and 20000000"),
         ("a,b\n100000.001,x\n100000.002,y\n", "subtract 100000 from each, or leave the column"),
-        (&format!("b,a\n{many}high,1\n"), "texts (line 1004 has \"high\"): repair a text"),
+        (
+            &format!("b,a\n{many}high,1\n"),
+            ":1004: column b: \"high\" is no finite number, but 1002 of",
+        ),
     ] {
         let data = table(folder.path(), text);
         let told = Prepared::load(&data, &Settings::default()).unwrap_err().to_string();
@@ -159,20 +162,23 @@ fn tables_that_cannot_be_trained_on_are_named_with_the_problem() {
 fn a_first_line_that_is_perhaps_a_row_is_doubted() {
     let folder = tempfile::tempdir().unwrap();
     for (text, words) in [
-        ("1,2,x\n3,4,y\n", "2 of 3 names are numbers, such as \"1\"; if it is a row, it is lost"),
+        (
+            "1,2,x\n3,4,y\n",
+            "2 of 3 names are numbers, such as \"1\"; if it is a row, say header=no",
+        ),
         ("a,2.5,-1e3,4\n1,2,3,4\n", "3 of 4 names are numbers, such as \"2.5\""),
         ("0,1,2,3,class\n1,2,3,4,x\n", ""),
         ("a,b,1\n3,4,y\n", ""),
         ("a,b\n3,4\n", ""),
     ] {
-        let doubt = table(folder.path(), text).doubt();
-        assert_eq!(doubt.is_some(), !words.is_empty(), "{text}: {doubt:?}");
-        assert!(doubt.unwrap_or_default().contains(words), "{text}");
+        let doubts = table(folder.path(), text).remarks(None);
+        assert_eq!(doubts.len(), usize::from(!words.is_empty()), "{text}: {doubts:?}");
+        assert!(doubts.concat().contains(words), "{text}");
     }
     let path = folder.path().join("table.csv");
     fs::write(&path, "1,2\n3,y\n4,z\n").unwrap();
     let named = open(&format!("csv:{},label=2", path.display()), 1).unwrap();
-    assert_eq!(named.doubt(), None);
+    assert_eq!(named.remarks(None), [] as [&str; 0]);
 }
 
 #[test]
@@ -311,4 +317,39 @@ fn roles_and_delimiters_are_as_users_say() {
         let rows = with(&table(folder.path(), &text).path, &format!(",delimiter={name}"));
         assert_eq!(rows.unwrap()[1], (vec![1.0, 3.0], vec![], 1));
     }
+}
+
+#[test]
+fn options_that_contradict_the_job_are_refused_and_others_are_no_trouble() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = table(folder.path(), "a,b,kind,y\n1,2,x,0\n2,1,z,1\n3,5,x,1\n");
+    let with = |options: &str| {
+        open(&format!("csv:{},{options}", folder.path().join("table.csv").display()), 1).unwrap()
+    };
+    let schema = with("drop=b").schema(&Features::default()).unwrap();
+    for options in ["drop=b", "drop=b,label=y", "missing=skip", "one-hot=kind"] {
+        with(options).visit(&schema, &mut |_| Ok(())).unwrap();
+    }
+    data.visit(&schema, &mut |_| Ok(())).unwrap();
+    for (options, told) in [
+        ("drop=a", "table.csv: drop=a, but a model of the job reads the column"),
+        ("drop=y", "drop=y, but a model of the job reads the column"),
+        ("one-hot=a", "one-hot=a, but the column has numbers in the job"),
+        ("target=a", "a is named, but the job predicts y; leave the option out"),
+    ] {
+        let refused = with(options).visit(&schema, &mut |_| Ok(())).unwrap_err().to_string();
+        assert!(refused.contains(told), "{refused}");
+    }
+}
+
+#[test]
+fn a_path_may_have_a_comma() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("x,y.csv"), "a,y\n1,0\n2,1\n").unwrap();
+    let path = folder.path().display();
+    for text in [format!(r"csv:{path}/x\,y.csv"), format!(r"{path}/x\,y.csv,label=y")] {
+        assert_eq!(encoded(&*open(&text, 1).unwrap()).len(), 2, "{text}");
+    }
+    let told = open(&format!("csv:{path}/x,y.csv"), 1).unwrap_err();
+    assert!(told.contains(r"a comma of a path is written \,"), "{told}");
 }

@@ -1,6 +1,6 @@
 //! Errors of building a model.
 
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 
 use crate::examples::Target;
 use crate::named::Number;
@@ -38,15 +38,18 @@ pub enum ModelError {
     /// The model reads sparse rows of two classes, but the examples are dense or have another
     /// target.
     #[error(
-        "model = {model} reads sparse rows of two classes, but the data have {target}, or dense \
-         columns; use sparse data, such as libsvm with the labels -1 and +1, or model = {other}"
+        "model = {model} reads sparse rows of two classes, but the data have {}; use {other}",
+        match target {
+            Target::Classes(2) => "dense rows".into(),
+            target => target.to_string(),
+        }
     )]
     NotSparse {
         /// The model.
         model: &'static str,
         /// The target of the data.
         target: Target,
-        /// A model that reads the data.
+        /// Settings of a model that reads the data.
         other: &'static str,
     },
     /// The model predicts classes, but the label is a number.

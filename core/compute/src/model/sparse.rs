@@ -49,7 +49,12 @@ impl Sparse {
 
     /// The error of other rows.
     pub(super) const fn refused(model: &'static str, target: Target) -> ModelError {
-        let other = if matches!(target, Target::Value) { "linear" } else { "softmax" };
+        let other = match target {
+            Target::Value => "model = linear",
+            // The same model, of dense rows.
+            Target::Classes(2) => "model = linear with loss = logistic",
+            Target::Classes(_) => "model = softmax",
+        };
         ModelError::NotSparse { model, target, other }
     }
 }

@@ -14,6 +14,7 @@ use super::{
 use super::{
     asp, bsp, delay, dssp, k_batch_sync, k_sync, malenia, ringleader, ringmaster, round_robin, ssp,
 };
+use pstrain_compute::counted::counted;
 use pstrain_compute::id::MAX_WORKERS;
 use pstrain_compute::named;
 use pstrain_compute::named::{Word, out_of_range};
@@ -241,15 +242,16 @@ impl fmt::Display for ImpossibleConsistency {
         match consistency {
             ConsistencySpec::Backup { .. } => write!(
                 f,
-                "must be 0 to {}, so that one of the {workers} workers of the job is waited for",
-                workers.saturating_sub(1)
+                "must be 0 to {}, so that one of {} is waited for",
+                workers.saturating_sub(1),
+                counted(*workers, "worker")
             ),
             ConsistencySpec::Dssp { .. } => write!(
                 f,
                 "the second slack must be the first or more, and {WIDEST} above it at most"
             ),
             ConsistencySpec::KSync { .. } | ConsistencySpec::KAsync { .. } => {
-                write!(f, "must be 1 to the {workers} workers of the job")
+                write!(f, "must be 1 to the {} of the job", counted(*workers, "worker"))
             }
             _ => match out_of_range(consistency) {
                 Some(number) => f.write_str(&number.must()),

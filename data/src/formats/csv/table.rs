@@ -6,10 +6,11 @@ use pstrain_compute::examples::{Label, Row, Shape, Target};
 use serde::{Deserialize, Serialize};
 
 use super::KIND;
+use super::dates::days;
 use super::reader::Reader;
 use crate::dataset::Schema;
 use crate::error::DataError;
-use crate::profile::{self, Missing, Profile};
+use crate::profile::{self, Missing, Profile, code};
 
 /// Most columns of an encoded row: a one-hot column has 16 bits.
 const MOST_INPUTS: usize = u16::MAX as usize;
@@ -40,6 +41,9 @@ pub(super) struct Numbers {
     /// decide it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deviation: Option<f32>,
+    /// The beginning from which days are counted, in seconds since 1970, if the values are dates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) origin: Option<i64>,
 }
 
 /// A one-hot group: the texts of a column, and columns for all other values.
@@ -92,6 +96,7 @@ impl Table {
                 0.0 => 1.0,
                 deviation => deviation,
             }),
+            origin: column.origin,
         };
         let unknown = profile.numbers.iter().filter(|column| own_column(column.missing));
         // A group without texts: a number is an "other" value.
@@ -171,9 +176,10 @@ impl Table {
 pub(super) struct Encoder {
     label: usize,
     target: Target,
+    /// The number of each class, by its code.
     classes: BTreeMap<String, u16>,
-    /// The columns of numbers, each with its mean and its deviation.
-    numbers: Vec<(usize, f32, Option<f32>)>,
+    /// The columns of numbers.
+    numbers: Vec<Dense>,
     texts: Vec<(usize, Group)>,
     /// The columns that a row needs, or none if it may have missing values.
     needed: Vec<usize>,
@@ -181,7 +187,35 @@ pub(super) struct Encoder {
     hot: Vec<u16>,
 }
 
-/// A one-hot group: the columns of its texts, of missing and of all other values.
+/// A column of numbers or dates.
+struct Dense {
+    column: usize,
+    mean: f32,
+    deviation: Option<f32>,
+    origin: Option<i64>,
+}
+
+impl Dense {
+    /// The number of a record; the mean if it is missing.
+    fn read(&self, reader: &Reader) -> Result<f32, DataError> {
+        let Self { column, mean, deviation, origin } = *self;
+        let value = match origin {
+            None => reader.finite(column, |text| {
+                format!("is no finite number: repair it, or say na={text} if it is a missing value")
+            })?,
+            Some(origin) => reader.date(column)?.map(|seconds| days(seconds, origin)),
+        };
+        let value = value.unwrap_or(mean);
+        let Some(deviation) = deviation else { return Ok(value) };
+        let scaled = (value - mean) / deviation;
+        if scaled.is_finite() {
+            return Ok(scaled);
+        }
+        Err(reader.refused(column, "is too far from the column's mean"))
+    }
+}
+
+/// A one-hot group: the columns of its texts by their codes, of missing and of all other values.
 struct Group {
     columns: BTreeMap<String, u16>,
     missing: u16,
@@ -199,20 +233,22 @@ impl Encoder {
             return Err(DataError::Specification { problem });
         }
         let mut numbers = Vec::new();
-        for Numbers { name, mean, deviation } in &table.numbers {
-            numbers.push((reader.place(name)?, *mean, *deviation));
+        for &Numbers { ref name, mean, deviation, origin } in &table.numbers {
+            numbers.push(Dense { column: reader.place(name)?, mean, deviation, origin });
         }
         let mut texts = Vec::new();
         let mut next = numbers.len() as u16;
         for group in table.texts {
             let (missing, other) =
                 (next + group.texts.len() as u16, next + group.columns() as u16 - 1);
-            let columns = group.texts.into_iter().zip(next..).collect();
+            let codes = group.texts.iter().map(|text| code(text).into_owned());
+            let columns = codes.zip(next..).collect();
             texts.push((reader.place(&group.name)?, Group { columns, missing, other }));
             next = other + 1;
         }
         let (dense, hot) = (vec![0.0; numbers.len()], vec![0; texts.len()]);
-        let classes = schema.classes.iter().cloned().zip(0..).collect();
+        let classes = schema.classes.iter().map(|class| code(class).into_owned());
+        let classes = classes.zip(0..).collect();
         let target = schema.shape.target;
         Ok(Self { label, target, classes, numbers, texts, needed, dense, hot })
     }
@@ -223,48 +259,32 @@ impl Encoder {
         if reader.lacks(needed)? {
             return Ok(None);
         }
-        for (value, &(column, mean, deviation)) in dense.iter_mut().zip(&*numbers) {
-            *value = match reader.value(column)? {
-                Some(text) => {
-                    number(text).ok_or_else(|| reader.refused(column, "is no finite number"))?
-                }
-                None => mean,
-            };
-            if let Some(deviation) = deviation {
-                *value = (*value - mean) / deviation;
-                if !value.is_finite() {
-                    return Err(reader.refused(column, "is too far from the column's mean"));
-                }
-            }
+        for (value, column) in dense.iter_mut().zip(&*numbers) {
+            *value = column.read(reader)?;
         }
         for (index, (column, group)) in hot.iter_mut().zip(&*texts) {
             *index = match reader.value(*column)? {
-                Some(text) => group.columns.get(text).copied().unwrap_or(group.other),
+                Some(text) => group.columns.get(&*code(text)).copied().unwrap_or(group.other),
                 None => group.missing,
             };
         }
-        let (found, refused) = (reader.value(*label)?, |why| reader.refused(*label, why));
-        let label = match (*target, found) {
-            (Target::Classes(_), Some(class)) => {
-                Label::Class(*classes.get(class).ok_or_else(|| refused("is no class of the job"))?)
+        let missing = |what| {
+            let problem = format!("is a missing {what}; remove the line, or say missing=skip");
+            reader.refused(*label, &problem)
+        };
+        let label = match *target {
+            Target::Classes(_) => {
+                let class = reader.value(*label)?.ok_or_else(|| missing("class"))?;
+                let class = classes.get(&*code(class));
+                Label::Class(
+                    *class.ok_or_else(|| reader.refused(*label, "is no class of the job"))?,
+                )
             }
-            (Target::Value, Some(text)) => {
-                Label::Value(number(text).ok_or_else(|| refused("is no finite number to predict"))?)
-            }
-            (Target::Classes(_), None) => {
-                return Err(refused("is a missing class; remove the line, or say missing=skip"));
-            }
-            (Target::Value, None) => {
-                return Err(refused(
-                    "is a missing number to predict; remove the line, or say missing=skip",
-                ));
+            Target::Value => {
+                let value = reader.finite(*label, |_| "is no finite number to predict".into())?;
+                Label::Value(value.ok_or_else(|| missing("number to predict"))?)
             }
         };
         Ok(Some(Row { dense, hot, columns: &[], values: &[], label }))
     }
-}
-
-/// Reads a finite number.
-pub(super) fn number(text: &str) -> Option<f32> {
-    text.parse().ok().filter(|value: &f32| value.is_finite())
 }
