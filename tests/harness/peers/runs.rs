@@ -8,7 +8,7 @@ use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, Meeting, NodeError, Peer, PeerConfig, Prepare};
+use pstrain_roles::node::{Event, Ledger, Meeting, NodeError, Peer, PeerConfig, Prepare};
 use pstrain_transports::simulation::{
     Origin, PeerSetup, SiteTraffic, TrainingHost, simulate_peers,
 };
@@ -35,6 +35,10 @@ pub struct PeersEnded {
     pub parameters: Vec<f32>,
     /// The updates, as the meeting point learned of them.
     pub updates: Vec<Time>,
+    /// Examples in these updates.
+    pub samples: u64,
+    /// The final ledger of mini-batches.
+    pub ledger: Ledger,
     /// Bytes of values that workers sent in updates in virtual time, and what they stand for
     /// without filters.
     pub sent: (u64, u64),
@@ -56,9 +60,12 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         let parts: Vec<_> = order.parts().into_iter().map(part).collect();
         Ok((parts, run.job.data.train.clone()))
     };
-    let (mut updates, mut sent) = (Vec::new(), (0, 0));
+    let (mut updates, mut samples, mut sent) = (Vec::new(), 0, (0, 0));
     let report = |now: Time, _: Origin, event: Event| match event {
-        Event::Updated { .. } => updates.push(now),
+        Event::Updated { point, .. } => {
+            updates.push(now);
+            samples = point.samples;
+        }
         Event::Pushed { bytes, unfiltered, .. } => sent = (sent.0 + bytes, sent.1 + unfiltered),
         _ => {}
     };
@@ -81,6 +88,8 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         version: outcome.trained.point.version.0,
         parameters: outcome.trained.parameters.expect("parameters").to_vec(),
         updates,
+        samples,
+        ledger: outcome.trained.ledger,
         sent,
         workers: workers.collect(),
         sites: outcome.sites,
@@ -176,6 +185,8 @@ fn run<S: Transport, W: Transport + 'static>(
         version: trained.point.version.0,
         parameters: trained.parameters.expect("parameters").to_vec(),
         updates: Vec::new(),
+        samples: trained.point.samples,
+        ledger: trained.ledger,
         sent: (0, 0),
         workers,
         sites: Vec::new(),
