@@ -315,7 +315,7 @@ impl Virtual {
 /// Checks that a job can run in virtual time. A timing model shrinks to one parameter; returns its
 /// real size in bytes, a number that needs no memory.
 pub(crate) fn fitted(job: &mut Job, scenario: &Scenario) -> anyhow::Result<Option<u64>> {
-    SimulationError::check(scenario, job.membership.workers)?;
+    SimulationError::check(scenario, &job.membership)?;
     scenario.check_servers(job.servers)?;
     job.build_model()?;
     if !job.architecture.has_server() {

@@ -6,6 +6,7 @@ mod durability;
 mod enumeration;
 mod equivalence;
 mod faults;
+mod federated;
 mod filters;
 mod peers;
 mod protocol;

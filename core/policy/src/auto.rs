@@ -28,9 +28,16 @@
 //! keep their direction, and are halved when they swing. If the loss climbs nevertheless, the last
 //! parameters with a low loss are restored and the windows halved, repeatedly down to one
 //! mini-batch. The same happens, a limited number of times, when a version has diverged: most of
-//! the workers find no finite gradient on it. The next step is to weigh all gradients equally, if
-//! they were not, because a worker with a large weight takes larger steps. The last step is BSP.
-//! After each cut the windows rest, longer each time, before they may grow again.
+//! the workers find no finite gradient on it. A loss that has climbed without having fallen before
+//! is far from what its windows allow, and cuts them to a quarter. The next step is to weigh all
+//! gradients equally, if they were not, because a worker with a large weight takes larger steps.
+//! The last step is BSP. It is the next one at once where it delivers about as many gradients as
+//! one mini-batch of each worker does: where the workers are about as fast as each other, staleness
+//! gains nothing. After each cut the windows rest, longer each time, before they may grow again.
+//!
+//! The loss climbs above its minimum since the parameters were last restored, which is never above
+//! the loss of the first version: of a run that climbs at once after a restore, the losses are
+//! complete only when it has climbed.
 //!
 //! The controller knows the times and losses of pushes, and how the parameters moved. It knows
 //! neither gradients nor messages nor clocks.
@@ -73,6 +80,10 @@ const EASY: f64 = 0.25;
 /// Bytes of gradients that a worker may have under way. Half of the 64 MiB that transports queue
 /// for one peer: a worker that reconnects after a cut resends all that is under way.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
+/// The loss has fallen once it is below this share of the first.
+const FALLEN: f64 = 0.9;
+/// BSP replaces one mini-batch of each worker if it delivers this share of the gradients.
+const IN_STEP: f64 = 0.7;
 /// Number of times that a version may diverge before the run ends.
 const DIVERGENCES: u32 = 8;
 
@@ -160,8 +171,8 @@ pub enum Choice {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Climb {
     first: Option<f64>,
-    /// Lowest loss since a worker last left or parameters were restored. A worker that joins is
-    /// averaged in.
+    /// Lowest loss since a worker last left or parameters were restored, at most the first. A
+    /// worker that joins is averaged in.
     lowest: Option<f64>,
     /// Pushes since the windows were last cut or their ceiling was last raised.
     calm: u64,
@@ -218,7 +229,7 @@ impl Auto {
     pub fn left(&mut self, worker: WorkerId) {
         if let Some(pace) = self.paces.remove(&worker) {
             self.under_way -= u64::from(pace.window);
-            self.climb.lowest = None; // the lowest loss was of other data
+            self.climb.lowest = self.climb.first; // the lowest loss was of other data
         }
     }
 
@@ -357,20 +368,29 @@ impl Auto {
         None
     }
 
+    /// Returns true if BSP delivers about as many gradients as one mini-batch of each worker under
+    /// way. Each worker's round trip is that of its last measurement.
+    fn is_as_fast_in_step(&self) -> bool {
+        let trips = || self.paces.values().map(|pace| pace.trip);
+        let (slowest, all) = (trips().fold(0.0, f64::max), trips().map(f64::recip).sum::<f64>());
+        self.paces.len() as f64 >= IN_STEP * all * slowest
+    }
+
     fn widest(&self) -> u32 {
         self.paces.values().map(|pace| pace.window).max().unwrap_or(1)
     }
 
-    /// Halves the windows. If they are at 1 already, turns off share weights, and then switches to
-    /// BSP.
+    /// Halves the windows, or more. If they are at 1 already, turns off share weights, and then
+    /// switches to BSP.
     fn cut(&mut self, mode: &Mode, restore: Option<Version>, story: &str) -> Choice {
+        let narrower = if restore.is_some() && !self.climb.has_fallen() { 4 } else { 2 };
         self.climb.calm = 0;
         self.grows = false;
         if restore.is_some() {
             self.climb.times += u32::from(self.climb.has_grown);
             self.climb.has_grown = false;
             // Losses of the previous parameters do not apply to the restored ones.
-            self.climb.lowest = None;
+            self.climb.lowest = self.climb.first;
             self.paces.values_mut().for_each(|pace| pace.loss = None);
         }
         self.course.restart_cohort(2 * self.under_way);
@@ -379,8 +399,12 @@ impl Auto {
             None => String::from(story),
         };
         let widest = self.widest();
-        let (mode, what) = if widest > 1 {
-            self.ceiling = widest / 2;
+        let ceiling = (widest / narrower).max(1);
+        let (mode, what) = if ceiling == 1 && self.is_as_fast_in_step() {
+            let what = "in step, as fast as one mini-batch of each worker under way".into();
+            (Mode::of(ConsistencySpec::Bsp), what)
+        } else if widest > 1 {
+            self.ceiling = ceiling;
             for pace in self.paces.values_mut() {
                 pace.set_window(pace.window.min(self.ceiling));
             }
@@ -408,6 +432,11 @@ impl Climb {
             |before: f64| (others * before + own * f64::from(seen.loss)) / (others + own).max(1.0);
         self.first = self.first.map(mixed);
         self.lowest = self.lowest.map(mixed);
+    }
+
+    /// Returns true if the loss has fallen since parameters were last restored.
+    fn has_fallen(&self) -> bool {
+        self.first.zip(self.lowest).is_some_and(|(first, lowest)| lowest < FALLEN * first)
     }
 
     /// Returns true if `loss` exceeds the minimum by `part` of what counts as a climb.

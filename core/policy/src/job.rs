@@ -30,7 +30,7 @@ use crate::auto::Auto;
 use crate::consistency::{ConsistencySpec, ImpossibleConsistency};
 use crate::gossip::{EdgeError, Graph, WorkerEdge};
 use crate::mode::{Mode, ModeError, Switch, SwitchError};
-use crate::rules::{Aggregation, AggregationError};
+use crate::rules::{Aggregation, AggregationError, StalenessSpec};
 use pstrain_compute::counted::counted;
 use pstrain_compute::examples::Shape;
 use pstrain_compute::filter::{FilterError, Filters};
@@ -206,7 +206,6 @@ impl Job {
         if !self.filters.is_none() && matches!(self.model, ModelSpec::Timing { .. }) {
             return Err(JobError::Filters(FilterError::Timing));
         }
-        self.mode.consistency.check(workers).map_err(JobError::Consistency)?;
         Switch::check_all(&self.switches, workers).map_err(JobError::Switch)?;
         if self.scenario.len() > MOST_SCENARIO_BYTES {
             return Err(JobError::Scenario(self.scenario.len()));
@@ -214,7 +213,6 @@ impl Job {
         // Workers without a server have windows of their own.
         let in_flight = self.mode.in_flight.filter(|_| self.architecture.has_server());
         Mode { in_flight, ..self.mode }.validate().map_err(JobError::Mode)?;
-        self.check_aggregation(&self.mode).map_err(JobError::Aggregation)?;
         for switch in &self.switches {
             let mode = self.mode.with(switch.to);
             self.check_aggregation(&mode).map_err(JobError::Aggregation)?;
@@ -232,14 +230,30 @@ impl Job {
         }
         self.check_local_training().map_err(JobError::LocalTraining)?;
         self.stopping.check().map_err(JobError::Stopping)?;
-        self.check_sparse(&self.mode)?;
-        self.check_blocks(&self.mode)?;
         self.check_architecture()?;
-        self.check_work(&self.mode).map_err(JobError::Work)
+        self.check_mode(&self.mode)
     }
 }
 
 impl Job {
+    /// Checks that the other settings work with `mode`.
+    ///
+    /// # Errors
+    /// [`JobError`] names the settings that do not go together.
+    pub fn check_mode(&self, mode: &Mode) -> Result<(), JobError> {
+        mode.consistency.check(self.membership.workers).map_err(JobError::Consistency)?;
+        self.check_aggregation(mode).map_err(JobError::Aggregation)?;
+        self.check_sparse(mode)?;
+        self.check_blocks(mode)?;
+        self.check_work(mode).map_err(JobError::Work)?;
+        let trains = self.local_training != LocalTraining::None
+            || matches!(self.model, ModelSpec::External { .. });
+        if mode.staleness.mixes() && !trains {
+            return Err(JobError::NoModels(mode.staleness));
+        }
+        Ok(())
+    }
+
     /// Checks that there are enough rows, or that no setting needs to know their number.
     fn check_rows(&self) -> Result<(), JobError> {
         let (rows, workers) = (self.data.train.rows, self.membership.workers);
@@ -475,6 +489,12 @@ pub enum JobError {
     /// Local training with a setting that needs gradients.
     #[error("local-training needs {0}")]
     LocalTraining(&'static str),
+    /// A rule that mixes models, in a job whose workers send gradients.
+    #[error(
+        "staleness = {0} mixes the parameters with the models that workers train, but they send \
+         gradients: add local-training = sgd:STEPS,RATE, or choose another rule"
+    )]
+    NoModels(StalenessSpec),
     /// A scenario description that is too long, in bytes.
     #[error(
         "link, compute and faults are {0} bytes, but {MOST_SCENARIO_BYTES} at most are carried: \

@@ -9,7 +9,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
 use pstrain_compute::task::Task;
 use pstrain_compute::time::Time;
-use pstrain_roles::node::{Event, Meeting, NodeError, Peer, PeerConfig, Prepare};
+use pstrain_roles::node::{Event, Ledger, Meeting, NodeError, Peer, PeerConfig, Prepare};
 use pstrain_transports::simulation::{
     Origin, PeerSetup, SiteTraffic, TrainingHost, simulate_peers,
 };
@@ -38,6 +38,10 @@ pub struct PeersEnded {
     pub updates: Vec<Time>,
     /// The mini-batches in these updates, each with its number of examples, in virtual time.
     pub mini_batches: Vec<(Task, u32)>,
+    /// Examples in these updates.
+    pub samples: u64,
+    /// The final ledger of mini-batches.
+    pub ledger: Ledger,
     /// Bytes of values that workers sent in updates in virtual time, and what they stand for
     /// without filters.
     pub sent: (u64, u64),
@@ -60,8 +64,12 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         Ok((parts, run.job.data.train.clone()))
     };
     let (mut updates, mut mini_batches, mut sent) = (Vec::new(), Vec::new(), (0, 0));
+    let mut samples_applied = 0;
     let report = |now: Time, _: Origin, event: Event| match event {
-        Event::Updated { .. } => updates.push(now),
+        Event::Updated { point, .. } => {
+            updates.push(now);
+            samples_applied = point.samples;
+        }
         Event::Applied { part, batch, examples, samples, .. } => {
             mini_batches.push((Task { part, batch, examples }, samples));
         }
@@ -88,6 +96,8 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         parameters: outcome.trained.parameters.expect("parameters").to_vec(),
         updates,
         mini_batches,
+        samples: samples_applied,
+        ledger: outcome.trained.ledger,
         sent,
         workers: workers.collect(),
         sites: outcome.sites,
@@ -184,6 +194,8 @@ fn run<S: Transport, W: Transport + 'static>(
         parameters: trained.parameters.expect("parameters").to_vec(),
         updates: Vec::new(),
         mini_batches: Vec::new(),
+        samples: trained.point.samples,
+        ledger: trained.ledger,
         sent: (0, 0),
         workers,
         sites: Vec::new(),

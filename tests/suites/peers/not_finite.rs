@@ -1,7 +1,7 @@
 //! Gradients that are not finite: of one worker, whose data are at fault, or of all.
 
 use pstrain_policy::architecture::Architecture;
-use pstrain_roles::node::NodeError;
+use pstrain_roles::node::{Ledger, NodeError};
 use pstrain_tests::{PeersEnded, Toy, VirtualRun, simulate_toy_peers};
 use pstrain_wire::Refusal;
 use pstrain_wire::worker::EndReason;
@@ -49,5 +49,20 @@ fn a_run_that_diverges_ends_before_its_next_evaluation() {
         let is_diverged = matches!(run.reason, EndReason::Diverged(_));
         assert!(is_diverged && run.version < 30, "{architecture}: {run:?}");
         assert!(run.parameters.iter().all(|value| value.is_finite()), "{architecture}");
+    }
+}
+
+#[test]
+fn updates_and_samples_are_those_of_the_gradients_that_were_applied() {
+    for architecture in all() {
+        let mut toy = job(architecture);
+        toy.job.update.learning_rate = 1e30;
+        let run = simulate_toy_peers(&virtual_run(&toy));
+        let Ledger { assigned, applied, discarded, .. } = run.ledger;
+        assert!(discarded > 0 && assigned == applied + discarded, "{architecture}: {run:?}");
+        // Each mini-batch has 4 of the 40 examples of a worker.
+        assert_eq!(run.samples, 4 * applied, "{architecture}");
+        let of_update = if architecture == Architecture::AdPsgd { 1 } else { 4 };
+        assert_eq!(run.updates.len() as u64, applied.div_ceil(of_update), "{architecture}");
     }
 }

@@ -11,7 +11,7 @@ use pstrain_roles::node::{Effect, Event, Input, Meeting, Node, Outbox};
 use pstrain_tests::Toy;
 use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::{Complaint, Connection, Halted, Piece, PieceHeader, Reachable, Reduced};
-use pstrain_wire::worker::{Heartbeat, Hello, Ready};
+use pstrain_wire::worker::{EndReason, Heartbeat, Hello, Ready};
 use pstrain_wire::{
     Endpoint, MemberMessage, MemberState, MemberStatus, Message, Relayed, Status, WaitReason,
 };
@@ -127,6 +127,36 @@ fn a_worker_that_is_refused_has_not_left() {
     let member = &played.status().members[2];
     assert_eq!(member.state, MemberState::Refused);
     assert!(member.why_left.as_ref().unwrap().contains("Description"), "{member:?}");
+}
+
+#[test]
+fn a_run_whose_members_with_the_parameters_are_lost_ends_for_that_and_not_for_too_few() {
+    let mut toy = peers(Architecture::Ring, 3, 24);
+    toy.job.membership.min_workers = Some(2);
+    for (gone, parameters_lost) in [([0, 1], true), ([0, 2], false)] {
+        let mut played = Played::new(&toy);
+        (0..2).for_each(|it| played.join(&toy, it, it, &format!("worker {it}")));
+        for worker in 0..2 {
+            let reduced = Reduced { version: Version(1), part: None, done: None };
+            played.give(Input::Message(PeerId(worker), Message::Reduced(reduced)));
+        }
+        // It has no parameters before the next group forms.
+        played.join(&toy, 2, 2, "worker 2");
+        let mut reason = None;
+        for worker in gone {
+            let wrong = Message::Description(String::new());
+            let out = played.give(Input::Message(PeerId(worker), wrong));
+            reason = out.into_iter().find_map(|effect| match effect {
+                Effect::Report(Event::Ended { reason }) => Some(reason),
+                _ => None,
+            });
+        }
+        let expected = match parameters_lost {
+            true => EndReason::ParametersLost(Version(1)),
+            false => EndReason::TooFewWorkers { present: 1, needed: 2 },
+        };
+        assert_eq!(reason, Some(expected));
+    }
 }
 
 /// All members halt their group: the third does not reach the second, if it says why.

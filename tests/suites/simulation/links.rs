@@ -14,7 +14,7 @@ use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{DataFrom, OnLoss};
 use pstrain_roles::node::{Departure, Event};
 use pstrain_tests::{Simulated, Toy, VirtualRun};
-use pstrain_transports::simulation::Origin;
+use pstrain_transports::simulation::{Origin, SimulationError};
 use pstrain_wire::worker::EndReason;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -213,4 +213,19 @@ fn a_run_without_any_worker_left_still_ends() {
 fn a_cut_that_never_heals_still_ends_the_run() {
     let run = two("all.cut@195ms").run();
     assert!(matches!(run.reason, EndReason::TooFewWorkers { .. }), "{}", run.reason);
+}
+
+#[test]
+fn a_delay_that_no_lease_outlasts_is_refused_by_name() {
+    let toy = Toy::new(2, 60);
+    let lease = toy.job.membership.lease;
+    let run = |link: &str| VirtualRun::new(&toy, link, "1ms").try_run().map(|run| run.reason);
+    let worker = WorkerId(0);
+    let slow = SimulationError::Slow { worker, delay: lease, lease };
+    for direction in ["delay", "down.delay"] {
+        let link = format!("all.delay=1ms 1.{direction}={}ms", lease.as_millis());
+        assert_eq!(run(&link).unwrap_err(), slow);
+    }
+    assert!(slow.to_string().contains("worker 1 or to it takes 2s, and lease = 2s"), "{slow}");
+    assert_eq!(run("all.delay=1ms 1.delay=1900ms").unwrap(), EndReason::BudgetReached);
 }

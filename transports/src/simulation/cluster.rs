@@ -208,7 +208,7 @@ type Built<'a> = (Simulation<Role, Cluster<'a>>, Counted);
 fn build<'a>(setup: Setup<'a>, host: &'a mut dyn Host) -> Result<Built<'a>, SimulationError> {
     let Setup { server, scenario, stream, measured, weight, .. } = setup;
     let membership = server.job().membership;
-    SimulationError::check(scenario, membership.workers)?;
+    SimulationError::check(scenario, &membership)?;
     let workers: Vec<WorkerId> = (0..membership.workers).map(WorkerId).collect();
     let machine = |worker: &WorkerId| {
         let config = WorkerConfig {

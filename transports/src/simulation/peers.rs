@@ -126,7 +126,7 @@ fn build<'a>(
 ) -> Result<(Simulation<Role, Peers<'a>>, SiteLinks), SimulationError> {
     let PeerSetup { meeting, scenario, stream, measured, .. } = setup;
     let membership = meeting.job().membership;
-    SimulationError::check(scenario, membership.workers)?;
+    SimulationError::check(scenario, &membership)?;
     let workers = (0..membership.workers).map(WorkerId);
     let mut network = Network::new(None);
     let Topology { routes, sites } =

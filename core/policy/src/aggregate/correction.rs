@@ -31,6 +31,8 @@ pub(super) enum Correction {
         #[serde(skip)]
         squares: Vec<f32>,
     },
+    /// The way from the current parameters to the worker's model.
+    Mixing,
     /// Gap-aware.
     GapAware(Steps),
 }
@@ -39,7 +41,7 @@ impl Correction {
     /// Saves or restores the arrays, after serde has processed the other fields.
     pub(super) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
         match self {
-            Self::None | Self::Delay { .. } => Ok(()),
+            Self::None | Self::Delay { .. } | Self::Mixing => Ok(()),
             Self::DelayAdaptive { squares, .. } | Self::GapAware(Steps { squares, .. }) => {
                 archive.own("correction", squares)
             }
@@ -54,6 +56,7 @@ impl Correction {
                 memory: memory as f32,
                 squares: vec![0.0; parameters],
             },
+            StalenessSpec::Mixing { .. } | StalenessSpec::MixingHinge { .. } => Self::Mixing,
             StalenessSpec::GapAware => Self::GapAware(Steps::new(parameters)),
             StalenessSpec::Plain
             | StalenessSpec::Inverse
@@ -74,7 +77,7 @@ impl Correction {
     pub(super) const fn corrects(&self) -> bool {
         match self {
             Self::None => false,
-            Self::Delay { .. } | Self::DelayAdaptive { .. } => true,
+            Self::Delay { .. } | Self::DelayAdaptive { .. } | Self::Mixing => true,
             // Before the first step there is no usual step.
             Self::GapAware(steps) => steps.usual.is_some(),
         }
@@ -105,6 +108,7 @@ impl Correction {
                     *out = compensated(*g, lambda / sqrt(*square + EPSILON), moved);
                 }
             }
+            Self::Mixing => values.for_each(|((out, g), moved)| *out = g + moved),
             Self::GapAware(steps) => {
                 let Some(Usual { scale, least }) = steps.usual else {
                     unreachable!("gradients are corrected once there is a usual step")
@@ -161,7 +165,7 @@ impl Correction {
     /// Bytes kept from update to update.
     pub(super) fn memory_bytes(&self) -> usize {
         let values = match self {
-            Self::None | Self::Delay { .. } => 0,
+            Self::None | Self::Delay { .. } | Self::Mixing => 0,
             Self::DelayAdaptive { squares, .. } => squares.len(),
             Self::GapAware(steps) => steps.squares.len(),
         };

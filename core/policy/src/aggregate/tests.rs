@@ -23,13 +23,15 @@ const WORKERS: u32 = 5;
 
 const MALENIA: ConsistencySpec = ConsistencySpec::Malenia { gradients: 5 };
 
-const RULES: [StalenessSpec; 9] = [
+const RULES: [StalenessSpec; 11] = [
     StalenessSpec::Plain,
     StalenessSpec::Inverse,
     StalenessSpec::InversePlusOne,
     StalenessSpec::POLYNOMIAL,
     StalenessSpec::HINGE,
     StalenessSpec::DynSgd,
+    StalenessSpec::MIXING,
+    StalenessSpec::MIXING_HINGE,
     StalenessSpec::DELAY,
     StalenessSpec::DELAY_ADAPTIVE,
     StalenessSpec::GapAware,
@@ -297,6 +299,25 @@ fn adaptive_compensation_divides_by_the_root_of_the_mean_square() {
 }
 
 #[test]
+fn mixing_goes_part_of_the_way_to_the_model_that_a_worker_trained() {
+    // The worker was sent 5, trained a model of 3, and sends 5 - 3. Meanwhile another brought the
+    // parameters to 1.
+    let (now, then, model) = (1.0_f32, 5.0_f32, 3.0_f32);
+    let update = UpdateSpec { learning_rate: 0.5, ..UPDATE };
+    for (rule, factor) in [("mixing:0", 1.0), ("mixing:1", 0.25), ("mixing-hinge:2,1", 0.2)] {
+        let mode = staleness(rule.parse().unwrap());
+        let mut run = Run::with(Aggregation::Mean, &update, &mode, &[now]);
+        run.update(&[Given {
+            staleness: 3,
+            base: Some(vec![then]),
+            ..given(0, 0, &[then - model])
+        }]);
+        let part = 0.5 * factor;
+        assert_eq!(run.parameters, [(1.0 - part) * now + part * model], "{rule}");
+    }
+}
+
+#[test]
 fn a_gap_of_a_usual_step_halves_a_gradient() {
     let update = UpdateSpec { learning_rate: 0.5, ..UPDATE };
     let mode = staleness(StalenessSpec::GapAware);
@@ -536,7 +557,7 @@ proptest! {
         g in -1e3_f32..1e3,
         now in -1e3_f32..1e3,
         then in -1e3_f32..1e3,
-        rule in prop::sample::select(&RULES[6..]),
+        rule in prop::sample::select(&RULES[8..]),
     ) {
         let mut run = Run::new(&staleness(rule), &[now]);
         run.update(&[given(0, 0, &[0.5])]); // so that a usual step is known

@@ -38,6 +38,9 @@ pub(super) struct Pace {
     rest: u32,
     /// True if a larger window did not help before; the window then at most doubles.
     is_careful: bool,
+    /// Seconds from giving out parameters to the push that they lead to, with one mini-batch under
+    /// way.
+    pub(super) trip: f64,
     /// Running mean of the losses of its mini-batches.
     pub(super) loss: Option<f64>,
     /// Examples in its partition.
@@ -68,6 +71,7 @@ impl Pace {
             before: None,
             rest: 0,
             is_careful: false,
+            trip: f64::INFINITY,
             loss: None,
             rows: 0,
         }
@@ -107,6 +111,9 @@ impl Pace {
         let (busy, rate) = (self.computing.as_secs_f64() / span, f64::from(self.pushes) / span);
         (self.since, self.pushes, self.computing) = (Some(seen.now), 0, Duration::ZERO);
         self.wanted = (2 * self.window).max(4);
+        if busy < BUSY || self.trip.is_infinite() {
+            self.trip = f64::from(self.window) / rate;
+        }
         Some(Measured { busy, rate })
     }
 

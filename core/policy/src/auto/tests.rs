@@ -132,12 +132,14 @@ fn workers_with_data_of_their_own_count_by_their_shares_from_their_first_gradien
 
 #[test]
 fn a_version_that_diverges_is_gone_back_from_with_smaller_windows_until_nothing_is_left_to_cut() {
-    let mut bench = Bench::new(&[link(4.5, 20.0); 3]);
+    // In step the others would wait for the last.
+    let mut bench = Bench::new(&[link(4.5, 20.0), link(4.5, 20.0), link(40.0, 20.0)]);
     assert_eq!(
         bench.auto.diverged(&bench.mode, Version(1)),
         None,
         "there is nothing to go back to"
     );
+    bench.go(60, |_| 1.0);
     bench.go(200, |_| 0.5);
     let (before, kept) = (bench.auto.widest(), bench.auto.course.good().unwrap());
     assert_eq!(bench.auto.diverged(&bench.mode, kept), None, "what is kept has diverged itself");
@@ -164,6 +166,7 @@ fn the_windows_of_all_workers_grow_at_once() {
 #[test]
 fn a_loss_that_stays_above_that_before_it_went_back_is_not_gone_back_from() {
     let mut bench = Bench::new(&[link(4.5, 20.0), link(4.5, 20.0)]);
+    bench.go(4, |_| 1.6);
     bench.go(2000, |_| 0.2);
     while bench.modes().is_empty() {
         bench.go(1, |_| 2.0);
@@ -206,6 +209,7 @@ fn a_link_that_degrades_gets_more_and_a_new_worker_begins_with_one() {
 #[test]
 fn a_climbing_loss_halves_the_windows_and_ends_in_step() {
     let mut bench = Bench::new(&[link(4.5, 100.0), link(4.5, 100.0)]);
+    bench.go(4, |_| 2.0);
     bench.go(3000, |_| 0.5);
     let before = bench.windows();
     let begin = bench.clocks[0];
@@ -219,7 +223,32 @@ fn a_climbing_loss_halves_the_windows_and_ends_in_step() {
             Choice::Window { .. } | Choice::Look(_) => None,
         })
         .collect();
-    assert!(cuts.len() >= 3 && cuts.is_sorted_by(|a, b| a >= b), "{cuts:?} from {before:?}");
+    assert!(cuts.starts_with(&[before[0] / 2, before[0] / 4]), "{cuts:?} from {before:?}");
+    assert!(cuts.is_sorted_by(|a, b| a >= b), "{cuts:?} from {before:?}");
+}
+
+#[test]
+fn a_loss_that_climbs_at_once_after_a_restore_has_the_first_as_its_minimum() {
+    let mut bench = Bench::new(&[link(4.5, 20.0), link(4.5, 20.0), link(40.0, 20.0)]);
+    bench.go(60, |_| 1.6);
+    while bench.modes().is_empty() {
+        bench.go(1, |_| 4.0);
+    }
+    // Each restore leads to a run that has diverged when the slow worker's loss comes.
+    bench.go(2000, |_| 4.0);
+    assert_eq!(bench.mode.consistency, ConsistencySpec::Bsp, "{:?}", bench.chosen);
+}
+
+#[test]
+fn workers_of_one_speed_step_together_instead_of_one_by_one() {
+    for (slowest, consistency) in [(4.5, ConsistencySpec::Bsp), (40.0, ConsistencySpec::Asp)] {
+        let mut bench = Bench::new(&[link(4.5, 2.0), link(4.5, 2.0), link(slowest, 2.0)]);
+        bench.go(100, |_| 1.6);
+        while bench.modes().is_empty() {
+            bench.go(1, |_| 4.0);
+        }
+        assert_eq!(bench.mode.consistency, consistency, "{:?}", bench.chosen);
+    }
 }
 
 #[test]

@@ -22,12 +22,6 @@ impl Job {
     /// # Errors
     /// [`JobError::Sparse`] names the setting that needs a value for every key.
     pub fn check_sparse(&self, mode: &Mode) -> Result<(), JobError> {
-        let corrects = matches!(
-            mode.staleness,
-            StalenessSpec::Delay { .. }
-                | StalenessSpec::DelayAdaptive { .. }
-                | StalenessSpec::GapAware
-        );
         let has_low_rank =
             self.filters.chain.iter().any(|it| matches!(it, FilterSpec::PowerSgd { .. }));
         let refused = if !self.is_sparse() {
@@ -36,7 +30,7 @@ impl Job {
             "an aggregation that looks at values side by side"
         } else if self.redundancy != Redundancy::None {
             "redundancy"
-        } else if corrects {
+        } else if mode.staleness.needs_base() {
             "a staleness rule that corrects gradients"
         } else if mode.staleness == StalenessSpec::DynSgd {
             "staleness = dynsgd"

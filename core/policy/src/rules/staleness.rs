@@ -59,6 +59,21 @@ pub enum StalenessSpec {
     /// Hakimi and Schuster, ICLR 2020). Weight decay is added in full: the source divides it by `P`
     /// as well where it is part of the gradient.
     GapAware,
+    /// `g + now - then`, with the factor `(1 + tau)^-power`. With a difference of local training in
+    /// place of `g`, plain gradient descent at rate `a` then mixes the parameters with the model
+    /// that the worker trained: `(1 - a s) now + a s (then - g)`, where `s` is the factor (Xie,
+    /// Koyejo and Gupta 2019, FedAsync with `s` polynomial, or constant with the power 0).
+    Mixing {
+        /// The power, 0 to [`GREATEST_POWER`].
+        power: f64,
+    },
+    /// The same with the factor of [`StalenessSpec::Hinge`].
+    MixingHinge {
+        /// Slope of the decrease, above 0.
+        slope: f64,
+        /// The largest staleness with factor 1.
+        free: u64,
+    },
 }
 
 /// The largest power of [`StalenessSpec::Polynomial`].
@@ -83,6 +98,13 @@ named!(StalenessSpec: "staleness rule", ',' {
         &[Number::real("LAMBDA", Limits::NOT_NEGATIVE).usual("2"),
           Number::real("MEMORY", Limits::PART).with(Presence::Joined("0.95"))],
         "as dc, with LAMBDA over the root of the mean squared gradient"),
+    Mixing { power } = Word::new("mixing",
+        &[Number::real("POWER", Limits::Real(0.0, GREATEST_POWER)).usual("0.5")],
+        "towards the model that the worker trained, by (1+TAU)^-POWER; needs local training"),
+    MixingHinge { slope, free } = Word::new("mixing-hinge",
+        &[Number::real("SLOPE", Limits::POSITIVE).usual("10"),
+          Number::any("FREE").with(Presence::Joined("4"))],
+        "the same by the factor of hinge"),
     GapAware = Word::new("gap-aware", &[], "divided by how far the parameters have moved"),
 });
 
@@ -91,10 +113,27 @@ impl StalenessSpec {
     pub const POLYNOMIAL: Self = Self::Polynomial { power: 0.5 };
     /// The slope and the free staleness their authors recommend.
     pub const HINGE: Self = Self::Hinge { slope: 10.0, free: 4 };
+    /// The power its authors recommend.
+    pub const MIXING: Self = Self::Mixing { power: 0.5 };
+    /// The slope and the free staleness their authors recommend.
+    pub const MIXING_HINGE: Self = Self::MixingHinge { slope: 10.0, free: 4 };
     /// The lambda its authors recommend.
     pub const DELAY: Self = Self::Delay { lambda: 0.04 };
     /// The lambda and the memory that its authors recommend (for CIFAR-10).
     pub const DELAY_ADAPTIVE: Self = Self::DelayAdaptive { lambda: 2.0, memory: 0.95 };
+
+    /// Returns true if it uses the parameters that a gradient was computed on.
+    #[must_use]
+    pub const fn needs_base(&self) -> bool {
+        self.mixes()
+            || matches!(self, Self::Delay { .. } | Self::DelayAdaptive { .. } | Self::GapAware)
+    }
+
+    /// Returns true if it mixes the parameters with the models of workers.
+    #[must_use]
+    pub const fn mixes(&self) -> bool {
+        matches!(self, Self::Mixing { .. } | Self::MixingHinge { .. })
+    }
 
     /// Returns the factor of a gradient of this staleness: in (0, 1], 1 for a fresh gradient, and
     /// non-increasing in staleness. 1 for rules that do not depend on staleness alone.
@@ -104,8 +143,8 @@ impl StalenessSpec {
         match *self {
             Self::Inverse => 1.0 / tau.max(1.0),
             Self::InversePlusOne => 1.0 / (1.0 + tau),
-            Self::Polynomial { power } => libm::pow(1.0 + tau, -power),
-            Self::Hinge { slope, free } => {
+            Self::Polynomial { power } | Self::Mixing { power } => libm::pow(1.0 + tau, -power),
+            Self::Hinge { slope, free } | Self::MixingHinge { slope, free } => {
                 1.0 / (slope * staleness.saturating_sub(free) as f64 + 1.0)
             }
             Self::Plain
@@ -136,6 +175,8 @@ mod tests {
             "dynsgd",
             "dc:0.04",
             "dc-adaptive:2,0.95",
+            "mixing:0",
+            "mixing-hinge:10,4",
             "gap-aware",
         ] {
             assert_eq!(text.parse::<StalenessSpec>().unwrap().to_string(), text);
@@ -145,6 +186,8 @@ mod tests {
             ("hinge", "hinge:10,4"),
             ("dc", "dc:0.04"),
             ("dc-adaptive", "dc-adaptive:2,0.95"),
+            ("mixing", "mixing:0.5"),
+            ("mixing-hinge", "mixing-hinge:10,4"),
         ] {
             assert_eq!(short.parse::<StalenessSpec>().unwrap().to_string(), long);
         }
@@ -153,6 +196,8 @@ mod tests {
             ("hinge", StalenessSpec::HINGE),
             ("dc", StalenessSpec::DELAY),
             ("dc-adaptive", StalenessSpec::DELAY_ADAPTIVE),
+            ("mixing", StalenessSpec::MIXING),
+            ("mixing-hinge", StalenessSpec::MIXING_HINGE),
         ] {
             assert_eq!(word.parse(), Ok(usual));
         }

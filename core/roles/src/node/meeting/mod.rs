@@ -75,6 +75,8 @@ pub struct Meeting {
     /// The sums of the group's gradients, if the meeting point makes them.
     aggregator: Option<Aggregator>,
     ledger: Ledger,
+    /// Examples of the mini-batches that were applied.
+    applied_samples: u64,
     training_since: Option<Time>,
     last_update: Time,
     /// Parameters that have come from members, of versions that not all have made yet.
@@ -119,6 +121,7 @@ impl Meeting {
             pace: Pace::default(),
             aggregator: None,
             ledger: Ledger::default(),
+            applied_samples: 0,
             training_since: None,
             last_update: Time::ZERO,
             models: Models::default(),
@@ -434,14 +437,27 @@ impl Meeting {
             }
             _ if present < needed => {
                 let latest = self.lockstep.version();
-                let reason = match present {
-                    0 if self.snapshot.0.version < latest => EndReason::ParametersLost(latest),
-                    _ => EndReason::TooFewWorkers { present, needed },
+                let is_kept = self.snapshot.0.version >= latest;
+                let reason = match is_kept || self.has_parameters() {
+                    true => EndReason::TooFewWorkers { present, needed },
+                    false => EndReason::ParametersLost(latest),
                 };
                 self.end(now, reason, out);
             }
             _ => self.halt_without(now, worker, alloc::format!("worker {worker} is gone"), out),
         }
+    }
+
+    /// True if a worker that is present has parameters of the run: one that has joined since they
+    /// were last given out has none.
+    fn has_parameters(&self) -> bool {
+        let latest = self.lockstep.version();
+        self.slots.with(Presence::Ready).any(|(_, slot)| {
+            match self.job.architecture.is_asynchronous() {
+                true => !slot.joins,
+                false => slot.version >= latest,
+            }
+        })
     }
 
     /// Takes every step that is possible now.

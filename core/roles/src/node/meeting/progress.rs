@@ -26,7 +26,7 @@ impl Meeting {
     #[must_use]
     pub fn point(&self) -> Point {
         let since = self.training_since;
-        let samples = self.lockstep.samples();
+        let samples = self.applied_samples;
         Point {
             version: self.lockstep.version(),
             samples,
@@ -72,12 +72,12 @@ impl Meeting {
             let absent = self.absent();
             let shares = self.lockstep.shares();
             let shares = shares.filter(|(worker, _)| !absent.contains(worker)).collect();
-            self.step(shares, out);
+            let has_gradients = self.step(shares, out);
             self.lockstep.advance_without(&absent, &self.job.stopping);
             let made = self.lockstep.version();
             let slots = self.slots.iter_mut();
             slots.for_each(|slot| slot.reports.retain(|report| report.version > made));
-            self.updated(now, out);
+            self.updated(now, has_gradients, out);
             self.evaluate_snapshot(now, out);
             self.take_if_whole(out);
         }
@@ -111,11 +111,11 @@ impl Meeting {
             slot.version = slot.version.next();
             let made = slot.version;
             slot.reports.retain(|report| report.version >= made);
-            self.step(Vec::from([(worker, share)]), out);
+            let has_gradients = self.step(Vec::from([(worker, share)]), out);
             is_due |= self.lockstep.advance_alone(worker, &self.job.stopping);
             let slot = &mut self.slots[worker];
             (slot.base, slot.since) = (self.lockstep.version(), now);
-            self.updated(now, out);
+            self.updated(now, has_gradients, out);
         }
         if is_due {
             self.pace.evaluate();
@@ -124,9 +124,12 @@ impl Meeting {
         self.request(out);
     }
 
-    /// An update was made.
-    fn updated(&mut self, now: Time, out: &mut Outbox) {
+    /// The workers have made the next version. It is no update if all its gradients were dropped.
+    fn updated(&mut self, now: Time, has_gradients: bool, out: &mut Outbox) {
         self.states = None;
+        if !has_gradients {
+            return;
+        }
         self.last_update = now;
         let (point, closing) = (self.point(), Closing::Everything);
         out.push(Effect::Report(Event::Updated { point, closing }));
@@ -137,8 +140,10 @@ impl Meeting {
         Version(self.lockstep.samples_wanted()).max(self.lockstep.version().next())
     }
 
-    /// Records the next update, which has the gradients of `shares`.
-    fn step(&mut self, shares: Vec<(WorkerId, Share)>, out: &mut Outbox) {
+    /// Records the next update, which has the gradients of `shares`. Returns true if one of them
+    /// was applied.
+    fn step(&mut self, shares: Vec<(WorkerId, Share)>, out: &mut Outbox) -> bool {
+        let applied = self.ledger.applied;
         let latest = self.lockstep.version();
         let is_asynchronous = self.job.architecture.is_asynchronous();
         // The version that a worker makes with this update, of its own or of all.
@@ -202,6 +207,7 @@ impl Meeting {
             }
             self.doubt.trust(worker, base);
             self.ledger.applied += 1;
+            self.applied_samples += u64::from(samples);
             combined.push(Event::Applied {
                 worker,
                 incarnation,
@@ -217,6 +223,7 @@ impl Meeting {
             });
         }
         out.extend(pushed.into_iter().chain(combined).map(Effect::Report));
+        self.ledger.applied > applied
     }
 
     /// A member has sent its parameters.

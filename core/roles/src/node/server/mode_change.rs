@@ -84,13 +84,8 @@ impl Server {
         // The order builds on one that is still waiting, so that both changes take effect.
         let base =
             self.modes.ordered.as_ref().map_or_else(|| self.chosen_mode(), |ordered| ordered.mode);
-        let workers = self.job.membership.workers;
         let checked = base.set(&control.key, &control.value).and_then(|mode| {
-            mode.consistency.check(workers).map_err(|error| error.to_string())?;
-            self.job.check_work(&mode).map_err(|error| error.to_string())?;
-            self.job.check_aggregation(&mode).map_err(|error| error.to_string())?;
-            self.job.check_sparse(&mode).map_err(|error| error.to_string())?;
-            self.job.check_blocks(&mode).map_err(|error| error.to_string())?;
+            self.job.check_mode(&mode).map_err(|error| error.to_string())?;
             Ok(mode)
         });
         match checked {
