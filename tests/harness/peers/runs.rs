@@ -31,6 +31,8 @@ pub struct PeersEnded {
     pub reason: EndReason,
     /// The final version.
     pub version: u64,
+    /// Training time.
+    pub time: Duration,
     /// The final parameters.
     pub parameters: Vec<f32>,
     /// The updates, as the meeting point learned of them.
@@ -79,6 +81,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
     PeersEnded {
         reason: outcome.reason.expect("a reason"),
         version: outcome.trained.point.version.0,
+        time: outcome.trained.point.time,
         parameters: outcome.trained.parameters.expect("parameters").to_vec(),
         updates,
         sent,
@@ -174,6 +177,7 @@ fn run<S: Transport, W: Transport + 'static>(
     PeersEnded {
         reason,
         version: trained.point.version.0,
+        time: trained.point.time,
         parameters: trained.parameters.expect("parameters").to_vec(),
         updates: Vec::new(),
         sent: (0, 0),
