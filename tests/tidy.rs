@@ -66,7 +66,16 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
     (
         "transports",
         &[
-            &["address", "clock", "log_limit", "punctuality", "refusals", "scenario", "transport"],
+            &[
+                "address",
+                "clock",
+                "log_limit",
+                "processors",
+                "punctuality",
+                "refusals",
+                "scenario",
+                "transport",
+            ],
             &["driver", "gradient", "loaded", "memory", "process", "shaped", "socket"],
             &["evaluate", "journal", "paced"],
             &["compute"],

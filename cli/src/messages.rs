@@ -113,6 +113,13 @@ pub(crate) fn width() -> usize {
     width_of(std::io::stdout())
 }
 
+/// Lines for a result that is to be seen at once: of the terminal, else of a usual one.
+pub(crate) fn height() -> usize {
+    const USUAL: usize = 24;
+    let size = terminal_size::terminal_size_of(std::io::stdout());
+    size.map(|(_, height)| usize::from(height.0)).filter(|height| *height > 0).unwrap_or(USUAL)
+}
+
 fn width_of(stream: impl AsFd) -> usize {
     const USUAL: usize = 80;
     let size = terminal_size::terminal_size_of(stream);

@@ -8,6 +8,7 @@ use crate::fold::TIE;
 use crate::metric_text;
 use crate::record::{ClassRecall, Departed, Ended, Quality, Report, TargetReport, WorkerReport};
 use crate::table::{self, Column};
+use crate::why::CROWDED;
 
 /// Returns name and value of each fact about the quality of a model. The main metric, or
 /// else the loss, names the evaluation rows.
@@ -162,11 +163,32 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
     let target = report.target.as_ref().map(|target| ("target", reached(target)));
     let quality = target.into_iter().chain(quality(&report.quality));
     let quality = quality.chain(recall_in_line(&report.quality));
-    let mut facts =
-        ended.chain(quality).chain(model).chain(facts).chain(shaping).collect::<Vec<_>>();
+    let called_off = called_off(report).map(|called_off| ("called off", called_off));
+    let processors = processors(report).map(|processors| ("processors", processors));
+    let facts = facts.into_iter().chain(called_off).chain(shaping).chain(processors);
+    let mut facts = ended.chain(quality).chain(model).chain(facts).collect::<Vec<_>>();
     facts.extend(report.energy.as_ref().map(EnergyReport::facts).unwrap_or_default());
     let workers = workers(report, width);
     [headline(report, width), table::facts(&facts, width), workers].join("\n\n")
+}
+
+/// What processes that wait for a processor do to the times of workers, if they wait long.
+fn processors(report: &Report) -> Option<String> {
+    let share = report.processor_wait.filter(|share| *share >= CROWDED)?;
+    Some(format!(
+        "threads wait for one {} of the time that they have work, as part of compute and network: \
+         fewer workers here, or more processors",
+        percent(share)
+    ))
+}
+
+/// The gradients that were called off while workers computed them, and the time that this took.
+fn called_off(report: &Report) -> Option<String> {
+    let gradients: u64 = report.workers.iter().map(|worker| worker.called_off).sum();
+    let time: f64 = report.workers.iter().map(|worker| worker.called_off_s).sum();
+    (gradients > 0).then(|| {
+        format!("{} gradients, after {} of computing in all", count(gradients), seconds(time))
+    })
 }
 
 /// The updates, and how evenly the workers' shares in them are spread.
@@ -204,6 +226,12 @@ fn workers(report: &Report, width: usize) -> String {
     let modelled = report.energy.as_ref().and_then(|energy| energy.modelled.as_ref());
     let mut rows: Vec<Vec<String>> = report.workers.iter().map(worker_row).collect();
     let mut columns = COLUMNS.to_vec();
+    if report.workers.iter().any(|worker| worker.called_off > 0) {
+        columns.push(Column::number("called off").spare(1));
+        for (row, worker) in rows.iter_mut().zip(&report.workers) {
+            row.push(seconds(worker.called_off_s));
+        }
+    }
     if let Some(modelled) = modelled {
         columns.push(Column::number("energy").spare(1));
         for (row, machine) in rows.iter_mut().zip(&modelled.workers) {
@@ -268,6 +296,8 @@ mod tests {
             staleness_mean: 23.45,
             elapsed_s: 123_456.7,
             compute_s: 98_765.4,
+            called_off: 0,
+            called_off_s: 0.0,
             network_s: 4_321.0,
             barrier_s: 599.9,
             idleness: Some(0.4567),
@@ -331,6 +361,7 @@ mod tests {
             missing_updates: Vec::new(),
             full_files: Vec::new(),
             departures: Vec::new(),
+            processor_wait: None,
             peak_rss_mib: None,
             workers: (0..24).map(worker).collect(),
             virtual_time: None,

@@ -29,8 +29,8 @@ use pstrain_wire::replica::{
     Kept, Shape, Stage, Standby, State, StateHeader, Vote, VoteRequest,
 };
 use pstrain_wire::worker::{
-    Bye, Departure, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello, Parameters,
-    ParametersHeader, Pull, PullExamples, Push, PushHeader, Ready, Resume, Welcome,
+    Bye, CalledOff, Departure, End, EndReason, ExampleRows, ExamplesChunk, Heartbeat, Hello,
+    Parameters, ParametersHeader, Pull, PullExamples, Push, PushHeader, Ready, Resume, Welcome,
 };
 use pstrain_wire::{
     Endpoint, Held, Kind, LatestEvaluation, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus,
@@ -96,7 +96,12 @@ impl Messages {
             10 => Message::Ack(self.decided()),
             11 => {
                 let incarnation = self.coin().then(|| Incarnation(self.number()));
-                Message::Heartbeat(Heartbeat { incarnation })
+                let called_off = self.coin().then(|| CalledOff {
+                    sequence: Sequence(self.number()),
+                    base: Version(self.number()),
+                    compute_ns: self.number(),
+                });
+                Message::Heartbeat(Heartbeat { incarnation, called_off })
             }
             12 => Message::End(End { reason: self.reason() }),
             13 => Message::Bye(Bye {
@@ -497,7 +502,12 @@ impl Messages {
     }
 
     fn recent(&mut self) -> Recent {
-        let spent = TimeSpent { compute: self.span(), network: self.span(), barrier: self.span() };
+        let spent = TimeSpent {
+            compute: self.span(),
+            called_off: self.span(),
+            network: self.span(),
+            barrier: self.span(),
+        };
         let held = |random: &mut Self| Held { by: WorkerId(random.small()), waited: random.span() };
         let held_by = [(); MOST_HOLDERS].map(|()| self.coin().then(|| held(self)));
         Recent { steps: self.small(), spent, held_by, loss: self.rng.unit() }
@@ -514,6 +524,7 @@ impl Messages {
                 retransmits: self.small(),
                 unacknowledged: self.number(),
             }),
+            is_local: self.coin(),
         }
     }
 
@@ -529,6 +540,7 @@ impl Messages {
             updates: self.number(),
             pushes: self.number(),
             dropped: self.number(),
+            called_off: self.number(),
             staleness: self.number(),
             recent: self.recent(),
             link: self.coin().then(|| self.link()),
@@ -551,6 +563,8 @@ impl Messages {
             version: Version(self.number()),
             samples: self.number(),
             samples_wanted: self.number(),
+            scenario: self.text(),
+            processor_wait: self.coin().then(|| self.rng.unit()),
             epoch: self.rng.unit(),
             loss: self.coin().then(|| self.rng.unit()),
             evaluated: self.coin().then(|| LatestEvaluation {

@@ -512,7 +512,7 @@ impl Lab {
             && self.is_deaf(process, message)
         {
             // The worker counts as alive, but its vote is lost.
-            *message = Message::Heartbeat(Heartbeat { incarnation: None });
+            *message = Message::Heartbeat(Heartbeat::default());
         }
         let dies = self.is_last_heard(process, &input);
         self.log(process, &input);

@@ -253,3 +253,70 @@ holds = 'measured > 1.99'
     }
     assert!(out.join("pictures/energy.svg").exists() || out.join("energy.svg").exists());
 }
+
+/// A job whose second worker is always called off after 10 of its 19 ms.
+const CALLED_OFF: [&str; 14] = [
+    "--workers",
+    "2",
+    "--consistency",
+    "k-sync:1",
+    "--data",
+    "synthetic:4000",
+    "--batch-size",
+    "50",
+    "--epochs",
+    "1",
+    "--link",
+    "all.delay=0ms",
+    "--compute",
+    "10ms 2.time=19ms",
+];
+
+#[test]
+fn computing_that_is_called_off_is_computing_and_takes_energy() {
+    let power = ["--power", "idle=1W busy=2W", "--json"];
+    let out = TempDir::new().unwrap();
+    let results = out.path().join("results");
+    let job = [&["simulate"], &CALLED_OFF[..], &power, &["-o", path(&results)]].concat();
+    let summary = finish(&job).with_code(0).json();
+    let second = &summary["workers"][1];
+    assert_eq!(number(&second["called_off"]), 60, "{second}");
+    for time in ["elapsed_s", "compute_s", "called_off_s"] {
+        assert_close(&second[time], 0.6);
+    }
+    assert_eq!((real(&second["idleness"]), real(&second["network_s"])), (0.0, 0.0), "{second}");
+    assert_close(&summary["energy"]["modelled"]["workers"][1]["joules"], 1.2);
+    let timeline = fs::read_to_string(results.join("timeline.csv")).unwrap();
+    let rows = timeline.lines().filter(|line| line.starts_with("2,"));
+    assert!(rows.clone().all(|row| row.ends_with(",,10000000,called-off,,")), "{timeline}");
+    assert_eq!(rows.count(), 60, "{timeline}");
+    let shown = finish(&job[..job.len() - 3]).with_code(0).stdout;
+    assert!(shown.contains("called off     60 gradients, after 600 ms of computing"), "{shown}");
+}
+
+#[test]
+fn computing_that_is_called_off_is_booked_in_real_time_and_by_separate_processes() {
+    let out = TempDir::new().unwrap();
+    let results = out.path().join("results");
+    let into = ["--json", "-o", path(&results)];
+    let run = [&["run"], &CALLED_OFF[..], &into].concat();
+    let summary = finish(&run).with_code(0).json();
+    check_called_off(&summary, &results);
+    let server = Server::tcp(&[&CALLED_OFF]);
+    let workers = server.workers(2);
+    let left = server.finish(workers);
+    check_called_off(&left.summary, &left.out);
+}
+
+/// Checks that the second worker's computing is booked, and that the timeline has a row for each
+/// gradient that was called off.
+fn check_called_off(summary: &Value, results: &Path) {
+    let second = &summary["workers"][1];
+    let times = ["called_off_s", "compute_s", "elapsed_s"].map(|time| real(&second[time]));
+    assert!(0.0 < times[0] && times[0] <= times[1], "{second}");
+    let timeline = fs::read_to_string(results.join("timeline.csv")).unwrap();
+    let rows = timeline.lines().filter(|line| line.ends_with(",called-off,,")).count();
+    let workers = summary["workers"].as_array().unwrap();
+    let counted: u64 = workers.iter().map(|worker| number(&worker["called_off"])).sum();
+    assert!(counted > 0 && rows as u64 == counted, "{counted} in {summary}\n{timeline}");
+}

@@ -410,7 +410,8 @@ fn inconsistent_server_groups_are_refused_with_the_reason() {
     assert_eq!(status["servers"][0]["keys"][1], status["servers"][1]["keys"][0], "{status}");
     assert_eq!(status["workers"][0]["unreached"]["server"], 2, "{status}");
     let why = finish(&["why", &server.address]).with_code(0).stdout;
-    let words = "worker 1 does not reach server 2 at tcp://127.0.0.1:1, since ";
+    let words = ") does not reach server 2 at tcp://127.0.0.1:1, since ";
+    assert!(why.starts_with("worker 1 ("), "{why}");
     assert!(why.contains(words) && why.contains("Connection refused"), "{why}");
     // A client that pulls from the missing server gets the same reason.
     let pull = ["pull", &server.address, "--timeout", "200ms"];

@@ -229,7 +229,7 @@ fn a_worker_that_no_other_reaches_is_named_and_dials_the_others() {
         (&1.into(), &"tcp://127.0.0.1:1".into())
     );
     let why = finish(&["why", &server.address]).with_code(0).stdout;
-    let words = "worker 2 does not reach worker 1 at tcp://127.0.0.1:1, since ";
+    let words = ") does not reach worker 1 at tcp://127.0.0.1:1, since ";
     assert!(why.contains(words) && why.contains("Connection refused"), "{why}");
     assert!(why.contains("; worker 1 dials it"), "{why}");
     let Left { summary, .. } = server.finish(workers);

@@ -38,7 +38,7 @@ fn why_names_a_stopped_worker_and_who_waits_for_it() {
     }
     assert!(real(&why["workers"][1]["since_s"]) > 0.2, "{why}");
     let text = finish(&["why", &server.address]).with_code(0).stdout;
-    for words in ["worker 2 holds the others back: ", "barrier: worker 2"] {
+    for words in ["worker 2 (", ") holds the others back: ", "barrier: worker 2"] {
         assert!(text.contains(words), "nothing of {words:?}:\n{text}");
     }
     workers[1].signal(Signal::CONT);
@@ -58,9 +58,12 @@ fn a_worker_stopped_past_its_lease_is_the_first_finding_while_the_others_continu
         assert_eq!(why["workers"][1]["waits_for"]["what"], "return", "{why}");
         let text = finish(&["why", &server.address]).with_code(0).stdout;
         let restart = format!("`pstrain worker --server {} --id 2`", server.address);
-        for words in
-            ["worker 2 is lost: it has not been heard for ", "; the others continue", &restart]
-        {
+        for words in [
+            "worker 2 (",
+            ") is lost: it has not been heard for ",
+            "; the others continue",
+            &restart,
+        ] {
             assert!(text.contains(words), "nothing of {words:?}:\n{text}");
         }
         assert!(!text.contains("all is well"), "{text}");
@@ -78,11 +81,13 @@ fn under_asp_a_stopped_worker_is_the_first_finding_before_its_lease_ends() {
     let workers = server.workers(3);
     server.wait_for_updates_of(1, 10);
     workers[1].signal(Signal::STOP);
-    for (cause, words) in [("overdue", "worker 2 is late: "), ("silent", "worker 2 is silent: ")] {
+    for (cause, words) in [("overdue", ") is late: "), ("silent", ") is silent: ")] {
         let why = server.wait_for_finding(|finding| finding["cause"] == cause);
         let finding = &why["verdict"][0];
         assert_eq!(finding["worker"], 2, "{why}");
-        assert!(finding["says"].as_str().unwrap().starts_with(words), "{why}");
+        let says = finding["says"].as_str().unwrap();
+        assert!(says.starts_with("worker 2 (") && says.contains(words), "{why}");
+        assert_eq!(finding["name"], why["workers"][1]["name"], "{why}");
     }
     workers[1].signal(Signal::CONT);
     server.wait_for_finding(|finding| finding["worker"] != 2);
@@ -194,4 +199,22 @@ fn the_printed_command_that_starts_a_missing_worker_works() {
 fn top_requires_a_terminal() {
     let words = ["top draws on a terminal", "`pstrain why tcp://127.0.0.1:1 --json` says the same"];
     finish(&["top", "127.0.0.1:1"]).refused(2, &words);
+}
+
+#[test]
+fn a_killed_worker_is_not_said_to_come_back_and_its_command_takes_the_place() {
+    let server = Server::tcp(&[&SLOW, &ENDLESS, &["--workers", "2", "--lease", "60s"]]);
+    let mut workers = server.workers(2);
+    server.wait_for_updates(5);
+    let killed = workers.remove(1);
+    killed.signal(Signal::KILL);
+    let why = server.wait_for_finding(|finding| finding["cause"] == "cut-off");
+    let finding = &why["verdict"][0];
+    assert_eq!(finding["worker"], 2, "{why}");
+    assert!(finding["says"].as_str().unwrap().contains("its connection is closed"), "{why}");
+    assert!(!finding["cure"].as_str().unwrap().contains("by itself"), "{why}");
+    let text = finish(&["why", &server.address]).with_code(0).stdout;
+    let _again = Process::start(&advised(&text));
+    let before = number(&server.status()["updates"]);
+    server.wait_for_updates(before + 3);
 }

@@ -1,6 +1,7 @@
 //! Gradients and evaluations of a worker off the message loop, so that heartbeats continue
 //! meanwhile.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -52,6 +53,22 @@ struct Away {
 enum Order {
     Compute(Compute),
     Evaluate(EvaluateHere),
+}
+
+/// Returns the next order, if there may be one. A gradient is skipped if another one was ordered
+/// after it: the worker has called it off.
+fn next_order(inbox: &Receiver<Order>, waiting: &mut VecDeque<Order>) -> Option<Order> {
+    if waiting.is_empty() {
+        waiting.push_back(inbox.recv().ok()?);
+    }
+    waiting.extend(inbox.try_iter());
+    loop {
+        let order = waiting.pop_front()?;
+        let is_gradient = |order: &Order| matches!(order, Order::Compute(_));
+        if !is_gradient(&order) || !waiting.iter().any(is_gradient) {
+            return Some(order);
+        }
+    }
 }
 
 /// An order that a trainer's thread has carried out.
@@ -178,7 +195,8 @@ impl Away {
         let (orders, inbox) = channel::<Order>();
         let (report, done) = channel();
         let thread = std::thread::spawn(move || {
-            for order in inbox {
+            let mut waiting = VecDeque::new();
+            while let Some(order) = next_order(&inbox, &mut waiting) {
                 // A `Computer` that was dropped needs no report.
                 match order {
                     Order::Compute(order) => {

@@ -9,6 +9,7 @@ use pstrain_roles::node::{Checkpoint, Durable, Effect, Event, Input, Node, NodeE
 use pstrain_wire::worker::{EndReason, ExamplesChunk};
 use pstrain_wire::{Message, Status};
 
+use crate::processors;
 use crate::refusals::Refusals;
 use crate::transport::{Transport, TransportError, TransportEvent, Waker};
 
@@ -402,6 +403,7 @@ impl<'a> Driver<'a> {
                     member.link = link.and_then(|link| self.transport.link(link));
                 }
                 status.refused = self.refusals.status(now);
+                status.processor_wait = processors::waiting_share_here();
                 self.transport.send(peer, Message::Status(status));
             }
             Effect::Report(mut event) => {

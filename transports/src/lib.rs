@@ -25,6 +25,7 @@ mod log_limit;
 mod memory;
 mod paced;
 pub mod process;
+pub mod processors;
 mod punctuality;
 mod refusals;
 pub mod scenario;

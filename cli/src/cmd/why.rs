@@ -10,15 +10,18 @@ use super::status;
 use crate::args::StatusArgs;
 use crate::exit::Ending;
 use crate::figures::{bytes, count, counted, span};
+use crate::fold::prose;
 use crate::table::{self, Column};
 use crate::wait_text::waiting;
-use crate::why::{ConnectionFlags, Finding, Usual, WaitsFor, verdict};
+use crate::why::{ConnectionFlags, Finding, Usual, WaitsFor, verdict, workers_in_words};
 use crate::{messages, metric_text};
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     let status = status::of_leader(args.server.way(), args.timeout)?;
     let way = ConnectionFlags::new(args.server.address.to_string(), &args.server.security);
-    args.form.print(&View::of(&status, &way), || show(&status, &way, messages::width()))?;
+    args.form.print(&View::of(&status, &way), || {
+        show(&status, &way, messages::width(), messages::height())
+    })?;
     Ok(Ending::Done)
 }
 
@@ -49,10 +52,14 @@ struct MemberView<'a> {
     silent_s: Option<f64>,
     gradients: u64,
     dropped: u64,
+    /// Gradients that were called off while it computed them.
+    called_off: u64,
     staleness: u64,
     /// Number of steps that the times cover. A step is the time from one gradient to the next.
     steps: u32,
     compute_s: f64,
+    /// The part of `compute_s` for gradients that were called off.
+    called_off_s: f64,
     network_s: f64,
     barrier_s: f64,
     held_by: Vec<HeldView>,
@@ -108,9 +115,11 @@ impl<'a> MemberView<'a> {
             silent_s: (member.state != MemberState::Awaited).then_some(member.silent.as_secs_f64()),
             gradients: member.pushes,
             dropped: member.dropped,
+            called_off: member.called_off,
             staleness: member.staleness,
             steps: recent.steps,
             compute_s: recent.spent.compute.as_secs_f64(),
+            called_off_s: recent.spent.called_off.as_secs_f64(),
             network_s: recent.spent.network.as_secs_f64(),
             barrier_s: recent.spent.barrier.as_secs_f64(),
             held_by: held
@@ -135,7 +144,12 @@ impl LinkView {
     }
 }
 
-fn show(status: &Status, way: &ConnectionFlags, width: usize) -> String {
+/// Fewest workers in the table, if there are as many.
+const MIN_ROWS: usize = 4;
+
+/// Formats the findings, then facts and the table of workers, in `height` lines with one for the
+/// prompt below, as far as the findings let it.
+fn show(status: &Status, way: &ConnectionFlags, width: usize, height: usize) -> String {
     const COLUMNS: [Column<'_>; 12] = [
         Column::text("worker"),
         Column::name("name"),
@@ -159,20 +173,75 @@ fn show(status: &Status, way: &ConnectionFlags, width: usize) -> String {
     );
     let waits = status.wait.as_ref().map_or_else(|| "for no worker".to_owned(), waiting);
     let facts = [("job", job), ("rule", status.rule.clone()), ("waiting", waits)];
-    let rows = status.members.iter().map(|member| row(status, member)).collect();
-    let tables = [table::facts(&facts, width), table::fitting(&COLUMNS, rows, width)];
-    let mut text = tables.join("\n\n") + "\n\n";
-    let mut findings = verdict(status, way).into_iter().peekable();
-    while let Some(Finding { says, cure, .. }) = findings.next() {
-        text += &table::sentence(&says, 0);
-        text += "\n";
-        // A cure that several findings share is printed once, after the last of them.
-        if findings.peek().is_none_or(|next| next.cure != cure) {
-            text += &table::sentence(&cure, 2);
-            text += "\n";
-        }
+    let facts = table::facts(&facts, width);
+    let lines = |text: &str| text.lines().count();
+    // The prompt, two empty lines, the header, and two lines of what is left out.
+    let around = lines(&facts) + 6;
+    let findings = verdict(status, way);
+    let left = height.saturating_sub(around + MIN_ROWS.min(status.members.len()));
+    let told = told(&findings, width, left);
+    let left = height.saturating_sub(around + told.height).max(MIN_ROWS);
+    let members = shown(status, &findings, left);
+    let rows = members.iter().map(|member| row(status, member)).collect();
+    let mut table = table::fitting(&COLUMNS, rows, width);
+    let others = status.members.len() - members.len();
+    if others > 0 {
+        table +=
+            &format!("\n{} more: pstrain status, top, or --json", counted(others as u64, "worker"));
     }
-    text
+    [told.text, facts, table].join("\n\n")
+}
+
+/// Findings as text.
+struct Told {
+    text: String,
+    /// Its lines on a terminal.
+    height: usize,
+}
+
+/// Formats the findings in about `most` lines, and at least the first of them. A cure that several
+/// share is told once, after the last of them.
+fn told(findings: &[Finding], width: usize, most: usize) -> Told {
+    let (mut texts, mut height) = (Vec::new(), 0);
+    let mut left = findings;
+    while let [Finding { says, cure, .. }, rest @ ..] = left {
+        let is_shared = rest.first().is_some_and(|next| next.cure == *cure);
+        let cure = Some((cure.as_str(), 2)).filter(|_| !is_shared);
+        let sentences: Vec<_> = [(says.as_str(), 0)].into_iter().chain(cure).collect();
+        let lines = |(text, indent): &(&str, usize)| prose(text, *indent, width).lines().count();
+        let more: usize = sentences.iter().map(lines).sum();
+        if !texts.is_empty() && height + more + usize::from(!rest.is_empty()) > most {
+            break;
+        }
+        texts.extend(sentences.into_iter().map(|(text, indent)| table::sentence(text, indent)));
+        height += more;
+        left = rest;
+    }
+    if !left.is_empty() {
+        let workers: Vec<WorkerId> = left.iter().filter_map(|finding| finding.worker).collect();
+        let about = match workers.as_slice() {
+            [] => String::new(),
+            workers => format!(" about {}", workers_in_words(workers)),
+        };
+        let more = format!("{} more{about}: --json", counted(left.len() as u64, "finding"));
+        height += prose(&more, 0, width).lines().count();
+        texts.push(table::sentence(&more, 0));
+    }
+    Told { text: texts.join("\n"), height }
+}
+
+/// The workers for the table, by number: at most `most`, those of the first findings before all
+/// others.
+fn shown<'a>(status: &'a Status, findings: &[Finding], most: usize) -> Vec<&'a MemberStatus> {
+    let rank = |member: &&MemberStatus| {
+        let found = findings.iter().position(|finding| finding.worker == Some(member.worker));
+        (found.unwrap_or(usize::MAX), member.worker)
+    };
+    let mut members: Vec<&MemberStatus> = status.members.iter().collect();
+    members.sort_by_key(rank);
+    members.truncate(most);
+    members.sort_by_key(|member| member.worker);
+    members
 }
 
 fn row(status: &Status, member: &MemberStatus) -> Vec<String> {
@@ -203,18 +272,48 @@ fn row(status: &Status, member: &MemberStatus) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use pstrain_wire::MemberState;
+
     use crate::why::tests::{large, way};
+    use crate::why::verdict;
 
     #[test]
     fn the_waits_of_a_large_run_fit_a_narrow_terminal() {
-        let text = super::show(&large(24), &way("gw:7070"), 80);
-        let (tables, findings) = text.rsplit_once("\n\n").unwrap();
+        let text = super::show(&large(24), &way("gw:7070"), 80, 24);
+        let (findings, tables) = text.split_once("\n\n").unwrap();
         for line in tables.lines() {
             assert!(line.chars().count() <= 80, "{line}\n{text}");
         }
         assert!(tables.contains("left out at this width: unacked, steps, again, since"), "{text}");
         assert!(!findings.is_empty());
-        let wide = super::show(&large(24), &way("gw:7070"), 250);
+        let wide = super::show(&large(24), &way("gw:7070"), 250, 100);
         assert!(wide.contains("123.46 MB") && wide.contains("123,456"), "{wide}");
+        assert_eq!(wide.matches("greenhouse-north-").count() - 1, 24, "all workers: {wide}");
+    }
+
+    #[test]
+    fn the_findings_about_24_workers_come_first_and_all_fits_a_small_terminal() {
+        for lost in [0, 1, 5, 24] {
+            let mut status = large(24);
+            for member in status.members.iter_mut().rev().take(lost) {
+                member.state = MemberState::Lost;
+            }
+            let (way, findings) = (way("gw:7070"), verdict(&status, &way("gw:7070")));
+            let told = super::told(&findings, 80, 10);
+            assert!(told.height <= 12, "{lost} lost: {}", told.text);
+            let text = super::show(&status, &way, 80, 24);
+            // In a pipe each sentence has one line; on a terminal it folds.
+            let folded = text.lines().count() - told_lines(&text) + told.height;
+            assert!(folded <= 24, "{lost} lost: {folded} lines\n{text}");
+            let first = &findings[0].says;
+            assert!(text.starts_with(first.as_str()), "{text}");
+            if lost > 0 {
+                assert!(first.starts_with("worker 24 (greenhouse-"), "{first}");
+            }
+        }
+    }
+
+    fn told_lines(text: &str) -> usize {
+        text.split("\n\n").next().map_or(0, |findings| findings.lines().count())
     }
 }

@@ -222,7 +222,7 @@ impl Plan {
     /// Describes the model of the worker's process to a server that has no job yet.
     fn describe(&self, process: &ComputeProcess) -> anyhow::Result<()> {
         let text = serde_json::to_string(&process.describe()?)?;
-        let question = Message::Heartbeat(Heartbeat { incarnation: None });
+        let question = Message::Heartbeat(Heartbeat::default());
         let patience = self.config.lease.into();
         // Only a server without a job takes a long first message, so it is asked before.
         let asked = Cell::new(false);

@@ -70,7 +70,7 @@ pub(crate) struct CurvePoint {
 }
 
 /// Parts of a report about the process and the machine instead of the run: they differ each time.
-const OF_THE_PROCESS: [&str; 3] = ["peak_rss_mib", "started_s", "first_update_s"];
+const OF_THE_PROCESS: [&str; 4] = ["peak_rss_mib", "processor_wait", "started_s", "first_update_s"];
 
 /// Digest of the parameters. It is stored as a number, too, so that claims can test whether two
 /// runs ended with identical parameters.

@@ -26,6 +26,7 @@ use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::WorkerId;
 use pstrain_roles::node::{Event, Point};
 use pstrain_transports::Traffic;
+use pstrain_wire::TimeSpent;
 
 pub(crate) use journal::TimedJournal;
 
@@ -74,8 +75,10 @@ pub(crate) struct Metrics {
     present: Arc<Mutex<BTreeSet<WorkerId>>>,
     pushes: Family<ByWorker, Counter>,
     dropped: Family<ByReason, Counter>,
+    stopped: Family<ByWorker, Counter>,
     staleness: Staleness,
     compute: Family<ByWorker, Seconds>,
+    called_off: Family<ByWorker, Seconds>,
     network: Family<ByWorker, Seconds>,
     barrier: Family<ByWorker, Seconds>,
     commits: Histogram,
@@ -109,8 +112,10 @@ impl Metrics {
             present: Arc::default(),
             pushes: Family::default(),
             dropped: Family::default(),
+            stopped: Family::default(),
             staleness: Family::new_with_constructor(staleness),
             compute: Family::default(),
+            called_off: Family::default(),
             network: Family::default(),
             barrier: Family::default(),
             // From 50 us to 1.6 s: the range of an fsync on usual disks.
@@ -138,10 +143,17 @@ impl Metrics {
         all.register("members", "Workers that have a place in the run", self.members.clone());
         all.register("worker_pushes", "Gradients that came", self.pushes.clone());
         all.register("worker_dropped", "Gradients that were thrown away", self.dropped.clone());
+        let help = "Gradients that were called off while the worker computed them";
+        all.register("worker_called_off", help, self.stopped.clone());
         let help = "Updates that an applied gradient had missed";
         all.register("worker_staleness_updates", help, self.staleness.clone());
         for (name, help, seconds) in [
             ("worker_compute", "Time that a worker computed", &self.compute),
+            (
+                "worker_compute_called_off",
+                "The part of it for gradients that were called off",
+                &self.called_off,
+            ),
             ("worker_network", "Time that its messages were under way", &self.network),
             ("worker_barrier", "Time that it was given no parameters", &self.barrier),
         ] {
@@ -199,6 +211,16 @@ impl Metrics {
         self.members.set(present.len() as i64);
     }
 
+    fn spend(&self, worker: &ByWorker, spent: &TimeSpent) {
+        for (family, part) in [
+            (&self.compute, spent.compute),
+            (&self.network, spent.network),
+            (&self.barrier, spent.barrier),
+        ] {
+            family.get_or_create(worker).inc_by(part.as_secs_f64());
+        }
+    }
+
     /// Updates the metrics for an event.
     pub(crate) fn note(&self, event: &Event) {
         match event {
@@ -223,13 +245,13 @@ impl Metrics {
                 let worker = by(*worker);
                 self.loss.set(f64::from(*loss));
                 self.pushes.get_or_create(&worker).inc();
-                for (family, part) in [
-                    (&self.compute, spent.compute),
-                    (&self.network, spent.network),
-                    (&self.barrier, spent.barrier),
-                ] {
-                    family.get_or_create(&worker).inc_by(part.as_secs_f64());
-                }
+                self.spend(&worker, spent);
+            }
+            Event::CalledOff { worker, spent, .. } => {
+                let worker = by(*worker);
+                self.stopped.get_or_create(&worker).inc();
+                self.called_off.get_or_create(&worker).inc_by(spent.called_off.as_secs_f64());
+                self.spend(&worker, spent);
             }
             Event::Dropped { worker, reason, .. } => {
                 let ByWorker { worker } = by(*worker);

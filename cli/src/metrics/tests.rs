@@ -27,6 +27,7 @@ fn some_events() -> Vec<Event> {
     let worker = WorkerId(1);
     let spent = TimeSpent {
         compute: Duration::from_millis(250),
+        called_off: Duration::ZERO,
         network: Duration::from_millis(500),
         barrier: Duration::from_millis(125),
     };

@@ -31,6 +31,7 @@ use pstrain_compute::saved;
 use pstrain_compute::time::Time;
 use pstrain_roles::node::Event;
 use pstrain_transports::journal::Companion;
+use pstrain_transports::processors;
 use pstrain_wire::Status;
 use serde::{Deserialize, Serialize};
 
@@ -172,6 +173,10 @@ impl Recorder {
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let Parts { summary, meter, folder, .. } = &mut *parts;
         let seen = summary.note(now, event);
+        if let Event::Ended { .. } = event {
+            // The threads of workers, if they are here, live still.
+            summary.processor_wait = processors::waiting_share();
+        }
         match (meter, event) {
             (Some(meter), Event::Started { .. }) => meter.begin(),
             (Some(meter), Event::Evaluated { .. }) if summary.reached.is_some() => meter.reach(),

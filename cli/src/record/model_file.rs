@@ -54,8 +54,10 @@ impl ModelFile {
     ) -> anyhow::Result<Self> {
         let mut training: serde_json::Map<_, _> =
             serde_json::from_value(serde_json::to_value(report)?)?;
-        // It is of the process: equal runs in virtual time write equal files.
-        training.remove("peak_rss_mib");
+        // They are of the process: equal runs write equal files.
+        for name in ["peak_rss_mib", "processor_wait"] {
+            training.remove(name);
+        }
         Ok(Self {
             model: job.model.clone(),
             loss: Some(job.loss).filter(|loss| *loss != Loss::of(job.data.shape.target)),

@@ -94,6 +94,10 @@ pub(crate) struct Report {
     pub(crate) full_files: Vec<&'static str>,
     /// Workers that departed before the run had ended, in order: the latest 1000.
     pub(crate) departures: Vec<Departed>,
+    /// The share of the time, from 0 to 1, in which threads of this process had work to do and
+    /// waited for a processor, if the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) processor_wait: Option<f64>,
     /// Peak resident memory of this process in MiB.
     pub(crate) peak_rss_mib: Option<f64>,
     /// The workers, by id.
@@ -197,13 +201,18 @@ pub(crate) struct WorkerReport {
     pub(crate) data_share: Option<f64>,
     /// Mean staleness of its applied gradients, in updates.
     pub(crate) staleness_mean: f64,
-    /// Elapsed time from its first parameters to its last gradient, without its absences and
+    /// Elapsed time from its first parameters to its last gradient, or to the last call that
+    /// stopped one, without its absences and
     /// without the time from the end of a server to its `--resume`:
     /// `compute_s + network_s + barrier_s`. Without a server it does not have the work of a worker
     /// between an update and its next gradient, which takes time outside virtual time alone.
     pub(crate) elapsed_s: f64,
     /// Time in which it computed gradients.
     pub(crate) compute_s: f64,
+    /// Gradients that were called off while it computed them.
+    pub(crate) called_off: u64,
+    /// The part of `compute_s` for them.
+    pub(crate) called_off_s: f64,
     /// Time without computation in which parameters or gradients were under way or queued.
     pub(crate) network_s: f64,
     /// Time without work because the server sent it no parameters.
@@ -267,6 +276,8 @@ impl WorkerReport {
             staleness_mean: ratio(totals.staleness as f64, totals.updates as f64),
             elapsed_s,
             compute_s,
+            called_off: totals.called_off.0,
+            called_off_s: totals.called_off.1.as_secs_f64(),
             network_s: (elapsed_s - compute_s - barrier_s).max(0.0),
             barrier_s,
             // Worker and server measure by different clocks, so the difference may be slightly
@@ -365,6 +376,7 @@ impl Summary {
             missing_updates,
             full_files: Vec::new(),
             departures: self.departures.all(),
+            processor_wait: self.processor_wait,
             peak_rss_mib: peak_rss_mib(),
             workers,
             virtual_time: None,

@@ -37,6 +37,8 @@ pub(crate) struct Summary {
     pub(super) started: Option<Time>,
     pub(super) first_update: Option<Time>,
     pub(super) reason: Option<EndReason>,
+    /// The share of the time in which threads of this process waited for a processor.
+    pub(super) processor_wait: Option<f64>,
     /// Workers that departed before the end.
     pub(super) departures: Departures,
     /// The target of the job.
@@ -75,6 +77,8 @@ pub(super) struct WorkerTotals {
     pub(super) samples: u64,
     pub(super) staleness: u64,
     pub(super) compute: Duration,
+    /// Gradients that were called off while it computed them, and the part of `compute` for them.
+    pub(super) called_off: (u64, Duration),
     /// Sum over mini-batches, as are `ways` and `wait`. The times of mini-batches that are under
     /// way at once overlap.
     pub(super) communicate: Duration,
@@ -116,6 +120,12 @@ impl WorkerTotals {
                 self.spent += *spent;
                 let came = Time::ZERO + now.since(Time::ZERO + *ago);
                 self.pushed(came, *turnaround, *compute, seen);
+            }
+            Event::CalledOff { compute, spent, .. } => {
+                self.spent += *spent;
+                self.compute += *compute;
+                self.called_off.0 += 1;
+                self.called_off.1 += *compute;
             }
             Event::Applied { staleness, samples, age, .. } => {
                 self.updates += 1;
@@ -161,6 +171,7 @@ impl Summary {
             started: None,
             first_update: None,
             reason: None,
+            processor_wait: None,
             departures: Departures::default(),
             goal: job.stopping.target.clone(),
             reached: None,
@@ -230,6 +241,7 @@ impl Summary {
             | Event::Given { worker, .. }
             | Event::Relayed { worker, .. }
             | Event::Pushed { worker, .. }
+            | Event::CalledOff { worker, .. }
             | Event::Applied { worker, .. } => {
                 if let Event::Applied { staleness, .. } = event {
                     *self.staleness.entry(*staleness).or_default() += 1;

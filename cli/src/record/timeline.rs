@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use pstrain_compute::id::{BatchId, Incarnation, Sequence, Version, WorkerId};
+use pstrain_compute::task::MOST_IN_FLIGHT;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
 use pstrain_roles::node::Event;
@@ -38,10 +39,11 @@ pub(crate) const COLUMNS: [(&str, &str); 14] = [
         "pushed_ns",
         "When the gradient came to the server; without a server, when the update was reported",
     ),
-    ("compute_ns", "How long the worker computed"),
+    ("compute_ns", "How long the worker computed, until the gradient was ready or called off"),
     (
         "outcome",
-        "`applied`, `dropped`, `lost` (with its worker), `discarded` (at the end of the run) or `unknown`",
+        "`applied`, `dropped`, `called-off` (while it was computed), `lost` (with its worker), \
+         `discarded` (at the end of the run) or `unknown`",
     ),
     ("version", "The version that the update made, if it was applied"),
     ("staleness", "Updates between `base` and that update, if it was applied"),
@@ -67,8 +69,9 @@ pub(super) struct Open {
 struct Lane {
     incarnation: Incarnation,
     granted: VecDeque<Row>,
-    /// The first push that replaced superseded pushes.
-    reissued: Sequence,
+    /// Superseded pushes, until one of them, or of later ones, arrives or is known to be called
+    /// off.
+    superseded: VecDeque<Row>,
     pushed: Vec<Row>,
 }
 
@@ -81,7 +84,8 @@ struct Row {
     waited: Option<Duration>,
     granted: Time,
     seen: Option<Seen>,
-    pushed: Option<(Time, Duration)>,
+    pushed: Option<Time>,
+    compute: Option<Duration>,
 }
 
 /// The outcome of a mini-batch.
@@ -92,6 +96,7 @@ enum Outcome {
         staleness: u64,
     },
     Dropped,
+    CalledOff,
     /// Lost with its worker.
     Lost,
     /// The run ended before an update included it.
@@ -110,32 +115,58 @@ impl Lane {
         }
     }
 
-    /// Renumbers the granted pushes from `first`: the pushes that have not arrived are superseded.
-    fn call_off(&mut self, first: Sequence) {
-        self.reissued = first;
-        let mut next = first;
+    /// Supersedes the pushes that have not arrived, by ones on `base` from number `first` on.
+    fn supersede(&mut self, now: Time, first: Sequence, base: Version) {
+        let mut sequence = first;
         for row in &mut self.granted {
-            row.sequence = next;
-            next = next.next();
+            let new = Row { sequence, base, waited: Some(Duration::ZERO), granted: now, ..*row };
+            self.superseded.push_back(std::mem::replace(row, new));
+            sequence = sequence.next();
         }
+        let surplus = self.superseded.len().saturating_sub(MOST_IN_FLIGHT as usize);
+        self.superseded.drain(..surplus);
+    }
+
+    /// Takes the row of a superseded push, and forgets those before.
+    fn take_superseded(&mut self, sequence: Sequence) -> Option<Row> {
+        let earlier = self.superseded.iter().take_while(|row| row.sequence < sequence).count();
+        self.superseded.drain(..earlier);
+        let is_next = self.superseded.front().is_some_and(|row| row.sequence == sequence);
+        if is_next { self.superseded.pop_front() } else { None }
+    }
+
+    /// Takes the row of a gradient that its worker has stopped computing.
+    fn stopped(&mut self, sequence: Sequence) -> Option<Row> {
+        self.take_superseded(sequence).or_else(|| {
+            let place = self.granted.iter().position(|row| row.sequence == sequence)?;
+            self.granted.remove(place)
+        })
     }
 
     /// Returns the row of a gradient that a worker without a server has reported.
     fn reported(&self, sequence: Sequence, batch: BatchId, base: Version) -> Row {
         let (incarnation, granted) = (self.incarnation, Time::ZERO);
-        Row { incarnation, sequence, batch, base, waited: None, granted, seen: None, pushed: None }
+        Row {
+            incarnation,
+            sequence,
+            batch,
+            base,
+            waited: None,
+            granted,
+            seen: None,
+            pushed: None,
+            compute: None,
+        }
     }
 
     /// Returns the row of a push that has arrived.
     fn came(&mut self, sequence: Sequence) -> Option<Row> {
-        let first = *self.granted.front()?;
-        if first.sequence <= sequence {
+        if self.granted.front().is_some_and(|first| first.sequence <= sequence) {
             return self.granted.pop_front();
         }
-        // A superseded push arrives before its replacement and gets a row of its own. Any other
-        // earlier push was granted before this server was a standby.
-        let called_off = sequence < self.reissued;
-        called_off.then_some(Row { sequence, waited: Some(Duration::ZERO), ..first })
+        // A superseded push arrives before its replacement. Any other earlier push was granted
+        // before this server was a standby.
+        self.take_superseded(sequence)
     }
 }
 
@@ -183,7 +214,7 @@ impl Timeline {
                     }
                     lane.incarnation = incarnation;
                     if !resumed {
-                        lane.reissued = Sequence(0);
+                        lane.superseded.clear();
                     }
                 }
             }
@@ -198,12 +229,19 @@ impl Timeline {
                     granted: now,
                     seen: None,
                     pushed: None,
+                    compute: None,
                 });
             }
-            Event::Superseded { worker, sequence, .. } => {
+            Event::Superseded { worker, sequence, version } => {
                 if let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) {
-                    lane.call_off(sequence);
+                    lane.supersede(now, sequence, version);
                 }
+            }
+            Event::CalledOff { worker, sequence, base, compute, .. } => {
+                let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
+                let Some(row) = lane.stopped(sequence) else { return Ok(()) };
+                let row = Row { base, compute: Some(compute), ..row };
+                return write(&mut self.lines, worker, &row, Outcome::CalledOff);
             }
             Event::Pushed { worker, sequence, base, batch, turnaround, ago, compute, .. } => {
                 let has_server = self.open.has_server;
@@ -220,7 +258,10 @@ impl Timeline {
                 // and, with a new version, for another mini-batch.
                 (row.base, row.batch) = (base, batch);
                 row.seen = seen;
-                row.pushed = Some((came, compute));
+                if !has_server && let Some(seen) = seen {
+                    row.granted = seen.received;
+                }
+                (row.pushed, row.compute) = (Some(came), Some(compute));
                 lane.pushed.push(row);
             }
             Event::Applied { worker, incarnation, sequence, base, staleness, .. } => {
@@ -256,7 +297,8 @@ impl Timeline {
             for row in lane.pushed.drain(..).chain(lane.granted.drain(..)) {
                 write(&mut self.lines, worker, &row, Outcome::Unknown)?;
             }
-            (lane.incarnation, lane.reissued) = (UNKNOWN, Sequence(0));
+            lane.superseded.clear();
+            lane.incarnation = UNKNOWN;
         }
         Ok(())
     }
@@ -293,32 +335,16 @@ impl Timeline {
 fn write(lines: &mut Lines, worker: WorkerId, row: &Row, outcome: Outcome) -> io::Result<()> {
     // Written output counts workers from 1.
     lines.number(u64::from(worker.0) + 1);
-    match row.incarnation {
-        UNKNOWN => lines.text(b","),
-        known => field(lines, known.0),
-    }
+    known(lines, Some(row.incarnation.0).filter(|_| row.incarnation != UNKNOWN));
     for number in [row.sequence.0, row.batch.0, row.base.0] {
         field(lines, number);
     }
-    match row.waited {
-        Some(waited) => field(lines, nanos(waited)),
-        None => lines.text(b","),
-    }
+    known(lines, row.waited.map(nanos));
     field(lines, row.granted.as_nanos());
-    match row.seen {
-        Some(seen) => {
-            field(lines, seen.received.as_nanos());
-            field(lines, seen.sent.as_nanos());
-        }
-        None => lines.text(b",,"),
+    for time in [row.seen.map(|seen| seen.received), row.seen.map(|seen| seen.sent), row.pushed] {
+        known(lines, time.map(Time::as_nanos));
     }
-    match row.pushed {
-        Some((pushed, compute)) => {
-            field(lines, pushed.as_nanos());
-            field(lines, nanos(compute));
-        }
-        None => lines.text(b",,"),
-    }
+    known(lines, row.compute.map(nanos));
     match outcome {
         Outcome::Applied { version, staleness } => {
             lines.text(b",applied");
@@ -326,6 +352,7 @@ fn write(lines: &mut Lines, worker: WorkerId, row: &Row, outcome: Outcome) -> io
             field(lines, staleness);
         }
         Outcome::Dropped => lines.text(b",dropped,,"),
+        Outcome::CalledOff => lines.text(b",called-off,,"),
         Outcome::Lost => lines.text(b",lost,,"),
         Outcome::Discarded => lines.text(b",discarded,,"),
         Outcome::Unknown => lines.text(b",unknown,,"),
@@ -336,6 +363,14 @@ fn write(lines: &mut Lines, worker: WorkerId, row: &Row, outcome: Outcome) -> io
 fn field(lines: &mut Lines, number: u64) {
     lines.text(b",");
     lines.number(number);
+}
+
+/// Writes a field that is empty if it is unknown.
+fn known(lines: &mut Lines, number: Option<u64>) {
+    match number {
+        Some(number) => field(lines, number),
+        None => lines.text(b","),
+    }
 }
 
 /// Returns a span in nanoseconds; spans within a run fit.

@@ -89,7 +89,7 @@ fn first_description(
 
 /// Asks for a description, and confirms it.
 const fn heartbeat() -> Message {
-    Message::Heartbeat(Heartbeat { incarnation: None })
+    Message::Heartbeat(Heartbeat::of(None))
 }
 
 fn refuse(transport: &mut SocketTransport, peer: PeerId, why: Refusal) {

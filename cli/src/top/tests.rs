@@ -82,7 +82,9 @@ fn all_workers_in_trouble_are_named_not_only_the_first() {
     let lost = silent(0, MemberState::Lost);
     let members = vec![lost, silent(1, MemberState::Computing), member(2, [10, 5, 0], None)];
     let screen = drawn(&mut Top::new(way("edge-gw:7070"), status(members)), 130, 18);
-    for words in ["worker 1 is lost: ", "edge-gw:7070 --id 1`", "worker 2 is silent: "] {
+    for words in
+        ["worker 1 (edge-1) is lost: ", "edge-gw:7070 --id 1`", "worker 2 (edge-2) is silent: "]
+    {
         assert!(screen.contains(words), "nothing of {words:?}:\n{screen}");
     }
 }

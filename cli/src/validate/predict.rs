@@ -66,6 +66,12 @@ pub(super) fn of_job(
             obstacles.push(what.to_owned());
         }
     };
+    if !job.architecture.has_server() {
+        return Err(format!(
+            "no closed form: architecture {}; the closed forms are of a server's workers",
+            job.architecture
+        ));
+    }
     let policy = match job.mode.consistency {
         ConsistencySpec::Bsp => Policy::Bsp,
         ConsistencySpec::Asp => Policy::Asp,
@@ -84,6 +90,10 @@ pub(super) fn of_job(
     };
     obstacle(!job.filters.is_none(), "filters, which leave more of one gradient than of another");
     obstacle(job.exchange == Exchange::Separate, "separate push and pull");
+    obstacle(!job.pull_filter().is_none(), "parameters of which only changes are sent");
+    obstacle(job.servers > 1, "several servers");
+    obstacle(!job.switches.is_empty(), "modes that change");
+    obstacle(job.is_sparse(), "gradients of some of the keys");
     obstacle(job.budget.kind == BudgetKind::Partition, "a budget of passes over each partition");
     obstacle(job.mode.max_staleness.is_some(), "gradients that are dropped when too stale");
     obstacle(job.mode.in_flight.is_some_and(|most| most > 1), "several mini-batches in flight");

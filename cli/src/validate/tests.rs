@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::*;
 use crate::experiment::{cells, resolve};
 
-/// Returns the total time of a job by closed form and in virtual time. The lease is long enough
-/// that no heartbeat is due, which would occupy a link with a rate.
-fn both(settings: &str) -> (Duration, Duration) {
+/// Returns the closed form of a job and its run in virtual time. The lease is long enough that no
+/// heartbeat is due, which would occupy a link with a rate.
+fn closed_and_simulated(settings: &str) -> (Result<Prediction, String>, Record) {
     let text = format!(
         "name = 'job'\ntitle = 'A job'\n[job]\ndata = 'synthetic:600'\nbatch-size = 16\n\
          epochs = 2\nlease = '1h'\nmodel = 'mlp:4'\n{settings}"
@@ -20,8 +20,14 @@ fn both(settings: &str) -> (Duration, Duration) {
     let stop = AtomicBool::new(false);
     let backend = VirtualTime::default();
     let simulated = backend.execute(&run, &stop).unwrap().unwrap();
-    let closed = closed_form(&backend.job(&run).unwrap(), &run, &simulated).unwrap().unwrap();
-    (closed.total, Duration::from_secs_f64(simulated.metrics["time_s"]))
+    let closed = closed_form(&backend.job(&run).unwrap(), &run, &simulated).unwrap();
+    (closed, simulated)
+}
+
+/// Returns the total time of a job by closed form and in virtual time.
+fn both(settings: &str) -> (Duration, Duration) {
+    let (closed, simulated) = closed_and_simulated(settings);
+    (closed.unwrap().total, Duration::from_secs_f64(simulated.metrics["time_s"]))
 }
 
 const POLICIES: [&str; 4] = ["bsp", "asp", "ssp:1", "ssp:3"];
@@ -104,4 +110,18 @@ fn with_rates_they_differ_by_a_few_bytes_of_the_first_cycle() {
             assert!(simulated <= closed + time(25, up), "{job}: {closed:?} {simulated:?}");
         }
     }
+}
+
+#[test]
+fn runs_without_a_server_have_no_closed_form_of_a_servers_consistency() {
+    for architecture in ["all-reduce:ring", "in-network", "gossip:d-psgd", "gossip:ad-psgd"] {
+        let settings = format!(
+            "workers = 3\narchitecture = '{architecture}'\nlink = 'all.delay=2ms'\ncompute = '3ms'"
+        );
+        let (closed, _) = closed_and_simulated(&settings);
+        let why = closed.unwrap_err();
+        assert!(why.contains(&format!("architecture {architecture}")), "{why}");
+    }
+    let two = "workers = 2\nservers = 2\nlink = 'all.delay=2ms'\ncompute = '3ms'";
+    assert!(closed_and_simulated(two).0.unwrap_err().contains("several servers"));
 }

@@ -6,7 +6,7 @@ use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
 use super::process::has_processes;
 use super::verdict::{Cause, Finding};
-use super::{ConnectionFlags, architecture, pace, run_waits};
+use super::{ConnectionFlags, architecture, named, pace, run_waits};
 use crate::figures::span;
 
 /// Returns one finding for each such worker: first the workers that others wait for, then by
@@ -53,7 +53,7 @@ fn trouble(
     let stands = run_waits::is_stalled(status);
     match member.state {
         MemberState::Lost => Some((Severity::Lost, lost(status, member, way))),
-        MemberState::CutOff if !stands => Some((Severity::CutOff, cut_off(status, member))),
+        MemberState::CutOff if !stands => Some((Severity::CutOff, cut_off(status, member, way))),
         MemberState::Preparing | MemberState::Computing | MemberState::Waiting
             if pace::is_silent(status, member) =>
         {
@@ -62,7 +62,7 @@ fn trouble(
         MemberState::Computing if !stands => {
             let usual = pace::overdue(status, member)?;
             let times = member.since.as_secs_f64() / usual.as_secs_f64().max(f64::MIN_POSITIVE);
-            let worker = member.worker;
+            let worker = named(member);
             let says = format!(
                 "worker {worker} {}: its gradient is not there after {}, where it usually takes {} \
                  ({times:.0} times as long); it was last heard {} ago",
@@ -82,7 +82,7 @@ fn trouble(
                     "look at its machine: stopped, swapping or busy with something else; {next}"
                 )
             };
-            Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(worker), says, cure)))
+            Some((Severity::Overdue, Finding::new(Cause::Overdue, Some(member.worker), says, cure)))
         }
         // If the run is paused for too few workers, that finding names them.
         MemberState::Left | MemberState::Refused | MemberState::Awaited
@@ -121,7 +121,7 @@ fn consequence(status: &Status, member: &MemberStatus) -> String {
 }
 
 fn lost(status: &Status, member: &MemberStatus, way: &ConnectionFlags) -> Finding {
-    let worker = member.worker;
+    let worker = named(member);
     let cause = if is_awaited(status, member) { Cause::Missing } else { Cause::Lost };
     let says = format!(
         "worker {worker} is lost: it has not been heard for {}, and its lease is {}{}",
@@ -132,16 +132,16 @@ fn lost(status: &Status, member: &MemberStatus, way: &ConnectionFlags) -> Findin
     let cure = format!(
         "if its process lives, it joins again by itself once it runs and its link is up; if not, \
          start it with {}",
-        way.worker(status, &[worker])
+        way.worker(status, &[member.worker])
     );
-    Finding::new(cause, Some(worker), says, cure)
+    Finding::new(cause, Some(member.worker), says, cure)
 }
 
 fn absent(status: &Status, member: &MemberStatus, way: &ConnectionFlags) -> Finding {
-    let worker = member.worker;
+    let worker = named(member);
     let (ago, without) = (span(member.since), consequence(status, member));
     let why = member.why_left.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
-    let command = way.worker(status, &[worker]);
+    let command = way.worker(status, &[member.worker]);
     let (cause, says, cure) = match member.state {
         MemberState::Left => (
             Cause::Missing,
@@ -159,23 +159,28 @@ fn absent(status: &Status, member: &MemberStatus, way: &ConnectionFlags) -> Find
             format!("start it with {command}"),
         ),
     };
-    Finding::new(cause, Some(worker), says, cure)
+    Finding::new(cause, Some(member.worker), says, cure)
 }
 
-fn cut_off(status: &Status, member: &MemberStatus) -> Finding {
-    let worker = member.worker;
+fn cut_off(status: &Status, member: &MemberStatus, way: &ConnectionFlags) -> Finding {
     let says = format!(
-        "worker {worker} is cut off and has not been heard for {}; its lease is over in {}",
+        "worker {} is cut off: its connection is closed, and it has not been heard for {}; its \
+         lease is over in {}",
+        named(member),
         span(member.silent),
         span(status.lease.saturating_sub(member.silent))
     );
-    let cure = "it comes back by itself once its network does; on-worker-loss says whether the \
-                others continue without it then";
-    Finding::new(Cause::CutOff, Some(worker), says, cure)
+    // The connection of a process that ends is closed by its system; one that lives dials again.
+    let cure = format!(
+        "if its process lives, it dials again within moments; if not, start it with {}, which \
+         takes its place at once",
+        way.worker(status, &[member.worker])
+    );
+    Finding::new(Cause::CutOff, Some(member.worker), says, cure)
 }
 
 fn silent(status: &Status, member: &MemberStatus) -> Finding {
-    let worker = member.worker;
+    let worker = named(member);
     let (how, cure) = if is_awaited(status, member) {
         (
             "holds the others back",
@@ -192,5 +197,5 @@ fn silent(status: &Status, member: &MemberStatus) -> Finding {
         span(status.lease.saturating_sub(member.silent))
     );
     let cure = format!("look at the process and its machine{cure}");
-    Finding::new(Cause::Silent, Some(worker), says, cure)
+    Finding::new(Cause::Silent, Some(member.worker), says, cure)
 }

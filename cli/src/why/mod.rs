@@ -23,9 +23,10 @@ use pstrain_wire::{
 };
 use serde::Serialize;
 
-use crate::figures::list;
+use crate::figures::{list, shortened};
 
 pub(crate) use connection_flags::ConnectionFlags;
+pub(crate) use slow::CROWDED;
 pub(crate) use verdict::{Finding, verdict};
 
 /// The event that a worker waits for.
@@ -192,6 +193,17 @@ impl Usual {
         let all = self.step().as_secs_f64();
         [self.compute, self.network, self.barrier]
             .map(|part| if all > 0.0 { 100.0 * part.as_secs_f64() / all } else { 0.0 })
+    }
+}
+
+/// Most characters of a name in a finding.
+const NAME: usize = 24;
+
+/// Returns the number of a worker, with its name if it has one.
+fn named(member: &MemberStatus) -> String {
+    match member.name.as_str() {
+        "" => member.worker.to_string(),
+        name => format!("{} ({})", member.worker, shortened(name, NAME)),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use pstrain_compute::id::{ServerId, WorkerId};
+use pstrain_compute::id::ServerId;
 use pstrain_wire::{
     Endpoint, MemberStatus, Phase, ServerStatus, Status, Successor, Unreached, Wait, WaitReason,
 };
 
 use super::pace::STUTTER;
 use super::verdict::{Cause, Finding};
-use super::{ConnectionFlags, workers_in_words};
+use super::{ConnectionFlags, named, workers_in_words};
 use crate::figures::span;
 
 /// True if no worker can make progress, whatever it does itself.
@@ -180,7 +180,7 @@ fn unreached(wait: &Wait, member: &MemberStatus) -> Option<Finding> {
     let (unreached, since) = member.unreached.as_ref()?;
     let left = wait.left;
     let left = left.map_or_else(String::new, |left| format!("; the run ends in {}", span(left)));
-    Some(unreached_node(member.worker, unreached, *since, &left))
+    Some(unreached_node(member, unreached, *since, &left))
 }
 
 /// Findings about workers without a server that do not reach another one. They exchange messages
@@ -194,19 +194,20 @@ pub(super) fn detours(status: &Status) -> Vec<Finding> {
             true => "; their messages go by way of the meeting point".to_owned(),
             false => format!("; worker {other} dials it"),
         };
-        Some(unreached_node(member.worker, unreached, *since, &instead))
+        Some(unreached_node(member, unreached, *since, &instead))
     });
     detours.collect()
 }
 
 fn unreached_node(
-    worker: WorkerId,
+    member: &MemberStatus,
     Unreached { node, address, why }: &Unreached,
     since: Duration,
     rest: &str,
 ) -> Finding {
     let says = format!(
-        "worker {worker} does not reach {node} at {address}, since {}: {why}{rest}",
+        "worker {} does not reach {node} at {address}, since {}: {why}{rest}",
+        named(member),
         span(since)
     );
     let where_reached = match node {
@@ -218,7 +219,7 @@ fn unreached_node(
         "start {node} with --advertise HOST:PORT where {where_reached}; see that nothing between \
          the two blocks it"
     );
-    Finding::new(Cause::Unreached, Some(worker), says, cure)
+    Finding::new(Cause::Unreached, Some(member.worker), says, cure)
 }
 
 /// A refused worker that still tries does so within this many leases.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use pstrain_compute::id::WorkerId;
 use pstrain_policy::consistency::ConsistencySpec;
+use pstrain_transports::scenario::Scenario;
 use pstrain_wire::{MemberStatus, Status, TimeSpent};
 
 use super::process::has_processes;
 use super::verdict::{Cause, Finding};
-use super::{Usual, architecture, pace};
+use super::{Usual, architecture, named, pace};
 use crate::figures::{count, span};
 
 /// Waiting for one worker is reported from this share of all workers' time on.
@@ -29,6 +30,10 @@ const CURE_OF_SLOW_MACHINE: &str =
     "give it less to do (work = speed), or look at what else its machine does";
 /// The cure without a server, where each worker computes on its own rows.
 const CURE_OF_MACHINE_ALONE: &str = "look at what else its machine does";
+/// Processes wait for a processor from this share of the time on.
+pub(crate) const CROWDED: f64 = 0.2;
+const CURE_OF_PROCESSOR: &str = "no link is to blame: have fewer workers on this machine, which has too few processors for \
+     them and what else it runs, or start some on others";
 const FEWER_ROUND_TRIPS: &str = "larger mini-batches (batch-size) need fewer round trips";
 
 /// True if the mode of the run lets a worker have several mini-batches under way.
@@ -44,6 +49,20 @@ fn cures_of_link(status: &Status, first: Option<&str>) -> String {
         .then_some("in the next run, compute during the sum of the last gradients (in-flight = 2)");
     let cures = first.into_iter().chain(more).chain(overlap).chain([FEWER_ROUND_TRIPS]);
     cures.collect::<Vec<_>>().join("; ")
+}
+
+/// Returns the share of the time in which processes wait for a processor, in words, if it is
+/// considerable, and the messages of these workers stay on the machine where that is so.
+fn crowding<'a>(
+    status: &Status,
+    mut members: impl Iterator<Item = &'a MemberStatus>,
+) -> Option<String> {
+    let share = status.processor_wait.filter(|share| *share >= CROWDED)?;
+    let scenario = Scenario::from_text(&status.scenario).ok()?;
+    let is_local = |member: &MemberStatus| member.link.is_none_or(|link| link.is_local);
+    (scenario.links.is_none() && members.all(is_local)).then(|| {
+        format!(", and processes here wait for a processor {:.0} % of the time", 100.0 * share)
+    })
 }
 
 /// Returns the worker that the others wait for most, then workers that are far slower, the slowest
@@ -117,6 +136,14 @@ pub(super) fn bound(status: &Status) -> Finding {
     }
     let percent = |part: Duration| 100.0 * part.as_secs_f64() / all;
     let (network, compute) = (percent(total.network), percent(total.compute));
+    let there = status.members.iter().filter(|member| pace::is_there(member));
+    if let Some(crowding) = crowding(status, there) {
+        let says = format!(
+            "no worker holds the others back; {compute:.0} % of the time goes to computing, \
+             {network:.0} % to messages, which stay on this machine{crowding}"
+        );
+        return Finding::new(Cause::Processor, None, says, CURE_OF_PROCESSOR);
+    }
     if network >= compute {
         let says = format!(
             "no worker holds the others back; {network:.0} % of the time goes to the network, \
@@ -148,6 +175,9 @@ fn blame(status: &Status, cause: Cause, member: &MemberStatus, usual: &Usual) ->
             ("its compute process takes".to_owned(), usual.compute)
         }
         Cause::Machine => ("its machine computes".to_owned(), usual.compute),
+        Cause::Processor => {
+            ("to pass messages on within this machine takes".to_owned(), usual.network)
+        }
         _ => (format!("{} takes", link_in_words(member)), usual.network),
     };
     let own = usual.own();
@@ -161,43 +191,50 @@ fn blame(status: &Status, cause: Cause, member: &MemberStatus, usual: &Usual) ->
 
 /// The finding about the worker for which the others wait `percent` of their time.
 fn of_holder(status: &Status, member: &MemberStatus, usual: &Usual, percent: f64) -> Finding {
-    let worker = member.worker;
     let next = architecture::for_next_run(status);
+    let crowding = crowding(status, std::iter::once(member));
     let (cause, cure) = if usual.network < usual.compute {
         let cure = next.map(|next| format!("{CURE_OF_MACHINE_ALONE}; {next}"));
         (Cause::Machine, cure.unwrap_or_else(|| CURE_OF_MACHINE.to_owned()))
+    } else if crowding.is_some() {
+        (Cause::Processor, CURE_OF_PROCESSOR.to_owned())
     } else {
         (Cause::Link, cures_of_link(status, Some(next.unwrap_or(CURE_OF_LINK))))
     };
     let times = times_slower(status, usual)
         .map_or_else(String::new, |times| format!(", {times:.1} times the median"));
     let says = format!(
-        "worker {worker} holds the others back, who wait {percent:.0} % of their time for it: \
-         {}{times}",
-        blame(status, cause, member, usual)
+        "worker {} holds the others back, who wait {percent:.0} % of their time for it: {}{times}{}",
+        named(member),
+        blame(status, cause, member, usual),
+        crowding.unwrap_or_default()
     );
-    Finding::new(cause, Some(worker), says, cure)
+    Finding::new(cause, Some(member.worker), says, cure)
 }
 
 /// The finding about a worker that is `times` slower than the median, and that the others do not
 /// wait for.
 fn far_slower(status: &Status, member: &MemberStatus, usual: &Usual, times: f64) -> Finding {
-    let worker = member.worker;
+    let crowding = crowding(status, std::iter::once(member));
     let median = |of| pace::median(status, of).unwrap_or_default();
     let more = |of: fn(&Usual) -> Duration| of(usual).saturating_sub(median(of));
     let (cause, cure) = if more(|usual| usual.compute) >= more(|usual| usual.network) {
         let has_server = architecture::has_server(status);
         let cure = if has_server { CURE_OF_SLOW_MACHINE } else { CURE_OF_MACHINE_ALONE };
         (Cause::Machine, cure.to_owned())
+    } else if crowding.is_some() {
+        (Cause::Processor, CURE_OF_PROCESSOR.to_owned())
     } else {
         (Cause::Link, cures_of_link(status, None))
     };
     let says = format!(
-        "worker {worker} is {times:.1} times slower than the median of {}, and brings {:.1} % of \
-         the gradients: {}",
+        "worker {} is {times:.1} times slower than the median of {}, and brings {:.1} % of the \
+         gradients: {}{}",
+        named(member),
         span(median(Usual::own)),
         100.0 * pace::share(status, member),
-        blame(status, cause, member, usual)
+        blame(status, cause, member, usual),
+        crowding.unwrap_or_default()
     );
-    Finding::new(cause, Some(worker), says, cure)
+    Finding::new(cause, Some(member.worker), says, cure)
 }

@@ -49,10 +49,11 @@ pub(crate) fn member(worker: u32, parts: [u64; 3], held_by: Option<u32>) -> Memb
         updates: 10,
         pushes: 10,
         dropped: 0,
+        called_off: 0,
         staleness: 0,
         recent: Recent {
             steps: 10,
-            spent: TimeSpent { compute, network, barrier },
+            spent: TimeSpent { compute, network, barrier, ..TimeSpent::default() },
             held_by: [held, None, None],
             loss: 0.5,
         },
@@ -151,6 +152,8 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         lease: Duration::from_secs(5),
         data_from: DataFrom::Worker,
         recipe: recipe(true),
+        scenario: String::new(),
+        processor_wait: None,
         ordered: None,
         standby: None,
         leader: None,
@@ -180,9 +183,9 @@ fn a_slow_link_is_blamed_with_its_share_and_its_round_trip() {
     assert_eq!((findings[0].cause, findings[0].worker), (Cause::Link, Some(WorkerId(2))));
     assert_eq!(
         findings[0].says,
-        "worker 3 holds the others back, who wait 80 % of their time for it: its link (round trip \
-         88.0 ms, 3 segments sent again) takes 90.0 ms of the 100 ms from parameters to gradient \
-         (90 %), 4.0 times the median"
+        "worker 3 (edge-3) holds the others back, who wait 80 % of their time for it: its link \
+         (round trip 88.0 ms, 3 segments sent again) takes 90.0 ms of the 100 ms from parameters to \
+         gradient (90 %), 4.0 times the median"
     );
 }
 
@@ -278,25 +281,26 @@ fn a_worker_in_trouble_comes_first_although_no_other_waits_for_it() {
         (
             lost,
             Cause::Lost,
-            "worker 3 is lost: it has not been heard for 12.0 s, and its lease is 5.00 s; the \
+            "worker 3 (edge-3) is lost: it has not been heard for 12.0 s, and its lease is 5.00 s; the \
              others continue without it (5 of 25 gradients were its own, 20 %)",
         ),
         (
             silent(2, MemberState::Computing, 3),
             Cause::Silent,
-            "worker 3 is silent: it has not been heard for 3.00 s, and a living worker is heard \
+            "worker 3 (edge-3) is silent: it has not been heard for 3.00 s, and a living worker is heard \
              every 1.00 s; its process is stopped, or its machine or link is down; its lease is \
              over in 2.00 s",
         ),
         (
             silent(2, MemberState::CutOff, 3),
             Cause::CutOff,
-            "worker 3 is cut off and has not been heard for 3.00 s; its lease is over in 2.00 s",
+            "worker 3 (edge-3) is cut off: its connection is closed, and it has not been heard for \
+             3.00 s; its lease is over in 2.00 s",
         ),
         (
             late,
             Cause::Overdue,
-            "worker 3 is late: its gradient is not there after 3.00 s, where it usually takes 15.0 \
+            "worker 3 (edge-3) is late: its gradient is not there after 3.00 s, where it usually takes 15.0 \
              ms (200 times as long); it was last heard 1.00 ms ago",
         ),
     ] {
@@ -313,8 +317,11 @@ fn a_worker_in_trouble_comes_first_although_no_other_waits_for_it() {
 #[test]
 fn a_worker_that_has_left_or_never_came_is_named_with_what_starts_it() {
     for (state, words) in [
-        (MemberState::Left, "worker 3 has left, 40.0 s ago; the others continue without it"),
-        (MemberState::Awaited, "worker 3 was never there; the others continue without it"),
+        (
+            MemberState::Left,
+            "worker 3 (edge-3) has left, 40.0 s ago; the others continue without it",
+        ),
+        (MemberState::Awaited, "worker 3 (edge-3) was never there; the others continue without it"),
     ] {
         let findings = verdict(&asynchronous(MemberStatus { pushes: 0, ..silent(2, state, 40) }));
         assert_eq!((findings[0].cause, findings[0].worker), (Cause::Missing, Some(WorkerId(2))));
@@ -330,8 +337,7 @@ fn a_worker_that_has_left_or_never_came_is_named_with_what_starts_it() {
         ago: ms(40),
     };
     let findings = verdict(&Status { refused: vec![refusal], ..asynchronous(member) });
-    let words =
-        "worker 3 was refused, 40.0 s ago (its data differ); the others continue without it";
+    let words = "worker 3 (edge-3) was refused, 40.0 s ago (its data differ); the others continue without it";
     assert_eq!((findings[0].cause, findings[0].says.as_str()), (Cause::Refused, words));
     let refused = findings.iter().filter(|finding| finding.cause == Cause::Refused);
     assert_eq!(refused.count(), 1, "{findings:#?}");
@@ -368,8 +374,9 @@ fn of_24_workers_the_lost_come_first_then_the_one_that_is_six_times_slower() {
             assert!(slow.contains("who wait 83 % of their time for it"), "{slow}");
             assert!(slow.ends_with(", 6.0 times the median"), "{slow}");
         } else {
-            let words = "worker 10 is 6.0 times slower than the median of 15.0 ms, and brings 0.8 \
-                         % of the gradients: its machine computes 85.0 ms of the 90.0 ms";
+            let words = "worker 10 (edge-10) is 6.0 times slower than the median of 15.0 ms, and \
+                         brings 0.8 % of the gradients: its machine computes 85.0 ms of the 90.0 \
+                         ms";
             assert!(slow.starts_with(words), "{slow}");
         }
     }
@@ -522,4 +529,39 @@ fn spans_have_three_digits() {
         [0, 12_300, 4_560_000, 78_900_000, 4_560_000_000, 61_000_000_000, 1_800_000_000_000]
             .map(|nanos| span(Duration::from_nanos(nanos)));
     assert_eq!(texts, ["0 s", "12.3 us", "4.56 ms", "78.9 ms", "4.56 s", "61.0 s", "30 min"]);
+}
+
+#[test]
+fn where_processes_wait_for_a_processor_no_link_is_blamed() {
+    let linked = |member: MemberStatus, is_local| MemberStatus {
+        link: Some(LinkFigures { is_local, ..LinkFigures::default() }),
+        ..member
+    };
+    let crowded =
+        |members: Vec<MemberStatus>| Status { processor_wait: Some(0.63), ..status(members) };
+    let held = |is_local| {
+        vec![
+            linked(member(0, [10, 5, 85], Some(1)), is_local),
+            linked(member(1, [10, 90, 0], None), is_local),
+        ]
+    };
+    let findings = verdict(&crowded(held(true)));
+    assert_eq!((findings[0].cause, findings[0].worker), (Cause::Processor, Some(WorkerId(1))));
+    assert_eq!(findings[0].name.as_deref(), Some("edge-2"));
+    let words = "to pass messages on within this machine takes 90.0 ms of the 100 ms from \
+                 parameters to gradient (90 %), 6.7 times the median, and processes here wait for \
+                 a processor 63 % of the time";
+    assert!(findings[0].says.ends_with(words), "{}", findings[0].says);
+    assert!(findings[0].cure.starts_with("no link is to blame"), "{}", findings[0].cure);
+    // A real link, a modelled one, and a machine with processors to spare.
+    assert_eq!(verdict(&crowded(held(false)))[0].cause, Cause::Link);
+    let scenario = r#"{"links":"all.delay=5ms"}"#.into();
+    assert_eq!(verdict(&Status { scenario, ..crowded(held(true)) })[0].cause, Cause::Link);
+    let idle = Status { processor_wait: Some(0.05), ..status(held(true)) };
+    assert_eq!(verdict(&idle)[0].cause, Cause::Link);
+    // Nor are more workers of use where computing takes longest.
+    let busy = |compute| linked(member(0, [compute, 100 - compute, 0], None), true);
+    for compute in [20, 80] {
+        assert_eq!(verdict(&crowded(vec![busy(compute)]))[0].cause, Cause::Processor);
+    }
 }

@@ -1,7 +1,7 @@
 //! Findings about a run: causes of trouble and their cures, in plain words.
 
 use pstrain_compute::id::WorkerId;
-use pstrain_wire::Status;
+use pstrain_wire::{MemberStatus, Status};
 use serde::Serialize;
 
 use super::{ConnectionFlags, absent, run_waits, slow};
@@ -13,6 +13,8 @@ pub(crate) struct Finding {
     pub(crate) cause: Cause,
     /// The worker concerned, if it is a single one.
     pub(crate) worker: Option<WorkerId>,
+    /// Its name, if it has one.
+    pub(crate) name: Option<String>,
     pub(crate) says: String,
     pub(crate) cure: String,
 }
@@ -24,7 +26,7 @@ impl Finding {
         says: String,
         cure: impl Into<String>,
     ) -> Self {
-        Self { cause, worker, says, cure: cure.into() }
+        Self { cause, worker, name: None, says, cure: cure.into() }
     }
 }
 
@@ -41,6 +43,7 @@ pub(crate) enum Cause {
     Overdue,
     Link,
     Machine,
+    Processor,
     Ending,
     NetworkBound,
     ComputeBound,
@@ -64,5 +67,10 @@ pub(crate) fn verdict(status: &Status, way: &ConnectionFlags) -> Vec<Finding> {
         findings.push(slow::bound(status));
     }
     findings.extend(run_waits::detours(status));
+    for finding in &mut findings {
+        let of = |member: &&MemberStatus| Some(member.worker) == finding.worker;
+        let name = status.members.iter().find(of).map(|member| member.name.clone());
+        finding.name = name.filter(|name| !name.is_empty());
+    }
     findings
 }

@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn heartbeat() -> Vec<u8> {
-        frame(&Message::Heartbeat(Heartbeat { incarnation: None }))
+        frame(&Message::Heartbeat(Heartbeat::default()))
     }
 
     /// The frame of a long message.

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn however_little_is_taken_at_a_time_the_frame_is_the_same() {
         let mut rng = Stream::new(1).rng();
-        let heartbeat = Message::Heartbeat(Heartbeat { incarnation: Some(Incarnation(7)) });
+        let heartbeat = Message::Heartbeat(Heartbeat::of(Some(Incarnation(7))));
         let piece = PIECE_BYTES / size_of::<f32>();
         let long = [1, 5000, piece - 1, piece, piece + 1, 3 * piece].map(push);
         for message in [heartbeat].into_iter().chain(long) {

@@ -251,6 +251,8 @@ pub struct Contributed {
     pub reduce: Duration,
     /// The time from the begin of its gradient to the update.
     pub age: Duration,
+    /// How long its values waited for connections to be opened.
+    pub opening: Duration,
     /// Bytes of values that it sent for the sum.
     pub bytes: u64,
     /// Bytes of values that it received since its last part in an update.

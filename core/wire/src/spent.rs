@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use pstrain_compute::id::WorkerId;
 
-/// A worker's time, split into three parts that add up to the total.
+/// A worker's time: `compute`, `network` and `barrier` add up to the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeSpent {
     /// Computation, as the worker measures it.
     pub compute: Duration,
+    /// The part of `compute` for gradients that were called off.
+    pub called_off: Duration,
     /// Parameters or gradients were in transit or in a queue.
     pub network: Duration,
     /// The worker was idle, because the server withheld parameters.
@@ -32,6 +34,7 @@ impl Add for TimeSpent {
     fn add(self, other: Self) -> Self {
         Self {
             compute: self.compute + other.compute,
+            called_off: self.called_off + other.called_off,
             network: self.network + other.network,
             barrier: self.barrier + other.barrier,
         }
@@ -44,7 +47,7 @@ impl AddAssign for TimeSpent {
     }
 }
 
-/// The last steps of a worker. A step lasts from one of its gradients to the next.
+/// The last steps of a worker. A step ends with a gradient, or with the call that stops one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recent {
     /// Number of steps.
@@ -54,7 +57,7 @@ pub struct Recent {
     /// Workers whose event ended this worker's waits for parameters, the longest total wait first.
     /// An array, so that a message cannot carry more than [`MOST_HOLDERS`].
     pub held_by: [Option<Held>; MOST_HOLDERS],
-    /// Mean loss of the mini-batches of the steps.
+    /// Mean loss of the mini-batches of the steps that ended with a gradient.
     pub loss: f64,
 }
 
@@ -81,6 +84,8 @@ pub struct LinkFigures {
     pub queued: u64,
     /// Figures of the kernel, where it provides them: for TCP on Linux.
     pub tcp: Option<TcpFigures>,
+    /// True if both ends are on one machine.
+    pub is_local: bool,
 }
 
 /// Figures of the kernel for a TCP connection (`TCP_INFO`).

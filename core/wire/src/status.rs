@@ -27,6 +27,10 @@ pub struct Status {
     pub data_from: DataFrom,
     /// The recipe of the job's data. The nodes only pass it on.
     pub recipe: String,
+    /// The modelled network and machines, as the job has them ([`Job::scenario`]).
+    ///
+    /// [`Job::scenario`]: pstrain_policy::job::Job::scenario
+    pub scenario: String,
     /// The mode that was requested and has not started, if there is one.
     pub ordered: Option<String>,
     /// The phase of the run.
@@ -53,6 +57,9 @@ pub struct Status {
     pub leader: Option<String>,
     /// All servers, if there are several: the coordinator first.
     pub servers: Vec<ServerStatus>,
+    /// The share of the time, from 0 to 1, in which processes on the machine of the server wait for
+    /// a processor, if its system tells. The driver fills this in.
+    pub processor_wait: Option<f64>,
     /// Every worker id of the job, in order.
     pub members: Vec<MemberStatus>,
     /// Workers and servers that were refused recently, the last first. The driver fills this in.
@@ -202,6 +209,8 @@ pub struct MemberStatus {
     pub pushes: u64,
     /// Number of these gradients that were discarded.
     pub dropped: u64,
+    /// Number of gradients that were called off while it computed them.
+    pub called_off: u64,
     /// Number of updates that its last applied gradient had missed.
     pub staleness: u64,
     /// Where its time went recently.

@@ -347,10 +347,32 @@ pub struct ParametersHeader {
 }
 
 /// A sign of life. The server answers it with another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The sender's incarnation, if it has one.
     pub incarnation: Option<Incarnation>,
+    /// A worker's: the gradient that it has just stopped computing, if there is one.
+    pub called_off: Option<CalledOff>,
+}
+
+impl Heartbeat {
+    /// The heartbeat of a node that has stopped nothing.
+    #[must_use]
+    pub const fn of(incarnation: Option<Incarnation>) -> Self {
+        Self { incarnation, called_off: None }
+    }
+}
+
+/// A gradient that was called off while its worker computed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CalledOff {
+    /// The push that it was for.
+    pub sequence: Sequence,
+    /// The version that it was computed on.
+    pub base: Version,
+    /// Time from the receipt of its parameters, or the previous gradient, to the call, in
+    /// nanoseconds.
+    pub compute_ns: u64,
 }
 
 /// Server to worker: the run has ended.

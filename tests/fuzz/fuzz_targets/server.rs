@@ -272,7 +272,7 @@ impl World<'_> {
                     allowed: Sequence(self.choices.number()),
                 })
             }
-            6 => Message::Heartbeat(Heartbeat { incarnation: None }),
+            6 => Message::Heartbeat(Heartbeat::default()),
             7 if self.choices.coin() => Message::Bye(Bye { incarnation: self.incarnation(peer), why: None }),
             _ => self.push(peer),
         }
@@ -306,7 +306,7 @@ impl World<'_> {
             }),
             2 => Message::End(End { reason: EndReason::Stopped }),
             3 => self.hello(),
-            _ => Message::Heartbeat(Heartbeat { incarnation: None }),
+            _ => Message::Heartbeat(Heartbeat::default()),
         }
     }
 

@@ -56,6 +56,7 @@ impl Messages {
                     compute: Duration::from_nanos(self.number()),
                     reduce: Duration::from_nanos(self.number()),
                     age: Duration::from_nanos(self.number()),
+                    opening: Duration::from_nanos(self.number()),
                     bytes: self.number(),
                     received: self.number(),
                     not_finite: self.coin().then(|| self.number()),

@@ -32,6 +32,8 @@ pub struct PeersEnded {
     pub reason: EndReason,
     /// The final version.
     pub version: u64,
+    /// Training time.
+    pub time: Duration,
     /// The final parameters.
     pub parameters: Vec<f32>,
     /// The updates, as the meeting point learned of them.
@@ -93,6 +95,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
     PeersEnded {
         reason: outcome.reason.expect("a reason"),
         version: outcome.trained.point.version.0,
+        time: outcome.trained.point.time,
         parameters: outcome.trained.parameters.expect("parameters").to_vec(),
         updates,
         mini_batches,
@@ -191,6 +194,7 @@ fn run<S: Transport, W: Transport + 'static>(
     PeersEnded {
         reason,
         version: trained.point.version.0,
+        time: trained.point.time,
         parameters: trained.parameters.expect("parameters").to_vec(),
         updates: Vec::new(),
         mini_batches: Vec::new(),

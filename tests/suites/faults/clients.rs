@@ -263,7 +263,7 @@ fn a_reconnected_worker_is_sent_no_parameters_before_it_asks() {
         assert!(welcome_back.resumed);
         slow.send(&Message::Push(push(&slow_welcome, &slow_given, 0.01)));
         assert_eq!(parameters(&mut slow).header.version.0, 1);
-        let heartbeat = Message::Heartbeat(Heartbeat { incarnation: None });
+        let heartbeat = Message::Heartbeat(Heartbeat::default());
         again.send(&heartbeat);
         assert_eq!(again.message(), heartbeat, "parameters came before they were asked for");
         again.send(&Message::Push(push(&welcome, &given, 0.01)));

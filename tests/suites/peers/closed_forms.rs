@@ -93,6 +93,21 @@ fn an_update_takes_a_gradient_and_the_hops_of_its_collective() {
 }
 
 #[test]
+fn the_start_of_the_group_is_no_training_time() {
+    for architecture in Architecture::replicated().chain([Architecture::DPsgd]) {
+        let mut toy = peers(architecture, 4, 160);
+        toy.job.membership.lease = Duration::from_secs(3600);
+        (toy.job.batch_size, toy.job.budget.epochs) = (2, 1);
+        let link = "delay=10ms down.delay=10ms";
+        let run = simulate_toy_peers(&VirtualRun::new(&toy, link, "5ms"));
+        let period = *intervals(&run.updates).last().expect("updates");
+        // Connections may be open at one end a hop earlier than at the other.
+        let (wanted, hop) = (20 * period, Duration::from_millis(20));
+        assert!(run.time.abs_diff(wanted) <= hop, "{architecture}: {:?} {wanted:?}", run.time);
+    }
+}
+
+#[test]
 fn with_two_gradients_in_flight_an_update_takes_the_longer_of_a_gradient_and_the_sum() {
     for workers in [2_u32, 3, 4, 8] {
         for architecture in Architecture::replicated() {

@@ -59,7 +59,7 @@ impl Played {
     }
 
     fn hear(&mut self, worker: u64) {
-        let beat = Message::Heartbeat(Heartbeat { incarnation: None });
+        let beat = Message::Heartbeat(Heartbeat::default());
         self.give(Input::Message(PeerId(worker), beat));
     }
 

@@ -133,7 +133,7 @@ fn workers_that_are_early_or_late_at_the_start_are_turned_away_without_a_report(
     let early = server.greet(PeerId(1), None);
     server.give(Input::Connected(PeerId(2), Identity::Anyone));
     // It asks whether it may describe the model of its compute process.
-    let late = server.tell(PeerId(2), Message::Heartbeat(Heartbeat { incarnation: None }));
+    let late = server.tell(PeerId(2), Message::Heartbeat(Heartbeat::default()));
     assert_eq!(sent(&early), [&Message::Refused(missing)]);
     assert!(matches!(sent(&late)[..], [Message::Refused(Refusal::Unexpected { .. })]), "{late:?}");
     for (peer, out) in [(1, early), (2, late)] {
@@ -177,7 +177,7 @@ fn a_worker_ahead_of_the_restored_state_proves_it_and_becomes_a_new_incarnation(
 fn a_worker_that_floods_the_server_is_refused() {
     let mut server = server();
     let push = server.take_in(PeerId(1));
-    let beat = || Message::Heartbeat(Heartbeat { incarnation: Some(Incarnation(1)) });
+    let beat = || Message::Heartbeat(Heartbeat::of(Some(Incarnation(1))));
     let lease = Toy::new(1, 8).job.membership.lease;
     // An honest worker's heartbeats, for a long time.
     for _ in 0..1000 {
@@ -232,7 +232,7 @@ fn a_worker_that_floods_a_non_coordinating_server_is_refused() {
     };
     let out = shard.tell(worker, Message::Attach(attach));
     assert!(matches!(sent(&out)[..], [Message::Attached(_)]), "{out:?}");
-    let beat = || Message::Heartbeat(Heartbeat { incarnation: Some(Incarnation(1)) });
+    let beat = || Message::Heartbeat(Heartbeat::of(Some(Incarnation(1))));
     for _ in 0..1000 {
         shard.now = shard.now + lease / 10;
         assert!(!sent(&shard.tell(worker, beat())).contains(&&refusal()));

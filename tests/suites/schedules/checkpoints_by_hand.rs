@@ -247,7 +247,7 @@ fn the_end_is_on_disk_before_workers_are_notified_if_the_disk_has_space() {
 
     let (mut server, _) = ended();
     server.now = server.now + server.node.job().membership.lease / 2;
-    let heartbeat = Heartbeat { incarnation: Some(Incarnation(1)) };
+    let heartbeat = Heartbeat::of(Some(Incarnation(1)));
     server.tell(PeerId(1), Message::Heartbeat(heartbeat));
     server.now = server.node.deadline().unwrap();
     let out = server.give(Input::Wake);
@@ -282,7 +282,7 @@ fn a_run_that_never_began_reports_the_missing_server_and_may_resume_with_it() {
         if is_away {
             goes(&mut server, 1);
         } else {
-            server.tell(PeerId(1), Message::Heartbeat(Heartbeat { incarnation: None }));
+            server.tell(PeerId(1), Message::Heartbeat(Heartbeat::default()));
         }
         let left = server.node.status(server.now).wait.unwrap().left;
         assert_eq!(left, Some(Duration::from_millis(2)), "{reason}");

@@ -182,7 +182,7 @@ fn a_worker_that_is_cut_off_or_late_is_followed_by_the_next() {
     for _ in 0..1000 {
         server.now = server.now + server.node.job().membership.heartbeat();
         for peer in [2, 3] {
-            let heartbeat = Heartbeat { incarnation: Some(Incarnation(1)) };
+            let heartbeat = Heartbeat::of(Some(Incarnation(1)));
             server.tell(PeerId(peer), Message::Heartbeat(heartbeat));
         }
         let out = server.give(Input::Wake);

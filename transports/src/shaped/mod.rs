@@ -204,7 +204,7 @@ impl<'a> Shaped<'a> {
         }
         self.beat_at = now + beat;
         for peer in self.outward.peers() {
-            self.inner.send(peer, Message::Heartbeat(Heartbeat { incarnation: None }));
+            self.inner.send(peer, Message::Heartbeat(Heartbeat::default()));
         }
         events.extend(self.inward.peers().map(TransportEvent::Receiving));
     }

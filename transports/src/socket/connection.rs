@@ -201,6 +201,7 @@ impl Connection {
             sent: self.sent,
             queued: self.queued_bytes as u64,
             tcp: self.stream.tcp_figures(),
+            is_local: self.check_here().is_ok(),
         }
     }
 

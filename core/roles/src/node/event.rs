@@ -218,6 +218,26 @@ pub enum Event {
         /// The version to compute it on.
         version: Version,
     },
+    /// A worker stopped computing a gradient: a newer version superseded its parameters, or the
+    /// run ended.
+    CalledOff {
+        /// The worker.
+        worker: WorkerId,
+        /// The push that it was for.
+        sequence: Sequence,
+        /// The version it was computed on.
+        base: Version,
+        /// The part of the data.
+        part: PartId,
+        /// The mini-batch of that part.
+        batch: BatchId,
+        /// How long the worker computed it.
+        #[serde(rename = "compute_s", serialize_with = "seconds")]
+        compute: Duration,
+        /// Breakdown of the worker's time since its previous gradient or call, or its first
+        /// parameters.
+        spent: TimeSpent,
+    },
     /// A gradient was dropped.
     Dropped {
         /// The worker.

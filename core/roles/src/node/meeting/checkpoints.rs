@@ -17,7 +17,6 @@ use super::Meeting;
 use super::members::Presence;
 use crate::node::{Checkpoint, Effect, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
-use pstrain_compute::time::Time;
 use pstrain_wire::peers::{Inherit, InheritHeader, MOST_INHERIT_BYTES, Save};
 use pstrain_wire::{Message, Phase};
 
@@ -258,13 +257,10 @@ impl Meeting {
 
     /// The first group of a run that is resumed is there: the workers have the state. Returns false
     /// for a run that is not resumed.
-    pub(super) fn resumes(&mut self, now: Time) -> bool {
+    pub(super) fn resumes(&mut self) -> bool {
         let is_resumed = self.states.is_some();
         if is_resumed {
-            // The time without workers is no training time.
-            let trained = self.training_since.map(|since| self.last_update.since(since));
-            let trained = trained.unwrap_or_default().as_nanos() as u64;
-            self.training_since = Some(Time::from_nanos(now.as_nanos().saturating_sub(trained)));
+            self.clock.resume();
         }
         is_resumed
     }

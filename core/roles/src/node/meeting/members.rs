@@ -40,8 +40,8 @@ pub(super) struct Slot {
     /// to which it may make updates.
     pub(super) base: Version,
     pub(super) allowed: Version,
-    /// Its reports of updates that not all members have made yet.
-    pub(super) reports: VecDeque<Reduced>,
+    /// Its reports of updates that not all members have made yet, and when they arrived.
+    pub(super) reports: VecDeque<(Time, Reduced)>,
     /// Updates that it contributed to.
     pub(super) updates: u64,
     /// Where its time went.

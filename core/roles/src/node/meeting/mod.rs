@@ -8,6 +8,7 @@
 mod aggregation;
 mod by_workers;
 mod checkpoints;
+mod clock;
 mod detours;
 mod doubt;
 mod group;
@@ -28,6 +29,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::checkpoints::{Checkpoints, States};
+use self::clock::TrainingClock;
 use self::doubt::Doubt;
 use self::group::Group;
 use self::initial::Initial;
@@ -77,8 +79,7 @@ pub struct Meeting {
     ledger: Ledger,
     /// Examples of the mini-batches that were applied.
     applied_samples: u64,
-    training_since: Option<Time>,
-    last_update: Time,
+    clock: TrainingClock,
     /// Parameters that have come from members, of versions that not all have made yet.
     models: Models,
     /// The latest parameters.
@@ -122,8 +123,7 @@ impl Meeting {
             aggregator: None,
             ledger: Ledger::default(),
             applied_samples: 0,
-            training_since: None,
-            last_update: Time::ZERO,
+            clock: TrainingClock::default(),
             models: Models::default(),
             snapshot: (point, Arc::new(job.initial(&model))),
             evaluations: Evaluations::default(),
@@ -335,7 +335,7 @@ impl Meeting {
         match message {
             Message::Heartbeat(_) => {
                 let incarnation = Some(slot.incarnation);
-                out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation })));
+                out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat::of(incarnation))));
             }
             Message::Reachable(Reachable { address })
                 if address.is_empty() || is_address(&address) =>
@@ -502,12 +502,9 @@ impl Meeting {
 
     /// The workers are here: the run begins, or goes on from a checkpoint.
     fn begin(&mut self, now: Time, out: &mut Outbox) {
-        if self.resumes(now) {
-            self.last_update = now;
+        if self.resumes() {
             return self.form(now, Some("the run goes on from a checkpoint".into()), out);
         }
-        self.training_since = Some(now);
-        self.last_update = now;
         out.push(Effect::Report(Event::Started { workers: self.slots.ready() }));
         self.form(now, None, out);
         if self.job.architecture.is_gossip() {

@@ -25,13 +25,12 @@ impl Meeting {
     /// The position of the current version on the training curve.
     #[must_use]
     pub fn point(&self) -> Point {
-        let since = self.training_since;
         let samples = self.applied_samples;
         Point {
             version: self.lockstep.version(),
             samples,
             epoch: samples as f64 / self.lockstep.epoch_rows() as f64,
-            time: since.map_or(Duration::ZERO, |at| self.last_update.since(at)),
+            time: self.clock.time(),
         }
     }
 
@@ -47,14 +46,14 @@ impl Meeting {
         if self.job.architecture.is_asynchronous() {
             slot.joins = false;
             let version = reduced.version;
-            slot.reports.push_back(reduced);
+            slot.reports.push_back((now, reduced));
             return self.count(now, worker, version, out);
         }
         if reduced.version <= slot.version || reduced.version > most {
             return; // repeated after a reconnect, or impossible
         }
         slot.made(reduced.version);
-        slot.reports.push_back(reduced);
+        slot.reports.push_back((now, reduced));
         self.catch_up(now, out);
     }
 
@@ -72,12 +71,12 @@ impl Meeting {
             let absent = self.absent();
             let shares = self.lockstep.shares();
             let shares = shares.filter(|(worker, _)| !absent.contains(worker)).collect();
-            let has_gradients = self.step(shares, out);
+            let begun = self.step(now, shares, out);
             self.lockstep.advance_without(&absent, &self.job.stopping);
             let made = self.lockstep.version();
             let slots = self.slots.iter_mut();
-            slots.for_each(|slot| slot.reports.retain(|report| report.version > made));
-            self.updated(now, has_gradients, out);
+            slots.for_each(|slot| slot.reports.retain(|(_, report)| report.version > made));
+            self.updated(now, begun, out);
             self.evaluate_snapshot(now, out);
             self.take_if_whole(out);
         }
@@ -88,7 +87,7 @@ impl Meeting {
     fn absent(&self) -> Vec<WorkerId> {
         let next = self.lockstep.version().next();
         let members = self.slots.with(Presence::Ready).filter(|(it, _)| self.group.has(*it));
-        let reports = members.flat_map(|(_, slot)| &slot.reports);
+        let reports = members.flat_map(|(_, slot)| &slot.reports).map(|(_, report)| report);
         let later = reports.filter(|report| report.version >= next);
         let first = later.min_by_key(|report| report.version);
         let done = first.and_then(|report| report.done.as_ref());
@@ -110,12 +109,12 @@ impl Meeting {
             let Some(share) = share.filter(|_| slot.version < version.min(most)) else { break };
             slot.version = slot.version.next();
             let made = slot.version;
-            slot.reports.retain(|report| report.version >= made);
-            let has_gradients = self.step(Vec::from([(worker, share)]), out);
+            slot.reports.retain(|(_, report)| report.version >= made);
+            let begun = self.step(now, Vec::from([(worker, share)]), out);
             is_due |= self.lockstep.advance_alone(worker, &self.job.stopping);
             let slot = &mut self.slots[worker];
             (slot.base, slot.since) = (self.lockstep.version(), now);
-            self.updated(now, has_gradients, out);
+            self.updated(now, begun, out);
         }
         if is_due {
             self.pace.evaluate();
@@ -124,13 +123,12 @@ impl Meeting {
         self.request(out);
     }
 
-    /// The workers have made the next version. It is no update if all its gradients were dropped.
-    fn updated(&mut self, now: Time, has_gradients: bool, out: &mut Outbox) {
+    /// The workers have made the next version, whose gradients were begun at `begun`. It is no
+    /// update if all its gradients were dropped.
+    fn updated(&mut self, now: Time, begun: Option<Time>, out: &mut Outbox) {
         self.states = None;
-        if !has_gradients {
-            return;
-        }
-        self.last_update = now;
+        let Some(begun) = begun else { return };
+        self.clock.updated(now, begun);
         let (point, closing) = (self.point(), Closing::Everything);
         out.push(Effect::Report(Event::Updated { point, closing }));
     }
@@ -140,23 +138,40 @@ impl Meeting {
         Version(self.lockstep.samples_wanted()).max(self.lockstep.version().next())
     }
 
-    /// Records the next update, which has the gradients of `shares`. Returns true if one of them
-    /// was applied.
-    fn step(&mut self, shares: Vec<(WorkerId, Share)>, out: &mut Outbox) -> bool {
+    /// Returns the parts of workers in the update that each makes next, and when they arrived, as
+    /// far as they are reported.
+    fn parts(
+        &self,
+        shares: &[(WorkerId, Share)],
+        made_by: impl Fn(&Slot) -> Version,
+    ) -> BTreeMap<WorkerId, (Time, Contributed)> {
+        let part_of = |worker| {
+            let slot = &self.slots[worker];
+            let mut reports = slot.reports.iter();
+            let (came, report) = reports.find(|(_, report)| report.version == made_by(slot))?;
+            Some((*came, report.part?))
+        };
+        shares.iter().filter_map(|(worker, _)| Some((*worker, part_of(*worker)?))).collect()
+    }
+
+    /// Records the next update, which has the gradients of `shares`. Returns when they were begun,
+    /// or None if none of them was applied.
+    fn step(
+        &mut self,
+        now: Time,
+        shares: Vec<(WorkerId, Share)>,
+        out: &mut Outbox,
+    ) -> Option<Time> {
         let applied = self.ledger.applied;
         let latest = self.lockstep.version();
         let is_asynchronous = self.job.architecture.is_asynchronous();
         // The version that a worker makes with this update, of its own or of all.
         let made_by = |slot: &Slot| if is_asynchronous { slot.version } else { latest.next() };
         let (members, parameters) = (self.group.len(), self.keys().len());
-        let part_of = |worker| {
-            let slot = &self.slots[worker];
-            slot.reports.iter().find(|report| report.version == made_by(slot))?.part
-        };
-        let parts: BTreeMap<WorkerId, Contributed> =
-            shares.iter().filter_map(|(worker, _)| Some((*worker, part_of(*worker)?))).collect();
+        let parts = self.parts(&shares, made_by);
+        let begun = begun_at(now, &parts);
         // The others cannot have the sum before the slowest has its gradient.
-        let slowest = parts.iter().max_by_key(|(_, part)| part.compute);
+        let slowest = parts.iter().max_by_key(|(_, (_, part))| part.compute);
         let (mut pushed, mut combined) = (Vec::new(), Vec::new());
         self.ledger.assigned += shares.len() as u64;
         for (worker, Share { task, samples, .. }) in shares {
@@ -167,7 +182,7 @@ impl Meeting {
             let part_of = parts.get(&worker);
             let base = match part_of {
                 _ if is_asynchronous => slot.base,
-                Some(part) => part.base.min(latest),
+                Some((_, part)) => part.base.min(latest),
                 None => latest,
             };
             // A late gradient has the number of the update that it was computed for.
@@ -175,11 +190,13 @@ impl Meeting {
             let sequence = if is_partial { Sequence(base.next().0) } else { made };
             let (part, batch) = (task.part, task.batch);
             let (mut age, mut not_finite) = (Duration::ZERO, None);
-            if let (Some(own), Some((by, slowest))) = (part_of, slowest) {
+            if let (Some((came, own)), Some((by, (_, slowest)))) = (part_of, slowest) {
                 let Contributed { loss, compute, reduce, bytes, received, .. } = *own;
-                (age, not_finite) = (own.age, own.not_finite);
+                let ago = now.since(*came);
+                (age, not_finite) = (own.age.saturating_add(ago), own.not_finite);
                 let barrier = reduce.min(slowest.compute.saturating_sub(compute));
-                let spent = TimeSpent { compute, network: reduce - barrier, barrier };
+                let network = reduce - barrier;
+                let spent = TimeSpent { compute, network, barrier, ..TimeSpent::default() };
                 slot.account.stepped(spent, (!barrier.is_zero()).then_some(*by), loss);
                 pushed.push(Event::Given { worker, bytes: received });
                 pushed.push(Event::Pushed {
@@ -191,8 +208,8 @@ impl Meeting {
                     loss,
                     bytes,
                     unfiltered: self.job.unfiltered(bytes, members, parameters),
-                    turnaround: age,
-                    ago: Duration::ZERO,
+                    turnaround: own.age,
+                    ago,
                     compute,
                     spent,
                 });
@@ -223,7 +240,7 @@ impl Meeting {
             });
         }
         out.extend(pushed.into_iter().chain(combined).map(Effect::Report));
-        self.ledger.applied > applied
+        (self.ledger.applied > applied).then_some(begun)
     }
 
     /// A member has sent its parameters.
@@ -327,4 +344,12 @@ impl Meeting {
         }
         self.settle(now, out);
     }
+}
+
+/// When the first gradient of an update was begun, plus the longest time for which values of one
+/// waited for connections to be opened.
+fn begun_at(now: Time, parts: &BTreeMap<WorkerId, (Time, Contributed)>) -> Time {
+    let begun = parts.values().map(|(came, part)| came.since(Time::ZERO + part.age)).min();
+    let opening = parts.values().map(|(_, part)| part.opening).max().unwrap_or_default();
+    begun.map_or(now, |begun| now.min(Time::ZERO + begun + opening))
 }

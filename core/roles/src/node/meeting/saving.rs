@@ -59,8 +59,7 @@ impl Meeting {
         archive.small(&mut self.lockstep)?;
         archive.small(&mut self.ledger)?;
         archive.small(&mut self.applied_samples)?;
-        archive.small(&mut self.training_since)?;
-        archive.small(&mut self.last_update)?;
+        archive.small(&mut self.clock)?;
         archive.small(&mut self.distances)?;
         for slot in self.slots.iter_mut() {
             archive.small(&mut slot.incarnation)?;

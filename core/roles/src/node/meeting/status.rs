@@ -60,6 +60,7 @@ impl Meeting {
             lease: self.job.membership.lease,
             data_from: self.job.data.from,
             recipe: self.job.data.recipe.clone(),
+            scenario: self.job.scenario.clone(),
             ordered: None,
             phase: match self.stops_at() {
                 Some(_) => Phase::Draining,
@@ -78,6 +79,7 @@ impl Meeting {
             leader: None,
             servers: Vec::new(),
             refused: Vec::new(),
+            processor_wait: None,
         }
     }
 
@@ -108,7 +110,7 @@ impl Meeting {
             },
             // A member begins its next gradient with each update, of all or of its own.
             since: now.since(if is_together {
-                slot.since.max(self.last_update)
+                slot.since.max(self.clock.last())
             } else {
                 slot.since
             }),
@@ -118,6 +120,7 @@ impl Meeting {
             updates: slot.updates,
             pushes: slot.updates,
             dropped: 0,
+            called_off: 0,
             staleness: 0,
             recent: slot.account.recent(),
             link: None,

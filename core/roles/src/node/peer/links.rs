@@ -433,7 +433,7 @@ impl Links {
                 }
                 Link::Up { peer, sent, .. } if now >= *sent + heartbeat(lease) => {
                     *sent = now;
-                    let beat = Message::Heartbeat(Heartbeat { incarnation: None });
+                    let beat = Message::Heartbeat(Heartbeat::default());
                     out.push(Effect::Send(*peer, beat));
                 }
                 Link::Up { .. } | Link::Relayed => {}

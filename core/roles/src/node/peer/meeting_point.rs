@@ -115,7 +115,7 @@ impl Peer {
             dialler::Due::Beat => {
                 let incarnation = self.incarnation();
                 let peer = self.dialler.peer();
-                let beat = Message::Heartbeat(Heartbeat { incarnation });
+                let beat = Message::Heartbeat(Heartbeat::of(incarnation));
                 out.extend(peer.map(|peer| Effect::Send(peer, beat)));
             }
         }

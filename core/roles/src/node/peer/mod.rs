@@ -13,6 +13,7 @@
 mod evaluating;
 mod links;
 mod meeting_point;
+mod opening;
 mod pairs;
 mod training;
 

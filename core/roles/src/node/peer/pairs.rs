@@ -10,6 +10,7 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::opening::Opening;
 use super::training::Own;
 use super::{Joined, Peer, joined};
 use crate::node::{Effect, Event, Outbox, Ticket};
@@ -55,6 +56,7 @@ struct Update {
     own: Option<(Vec<f32>, Own)>,
     /// Bytes of values that were sent for the exchange.
     bytes: u64,
+    opening: Opening,
 }
 
 impl Pairs {
@@ -265,11 +267,14 @@ impl Peer {
             out.push(way.send(MemberMessage::Piece(Piece { header, values })));
             false
         });
+        if let Some(update) = &mut pairs.update {
+            update.opening.note(now, !pairs.unsent.is_empty());
+        }
         if pairs.rest.is_some() {
             return self.rest(now, out);
         }
         let is_over = pairs.exchanges.is_over() && links.group().is_some() && !is_behind;
-        let Some(Update { own: Some((gradient, own)), bytes }) =
+        let Some(Update { own: Some((gradient, own)), bytes, opening }) =
             pairs.update.take_if(|update| is_over && update.own.is_some())
         else {
             return;
@@ -279,7 +284,8 @@ impl Peer {
             training.apply(gradient);
         }
         training.lockstep.advance_alone(worker, &job.stopping);
-        let part = own.contributed((now, own.since), bytes, training.take_received());
+        let exchanged = (bytes, training.take_received());
+        let part = own.contributed((now, own.since), exchanged, opening);
         let reduced = training.report(Some(part));
         self.damage.progressed();
         self.tell(now, reduced, out);

@@ -415,7 +415,7 @@ impl Primary {
                 self.lose_follower(now, alloc::format!("it has been silent for {silent:?}"), out);
             } else if follower.link.wants_beat(now) {
                 follower.link.sent(now, lease);
-                let beat = Message::Heartbeat(Heartbeat { incarnation: None });
+                let beat = Message::Heartbeat(Heartbeat::default());
                 out.extend(follower.link.peer().map(|peer| Effect::Send(peer, beat)));
             }
         }

@@ -454,7 +454,7 @@ impl Standby {
             }
             Due::Beat if self.round.is_at_elector() => {}
             Due::Beat => {
-                let beat = Message::Heartbeat(Heartbeat { incarnation: None });
+                let beat = Message::Heartbeat(Heartbeat::default());
                 self.tell(now, beat, out);
             }
         }

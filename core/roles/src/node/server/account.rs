@@ -1,10 +1,10 @@
 //! Accounts for each worker's time: its last steps, in memory of a fixed size.
 //!
-//! A step is the time from one gradient of a worker to the next, or from its first parameters to
-//! its first gradient. `barrier` is the time in which the worker had asked for parameters and had
-//! nothing under way. `compute` is the compute time that the worker reports, capped at the rest of
-//! the step. `network` is what remains. The three add up to the elapsed time, however many
-//! mini-batches are under way at once.
+//! A step ends with a gradient of the worker, or with the call that stops one, and begins with the
+//! end of the last step, or with its first parameters. `barrier` is the time in which the worker
+//! had asked for parameters and had nothing under way. `compute` is the compute time that the
+//! worker reports, capped at the rest of the step. `network` is what remains. The three add up to
+//! the elapsed time, however many mini-batches are under way at once.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -27,6 +27,8 @@ pub(in crate::node) struct Account {
     pub(in crate::node) pushes: u64,
     /// Gradients that were dropped.
     pub(in crate::node) dropped: u64,
+    /// Gradients that were called off while the worker computed them.
+    pub(in crate::node) called_off: u64,
     /// The staleness, in updates, of its last applied gradient.
     pub(in crate::node) staleness: u64,
     /// When the current step began.
@@ -42,7 +44,8 @@ pub(in crate::node) struct Account {
 struct Step {
     spent: TimeSpent,
     held_by: Option<WorkerId>,
-    loss: f32,
+    /// The loss of its mini-batch; none if its gradient was called off.
+    loss: Option<f32>,
 }
 
 impl Account {
@@ -62,15 +65,31 @@ impl Account {
 
     /// Records a gradient, and returns where the time of the step went that it ends.
     pub(in crate::node) fn pushed(&mut self, now: Time, compute: Duration, loss: f32) -> TimeSpent {
+        let (spent, held_by) = self.end_step(now, compute);
+        self.stepped(spent, held_by, loss);
+        spent
+    }
+
+    /// Records that a gradient was called off after the worker had computed it for so long, and
+    /// returns where the time of the step went that this ends.
+    pub(in crate::node) fn stopped(&mut self, now: Time, computed: Duration) -> TimeSpent {
+        let (spent, held_by) = self.end_step(now, computed);
+        let spent = TimeSpent { called_off: spent.compute, ..spent };
+        self.called_off += 1;
+        self.keep(Step { spent, held_by, loss: None });
+        spent
+    }
+
+    /// Ends a step; returns where its time went, and the worker that it waited for.
+    fn end_step(&mut self, now: Time, compute: Duration) -> (TimeSpent, Option<WorkerId>) {
         let elapsed = self.since.map_or_else(Default::default, |since| now.since(since));
         let barrier = self.barrier.min(elapsed);
         let compute = compute.min(elapsed - barrier);
-        let spent = TimeSpent { compute, network: elapsed - barrier - compute, barrier };
-        self.stepped(spent, self.held_by, loss);
+        let network = elapsed - barrier - compute;
         self.since = Some(now);
         self.barrier = Duration::ZERO;
-        self.held_by = None;
-        spent
+        let spent = TimeSpent { compute, network, barrier, ..TimeSpent::default() };
+        (spent, self.held_by.take())
     }
 
     /// Records a gradient, where the time of its step went, and the worker that it waited for.
@@ -81,10 +100,14 @@ impl Account {
         loss: f32,
     ) {
         self.pushes += 1;
+        self.keep(Step { spent, held_by, loss: Some(loss) });
+    }
+
+    fn keep(&mut self, step: Step) {
         if self.steps.len() == STEPS {
             self.steps.pop_front();
         }
-        self.steps.push_back(Step { spent, held_by, loss });
+        self.steps.push_back(step);
     }
 
     /// Records that the worker has departed: the current step has no end.
@@ -97,10 +120,10 @@ impl Account {
     /// Summarises the last steps.
     pub(in crate::node) fn recent(&self) -> Recent {
         let mut recent = Recent { steps: self.steps.len() as u32, ..Recent::default() };
+        recent.loss = Self::loss_of(core::iter::once(self)).unwrap_or_default();
         let mut holders = Vec::<Held>::new();
         for step in &self.steps {
             recent.spent += step.spent;
-            recent.loss += f64::from(step.loss) / self.steps.len() as f64;
             let Some(by) = step.held_by else { continue };
             match holders.iter_mut().find(|held| held.by == by) {
                 Some(held) => held.waited += step.spent.barrier,
@@ -118,8 +141,8 @@ impl Account {
 
     /// Returns the mean loss over the last steps of all workers.
     pub(in crate::node) fn loss_of<'a>(accounts: impl Iterator<Item = &'a Self>) -> Option<f64> {
-        let losses: Vec<f64> =
-            accounts.flat_map(|account| &account.steps).map(|step| f64::from(step.loss)).collect();
+        let steps = accounts.flat_map(|account| &account.steps);
+        let losses: Vec<f64> = steps.filter_map(|step| step.loss).map(f64::from).collect();
         (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64)
     }
 }
@@ -136,15 +159,20 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    const fn spent(compute: u64, network: u64, barrier: u64) -> TimeSpent {
+        let (compute, network, barrier) = (ms(compute), ms(network), ms(barrier));
+        TimeSpent { compute, called_off: ms(0), network, barrier }
+    }
+
     #[test]
     fn a_step_is_compute_network_and_barrier() {
         let mut account = Account::default();
         account.granted(at(100), at(40), None); // the wait before the first step is not part of it
         let first = account.pushed(at(150), ms(10), 1.0);
-        assert_eq!(first, TimeSpent { compute: ms(10), network: ms(40), barrier: ms(0) });
+        assert_eq!(first, spent(10, 40, 0));
         account.granted(at(180), at(150), Some(WorkerId(1)));
         let second = account.pushed(at(200), ms(15), 3.0);
-        assert_eq!(second, TimeSpent { compute: ms(15), network: ms(5), barrier: ms(30) });
+        assert_eq!(second, spent(15, 5, 30));
         let recent = account.recent();
         assert_eq!((recent.steps, recent.spent.total(), recent.loss), (2, ms(100), 2.0));
         let held = Held { by: WorkerId(1), waited: ms(30) };
@@ -157,8 +185,20 @@ mod tests {
         account.granted(at(0), at(0), None);
         account.pushed(at(100), ms(10), 0.0);
         // The next gradient was computed meanwhile, and arrives at once.
-        let spent = account.pushed(at(103), ms(10), 0.0);
-        assert_eq!(spent, TimeSpent { compute: ms(3), network: ms(0), barrier: ms(0) });
+        assert_eq!(account.pushed(at(103), ms(10), 0.0), spent(3, 0, 0));
+    }
+
+    #[test]
+    fn computing_that_is_called_off_is_a_step_of_computing_without_a_loss() {
+        let mut account = Account::default();
+        account.granted(at(0), at(0), None);
+        let stopped = account.stopped(at(30), ms(20));
+        assert_eq!(stopped, TimeSpent { called_off: ms(20), ..spent(20, 10, 0) });
+        account.pushed(at(50), ms(20), 3.0);
+        assert_eq!((account.pushes, account.called_off), (1, 1));
+        let recent = account.recent();
+        assert_eq!((recent.steps, recent.spent.compute, recent.loss), (2, ms(40), 3.0));
+        assert_eq!(recent.spent.called_off, ms(20));
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl Server {
         }
         match message {
             Message::Heartbeat(_) => {
-                out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
+                out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat::default())));
             }
             Message::Followed(Followed { decisions }) => {
                 let next = self.group.next();

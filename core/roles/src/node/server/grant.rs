@@ -164,6 +164,7 @@ impl Server {
             slot.pushes.idle.asked();
             let sequence = slot.pushes.next_sequence();
             let here = slot.pushes.call_off(version, now);
+            slot.since = now;
             out.push(Effect::Report(Event::Superseded { worker, sequence, version }));
             for late in here.into_values().filter_map(Arriving::into_own) {
                 self.take_called_off(now, worker, &late, out);

@@ -74,7 +74,7 @@ impl Server {
         slot.heard = now;
         if now >= slot.told + heartbeat {
             slot.told = now;
-            out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
+            out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat::default())));
         }
     }
 

@@ -65,6 +65,7 @@ use pstrain_policy::auto::Auto;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, InitialFrom, Job, JobError, WorkError};
 use pstrain_wire::reason::as_reason;
+use pstrain_wire::worker::Heartbeat;
 use pstrain_wire::{Limits, Message, Refusal, Status, job_digest};
 
 /// The parameter server as a state machine.
@@ -310,7 +311,9 @@ impl Server {
             Message::Pull(pull) => self.on_pull(now, peer, worker, pull, out),
             Message::Push(push) => self.on_push(now, peer, worker, push, out),
             Message::Heartbeat(heartbeat) => {
-                out.push(Effect::Send(peer, Message::Heartbeat(heartbeat)));
+                let answer = Heartbeat::of(heartbeat.incarnation);
+                out.push(Effect::Send(peer, Message::Heartbeat(answer)));
+                self.take_stopped(now, worker, &heartbeat, out);
                 self.supersede_for(now, worker, out);
             }
             Message::RangePart(part) if self.job.initial == InitialFrom::Worker => {

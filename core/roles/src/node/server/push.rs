@@ -13,7 +13,7 @@ use pstrain_policy::consistency::Admission;
 use pstrain_policy::work::Timed;
 use pstrain_wire::decision::{Contribution, Decision};
 use pstrain_wire::group::Fault;
-use pstrain_wire::worker::{Pull, Push, PushHeader};
+use pstrain_wire::worker::{CalledOff, Heartbeat, Pull, Push, PushHeader};
 use pstrain_wire::{Message, Phase, Refusal};
 
 impl Server {
@@ -153,7 +153,9 @@ impl Server {
     ) {
         let header = push.header;
         let slot = &mut self.members.roster[worker];
-        let granted = slot.pushes.came_late(header.sequence);
+        slot.pushes.came = header.sequence;
+        let void = slot.pushes.take_called_off(header.sequence);
+        let granted = void.map_or(now, |void| void.at);
         slot.account.dropped += 1;
         self.note_push(now, worker, &header, (granted, push.bytes()), out);
         self.progress.ledger.assigned += 1;
@@ -170,6 +172,36 @@ impl Server {
         };
         let sequence = header.sequence;
         out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
+    }
+
+    /// Accounts for the gradient that a worker has stopped computing, if it has.
+    pub(super) fn take_stopped(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        heartbeat: &Heartbeat,
+        out: &mut Outbox,
+    ) {
+        let slot = &mut self.members.roster[worker];
+        let is_of_this = heartbeat.incarnation == Some(slot.incarnation);
+        let Some(stopped) = heartbeat.called_off.filter(|_| is_of_this) else { return };
+        let CalledOff { sequence, base, compute_ns } = stopped;
+        let void = slot.pushes.take_called_off(sequence);
+        // The end of the run calls off without replacement.
+        let here = slot.pushes.grants.iter().find(|grant| grant.sequence == sequence);
+        let Some(grant) = void.or_else(|| here.copied()) else { return };
+        let compute = Duration::from_nanos(compute_ns).min(now.since(grant.at));
+        let spent = slot.account.stopped(now, compute);
+        let Task { part, batch, .. } = grant.task;
+        out.push(Effect::Report(Event::CalledOff {
+            worker,
+            sequence,
+            base,
+            part,
+            batch,
+            compute,
+            spent,
+        }));
     }
 
     /// Accounts for a gradient whose parameters were sent at `granted`, and returns its compute

@@ -13,7 +13,7 @@ use crate::node::flood::FloodControl;
 use pstrain_compute::decided::{Decided, DropReason};
 use pstrain_compute::id::{BatchId, Clock, Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::saved::{Archive, SavedError};
-use pstrain_compute::task::Task;
+use pstrain_compute::task::{MOST_IN_FLIGHT, Task};
 use pstrain_compute::time::Time;
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::worker::{Departure, Resume};
@@ -75,8 +75,9 @@ pub(super) struct PushState {
     pub(super) given: Version,
     /// The worker was sent a newer version for the work under way, and has not been heard since.
     pub(super) is_superseding: bool,
-    /// When the worker was last sent a newer version for the work under way.
-    pub(super) superseded: Time,
+    /// Pushes that were called off, as long as the worker has not told what became of them or of
+    /// later ones: at most [`MOST_IN_FLIGHT`].
+    pub(super) called_off: VecDeque<Grant>,
     /// The worker was sent a key map and has not confirmed it.
     pub(super) remapping: bool,
     /// The connection broke, and the worker has not said since which pushes it knows it may make.
@@ -198,22 +199,26 @@ impl PushState {
         // as decided, so that a push under it is recognised when it arrives late.
         let mut next = self.next_sequence();
         for grant in &mut self.grants {
-            let void = core::mem::replace(&mut grant.sequence, next);
-            self.decided = Some(Decided::after(self.decided, void, Some(DropReason::Stale)));
-            grant.version = version;
+            let new = Grant { sequence: next, version, at: now, ..*grant };
+            let void = core::mem::replace(grant, new);
             next = next.next();
+            let decided = Decided::after(self.decided, void.sequence, Some(DropReason::Stale));
+            self.decided = Some(decided);
+            if self.called_off.len() == MOST_IN_FLIGHT as usize {
+                self.called_off.pop_front();
+            }
+            self.called_off.push_back(void);
         }
-        self.superseded = now;
         core::mem::take(&mut self.arriving)
     }
 
-    /// Records that push `sequence` arrived after it was called off. Returns when its parameters
-    /// were sent. The push that replaces it counts from the time of the call.
-    pub(super) fn came_late(&mut self, sequence: Sequence) -> Time {
-        self.came = sequence;
-        let superseded = self.superseded;
-        let it = self.grants.iter_mut().find(|grant| grant.at < superseded);
-        it.map_or(superseded, |grant| core::mem::replace(&mut grant.at, superseded))
+    /// Takes the record of push `sequence`, which was called off. Earlier ones are forgotten: the
+    /// worker tells what became of its pushes in their order.
+    pub(super) fn take_called_off(&mut self, sequence: Sequence) -> Option<Grant> {
+        let earlier = self.called_off.iter().take_while(|grant| grant.sequence < sequence).count();
+        self.called_off.drain(..earlier);
+        let is_next = self.called_off.front().is_some_and(|grant| grant.sequence == sequence);
+        if is_next { self.called_off.pop_front() } else { None }
     }
 }
 

@@ -37,6 +37,7 @@ impl Server {
             updates: slot.updates,
             pushes: slot.account.pushes,
             dropped: slot.account.dropped,
+            called_off: slot.account.called_off,
             staleness: slot.account.staleness,
             recent: slot.account.recent(),
             link: None,
@@ -60,6 +61,7 @@ impl Server {
             lease: self.job.membership.lease,
             data_from: self.job.data.from,
             recipe: self.job.data.recipe.clone(),
+            scenario: self.job.scenario.clone(),
             ordered: self.modes.ordered.as_ref().map(|ordered| ordered.mode.to_string()),
             phase: self.lifecycle.phase(),
             uptime: now.since(Time::ZERO),
@@ -75,6 +77,7 @@ impl Server {
             servers: self.group.status(now, self.job.servers, self.takes_checkpoints()),
             members: members.collect(),
             refused: Vec::new(),
+            processor_wait: None,
         }
     }
 

@@ -466,7 +466,7 @@ impl Shard {
                 if self.welcome && self.told < self.followed {
                     self.tell_followed(now, out);
                 }
-                let heartbeat = Message::Heartbeat(Heartbeat { incarnation: None });
+                let heartbeat = Message::Heartbeat(Heartbeat::default());
                 out.extend(self.dialler.peer().map(|peer| Effect::Send(peer, heartbeat)));
             }
             Due::Silence(silent) => {

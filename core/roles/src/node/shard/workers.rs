@@ -227,7 +227,7 @@ impl Workers {
         let slot = self.slot(worker);
         if now >= slot.told + heartbeat(lease) {
             slot.told = now;
-            out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat { incarnation: None })));
+            out.push(Effect::Send(peer, Message::Heartbeat(Heartbeat::default())));
         }
     }
 }

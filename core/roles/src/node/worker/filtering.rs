@@ -10,6 +10,7 @@ use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::decided::Decided;
 use pstrain_compute::filter::FilterChain;
 use pstrain_compute::model::Model;
+use pstrain_compute::time::Time;
 use pstrain_wire::worker::{Push, PushHeader};
 
 impl Worker {
@@ -44,10 +45,10 @@ impl Worker {
     }
 
     /// Records decisions about pushes; returns true if they are news.
-    pub(super) fn on_decided(&mut self, decided: Decided) -> bool {
+    pub(super) fn on_decided(&mut self, now: Time, decided: Decided) -> bool {
         if let Some(filter_chain) = &mut self.filter_chain {
             filter_chain.decided(&decided);
         }
-        self.work.decided(decided.sequence)
+        self.work.decided(now, decided.sequence)
     }
 }

@@ -400,7 +400,7 @@ impl Worker {
                 silent.get_or_insert_with(|| (other.server, now.since(link.heard)));
             } else if now >= link.beat_at {
                 link.beat_at = now + heartbeat(lease);
-                let heartbeat = Message::Heartbeat(Heartbeat { incarnation });
+                let heartbeat = Message::Heartbeat(Heartbeat::of(incarnation));
                 out.push(Effect::Send(link.peer, heartbeat));
             }
         }

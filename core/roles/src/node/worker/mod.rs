@@ -299,6 +299,8 @@ impl Worker {
     fn leave(&mut self, now: Time, ended: Result<EndReason, NodeError>, out: &mut Outbox) {
         if let Some(member) = self.member.as_ref().filter(|_| self.standing != Standing::Stranger) {
             let incarnation = member.incarnation;
+            self.work.call_off(now);
+            self.tell_called_off(now, out);
             self.say_goodbye(now, incarnation, ended.as_ref().err(), out);
         }
         self.finish(ended, out);
@@ -378,7 +380,7 @@ impl Worker {
             }
             Due::Beat => {
                 let incarnation = self.member.as_ref().map(|member| member.incarnation);
-                self.send(now, Message::Heartbeat(Heartbeat { incarnation }), out);
+                self.send(now, Message::Heartbeat(Heartbeat::of(incarnation)), out);
             }
         }
         self.watch_servers(now, out);

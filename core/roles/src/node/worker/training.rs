@@ -11,7 +11,9 @@ use pstrain_compute::task::MOST_IN_FLIGHT;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Exchange;
 use pstrain_wire::Message;
-use pstrain_wire::worker::{EndReason, Heartbeat, Parameters, ParametersHeader, Pull, PushHeader};
+use pstrain_wire::worker::{
+    CalledOff, EndReason, Heartbeat, Parameters, ParametersHeader, Pull, PushHeader,
+};
 
 impl Member {
     /// Checks that the worker has the data for all pushes that the parameters allow.
@@ -69,11 +71,9 @@ impl Worker {
         if let Err(what) = member.check_tasks(&header) {
             return self.finish(Err(NodeError::Protocol(what)), out);
         }
-        let was_computing = self.work.computing().is_some();
         if let Some(decided) = header.decided {
-            self.on_decided(decided);
+            self.on_decided(now, decided);
         }
-        let called_off = was_computing && self.work.computing().is_none();
         if self.draining {
             if self.work.computing().is_none() {
                 self.leave(now, Ok(EndReason::Stopped), out);
@@ -81,23 +81,32 @@ impl Worker {
             return;
         }
         let member = admitted(&self.member);
-        let incarnation = Some(member.incarnation);
         let following = |task| member.job.following(task);
         if header.sequence > self.work.allowed() {
             self.damage.progressed();
         }
-        let supersedes = self.work.permit(&header, parameters.values, following);
-        self.begin(out);
-        if called_off || supersedes {
-            // The server sends no newer parameters before it knows that these have arrived.
-            self.send(now, Message::Heartbeat(Heartbeat { incarnation }), out);
-        }
+        self.work.permit(now, &header, parameters.values, following);
+        self.begin(now, out);
+        // The server sends no newer parameters before it knows that these have arrived.
+        self.tell_called_off(now, out);
+    }
+
+    /// Tells the server of a gradient that was called off, if there is one.
+    pub(super) fn tell_called_off(&mut self, now: Time, out: &mut Outbox) {
+        let Some(member) = &self.member else { return };
+        let Some((Grant { sequence, version, .. }, computed)) = self.work.take_called_off() else {
+            return;
+        };
+        let compute_ns = u64::try_from(computed.as_nanos()).unwrap_or(u64::MAX);
+        let called_off = Some(CalledOff { sequence, base: version, compute_ns });
+        let heartbeat = Heartbeat { called_off, ..Heartbeat::of(Some(member.incarnation)) };
+        self.send(now, Message::Heartbeat(heartbeat), out);
     }
 
     /// Begins the next gradient if one is allowed and none is in progress.
-    fn begin(&mut self, out: &mut Outbox) {
+    fn begin(&mut self, now: Time, out: &mut Outbox) {
         let member = admitted(&self.member);
-        let Some((grant, parameters)) = self.work.begin() else { return };
+        let Some((grant, parameters)) = self.work.begin(now) else { return };
         let Grant { sequence, version, task } = grant;
         self.base = Some(parameters.clone());
         out.push(Effect::Report(Event::Received { sequence, version }));
@@ -141,11 +150,11 @@ impl Worker {
         if self.server().is_some() && self.unknown.is_empty() {
             self.send_push(now, push, out);
         }
-        self.begin(out);
+        self.begin(now, out);
     }
 
     pub(super) fn on_ack(&mut self, now: Time, decided: Decided, out: &mut Outbox) {
-        if !self.on_decided(decided) {
+        if !self.on_decided(now, decided) {
             return; // known already
         }
         if !self.draining {

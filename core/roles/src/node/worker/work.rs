@@ -5,9 +5,11 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use pstrain_compute::id::{Sequence, Version};
 use pstrain_compute::task::Task;
+use pstrain_compute::time::Time;
 use pstrain_wire::worker::{ParametersHeader, Push};
 
 /// The pushes of one incarnation.
@@ -21,7 +23,10 @@ pub(super) struct Work {
     permits: VecDeque<(Sequence, Task)>,
     /// The newest parameters, while a push may begin with them.
     newest: Option<(Version, Arc<Vec<f32>>)>,
-    computing: Option<Grant>,
+    computing: Option<Begun>,
+    /// The last gradient in progress that was called off, and how long it was computed, until the
+    /// server is told.
+    called_off: Option<(Grant, Duration)>,
     /// Gradients sent and not yet answered, oldest first.
     sent: VecDeque<Push>,
     /// Buffer pool for gradients.
@@ -34,6 +39,13 @@ pub(super) struct Grant {
     pub(super) sequence: Sequence,
     pub(super) version: Version,
     pub(super) task: Task,
+}
+
+/// A gradient in progress.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    grant: Grant,
+    at: Time,
 }
 
 impl Work {
@@ -53,8 +65,20 @@ impl Work {
     }
 
     /// The gradient in progress.
-    pub(super) const fn computing(&self) -> Option<Grant> {
-        self.computing
+    pub(super) fn computing(&self) -> Option<Grant> {
+        self.computing.map(|begun| begun.grant)
+    }
+
+    /// Calls the gradient in progress off.
+    pub(super) fn call_off(&mut self, now: Time) {
+        if let Some(Begun { grant, at }) = self.computing.take() {
+            self.called_off = Some((grant, now.since(at)));
+        }
+    }
+
+    /// Returns the gradient that was called off since the last call, and how long it was computed.
+    pub(super) fn take_called_off(&mut self) -> Option<(Grant, Duration)> {
+        self.called_off.take()
     }
 
     /// Gradients sent and not yet answered, oldest first.
@@ -75,24 +99,24 @@ impl Work {
 
     /// Records parameters and the pushes that they allow; `following` maps a mini-batch to the
     /// next. If they supersede the parameters or the mini-batch of the gradient in progress, that
-    /// gradient is abandoned, to be computed again. Returns true if they do.
+    /// gradient is called off, to be computed again.
     pub(super) fn permit(
         &mut self,
+        now: Time,
         header: &ParametersHeader,
         values: Arc<Vec<f32>>,
         following: impl Fn(Task) -> Task,
-    ) -> bool {
-        let mut supersedes = false;
+    ) {
         let mut task = header.task;
         for ahead in 0..=u64::from(header.ahead) {
             let sequence = Sequence(header.sequence.0.saturating_add(ahead));
             if sequence > self.highest {
                 self.highest = sequence;
                 self.permits.push_back((sequence, task));
-            } else if let Some(grant) = self.computing.filter(|grant| grant.sequence == sequence) {
+            } else if let Some(grant) = self.computing().filter(|grant| grant.sequence == sequence)
+            {
                 if grant.version < header.version && (ahead == 0 || grant.task != task) {
-                    supersedes = true;
-                    self.computing = None;
+                    self.call_off(now);
                     self.permits.push_front((sequence, task));
                 }
             } else if let Some(permit) = self.permits.iter_mut().find(|(it, _)| *it == sequence) {
@@ -106,11 +130,10 @@ impl Work {
         if self.permits.is_empty() {
             self.newest = None;
         }
-        supersedes
     }
 
     /// Begins the next gradient if allowed; returns the parameters to compute it on.
-    pub(super) fn begin(&mut self) -> Option<(Grant, Arc<Vec<f32>>)> {
+    pub(super) fn begin(&mut self, now: Time) -> Option<(Grant, Arc<Vec<f32>>)> {
         if self.computing.is_some() {
             return None;
         }
@@ -121,7 +144,7 @@ impl Work {
             self.newest = None;
         }
         let grant = Grant { sequence, version, task };
-        self.computing = Some(grant);
+        self.computing = Some(Begun { grant, at: now });
         Some((grant, values))
     }
 
@@ -134,9 +157,11 @@ impl Work {
     /// Records that every push up to `sequence` is decided; returns true if that is news for a push
     /// that was sent. A decision about a push that was not sent calls it off: the server has sent a
     /// newer version, and allowed another push instead.
-    pub(super) fn decided(&mut self, sequence: Sequence) -> bool {
+    pub(super) fn decided(&mut self, now: Time, sequence: Sequence) -> bool {
         self.decided = self.decided.max(sequence);
-        self.computing.take_if(|grant| grant.sequence <= sequence);
+        if self.computing().is_some_and(|grant| grant.sequence <= sequence) {
+            self.call_off(now);
+        }
         self.permits.retain(|&(permit, _)| permit > sequence);
         let before = self.sent.len();
         while self.sent.front().is_some_and(|push| push.header.sequence <= sequence) {

@@ -14,6 +14,7 @@ use core::time::Duration;
 
 use self::filtering::Filtering;
 use self::partial::Activation;
+use super::opening::Opening;
 use super::pairs::Pairs;
 use super::{Joined, Peer, joined};
 use crate::node::{Compute, Computed, Effect, Event, Outbox, Ticket};
@@ -104,6 +105,7 @@ struct Step {
     own: Option<Own>,
     /// Bytes of values that were sent.
     bytes: u64,
+    opening: Opening,
 }
 
 /// The gradient of the own mini-batch, but for its values.
@@ -126,12 +128,13 @@ impl Own {
     pub(super) fn contributed(
         self,
         (now, waits): (Time, Time),
-        bytes: u64,
-        received: u64,
+        (bytes, received): (u64, u64),
+        opening: Opening,
     ) -> Contributed {
         let Self { base, loss, took: compute, since, not_finite } = self;
         let (reduce, age) = (now.since(waits), compute + now.since(since));
-        Contributed { base, loss, compute, reduce, age, bytes, received, not_finite }
+        let opening = opening.took();
+        Contributed { base, loss, compute, reduce, age, opening, bytes, received, not_finite }
     }
 }
 
@@ -378,8 +381,8 @@ impl Peer {
         let mut combining = begun.map_or_else(new, |(_, combining)| combining);
         let mut outgoing = Vec::new();
         combining.begin(&training.parameters, &mut outgoing);
-        let (unsent, own) = (VecDeque::from(outgoing), None);
-        let step = Step { combining, is_given: false, unsent, own, bytes: 0 };
+        let (unsent, own, opening) = (VecDeque::from(outgoing), None, Opening::default());
+        let step = Step { combining, is_given: false, unsent, own, bytes: 0, opening };
         training.stage = Stage::Stepping(Box::new(step));
         let activation = core::mem::take(&mut training.activation);
         let is_activated = matches!(activation, Activation::Next(next) if next == version);
@@ -530,6 +533,7 @@ impl Peer {
             out.push(way.send(message(version, outgoing)));
             false
         });
+        step.opening.note(now, !step.unsent.is_empty());
         out.extend(step.combining.excess().map(Effect::Recycle));
         if !step.combining.is_done() || !step.unsent.is_empty() {
             return;
@@ -537,7 +541,7 @@ impl Peer {
         let Stage::Stepping(step) = core::mem::replace(&mut training.stage, Stage::Idle) else {
             unreachable!("the update is in progress")
         };
-        let Step { combining, own, bytes, .. } = *step;
+        let Step { combining, own, bytes, opening, .. } = *step;
         let (combined, spares) = combining.into_parts();
         training.spares = spares;
         let evaluates = training.update(combined, job);
@@ -549,7 +553,7 @@ impl Peer {
         };
         let part = own.map(|own| {
             let times = (now, waits.unwrap_or(own.since));
-            own.contributed(times, bytes, training.take_received())
+            own.contributed(times, (bytes, training.take_received()), opening)
         });
         self.damage.progressed();
         self.updated(now, part, evaluates, out);
