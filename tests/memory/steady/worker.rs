@@ -16,7 +16,7 @@ pub(crate) fn allocates_nothing_for_a_step() {
     let source = SyntheticNslKdd { rows: 2_000, seed: 1 };
     let data = Prepared::load(&source, &Settings::default()).unwrap();
     let rows = data.partition(PartId(0)).len() as u32;
-    // So the last mini-batch of each pass is short.
+    // So the mini-batches of a pass have two sizes.
     assert_ne!(rows % BATCH, 0);
     let batches = rows.div_ceil(BATCH);
     let mlp = ModelSpec::Mlp { hidden: vec![21], activation: Activation::Relu };

@@ -121,7 +121,7 @@ fn workers_do_not_run_far_past_the_budget() {
         let toy = job_of(seed, 3);
         let job = &toy.job;
         let run = simulate_toy_peers(&VirtualRun::new(&toy, "delay=50ms", "1ms"));
-        // The last mini-batch of a pass is a shorter one.
+        // The mini-batches of a pass may be a row shorter than the batch size.
         let workers = u64::from(job.membership.workers);
         let of_pass = job.data.train.rows.div_ceil(workers).div_ceil(job.batch_size.into());
         let most = of_pass * workers * u64::from(job.budget.epochs);

@@ -60,7 +60,7 @@ impl Meeting {
     /// Makes the updates that all members have made.
     pub(super) fn catch_up(&mut self, now: Time, out: &mut Outbox) {
         let (slots, made) = (&self.slots, self.lockstep.version());
-        let is_ready = |worker| slots[worker].presence == Presence::Ready;
+        let is_ready = |worker: WorkerId| slots[worker].presence == Presence::Ready;
         if self.group.any(|worker| is_ready(worker) && slots[worker].version <= made) {
             return;
         }
