@@ -143,7 +143,7 @@ fn cure(kind: &str) -> &'static str {
              numbers as a table, pandas.DataFrame(array).to_csv('FILE', index=False), and read \
              csv:FILE"
         }
-        // Objects, such as texts beside numbers, become numbers by no single call.
+        // Objects, such as texts among numbers, become numbers by no single call.
         _ => {
             "of labels, save numpy.unique(labels.tolist(), return_inverse=True)[1] instead; write \
              all else as a table, pandas.DataFrame(array).to_csv('FILE', index=False), and read \
