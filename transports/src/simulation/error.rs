@@ -26,8 +26,9 @@ pub enum SimulationError {
     Compute(WorkerId),
     /// A worker's messages take so long that it is lost before the first has come.
     #[error(
-        "link: a message of worker {worker} or to it takes {delay:?}, and lease = {lease:?} without \
-         a message is a lost connection: raise the lease above the delay, or lower the delay"
+        "link: a message of worker {worker} or to it takes {delay:?}, and lease = {lease:?} \
+         without a message is a lost connection: raise the lease above the delay, or lower the \
+         delay"
     )]
     Slow {
         /// The worker.
@@ -52,8 +53,8 @@ pub enum SimulationError {
 }
 
 impl SimulationError {
-    /// Checks that the scenario has for each worker a computing time, and a link that is fast enough
-    /// for the lease.
+    /// Checks that the scenario has for each worker a computing time, and a link that is fast
+    /// enough for the lease.
     ///
     /// # Errors
     /// [`SimulationError`] names the first worker without.

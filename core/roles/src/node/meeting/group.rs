@@ -257,6 +257,18 @@ impl Meeting {
         self.ask_for_states(out);
     }
 
+    /// True if a worker that is present has parameters of the run: one that has joined since they
+    /// were last given out has none.
+    pub(super) fn has_parameters(&self) -> bool {
+        let latest = self.lockstep.version();
+        self.slots.with(Presence::Ready).any(|(_, slot)| {
+            match self.job.architecture.is_asynchronous() {
+                true => !slot.joins,
+                false => slot.version >= latest,
+            }
+        })
+    }
+
     /// Names edges that the graph of the job does not have, and the group cannot do without.
     fn bridged(&self) -> String {
         let Some(Scheme::Gossip(graph) | Scheme::Pairwise(graph)) = Scheme::of(&self.job) else {

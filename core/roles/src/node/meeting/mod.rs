@@ -448,18 +448,6 @@ impl Meeting {
         }
     }
 
-    /// True if a worker that is present has parameters of the run: one that has joined since they
-    /// were last given out has none.
-    fn has_parameters(&self) -> bool {
-        let latest = self.lockstep.version();
-        self.slots.with(Presence::Ready).any(|(_, slot)| {
-            match self.job.architecture.is_asynchronous() {
-                true => !slot.joins,
-                false => slot.version >= latest,
-            }
-        })
-    }
-
     /// Takes every step that is possible now.
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         self.settle_doubt(now, out);
