@@ -73,6 +73,9 @@ impl Dataset for Local {
     }
 
     fn remarks(&self, job: Option<&Schema>) -> Vec<String> {
-        self.parts.iter().flat_map(|part| part.remarks(job)).collect()
+        match job {
+            None => self.reference.remarks(None),
+            Some(_) => self.parts.iter().flat_map(|part| part.remarks(job)).collect(),
+        }
     }
 }

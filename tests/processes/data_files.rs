@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use crate::cluster::path;
-use crate::process::finish;
+use crate::process::{Process, finish};
 
 const ROWS: usize = 400;
 
@@ -111,6 +112,17 @@ fn truncated_and_misnamed_compressed_files_are_distinguished_from_bad_records() 
     // The format is detected by content, not by name.
     let misnamed = files.file("plain.txt.xz", &files.good);
     finish(&["run", "--epochs", "1", "--quiet", "--data", path(&misnamed)]).with_code(0);
+}
+
+#[test]
+fn pipes_and_devices_are_refused_before_they_are_read() {
+    let piped = ["run", "--data", "csv:/dev/stdin"];
+    let words = ["/dev/stdin: cannot be read: a pipe cannot be read in passes; save it"];
+    Process::start_reading(&piped, Stdio::piped()).wait().refused(2, &words);
+    for data in ["csv:/dev/zero", "libsvm:/dev/zero", "raw:/dev/zero", "/dev/zero"] {
+        let words = ["/dev/zero: cannot be read: it is a device; name a file"];
+        finish(&["run", "--data", data]).refused(2, &words);
+    }
 }
 
 #[test]

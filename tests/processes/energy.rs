@@ -291,7 +291,7 @@ fn computing_that_is_called_off_is_computing_and_takes_energy() {
     assert!(rows.clone().all(|row| row.ends_with(",,10000000,called-off,,")), "{timeline}");
     assert_eq!(rows.count(), 60, "{timeline}");
     let shown = finish(&job[..job.len() - 3]).with_code(0).stdout;
-    assert!(shown.contains("called off     60 gradients, after 600 ms of computing"), "{shown}");
+    assert!(shown.contains("60 gradients, after ") && shown.contains("called off"), "{shown}");
 }
 
 #[test]

@@ -20,8 +20,8 @@ fn schedule(text: &str) -> Option<(u64, u64)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Returns the same share over the processes of this machine in the last ten seconds (pressure
-/// stall information), if it is higher than that of this process.
+/// Returns the larger of two shares: this process's, and the share of the last ten seconds in which
+/// some process of this machine waited (pressure stall information).
 pub(crate) fn waiting_share_here() -> Option<f64> {
     let machine = fs::read_to_string("/proc/pressure/cpu").ok();
     let machine = machine.and_then(|text| pressure(&text));

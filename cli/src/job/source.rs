@@ -30,21 +30,30 @@ pub(crate) fn source_of(text: &str) -> Result<Arc<dyn Dataset>, String> {
     formats::open(text, SYNTHETIC_SEED)
 }
 
-/// Warns of what is odd about rows as they were read, and of what the `job` does not know, if
-/// other rows decide its columns.
-pub(crate) fn warn_of(source: &dyn Dataset, job: Option<&DataSpec>) {
+/// What is odd about rows as they were read, and what the `job` does not know of them, if other
+/// rows decide its columns.
+fn remarks(source: &dyn Dataset, job: Option<&DataSpec>) -> Vec<String> {
     let unknown = job.map(|job| source.remarks(Some(&job.schema))).unwrap_or_default();
-    source.remarks(None).iter().chain(&unknown).for_each(|remark| messages::warn(remark));
+    source.remarks(None).into_iter().chain(unknown).collect()
 }
 
-/// Warns of training rows and evaluation rows as [`warn_of`], after they were read. `job` is none
-/// if they cannot be.
+/// Warns of what is odd about rows, after they were read.
+pub(crate) fn warn_of(source: &dyn Dataset, job: Option<&DataSpec>) {
+    remarks(source, job).iter().for_each(|remark| messages::warn(remark));
+}
+
+/// Warns of training rows and evaluation rows as [`warn_of`], of each once. `job` is none if they
+/// cannot be read.
 pub(super) fn warn_of_job(source: &dyn Dataset, settings: &Settings, job: Option<&DataSpec>) {
     let is_foreign = source.has_profile() || settings.partition == PartitionSpec::Local;
-    warn_of(source, job.filter(|_| is_foreign));
-    if let Some(evaluation) = &settings.evaluation_data {
-        warn_of(&**evaluation, job);
+    let mut told = remarks(source, job.filter(|_| is_foreign));
+    for remark in settings.evaluation_data.iter().flat_map(|given| remarks(&**given, job)) {
+        // The same file may have decided the columns.
+        if !told.contains(&remark) {
+            told.push(remark);
+        }
     }
+    told.iter().for_each(|remark| messages::warn(remark));
 }
 
 /// The evaluation data called `text`; `None` if `text` is `none`.

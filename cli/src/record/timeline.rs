@@ -209,13 +209,11 @@ impl Timeline {
             Event::Following { .. } => return self.forget(),
             Event::Joined { worker, incarnation, resumed, .. } => {
                 if let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) {
-                    if resumed {
-                        lane.is_of(incarnation);
+                    match resumed {
+                        true => lane.is_of(incarnation),
+                        false => lane.superseded.clear(),
                     }
                     lane.incarnation = incarnation;
-                    if !resumed {
-                        lane.superseded.clear();
-                    }
                 }
             }
             Event::Granted { worker, sequence, version, batch, waited, .. } => {

@@ -1,8 +1,8 @@
 //! Tables in text: a header with the names of the columns, then a row per line.
 //!
 //! A column of numbers or dates is a dense column; any other is a one-hot group with a column for
-//! each of its texts, and one for all others. One column has the label. The roles of the columns are
-//! found in the server's copy and travel with the schema, so that a worker whose copy has other
+//! each of its texts, and one for all others. One column has the label. The roles of the columns
+//! are found in the server's copy and travel with the schema, so that a worker whose copy has other
 //! rows encodes them alike.
 
 mod counts;

@@ -23,11 +23,10 @@ fn with_header(version: u8, header: &str, values: &[u8]) -> Vec<u8> {
 
 /// Writes arrays into a folder; returns the data.
 fn written(folder: &Path, features: &[u8], labels: &[u8]) -> Npy {
-    let (features, labels) = (folder.join("x.npy"), folder.join("y.npy"));
-    let data = Npy { features, labels, predict: None, standardised: true };
-    fs::write(&data.features, features).unwrap();
-    fs::write(&data.labels, labels).unwrap();
-    data
+    let [x, y] = ["x.npy", "y.npy"].map(|name| folder.join(name));
+    fs::write(&x, features).unwrap();
+    fs::write(&y, labels).unwrap();
+    Npy { features: x, labels: y, predict: None, standardised: true }
 }
 
 fn floats(values: &[f32]) -> Vec<u8> {

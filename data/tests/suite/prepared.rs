@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failing helper fails its test")]
 
 use std::fs::{self, File};
+use std::path::PathBuf;
 
 use pstrain_compute::fingerprint::Fingerprint;
 use pstrain_compute::id::PartId;
@@ -60,12 +61,16 @@ fn a_worker_prepares_the_servers_partition_bit_for_bit() {
     }
 }
 
+fn libsvm(path: PathBuf) -> Libsvm {
+    Libsvm { files: vec![path], predict: None, dense: false, base: 1, columns: None }
+}
+
 #[test]
 fn an_outline_equals_the_prepared_data_without_the_training_rows_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
     fs::write(&path, "1 3:0.5 7:1\n-1 2:1\n".repeat(50)).unwrap();
-    let sparse = Libsvm { files: vec![path], dense: false, numbers: false };
+    let sparse = libsvm(path);
     let same = |source: &dyn Dataset, settings: &Settings| {
         let (outline, whole) =
             (Outline::read(source, settings).unwrap(), Prepared::load(source, settings).unwrap());
@@ -153,10 +158,7 @@ fn uncompressed_files_are_recognised_by_content() {
     let is_plain = |dataset: &dyn Dataset| dataset.is_plain();
     assert!(!is_plain(&folder_of()) && !is_plain(&source()));
     fs::write(&path, "0,tcp\n").unwrap();
-    assert!(
-        is_plain(&folder_of())
-            && is_plain(&Libsvm { files: vec![path.clone()], dense: false, numbers: false })
-    );
+    assert!(is_plain(&folder_of()) && is_plain(&libsvm(path.clone())));
     fs::write(&path, [0x1f, 0x8b, 8, 0]).unwrap();
     assert!(!is_plain(&folder_of()));
 }

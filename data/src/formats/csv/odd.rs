@@ -99,7 +99,7 @@ impl Column<'_> {
 
     /// The problem of values that are all written in a way that users can name.
     fn of_all(&self, ways: &str) -> Option<String> {
-        // The first text is perhaps not among those that are kept.
+        // The texts that are kept perhaps lack the first one.
         let texts: Vec<&str> = self.different.iter().chain([self.first]).collect();
         let notations = Notation::of(&texts, &self.dialect.words);
         if !notations.is_empty() {

@@ -253,7 +253,9 @@ impl Reader {
 
     /// A sentence about a column.
     pub(super) fn remark(&self, column: usize, told: &str) -> String {
-        format!("{}: column {}: {told}", self.path.display(), self.header.names[column])
+        let name = &*self.header.names[column];
+        let name = if name.is_empty() { "1" } else { name };
+        format!("{}: column {name}: {told}", self.path.display())
     }
 
     /// The error of the whole file.

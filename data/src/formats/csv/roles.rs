@@ -263,7 +263,7 @@ impl Column {
         match role {
             _ if *is_named => None,
             Role::Dropped if name.is_empty() => {
-                Some(format!("the first column has no name, and is left out as {why}"))
+                Some(format!("it has no name, and is left out as {why}"))
             }
             Role::Dropped => Some(format!("it is left out as {why}")),
             Role::Number if sum.count == 0 => Some("it has no value in any row".into()),
