@@ -37,6 +37,8 @@ struct State {
     how: Disturbance,
     /// Number of bytes before the disturbance, drawn from this range.
     after: Range<u64>,
+    /// Number of calls of [`Proxy::disturb`].
+    calls: u64,
     /// Connections that were disturbed.
     disturbed: u64,
     rng: Random,
@@ -110,6 +112,7 @@ impl Proxy {
             left: 0,
             how: Disturbance::Cut,
             after: 0..1,
+            calls: 0,
             disturbed: 0,
             rng,
         };
@@ -159,10 +162,12 @@ impl Proxy {
     }
 
     /// Disturbs each of the next `times` connections after a random number of bytes of `after`,
-    /// anywhere in a message.
+    /// anywhere in a message. One that ends before leaves its disturbance to another: so does a
+    /// worker that is refused, since its server has not seen the end of its last connection yet.
     pub fn disturb(&self, times: u64, how: Disturbance, after: Range<u64>) {
         let mut state = self.shared.lock();
         (state.left, state.how, state.after) = (times, how, after);
+        state.calls += 1;
     }
 
     /// Number of connections that were disturbed.
@@ -211,11 +216,25 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: &str) {
         None
     };
     state.pairs.push([client, server]);
+    let call = state.calls;
     drop(state);
     let fate = Arc::new(Mutex::new(fate));
     for (from, to) in [(from_client, to_server), (from_server, to_client)] {
         let (shared, fate) = (Arc::clone(shared), Arc::clone(&fate));
-        std::thread::spawn(move || pump(&shared, &fate, from, to));
+        std::thread::spawn(move || {
+            pump(&shared, &fate, from, to);
+            hand_on(&shared, &fate, call);
+        });
+    }
+}
+
+/// Leaves the disturbance of a connection that has ended without it to the next, unless there was
+/// another call of [`Proxy::disturb`].
+fn hand_on(shared: &Shared, fate: &PendingDisturbance, call: u64) {
+    let fate = fate.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let mut state = shared.lock();
+    if fate.is_some() && state.calls == call {
+        state.left += 1;
     }
 }
 

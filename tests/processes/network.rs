@@ -115,7 +115,7 @@ fn a_worker_checks_its_data_before_it_dials() {
     finish(&["worker", "--server", "127.0.0.1:1", "--data", "none.csv"]).refused(2, &words);
     let server = Server::tcp(&[&SLOW, &["--workers", "1"]]);
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("wrong.csv");
+    let file = folder.path().join("wrong.txt");
     std::fs::write(&file, "a,b,c\n").unwrap();
-    server.worker(&["--data", path(&file)]).wait().refused(2, &["wrong.csv:1", "3 columns"]);
+    server.worker(&["--data", path(&file)]).wait().refused(2, &["wrong.txt:1", "3 columns"]);
 }

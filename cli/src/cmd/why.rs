@@ -144,6 +144,8 @@ impl LinkView {
     }
 }
 
+/// Most characters of a barrier's workers in the table.
+const BARRIER: usize = 21;
 /// Fewest workers in the table, if there are as many.
 const MIN_ROWS: usize = 4;
 
@@ -181,15 +183,23 @@ fn show(status: &Status, way: &ConnectionFlags, width: usize, height: usize) -> 
     let left = height.saturating_sub(around + MIN_ROWS.min(status.members.len()));
     let told = told(&findings, width, left);
     let left = height.saturating_sub(around + told.height).max(MIN_ROWS);
-    let members = shown(status, &findings, left);
-    let rows = members.iter().map(|member| row(status, member)).collect();
-    let mut table = table::fitting(&COLUMNS, rows, width);
+    let table = |members: &[&MemberStatus]| {
+        let rows = members.iter().map(|member| row(status, member)).collect();
+        table::fitting(&COLUMNS, rows, width)
+    };
+    let mut members = shown(status, &findings, left);
+    let mut workers = table(&members);
+    // Rows may fold. The header, and the line of columns that are left out, are no rows.
+    while members.len() > MIN_ROWS && lines(&workers) > left + 2 {
+        members = shown(status, &findings, members.len() - 1);
+        workers = table(&members);
+    }
     let others = status.members.len() - members.len();
     if others > 0 {
-        table +=
+        workers +=
             &format!("\n{} more: pstrain status, top, or --json", counted(others as u64, "worker"));
     }
-    [told.text, facts, table].join("\n\n")
+    [told.text, facts, workers].join("\n\n")
 }
 
 /// Findings as text.
@@ -244,6 +254,18 @@ fn shown<'a>(status: &'a Status, findings: &[Finding], most: usize) -> Vec<&'a M
     members
 }
 
+/// Describes what a worker waits for, for a cell of the table: many workers are counted, and named
+/// by the wait of the run.
+fn wait_in_words(waits: &WaitsFor) -> String {
+    let words = waits.in_words();
+    match waits {
+        WaitsFor::Barrier { workers } if words.chars().count() > BARRIER => {
+            format!("barrier: {}", counted(workers.len() as u64, "worker"))
+        }
+        _ => words,
+    }
+}
+
 fn row(status: &Status, member: &MemberStatus) -> Vec<String> {
     let dash = || "-".to_owned();
     let [step, compute, network, barrier] = match Usual::of(member) {
@@ -257,7 +279,7 @@ fn row(status: &Status, member: &MemberStatus) -> Vec<String> {
     vec![
         member.worker.to_string(),
         member.name.clone(),
-        WaitsFor::of(status, member).in_words(),
+        wait_in_words(&WaitsFor::of(status, member)),
         span(member.since),
         count(u64::from(member.recent.steps)),
         step,

@@ -1,5 +1,6 @@
 //! Guesses the intended value for one that a setting does not accept.
 
+use pstrain_data::formats;
 use pstrain_policy::consistency::ConsistencySpec;
 
 use super::settings::find;
@@ -132,12 +133,7 @@ fn words_of(key: &str) -> impl Iterator<Item = &'static str> {
 /// The likeness of two words, from 0 to 1. `ring` is `all-reduce:ring`.
 fn likeness(word: &str, known: &str) -> f64 {
     let last = known.rsplit(':').next().unwrap_or(known);
-    let is_swapped =
-        strsim::osa_distance(word, known) == 1 && strsim::hamming(word, known) == Ok(2);
-    match is_swapped {
-        true => 1.0,
-        false => strsim::jaro_winkler(word, known).max(strsim::jaro_winkler(word, last)),
-    }
+    formats::likeness(word, known).max(formats::likeness(word, last))
 }
 
 /// Candidates for a list of items: each that is not accepted by itself is replaced.

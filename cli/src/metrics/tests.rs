@@ -91,11 +91,13 @@ fn the_page_of_metrics_is_that_of_the_served_text() {
     // Labels exist once there was an event that sets them.
     let worker = ByWorker { worker: 1 };
     metrics.staleness.get_or_create(&worker).observe(0.0);
+    metrics.stopped.get_or_create(&worker).inc();
+    metrics.called_off.get_or_create(&worker).inc_by(0.0);
     metrics.evaluation.get_or_create(&ByName { name: "accuracy".into() }).set(0.5);
     let text = ask(&metrics, "GET /metrics HTTP/1.1\r\n\r\n");
     let registered = include_str!("mod.rs").matches("all.register").count();
-    // A loop registers the three parts of a worker's time.
-    assert_eq!(text.matches("# HELP ").count(), registered + 2 + 2, "each has a sample:\n{text}");
+    // A loop registers the parts of a worker's time: three, and what was called off.
+    assert_eq!(text.matches("# HELP ").count(), registered + 3 + 2, "each has a sample:\n{text}");
     assert_page("metrics", &page(&text));
 }
 

@@ -248,11 +248,12 @@ mod tests {
 
     use super::*;
 
-    const HEAD: &str = r#"{"format":"pstrain order of updates","format_version":9,"job_sha256":"",
-        "data_sha256":"","parameters_sha256":"","source":""}"#;
-
     fn steps(text: &str) -> anyhow::Result<Vec<(Step, usize)>> {
-        let text = format!("{}\n{text}", HEAD.replace('\n', ""));
+        const REST: &str = r#""data_sha256":"","parameters_sha256":"","source":"""#;
+        let head = format!(
+            r#"{{"format":"{FORMAT}","format_version":{FORMAT_VERSION},"job_sha256":"",{REST}}}"#
+        );
+        let text = format!("{head}\n{text}");
         let (_, mut reader) = OrderReader::new(Path::new("order.log"), text.as_bytes())?;
         let (mut steps, mut contributions) = (Vec::new(), Vec::new());
         loop {

@@ -32,8 +32,8 @@ const CURE_OF_SLOW_MACHINE: &str =
 const CURE_OF_MACHINE_ALONE: &str = "look at what else its machine does";
 /// Processes wait for a processor from this share of the time on.
 pub(crate) const CROWDED: f64 = 0.2;
-const CURE_OF_PROCESSOR: &str = "no link is to blame: this machine has too few processors for what it runs; have fewer workers \
-     on it, or some on others";
+const CURE_OF_PROCESSOR: &str = "no link is to blame: this machine has too few processors for what \
+     it runs; have fewer workers on it, or some on others";
 const FEWER_ROUND_TRIPS: &str = "larger mini-batches (batch-size) need fewer round trips";
 
 /// True if the mode of the run lets a worker have several mini-batches under way.

@@ -369,7 +369,7 @@ impl Auto {
     }
 
     /// Returns true if BSP delivers about as many gradients as one mini-batch of each worker under
-    /// way. Each worker's round trip is that of its last measurement.
+    /// way. A worker's round trip is the last one measured.
     fn is_as_fast_in_step(&self) -> bool {
         let trips = || self.paces.values().map(|pace| pace.trip);
         let (slowest, all) = (trips().fold(0.0, f64::max), trips().map(f64::recip).sum::<f64>());

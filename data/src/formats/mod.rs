@@ -28,6 +28,7 @@ use std::sync::{Arc, OnceLock};
 
 use self::arguments::{joined, meant, option, split};
 
+pub use self::arguments::likeness;
 pub use self::cifar10::Cifar10;
 pub use self::csv::{Csv, Dialect, Header, Notation, Roles, Thousands, Words};
 pub use self::idx::Idx;
@@ -320,7 +321,7 @@ mod tests {
             assert_eq!(format!("{opened:?}"), format!("{again:?}"));
             assert_ne!(format!("{opened:?}"), format!("{:?}", open("synthetic:8", 7).unwrap()));
         }
-        assert_eq!(open("rows", 1).unwrap().words(), None);
+        assert_eq!(open("records", 1).unwrap().words(), None);
         for wrong in
             ["synthetic:many", "synthetic:1,2,3", "sparse:9,0", "sparse:1,2,3,4", "regression:9,0"]
         {

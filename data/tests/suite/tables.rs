@@ -115,7 +115,7 @@ fn columns_are_chosen_by_name() {
     assert!(refused("csv:").contains("a path is missing"));
     for (words, told) in [
         ("csv:a,more=b", "there is no option more; the options are label=COLUMN, target=COLUMN"),
-        ("csv:a,b", "\"b\" is no option; write csv:PATH[,OPTION=VALUE...]"),
+        ("csv:a,b", r#""b" is no option (a comma of a path is written \,); write csv:PATH[,"#),
         ("csv:a,label=b,label=c", "label= is there twice"),
         ("csv:a,drop=", "drop= names no column"),
         ("csv:a,missing=0", "missing=0: write mean, skip or category"),

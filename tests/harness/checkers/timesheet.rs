@@ -23,6 +23,14 @@ impl Timesheet {
                 let passed = began.map(|began| now - began);
                 assert_eq!(Some(spent.total()), passed, "{event:?}: not all of its time");
                 assert!(spent.compute <= *compute, "{event:?}: more than it computed");
+                assert!(spent.called_off.is_zero(), "{event:?}: it was not called off");
+            }
+            Event::CalledOff { worker, spent, compute, .. } => {
+                let began = self.began.insert(*worker, now);
+                let passed = began.map(|began| now - began);
+                assert_eq!(Some(spent.total()), passed, "{event:?}: not all of its time");
+                assert!(spent.compute <= *compute, "{event:?}: more than it computed");
+                assert_eq!(spent.called_off, spent.compute, "{event:?}: not all called off");
             }
             _ => {}
         }

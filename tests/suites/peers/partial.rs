@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use pstrain_compute::model::{Activation, ModelSpec};
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_policy::job::BudgetKind;
@@ -84,6 +85,10 @@ fn without_late_gradients_updates_have_all_over_every_transport() {
             let mut toy = plain(architecture, 5, 203, true);
             toy.job.aggregation = aggregation;
             toy.job.update.learning_rate /= 5.0;
+            // A ring sums each chunk from another rank on. 115 values in 5 chunks have the same
+            // borders with the word of those present as without.
+            let activation = Activation::Relu;
+            toy.job.model = ModelSpec::Mlp { hidden: vec![7], activation };
             let virtually = |toy: &Toy| {
                 simulate_toy_peers(&VirtualRun::new(toy, "delay=2ms", "3ms")).parameters
             };

@@ -8,7 +8,8 @@ use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_policy::architecture::Architecture;
 use pstrain_roles::node::{
-    Effect, Input, Meeting, Node, Outbox, Peer, PeerConfig, Server, Worker, WorkerConfig,
+    Effect, Input, Meeting, Node, NodeError, Outbox, Peer, PeerConfig, Server, Target, Worker,
+    WorkerConfig,
 };
 use pstrain_tests::Toy;
 use pstrain_wire::identity::Identity;
@@ -72,16 +73,42 @@ fn peer_config() -> PeerConfig {
 }
 
 /// Before it is a member, a worker takes foreign bytes of the address that it has dialled for
-/// another program, and of others for strangers.
+/// damage at first, and for another program if each dial ends with the same; it never minds those
+/// of strangers.
 #[test]
 fn foreign_bytes_end_a_waiting_worker_only_if_it_has_dialled_their_sender() {
+    const ATTEMPTS: u32 = 5;
     let foreign = FrameError::Magic(*b"GET ");
     let is_done = |out: &Outbox| out.iter().any(|effect| matches!(effect, Effect::Done(_)));
+    let closes = |out: &Outbox, peer: PeerId| {
+        out.iter().any(|effect| matches!(effect, Effect::Close(of) if *of == peer))
+    };
     let mut peer = Hand::new(Peer::new(peer_config()));
-    peer.give(Input::Connected(PeerId(9), Identity::Anyone));
-    let out = peer.give(Input::Garbage(PeerId(9), foreign));
-    let closes = out.iter().any(|effect| matches!(effect, Effect::Close(PeerId(9))));
-    assert!(closes && !is_done(&out), "{out:?}");
-    peer.give(Input::Dialled(PeerId(1), Identity::Anyone));
-    assert!(is_done(&peer.give(Input::Garbage(PeerId(1), foreign))));
+    let mut strangers = (100..).map(PeerId);
+    for attempt in 1..=ATTEMPTS {
+        // So many would end it if they were of the address that it dials.
+        for stranger in strangers.by_ref().take(10) {
+            peer.give(Input::Connected(stranger, Identity::Anyone));
+            let out = peer.give(Input::Garbage(stranger, foreign));
+            assert!(closes(&out, stranger) && !is_done(&out), "{attempt}: {out:?}");
+        }
+        let dialled = PeerId(attempt.into());
+        peer.give(Input::Dialled(dialled, Identity::Anyone));
+        let out = peer.give(Input::Garbage(dialled, foreign));
+        assert!(closes(&out, dialled), "{attempt}: {out:?}");
+        if attempt < ATTEMPTS {
+            assert!(!is_done(&out), "{attempt}: {out:?}");
+            peer.now = peer.now + LEASE; // longer than any pause
+            let out = peer.give(Input::Wake);
+            let dials = out.iter().any(|effect| matches!(effect, Effect::Dial(Target::Server)));
+            assert!(dials, "{attempt}: {out:?}");
+            continue;
+        }
+        let ended = out.iter().find_map(|effect| match effect {
+            Effect::Done(ended) => Some(ended.clone()),
+            _ => None,
+        });
+        let why = foreign.to_string();
+        assert_eq!(ended, Some(Err(NodeError::Mismatch { times: ATTEMPTS, why })));
+    }
 }

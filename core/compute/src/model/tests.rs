@@ -243,7 +243,7 @@ fn models_and_losses_that_do_not_fit_are_refused_with_a_cure() {
         (ModelSpec::Softmax, Loss::Squared, Target::Value, "use model = linear or mlp:WIDTH"),
         (ModelSpec::Linear, Loss::Nll, Target::Value, "use squared, absolute or huber"),
         (ModelSpec::Linear, Loss::Absolute, Target::Classes(2), "use nll, or say that"),
-        (ModelSpec::Logistic, Loss::Squared, Target::Value, "or model = linear"),
+        (ModelSpec::Logistic, Loss::Squared, Target::Value, "predict; use model = linear"),
     ] {
         let refused = refused(&spec, loss, target);
         assert!(refused.contains(words), "{refused}");
