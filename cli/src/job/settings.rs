@@ -121,7 +121,7 @@ const OPTIMISATION: &[Setting] = &[
         "batch-size",
         "NUMBER|all",
         "64",
-        "Most examples of a mini-batch; in a pass they differ by one at most; all: all it has",
+        "Mini-batch size: most examples of a worker; in a pass they differ by one at most; all: all it has",
     )
     .or(&["batch"]),
     named::<LocalTraining>(
