@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use pstrain_compute::time::Time;
+use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, Exchange, Redundancy, WorkSpec};
 use pstrain_policy::rules::Aggregation;
 use pstrain_roles::node::{Event, Point, Server};
@@ -36,13 +37,14 @@ fn updates(result: &Dealt) -> Vec<(Time, u64)> {
 #[test]
 fn equal_speeds_give_equal_work_bit_for_bit() {
     for consistency in ["bsp", "ssp:2", "asp", "k-sync:2", "buffered:2"] {
+        let policy: ConsistencySpec = consistency.parse().unwrap();
         for aggregation in [Aggregation::Mean, Aggregation::Sum] {
             for exchange in [Exchange::Combined, Exchange::Separate] {
-                check_equal_speeds(consistency, aggregation, exchange, 192);
+                check_equal_speeds(policy, aggregation, exchange, 192);
                 // In modelled time a size of its own counts by its examples, another mini-batch as
                 // a whole one, so which gradients of an uneven pass come first is not the same.
                 if !matches!(consistency, "k-sync:2" | "buffered:2") {
-                    check_equal_speeds(consistency, aggregation, exchange, 204);
+                    check_equal_speeds(policy, aggregation, exchange, 204);
                 }
             }
         }
@@ -51,13 +53,13 @@ fn equal_speeds_give_equal_work_bit_for_bit() {
 
 /// Compares sizes by speed with equal sizes, on so many rows, in mini-batches of 16.
 fn check_equal_speeds(
-    consistency: &str,
+    consistency: ConsistencySpec,
     aggregation: Aggregation,
     exchange: Exchange,
     rows: usize,
 ) {
     let mut sized = toy(4, rows, 16);
-    sized.job.mode.consistency = consistency.parse().unwrap();
+    sized.job.mode.consistency = consistency;
     (sized.job.aggregation, sized.job.exchange) = (aggregation, exchange);
     let mut equal = sized.clone();
     equal.job.work = WorkSpec::Equal;
