@@ -172,7 +172,7 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
     [headline(report, width), table::facts(&facts, width), workers].join("\n\n")
 }
 
-/// What processes that wait for a processor do to the times of workers, if they wait long.
+/// The share of time that threads wait for a processor, if it is long.
 fn processors(report: &Report) -> Option<String> {
     let share = report.processor_wait.filter(|share| *share >= CROWDED)?;
     Some(format!(
@@ -187,7 +187,8 @@ fn called_off(report: &Report) -> Option<String> {
     let gradients: u64 = report.workers.iter().map(|worker| worker.called_off).sum();
     let time: f64 = report.workers.iter().map(|worker| worker.called_off_s).sum();
     (gradients > 0).then(|| {
-        format!("{} gradients, after {} of computing in all", count(gradients), seconds(time))
+        let gradients = counted(gradients, "gradient");
+        format!("{gradients}, after {} of computing in all", seconds(time))
     })
 }
 

@@ -174,7 +174,7 @@ pub enum TransportEvent {
     DialFailed {
         /// The error, in words.
         why: String,
-        /// What it says about another attempt.
+        /// The prospect of another attempt.
         fault: DialFault,
     },
     /// A message arrived.

@@ -119,22 +119,25 @@ impl<'a> Parser<'a> {
         }
         let name = self.token(end);
         let step = if let Some((_, apply)) = FUNCTIONS.iter().find(|of| of.0 == name) {
-            self.expects("(")?;
-            self.operands(0)?;
-            self.expects(")")?;
+            self.arguments(1)?;
             Step::Unary(*apply)
         } else if let Some((_, apply)) = FUNCTIONS_OF_TWO.iter().find(|of| of.0 == name) {
-            self.expects("(")?;
-            self.operands(0)?;
-            self.expects(",")?;
-            self.operands(0)?;
-            self.expects(")")?;
+            self.arguments(2)?;
             Step::Binary(*apply)
         } else {
             Step::Name(name)
         };
         self.steps.push(step);
         Ok(())
+    }
+
+    /// Reads so many arguments of a function, in parentheses.
+    fn arguments(&mut self, count: usize) -> Result<(), String> {
+        for place in 0..count {
+            self.expects(if place == 0 { "(" } else { "," })?;
+            self.operands(0)?;
+        }
+        self.expects(")")
     }
 
     /// Takes a token of this many bytes.

@@ -30,7 +30,7 @@ pub(crate) fn source_of(text: &str) -> Result<Arc<dyn Dataset>, String> {
     formats::open(text, SYNTHETIC_SEED)
 }
 
-/// What is odd about rows as they were read, and what the `job` does not know of them, if other
+/// Remarks on rows as they were read, and on texts in them that the `job` does not know, if other
 /// rows decide its columns.
 fn remarks(source: &dyn Dataset, job: Option<&DataSpec>) -> Vec<String> {
     let unknown = job.map(|job| source.remarks(Some(&job.schema))).unwrap_or_default();

@@ -14,7 +14,7 @@ pub(super) struct Shape {
     pub(super) form: Form,
 }
 
-/// What a shape covers.
+/// The area that a shape covers.
 pub(super) enum Form {
     /// The inside of a path.
     Fill(Path),

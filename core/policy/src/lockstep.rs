@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{BudgetKind, Job, Stopping};
+use crate::job::{Budget, BudgetKind, Job, Stopping};
 use crate::rules::Aggregation;
 use pstrain_compute::id::{BatchId, Version, WorkerId};
 use pstrain_compute::pass::Pass;
@@ -75,12 +75,17 @@ impl Lockstep {
     /// A run of `job` before its first update, without members.
     #[must_use]
     pub fn new(job: &Job) -> Self {
+        let rows = if job.data.is_local() { 0 } else { job.data.train.rows };
+        Self::begin(job.batch_size, job.aggregation, job.budget, rows)
+    }
+
+    fn begin(batch_size: u32, aggregation: Aggregation, budget: Budget, rows: u64) -> Self {
         Self {
-            batch_size: job.batch_size,
-            aggregation: job.aggregation,
-            budget: job.budget.kind,
-            epochs: job.budget.epochs.into(),
-            rows: if job.data.is_local() { 0 } else { job.data.train.rows },
+            batch_size,
+            aggregation,
+            budget: budget.kind,
+            epochs: budget.epochs.into(),
+            rows,
             members: Vec::new(),
             later: VecDeque::new(),
             version: Version(0),
@@ -330,20 +335,8 @@ mod tests {
 
     use super::*;
 
-    fn lockstep(budget: BudgetKind) -> Lockstep {
-        Lockstep {
-            batch_size: 4,
-            aggregation: Aggregation::Mean,
-            budget,
-            epochs: 3,
-            rows: 0,
-            members: Vec::new(),
-            later: VecDeque::new(),
-            version: Version(0),
-            samples: 0,
-            next: 0,
-            others: BTreeMap::new(),
-        }
+    fn lockstep(kind: BudgetKind) -> Lockstep {
+        Lockstep::begin(4, Aggregation::Mean, Budget { kind, epochs: 3 }, 0)
     }
 
     /// The same, with nothing but the number of mini-batches of each worker.

@@ -5,7 +5,7 @@ struct Kind {
     /// The bytes at its begin.
     begin: &'static [u8],
     name: &'static str,
-    /// What to do.
+    /// The cure.
     way: Way,
 }
 

@@ -72,7 +72,7 @@ pub struct Csv {
     remarks: Remarks,
 }
 
-/// What was odd when the roles of the columns were found last, a line each.
+/// Remarks on the roles of the columns as they were found last, a line each.
 #[derive(Clone, Default)]
 struct Remarks(Arc<Mutex<Vec<String>>>);
 

@@ -44,7 +44,7 @@ pub struct Idx {
     pub images: PathBuf,
     /// The file of labels.
     pub labels: PathBuf,
-    /// What the labels are; whole numbers are classes if this does not say so.
+    /// Meaning of the labels; without it whole numbers are classes.
     pub predict: Option<Predict>,
 }
 

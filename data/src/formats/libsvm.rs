@@ -57,7 +57,7 @@ const MOST_LABELS: usize = 1000;
 pub struct Libsvm {
     /// The files.
     pub files: Vec<PathBuf>,
-    /// What the labels are; whole numbers are classes if this does not say so.
+    /// Meaning of the labels; without it whole numbers are classes.
     pub predict: Option<Predict>,
     /// True if rows are dense, however many classes there are.
     pub dense: bool,

@@ -231,7 +231,7 @@ fn shown_by(arguments: &str) -> Option<&'static Format> {
 /// Reads `yes` or `no`.
 ///
 /// # Errors
-/// What to write.
+/// The words that are allowed.
 fn yes(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),

@@ -47,7 +47,7 @@ pub struct Npy {
     pub features: PathBuf,
     /// The file of labels.
     pub labels: PathBuf,
-    /// What the labels are; whole numbers are classes if this does not say so.
+    /// Meaning of the labels; without it whole numbers are classes.
     pub predict: Option<Predict>,
     /// True if columns get mean 0 and deviation 1.
     pub standardised: bool,

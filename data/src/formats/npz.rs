@@ -48,7 +48,7 @@ pub struct Npz {
     pub features: String,
     /// The name of the array of labels.
     pub labels: String,
-    /// What the labels are; whole numbers are classes if this does not say so.
+    /// Meaning of the labels; without it whole numbers are classes.
     pub predict: Option<Predict>,
     /// True if columns get mean 0 and deviation 1.
     pub standardised: bool,

@@ -1,4 +1,4 @@
-//! What the labels of rows are: classes, or numbers to predict.
+//! The meaning of the labels of rows: classes, or numbers to predict.
 
 use pstrain_compute::examples::Target;
 
@@ -24,7 +24,7 @@ impl Predict {
     /// Reads the value of [`OPTION`].
     ///
     /// # Errors
-    /// What to write.
+    /// The values that are allowed, if the text is none of them.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let known = [Self::Classes, Self::Numbers].into_iter().find(|it| it.word() == text);
         known.ok_or_else(|| "write classes or numbers".into())

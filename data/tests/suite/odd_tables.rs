@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pstrain_compute::examples::Examples;
 use pstrain_data::{Dataset, Features, Prepared, Schema, Settings, open};
 
-/// Rows of a table whose column x has 60 different numbers, but for those that `change` replaces.
+/// Rows of a table whose column x has 60 different numbers, except where `change` replaces them.
 fn numbers(change: impl Fn(u32) -> Option<&'static str>) -> String {
     let row = |row: u32| {
         let value = change(row).map_or_else(|| format!("{}.5", row * 7 % 60), str::to_owned);

@@ -88,7 +88,7 @@ impl Dialling {
     }
 }
 
-/// What damage does to a first message or to its answer, as the dialler sees it.
+/// The effect of damage on a first message or on its answer, as the dialler sees it.
 fn damages() -> Vec<FrameError> {
     let checksum = |computed| FrameError::Checksum { stated: 1, computed };
     vec![

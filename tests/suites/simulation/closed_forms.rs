@@ -254,7 +254,7 @@ fn with_unbounded_delay_no_worker_runs_ahead_of_the_budget() {
     toy.job.budget.epochs = 20;
     let run = VirtualRun::new(&toy, "delay=0s", "1ms 2.time=10s").run();
     let iterations = run.point.version.0;
-    // Mini-batches beyond the last iteration come from those that are shorter than the batch size.
+    // Mini-batches beyond the last iteration are shorter than the batch size.
     assert!(run.grants(0).len() as u64 <= iterations + 2 * 20, "{iterations} iterations");
     assert!(run.ledger.discarded <= 2 * 20, "{:?}", run.ledger);
 }

@@ -110,7 +110,7 @@ pub enum Input {
     DialFailed {
         /// The error, in words.
         why: String,
-        /// What it says about another attempt.
+        /// The prospect of another attempt.
         fault: DialFault,
     },
     /// A message was received.
@@ -163,7 +163,7 @@ pub enum Input {
     Wake,
 }
 
-/// What a failed dial says about another attempt.
+/// The prospect of another attempt after a failed dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum DialFault {
     /// It may succeed.

@@ -131,7 +131,7 @@ const fn signed(bits: u64, size: usize) -> i64 {
     (bits << unused) as i64 >> unused
 }
 
-/// What to save in place of an array of a type that is none of real numbers, such as `c8`.
+/// The array to save in place of one whose type has no real numbers, such as `c8`.
 fn cure(kind: &str) -> &'static str {
     match kind.chars().next() {
         // Neither part is lost.

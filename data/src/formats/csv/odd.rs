@@ -25,7 +25,7 @@ pub(super) struct Column<'a> {
     pub(super) different: &'a Different,
 }
 
-/// What a column of texts is taken for.
+/// The kinds of a column of texts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// Names.
@@ -124,7 +124,7 @@ impl Column<'_> {
         ))
     }
 
-    /// What the first text is, in words.
+    /// The first text, in words.
     fn blemish(&self) -> String {
         let text = self.first;
         let precise = self.dialect.notation.precise(text);

@@ -62,7 +62,7 @@ pub(super) struct Found {
     standardised: bool,
     /// Rows that are left out for a missing value.
     pub(super) left_out: u64,
-    /// What is odd about the columns, a line each.
+    /// Remarks on odd columns, a line each.
     pub(super) remarks: Vec<String>,
 }
 

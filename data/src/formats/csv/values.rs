@@ -86,7 +86,7 @@ impl Thousands {
 pub struct Notation {
     /// True if a comma is before the fraction, in place of a full stop.
     pub decimal_comma: bool,
-    /// What separates groups of three digits before the fraction, if anything does.
+    /// The separator of groups of three digits before the fraction, if there is one.
     pub thousands: Option<Thousands>,
 }
 

@@ -60,7 +60,7 @@ pub struct SecurityError(String);
 pub(super) struct Broken {
     /// The reason, in words.
     pub(super) why: String,
-    /// What it says about another attempt, if the connection was dialled.
+    /// The prospect of another attempt, if the connection was dialled.
     pub(super) fault: DialFault,
 }
 
