@@ -72,8 +72,7 @@ pub enum DropReason {
     Stale,
     /// The open round already contains a gradient of the same data.
     Redundant,
-    /// The gradient is not finite, or an earlier gradient of the worker is not and awaits its
-    /// verdict.
+    /// The gradient is not finite: its mini-batch is left out.
     NotFinite,
     /// The run had ended before the push arrived.
     Over,

@@ -22,7 +22,7 @@ pub use division::{MOST_SHARDS, Redundancy, WorkSpec};
 pub use membership::{
     LONGEST_LEASE, Membership, OnLoss, SHORTEST_LEASE, heartbeat, patience, start_patience,
 };
-pub use stopping::{Goal, Stopping};
+pub use stopping::{Goal, Keep, Stopping};
 pub use work::WorkError;
 
 use crate::architecture::Architecture;

@@ -139,6 +139,12 @@ impl Lockstep {
         has_more.then(|| pass.size(BatchId(batch)))
     }
 
+    /// Raises the budget to this many passes over the data.
+    pub fn extend(&mut self, epochs: u32) {
+        self.epochs = self.epochs.max(epochs.into());
+        self.count();
+    }
+
     /// The member with a rank, counted from 0.
     #[must_use]
     pub fn member(&self, rank: usize) -> Option<WorkerId> {

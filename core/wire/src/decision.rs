@@ -160,6 +160,9 @@ pub enum Decision {
         /// Values of some of the keys; further decisions carry the rest.
         part: RangePart,
     },
+    /// The run is stopped on request: no log keeps this decision or a later one, so that all
+    /// servers resume from before it.
+    Pause,
 }
 
 impl Decision {

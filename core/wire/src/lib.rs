@@ -175,8 +175,8 @@ pub use relayed::{MemberMessage, Relayed};
 pub use release::{BUILD, PROTOCOL, PROTOCOL_VERSION, Protocol};
 pub use spent::{Held, LinkFigures, MOST_HOLDERS, Recent, TcpFigures, TimeSpent};
 pub use status::{
-    Endpoint, LatestEvaluation, MemberState, MemberStatus, Phase, RefusedStatus, ServerStatus,
-    Status, Successor, Unreached, Wait, WaitReason,
+    Endpoint, LatestEvaluation, MOST_MOMENTS, MemberState, MemberStatus, Moment, Phase,
+    RefusedStatus, ServerStatus, Status, Successor, Unreached, Wait, WaitReason,
 };
 pub use table::{Party, Way};
 

@@ -149,13 +149,15 @@ pub enum Refusal {
         /// The keys of the model.
         wanted: KeyRange,
     },
-    /// The gradient has NaN or infinite values.
+    /// Too many gradients in a row have NaN or infinite values.
     #[error(
-        "gradient of push {sequence} is not finite at key {key}; look for bad input values, or try \
-         a smaller learning-rate, or clip-norm"
+        "its last {count} gradients are not finite, that of push {sequence} at key {key}; look for \
+         bad input values, or try a smaller learning-rate, or clip-norm"
     )]
     NotFinite {
-        /// The sequence number of the push.
+        /// The number of such gradients in a row.
+        count: u32,
+        /// The sequence number of the last push.
         sequence: Sequence,
         /// The first key with such a value.
         key: u64,

@@ -49,6 +49,9 @@ pub struct Status {
     pub loss: Option<f64>,
     /// The last evaluation.
     pub evaluated: Option<LatestEvaluation>,
+    /// The run at its evaluations, the earliest first: at most [`MOST_MOMENTS`], fewer of the time
+    /// that is longer ago.
+    pub history: Vec<Moment>,
     /// The current wait of the job, if it waits.
     pub wait: Option<Wait>,
     /// The address of the server's standby, if it has one.
@@ -109,6 +112,20 @@ pub enum Successor {
     Checkpoint,
     /// A process with the server's whole state: the same process, one with its log, or its standby.
     Heir,
+}
+
+/// Most moments of a run's history.
+pub const MOST_MOMENTS: usize = 256;
+
+/// A moment of a run's past.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// The uptime then.
+    pub at: Duration,
+    /// The mean loss of the last mini-batches then.
+    pub loss: Option<f64>,
+    /// The main metric of the task on the held-out examples.
+    pub metric: Option<f64>,
 }
 
 /// Quality of the parameters of a version.

@@ -19,11 +19,24 @@ pub struct Stopping {
     pub target: Option<Goal>,
     /// The run ends after so many evaluations, 1 or more, of which none was the best.
     pub patience: Option<u32>,
+    /// The parameters that are the model of the run.
+    pub keep: Keep,
+}
+
+/// The parameters that are the model of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Keep {
+    /// The last.
+    #[default]
+    Last,
+    /// The best that were evaluated, by the number that patience watches; the last if there are
+    /// none.
+    Best,
 }
 
 impl Default for Stopping {
     fn default() -> Self {
-        Self { evaluate_every: 1.0, target: None, patience: None }
+        Self { evaluate_every: 1.0, target: None, patience: None, keep: Keep::Last }
     }
 }
 

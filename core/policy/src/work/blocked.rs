@@ -32,6 +32,10 @@ impl Assigner for Blocked {
     /// Does nothing: [`Assigner::due`] determines the mini-batch that a replacement computes.
     fn put_back(&mut self, _worker: WorkerId, _task: Task) {}
 
+    fn leave_out(&mut self, _worker: WorkerId, _task: Task) -> bool {
+        false
+    }
+
     fn set_rows(&mut self, _worker: WorkerId, _rows: &[u64]) -> Result<(), String> {
         Ok(())
     }

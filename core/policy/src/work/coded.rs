@@ -87,6 +87,11 @@ impl Assigner for Coded {
         }
     }
 
+    fn leave_out(&mut self, worker: WorkerId, task: Task) -> bool {
+        self.put_back(worker, task);
+        false
+    }
+
     fn is_covered(&self) -> bool {
         self.decoder.code().is_enough(self.present.iter().copied())
     }

@@ -67,6 +67,12 @@ pub trait Assigner: Debug + Send {
     /// Records that `worker` will not complete `task`, which may have to be assigned again.
     fn put_back(&mut self, worker: WorkerId, task: Task);
 
+    /// Records that the gradient of `task` is not finite. Returns true if the mini-batch is left
+    /// out, and false if it has been put back, since an update needs the gradient.
+    fn leave_out(&mut self, _worker: WorkerId, _task: Task) -> bool {
+        true
+    }
+
     /// Records that `worker`, whose tasks have been put back, is gone.
     fn left(&mut self, _worker: WorkerId) {}
 
@@ -86,6 +92,9 @@ pub trait Assigner: Debug + Send {
     fn is_used_up(&self) -> bool {
         false
     }
+
+    /// Raises the budget to this many passes over the data.
+    fn extend(&mut self, _epochs: u64) {}
 
     /// Returns true if the open round has all that an update needs.
     fn is_covered(&self) -> bool {

@@ -98,6 +98,11 @@ impl Assigner for Partial {
         }
     }
 
+    fn leave_out(&mut self, worker: WorkerId, task: Task) -> bool {
+        self.put_back(worker, task);
+        false
+    }
+
     fn is_covered(&self) -> bool {
         self.missing == 0
     }

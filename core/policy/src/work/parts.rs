@@ -43,6 +43,13 @@ impl Parts {
         self.epochs
     }
 
+    /// Raises the number of passes; returns by how many.
+    pub(super) const fn extend(&mut self, epochs: u64) -> u64 {
+        let more = epochs.saturating_sub(self.epochs);
+        self.epochs += more;
+        more
+    }
+
     pub(super) const fn len(&self) -> u32 {
         self.rows.len() as u32
     }

@@ -127,6 +127,11 @@ impl Assigner for Reassigned {
         (0..self.partitions.len()).all(|index| self.first(index).is_none())
     }
 
+    fn extend(&mut self, epochs: u64) {
+        self.parts.extend(epochs);
+        self.gate.open();
+    }
+
     fn set_rows(&mut self, worker: WorkerId, rows: &[u64]) -> Result<(), String> {
         self.parts.set(worker.0, rows, "partitions")?;
         if let Some(partition) = self.partitions.get_mut(worker.0 as usize) {

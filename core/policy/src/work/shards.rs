@@ -149,6 +149,15 @@ impl Assigner for Shards {
         self.left == 0 && self.again.is_empty() && self.next_epoch == self.parts.epochs()
     }
 
+    fn extend(&mut self, epochs: u64) {
+        let more = self.parts.extend(epochs);
+        if self.next_epoch > 0 {
+            let parts = (0..self.parts.len()).map(PartId);
+            self.left += more * parts.map(|part| self.parts.batches(part)).sum::<u64>();
+        }
+        self.gate.open();
+    }
+
     fn set_rows(&mut self, _worker: WorkerId, rows: &[u64]) -> Result<(), String> {
         self.parts.set(0, rows, "shards")?;
         // Once the first epoch has begun, `left` counts down and must not be reset.

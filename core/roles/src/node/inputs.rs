@@ -37,6 +37,7 @@ enum Entry {
     Wake,
     Unevaluated(Version, String),
     WorkersDown,
+    Extend(u32),
 }
 
 /// An evaluation with all digits of its time.
@@ -78,6 +79,7 @@ pub fn encode_input<'a>(now: Time, input: &'a Input, head: &mut Vec<u8>) -> Opti
         Input::Drain => Entry::Drain,
         Input::Overslept => Entry::Overslept,
         Input::WorkersDown => Entry::WorkersDown,
+        Input::Extend(epochs) => Entry::Extend(*epochs),
         Input::Wake => Entry::Wake,
         // A worker's inputs, and those of checkpoints, which a record of the inputs does not need.
         Input::Prepared(_)
@@ -135,6 +137,7 @@ pub fn decode_input(bytes: &[u8]) -> Result<(Time, Input), InputError> {
         Entry::Drain => Input::Drain,
         Entry::Overslept => Input::Overslept,
         Entry::WorkersDown => Input::WorkersDown,
+        Entry::Extend(epochs) => Input::Extend(epochs),
         Entry::Wake => Input::Wake,
         Entry::Unevaluated(version, why) => Input::Unevaluated { version, why },
     };

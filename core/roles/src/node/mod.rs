@@ -13,6 +13,7 @@ mod backoff;
 mod by_workers;
 mod damage;
 mod dialler;
+mod doubt;
 mod evaluating;
 mod event;
 mod flood;
@@ -31,6 +32,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+pub use doubt::MOST_IN_A_ROW;
 pub use event::{Cause, Event};
 pub use inputs::{InputError, decode_input, encode_input};
 pub use meeting::Meeting;
@@ -156,9 +158,12 @@ pub enum Input {
     /// The driver itself did not run for a while (a suspended process or machine) and has missed a
     /// deadline by far: peers that seem silent may not have been.
     Overslept,
-    /// The workers went down together with this server, which has resumed: they come back as new
-    /// incarnations.
+    /// This server has resumed, and its workers may have gone down with it: those come back as new
+    /// incarnations, which are waited for.
     WorkersDown,
+    /// The run is to make this many passes over the data, more than its job says. One that had used
+    /// up its budget goes on.
+    Extend(u32),
     /// The deadline has come.
     Wake,
 }
@@ -221,6 +226,9 @@ pub enum Effect {
     Checkpoint(Box<Checkpoint>),
     /// Write the last snapshot; answered by [`Input::Written`]. A failed write is retried.
     Write,
+    /// The run is stopped on request: keep neither this input nor any later one. The process ends,
+    /// and a node that resumes goes on from before the stop.
+    Pause,
     /// A buffer of values from a message that the node no longer needs, for reuse.
     Recycle(Arc<Vec<f32>>),
     /// Report an event.
@@ -403,14 +411,27 @@ impl From<ExactPoint> for Point {
 /// The result of a run. Reports are made from it and the events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
-    /// The position of the final parameters on the training curve.
+    /// The position of the parameters on the training curve.
     pub point: Point,
     /// Where every mini-batch went.
     pub ledger: Ledger,
     /// Bytes that each worker has exchanged with the other servers; events are of this one alone.
     pub elsewhere: Vec<Exchanged>,
-    /// The final parameters of all keys; none if part of them is lost.
+    /// The last parameters of all keys, or the best ones if the job keeps those; none if part of
+    /// them is lost.
     pub parameters: Option<Arc<Vec<f32>>>,
+}
+
+impl Trained {
+    /// The result with the evaluated parameters that are kept, if any.
+    fn with_kept(self, kept: Option<&Evaluate>) -> Self {
+        match kept {
+            Some(Evaluate { point, parameters }) => {
+                Self { point: *point, parameters: Some(Arc::clone(parameters)), ..self }
+            }
+            None => self,
+        }
+    }
 }
 
 /// An evaluation.

@@ -437,7 +437,8 @@ impl Store {
             | Decision::Cut { .. }
             | Decision::Stay
             | Decision::Map(_)
-            | Decision::Checkpoint { .. } => {}
+            | Decision::Checkpoint { .. }
+            | Decision::Pause => {}
         }
         None
     }

@@ -15,9 +15,12 @@ use alloc::vec::Vec;
 
 use super::Meeting;
 use super::members::Presence;
+use crate::node::server::Lifecycle;
 use crate::node::{Checkpoint, Effect, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
+use pstrain_compute::time::Time;
 use pstrain_wire::peers::{Inherit, InheritHeader, MOST_INHERIT_BYTES, Save};
+use pstrain_wire::worker::EndReason;
 use pstrain_wire::{Message, Phase};
 
 /// Most bytes of a state of training for each parameter. The largest optimizer has much less.
@@ -37,6 +40,8 @@ pub(super) struct Checkpoints {
     ahead: u64,
     /// The checkpoint that is being made, with its number.
     open: Option<(u64, Stage)>,
+    /// Since when the members' last states are awaited: the budget is used up.
+    over: Option<Time>,
 }
 
 /// The stage of a checkpoint.
@@ -97,7 +102,7 @@ impl States {
 
 impl Checkpoints {
     const fn new(origin: u64, newest: u64) -> Self {
-        Self { origin, newest, ahead: 1, open: None }
+        Self { origin, newest, ahead: 1, open: None, over: None }
     }
 
     /// The group has halted: members may go back.
@@ -105,6 +110,11 @@ impl Checkpoints {
         if let Some((_, stage @ Stage::Asked(..))) = &mut self.open {
             *stage = Stage::Due;
         }
+    }
+
+    /// Gives up a checkpoint whose states have not come.
+    pub(super) fn give_up(&mut self) {
+        self.open.take_if(|(_, stage)| !matches!(stage, Stage::Written));
     }
 
     /// True if parts of this worker's state of a version are awaited.
@@ -144,6 +154,73 @@ impl Meeting {
         }
     }
 
+    /// Raises the budget to `epochs` passes over the data. A run that has used up its budget
+    /// gathers its workers to go on.
+    pub(super) fn extend(&mut self, now: Time, epochs: u32, out: &mut Outbox) {
+        self.job.budget.epochs = self.job.budget.epochs.max(epochs);
+        self.lockstep.extend(epochs);
+        if self.lifecycle.end() == Some(EndReason::BudgetReached) && self.states.is_some() {
+            self.lifecycle = Lifecycle::new();
+            self.lifecycle.since = now;
+        }
+        self.settle(now, out);
+    }
+
+    /// Why the run has ended, if it has.
+    #[must_use]
+    pub const fn ended(&self) -> Option<EndReason> {
+        self.lifecycle.end()
+    }
+
+    /// True if the run has ended with the members' last states, so that it can be extended.
+    #[must_use]
+    pub const fn has_states(&self) -> bool {
+        self.states.is_some()
+    }
+
+    /// True once the members' last states are here, with which a run that has used up its budget
+    /// can be extended; if the run takes no checkpoints; and after a lease.
+    pub(super) fn has_last_states(&mut self, now: Time, out: &mut Outbox) -> bool {
+        let (last, lease) = (self.lockstep.version(), self.job.membership.lease);
+        let Some(checkpoints) = &mut self.checkpoints else { return true };
+        if now >= *checkpoints.over.get_or_insert(now) + lease {
+            return true;
+        }
+        if let Some((_, Stage::Asked(version, _))) = &checkpoints.open
+            && *version != last
+        {
+            checkpoints.halted(); // asked for before the end was near
+            self.ask_for_states(out);
+        } else if self.states.is_none() {
+            self.save_now(out);
+        }
+        self.states.is_some()
+    }
+
+    /// When the members' last states are waited for no longer.
+    pub(super) fn last_states_due(&self) -> Option<Time> {
+        let over = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.over);
+        let over = over.filter(|_| self.lifecycle.phase() == Phase::Training);
+        over.map(|since| since + self.job.membership.lease)
+    }
+
+    /// True if the members' last states are awaited.
+    pub(super) fn is_saving_last(&self) -> bool {
+        self.lockstep.is_over() && self.is_saving()
+    }
+
+    /// Takes a checkpoint now, if the run takes any and none is open.
+    pub(super) fn save_now(&mut self, out: &mut Outbox) {
+        if let Some(newest) = self.checkpoints.as_ref().map(|checkpoints| checkpoints.newest) {
+            self.on_checkpoint(newest + 1, out);
+        }
+    }
+
+    /// True if a checkpoint is open.
+    pub(super) fn is_saving(&self) -> bool {
+        self.checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.open.is_some())
+    }
+
     /// True if a checkpoint waits for its states to be asked for.
     pub(super) fn checkpoint_is_due(&self) -> bool {
         let open = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.open.as_ref());
@@ -163,6 +240,7 @@ impl Meeting {
         let latest = ready.map(|(_, slot)| slot.version).max().unwrap_or_default();
         let version = match self.job.architecture.is_asynchronous() {
             true => self.lockstep.version(), // they rest
+            false if self.lockstep.is_over() => self.lockstep.version(),
             false => Version(latest.0.saturating_add(*ahead)),
         };
         // The first member sends the parameters to evaluate: both come in order.
@@ -215,8 +293,12 @@ impl Meeting {
         let (number, origin, run) = (*number, checkpoints.origin, self.run);
         let states = core::mem::take(states).into_iter();
         let states = states.map(|(worker, state)| (worker, Arc::new(state.bytes))).collect();
+        let states = States(states);
         *stage = Stage::Written;
-        let (oldest, saved) = (None, self.save_with(Some(States(states))));
+        if self.lockstep.is_over() {
+            self.states = Some(states.clone());
+        }
+        let (oldest, saved) = (None, self.save_with(Some(states)));
         out.push(Effect::Checkpoint(Box::new(Checkpoint { number, run, origin, oldest, saved })));
         out.push(Effect::Write);
         self.go_on(out);
@@ -234,10 +316,12 @@ impl Meeting {
     }
 
     /// A checkpoint is on the disk.
-    pub(super) fn on_written(&mut self, number: u64) {
+    pub(super) fn on_written(&mut self, now: Time, number: u64, out: &mut Outbox) {
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.open.take_if(|(open, _)| *open == number);
         }
+        self.halt_once_saved(now, out);
+        self.settle(now, out);
     }
 
     /// Sends a worker the state that the run is resumed from, if no update was made since.

@@ -40,6 +40,8 @@ pub(super) struct Slot {
     /// to which it may make updates.
     pub(super) base: Version,
     pub(super) allowed: Version,
+    /// The newest version from which this incarnation has computed a finite gradient.
+    pub(super) finite: Option<Version>,
     /// Its reports of updates that not all members have made yet, and when they arrived.
     pub(super) reports: VecDeque<(Time, Reduced)>,
     /// Updates that it contributed to.

@@ -30,7 +30,6 @@ use alloc::vec::Vec;
 
 use self::checkpoints::{Checkpoints, States};
 use self::clock::TrainingClock;
-use self::doubt::Doubt;
 use self::group::Group;
 use self::initial::Initial;
 use self::members::{Presence, Slots};
@@ -42,6 +41,7 @@ use super::damage::in_words;
 use super::flood::FloodControl;
 use super::server::{Evaluations, Ledger, Lifecycle, ServerError};
 use super::{Departure, Effect, Event, Input, Node, Outbox, Point, Trained};
+use crate::node::doubt::Doubt;
 use pstrain_compute::id::{PeerId, Term, Version, WorkerId};
 use pstrain_compute::params::{KeyMap, KeyRange};
 use pstrain_compute::time::Time;
@@ -148,7 +148,8 @@ impl Meeting {
         // No other node has anything of the workers' gradients.
         let elsewhere = self.slots.iter().map(|_| Exchanged::default()).collect();
         let parameters = Some(Arc::clone(parameters));
-        Trained { point: *point, ledger: self.ledger, elsewhere, parameters }
+        let last = Trained { point: *point, ledger: self.ledger, elsewhere, parameters };
+        last.with_kept(self.evaluations.kept())
     }
 
     /// The keys of the model.
@@ -244,6 +245,7 @@ impl Meeting {
             self.slots.set_presence(worker, Presence::Preparing, now);
             let slot = &mut self.slots[worker];
             slot.incarnation = slot.incarnation.next();
+            slot.finite = None;
             (slot.version, slot.idle) = (version, FloodControl::default());
             (slot.joins, slot.awaits) = (true, None);
             (slot.base, slot.allowed) = (self.lockstep.version(), version);
@@ -270,7 +272,7 @@ impl Meeting {
             examples_from_server: false,
             holders: Holders { map, addresses: Vec::new() },
             job: self.job.clone(),
-            digest: self.job_digest,
+            digest: job_digest(&self.job),
             term: Term(0),
             standby: None,
         };
@@ -426,8 +428,13 @@ impl Meeting {
         if self.lifecycle.phase() != Phase::Training {
             return; // there is no group to halt
         }
+        if self.is_saving_last() {
+            // The run can only not be extended.
+            return self.end(now, EndReason::BudgetReached, out);
+        }
         if self.stop.is_some() {
             self.halt_without(now, worker, alloc::format!("worker {worker} is gone"), out);
+            self.halt_once_saved(now, out);
             return self.stop_without(now, worker, out);
         }
         let (present, needed) = (self.slots.ready(), self.job.membership.needed_to_run());
@@ -468,9 +475,9 @@ impl Meeting {
         };
         let is_evaluated = self.evaluations.requested.is_empty();
         if self.lifecycle.phase() == Phase::Training && is_last && is_evaluated {
-            if self.lockstep.is_over() {
+            if self.lockstep.is_over() && self.has_last_states(now, out) {
                 self.end(now, EndReason::BudgetReached, out);
-            } else if is_asynchronous && self.stop.is_some() {
+            } else if is_asynchronous && self.ends_on_request() {
                 self.end(now, EndReason::Stopped, out);
             }
         }
@@ -536,7 +543,7 @@ impl Meeting {
 
 impl Node for Meeting {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        if self.lifecycle.is_done() {
+        if self.lifecycle.is_done() && !matches!(input, Input::Extend(_)) {
             return;
         }
         match input {
@@ -572,7 +579,8 @@ impl Node for Meeting {
                 self.settle(now, out);
             }
             Input::Checkpoint(number) => self.on_checkpoint(number, out),
-            Input::Written(number) => self.on_written(number),
+            Input::Written(number) => self.on_written(now, number, out),
+            Input::Extend(epochs) => self.extend(now, epochs, out),
             Input::Wake => self.on_wake(now, out),
             // Inputs of other roles.
             Input::Start
@@ -598,8 +606,9 @@ impl Node for Meeting {
             Phase::Ending => Some(self.lifecycle.since + lease),
             Phase::Training | Phase::Draining => None,
         };
-        let leases = self.slots.lease_check();
-        let own = [phase, leases, self.forms_at(), self.stops_at(), self.evaluation_due()];
+        let (leases, stops) = (self.slots.lease_check(), self.stops_at());
+        let own =
+            [phase, leases, self.forms_at(), stops, self.last_states_due(), self.evaluation_due()];
         strangers.chain(own.into_iter().flatten()).min()
     }
 

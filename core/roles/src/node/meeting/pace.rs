@@ -102,7 +102,7 @@ impl Meeting {
         if self.lifecycle.phase() != Phase::Training || !self.group.is_training() {
             return;
         }
-        let is_over = self.lockstep.is_over() || self.stop.is_some();
+        let is_over = self.lockstep.is_over() || self.ends_on_request();
         let is_saved = self.checkpoint_is_due();
         match &self.pace.stage {
             Stage::Training if is_over || is_saved => {
@@ -113,7 +113,7 @@ impl Meeting {
             }
             Stage::Training if self.pace.is_due && self.pace.shown.is_none() => self.show(out),
             Stage::Resting if is_over && self.pace.shown.is_none() => self.show(out),
-            Stage::Resting if is_saved => self.ask_for_states(out),
+            Stage::Resting | Stage::Ended if is_saved => self.ask_for_states(out),
             _ => {}
         }
     }

@@ -216,13 +216,14 @@ impl Meeting {
             }
             if let Some(key) = not_finite {
                 self.ledger.discarded += 1;
+                self.ledger.left_out += 1;
                 let reason = DropReason::NotFinite;
                 combined.push(Event::Dropped { worker, sequence, reason });
-                let members = self.group.members();
-                self.doubt.suspect((worker, base), (sequence, key), members);
+                self.doubt.not_finite((worker, incarnation), base, (sequence, key));
                 continue;
             }
-            self.doubt.trust(worker, base);
+            self.slots[worker].finite = self.slots[worker].finite.max(Some(base));
+            self.doubt.finite(worker);
             self.ledger.applied += 1;
             self.applied_samples += u64::from(samples);
             combined.push(Event::Applied {
@@ -332,10 +333,12 @@ impl Meeting {
             return;
         };
         evaluated.evaluation.consensus_distance = self.distances.remove(&version);
-        let end = self.evaluations.end_by(&evaluated.evaluation, &self.job.stopping);
+        let end = self.evaluations.end_by(&evaluated, &self.job.stopping);
         let unknown = self.evaluations.note_unknown(&evaluated.evaluation, &self.job.stopping);
         out.extend(unknown.map(Effect::Report));
         self.evaluations.finish(&evaluated);
+        let loss = self.loss();
+        self.evaluations.remember(now, loss);
         out.push(Effect::Report(evaluated.into()));
         if let Some(reason) = end {
             // The result is the model that was evaluated, not one that has come since.

@@ -10,6 +10,7 @@ use crate::node::{Durable, Effect, ExactPoint, Point, RestoreError};
 use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_compute::saved::{Archive, Saved, SavedError};
 use pstrain_policy::job::Job;
+use pstrain_wire::worker::EndReason;
 
 impl Meeting {
     /// Restores the meeting point of `job` that was saved. Workers that join it continue from the
@@ -53,6 +54,7 @@ impl Meeting {
         if digest != self.job_digest {
             return Err(SavedError::OtherJob);
         }
+        archive.small(&mut self.job.budget.epochs)?;
         archive.small(&mut self.run)?;
         archive.small(&mut self.lifecycle)?;
         archive.small(self.group.generation())?;
@@ -108,8 +110,9 @@ impl Durable for Meeting {
         evaluations.chain(done).collect()
     }
 
-    /// A run that has lost its workers can be resumed from its last checkpoint.
+    /// A run that was stopped or has lost its workers can be resumed from its last checkpoint.
     fn is_over(&self) -> bool {
-        self.lifecycle.is_done() && self.lifecycle.end().is_some_and(|reason| !reason.is_loss())
+        let may_go_on = |reason: EndReason| reason == EndReason::Stopped || reason.is_loss();
+        self.lifecycle.is_done() && self.lifecycle.end().is_some_and(|it| !may_go_on(it))
     }
 }

@@ -71,8 +71,9 @@ impl Meeting {
             samples: point.samples,
             samples_wanted: self.lockstep.samples_wanted(),
             epoch: point.epoch,
-            loss: Account::loss_of(self.slots.iter().map(|(_, slot)| &slot.account)),
+            loss: self.loss(),
             evaluated: self.evaluations.latest.clone(),
+            history: self.evaluations.history.clone(),
             members: members.collect(),
             wait,
             standby: None,
@@ -81,6 +82,11 @@ impl Meeting {
             refused: Vec::new(),
             processor_wait: None,
         }
+    }
+
+    /// Mean loss of the last mini-batches of all workers.
+    pub(super) fn loss(&self) -> Option<f64> {
+        Account::loss_of(self.slots.iter().map(|(_, slot)| &slot.account))
     }
 
     fn member(

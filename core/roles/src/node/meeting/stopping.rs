@@ -1,6 +1,7 @@
 //! The end of a run on request: the members' last models become its result.
 //!
-//! The group halts, and the meeting point asks for the parameters: one member that has the latest
+//! A run that keeps checkpoints takes one first, from which it can be resumed. Then the group
+//! halts, and the meeting point asks for the parameters: one member that has the latest
 //! version where all have the same, and all members where each has a model of its own. Workers at
 //! their own pace rest instead of halting, as at the end of the budget. A run whose members do not
 //! answer within a lease ends with the parameters that it has.
@@ -11,6 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Meeting;
+use super::checkpoints::Checkpoints;
 use super::members::Presence;
 use crate::node::{Effect, Outbox};
 use pstrain_compute::id::{PeerId, Version, WorkerId};
@@ -34,6 +36,8 @@ pub(super) struct Stop {
 
 #[derive(Debug)]
 enum Stage {
+    /// The members train until a checkpoint is on the disk, or one of them is lost.
+    Saving,
     /// The members halt, or rest.
     Halting,
     /// The models that have come, of the members that are asked for theirs.
@@ -48,6 +52,11 @@ impl Stop {
         matches!(self.stage, Stage::Evaluating)
     }
 
+    /// True if the members need not train any more.
+    const fn ends_training(&self) -> bool {
+        !matches!(self.stage, Stage::Saving)
+    }
+
     fn asks(&self, worker: WorkerId) -> bool {
         matches!(&self.stage, Stage::Asked(models) if models.contains_key(&worker))
     }
@@ -59,7 +68,25 @@ impl Meeting {
         if self.lifecycle.phase() != Phase::Training || self.stop.is_some() {
             return self.end(now, EndReason::Stopped, out);
         }
+        self.stop = Some(Stop { since: now, stage: Stage::Saving });
+        self.save_now(out);
+        self.halt_once_saved(now, out);
+    }
+
+    /// True if the run is stopped, and the members need not train any more.
+    pub(super) fn ends_on_request(&self) -> bool {
+        self.stop.as_ref().is_some_and(Stop::ends_training)
+    }
+
+    /// Halts the group for a stop, unless a checkpoint is awaited that the run can be resumed from.
+    pub(super) fn halt_once_saved(&mut self, now: Time, out: &mut Outbox) {
+        let is_saving = self.stop.as_ref().is_some_and(|stop| !stop.ends_training());
+        if !is_saving || self.is_saving() && self.group.is_training() {
+            return;
+        }
         self.stop = Some(Stop { since: now, stage: Stage::Halting });
+        // Its members may be fewer by now than those of an undisturbed run.
+        self.checkpoints.iter_mut().for_each(Checkpoints::give_up);
         match self.job.architecture.is_asynchronous() {
             true => self.request(out),
             false => self.halt(now, String::from("the run is stopped"), out),

@@ -262,7 +262,8 @@ impl Node for Peer {
             | Input::Initial(_)
             | Input::Checkpoint(_)
             | Input::Written(_)
-            | Input::WorkersDown => {}
+            | Input::WorkersDown
+            | Input::Extend(_) => {}
         }
     }
 

@@ -166,6 +166,7 @@ impl Standby {
                     out.push(Effect::Report(event));
                 }
                 Effect::Done(Ok(reason)) => self.over = Some((now, reason)),
+                Effect::Pause => out.push(Effect::Pause),
                 // The primary executes the effect; effects still unanswered are repeated once this
                 // standby leads.
                 _ => {}

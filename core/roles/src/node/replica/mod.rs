@@ -214,7 +214,7 @@ impl Replica {
 
 impl Node for Replica {
     fn handle(&mut self, now: Time, input: Input, out: &mut Outbox) {
-        if self.done {
+        if self.done && !matches!(input, Input::Extend(_)) {
             return;
         }
         match &mut self.role {

@@ -199,8 +199,9 @@ impl Primary {
         let is_last = effects.iter().any(|effect| self.copy.server.is_last(effect));
         if self.is_paired() && !is_question && !is_last {
             // A dial reveals nothing until a message is sent on the connection.
-            let dials = effects.extract_if(.., |effect| matches!(effect, Effect::Dial(_)));
-            let mut free: Vec<Effect> = dials.collect();
+            let reveals_nothing =
+                |effect: &mut Effect| matches!(effect, Effect::Dial(_) | Effect::Pause);
+            let mut free: Vec<Effect> = effects.extract_if(.., reveals_nothing).collect();
             if keeps_back {
                 free.extend(self.let_heartbeats_pass(&mut effects));
             }

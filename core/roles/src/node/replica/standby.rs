@@ -143,7 +143,7 @@ impl Standby {
                 out.push(Effect::Limit(peer, Limits::UNAUTHENTICATED));
             }
             Input::Garbage(peer, _) | Input::Disconnected { peer, .. } => self.forget(peer),
-            Input::Drain => out.push(Effect::Done(Ok(EndReason::Stopped))),
+            Input::Drain => out.extend([Effect::Pause, Effect::Done(Ok(EndReason::Stopped))]),
             Input::Overslept => {
                 self.dialler.overslept(now);
                 self.attending.values_mut().for_each(|worker| worker.since = now);
@@ -158,7 +158,8 @@ impl Standby {
             | Input::Initial(_)
             | Input::Checkpoint(_)
             | Input::Written(_)
-            | Input::WorkersDown => {}
+            | Input::WorkersDown
+            | Input::Extend(_) => {}
         }
     }
 
@@ -429,6 +430,9 @@ impl Standby {
     }
 
     fn end(&mut self, reason: EndReason, out: &mut Outbox) {
+        if reason == EndReason::Stopped {
+            out.push(Effect::Pause); // of a stream that it did not follow yet
+        }
         for (peer, _) in core::mem::take(&mut self.attending) {
             out.push(Effect::Send(peer, Message::End(End { reason })));
         }

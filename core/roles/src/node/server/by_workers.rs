@@ -113,10 +113,11 @@ impl Server {
     /// Records and reports an evaluation, which may be the end of the run.
     pub(super) fn publish(&mut self, now: Time, evaluated: Evaluated, out: &mut Outbox) {
         let (evaluation, stopping) = (&evaluated.evaluation, &self.job.stopping);
-        let end = self.evaluations.end_by(evaluation, stopping);
+        let end = self.evaluations.end_by(&evaluated, stopping);
         let unknown = self.evaluations.note_unknown(evaluation, stopping);
         out.extend(unknown.map(Effect::Report));
         self.record(evaluated, out);
+        self.evaluations.remember(now, self.members.roster.loss());
         if let Some(reason) = end {
             self.end(now, reason, out);
         }

@@ -16,11 +16,11 @@ use super::{Server, mode_change};
 use crate::node::{Checkpoint, Effect, Event, NodeError, Outbox};
 use pstrain_compute::id::{CheckpointId, PeerId, ServerId};
 use pstrain_compute::time::Time;
-use pstrain_wire::Message;
 use pstrain_wire::checkpoint::{GoBack, MOST_CHECKPOINTS};
 use pstrain_wire::decision::Decision;
 use pstrain_wire::group::Enlist;
 use pstrain_wire::worker::EndReason;
+use pstrain_wire::{Message, Phase};
 
 /// State of checkpoints on the coordinator.
 #[derive(Debug)]
@@ -146,6 +146,33 @@ impl Server {
         }
     }
 
+    /// Fixes the state that the run resumes from: the present one, since a stop is no part of it.
+    pub(super) fn pause(&mut self, out: &mut Outbox) {
+        self.group.tell(|| Decision::Pause);
+        out.push(Effect::Pause);
+        if let Some(newest) = self.checkpoints.as_ref().map(|checkpoints| checkpoints.newest) {
+            self.on_checkpoint(newest + 1, out);
+        }
+    }
+
+    /// The run goes on after its end.
+    pub(super) fn reopen(&mut self) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            (checkpoints.end, checkpoints.told) = (End::Open, BTreeSet::new());
+        }
+    }
+
+    /// True if a run that was stopped waits until the state that it resumes from is on the disk.
+    #[must_use]
+    pub fn awaits_checkpoint(&self) -> bool {
+        self.checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.open.is_some())
+    }
+
+    /// True if the run was stopped on request: its end is no part of what is kept.
+    pub(super) fn is_paused(&self) -> bool {
+        self.lifecycle.end() == Some(EndReason::Stopped)
+    }
+
     /// Saves the state of this server under this number, to be written later.
     fn keep_state(&mut self, number: u64, out: &mut Outbox) {
         let Some(origin) = self.origin() else { unreachable!("checkpoints are enabled") };
@@ -170,8 +197,11 @@ impl Server {
     /// Saves the end of the run. Returns true if members may be told of the end: with checkpoints,
     /// once it is on disk or has had the time to be.
     pub(super) fn keep_end(&mut self, is_late: bool, out: &mut Outbox) -> bool {
-        let has_lost = self.has_lost_a_server();
+        let (is_paused, has_lost) = (self.is_paused(), self.has_lost_a_server());
         let Some(checkpoints) = &mut self.checkpoints else { return true };
+        if is_paused {
+            return is_late || checkpoints.open.is_none();
+        }
         if checkpoints.end != End::Open || has_lost {
             return is_late || !matches!(checkpoints.end, End::Written(_));
         }
@@ -195,7 +225,10 @@ impl Server {
 
     /// True if connected members may be told of the end.
     pub(super) fn tells_end(&self) -> bool {
-        let is_kept = self.checkpoints.is_none() || self.has_kept_end();
+        let is_kept = self.checkpoints.as_ref().is_none_or(|it| match self.is_paused() {
+            true => it.open.is_none(),
+            false => it.end == End::Kept,
+        });
         is_kept && !self.lifecycle.holds_end() || self.has_lost_a_server()
     }
 
@@ -221,6 +254,7 @@ impl Server {
             && self.lifecycle.end().is_some()
             && !goes_back
             && !self.has_lost_a_server()
+            && !self.is_paused()
     }
 
     /// Records that this server has written its state, as the last of all.
@@ -236,6 +270,12 @@ impl Server {
         if checkpoints.open.take_if(|open| open.number == number).is_some() {
             checkpoints.before = checkpoints.whole.number;
             checkpoints.whole = CheckpointId { run: self.run, number };
+            if self.is_paused() {
+                self.tell_end(out);
+            }
+            if matches!(self.lifecycle.phase(), Phase::Draining | Phase::Ending) {
+                self.settle(now, out);
+            }
         }
     }
 

@@ -10,9 +10,9 @@ use pstrain_compute::id::{Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_compute::saved::{Archive, SavedError};
 use pstrain_compute::time::Time;
-use pstrain_policy::job::Stopping;
-use pstrain_wire::LatestEvaluation;
+use pstrain_policy::job::{Keep, Stopping};
 use pstrain_wire::worker::EndReason;
+use pstrain_wire::{LatestEvaluation, MOST_MOMENTS, Moment};
 
 use crate::node::by_workers::ByWorkers;
 use crate::node::{Effect, Evaluate, Evaluated, Event, ExactPoint, Outbox, Point};
@@ -26,8 +26,12 @@ pub(in crate::node) struct Evaluations {
     pub(in crate::node) requested: Vec<Evaluate>,
     /// The latest result.
     pub(in crate::node) latest: Option<LatestEvaluation>,
+    /// The run at its evaluations.
+    pub(in crate::node) history: Vec<Moment>,
     /// The best value that the job's patience watches.
     best: Option<f64>,
+    /// The parameters of the best evaluation, if they are to be the run's model.
+    kept: Option<Evaluate>,
     /// Evaluations since the best one, without evaluations that lack the target's metric.
     since_best: u32,
     /// True once the user has been told that evaluations do not have the target's metric.
@@ -103,17 +107,29 @@ impl Evaluations {
         }
     }
 
+    /// Remembers the time of the latest evaluation, with the loss of mini-batches then. Once there
+    /// are many, every second one is forgotten.
+    pub(in crate::node) fn remember(&mut self, now: Time, loss: Option<f64>) {
+        if self.history.len() >= MOST_MOMENTS {
+            let mut keeps = false;
+            self.history.retain(|_| {
+                keeps = !keeps;
+                keeps
+            });
+        }
+        let latest = self.latest.as_ref().and_then(|latest| latest.metrics.first());
+        let metric = latest.map(|(_, value)| *value);
+        self.history.push(Moment { at: now.since(Time::ZERO), loss, metric });
+    }
+
     /// Returns why this evaluation ends the run, if it does.
     pub(in crate::node) fn end_by(
         &mut self,
-        evaluation: &Evaluation,
+        Evaluated { point, evaluation }: &Evaluated,
         stopping: &Stopping,
     ) -> Option<EndReason> {
         if evaluation.examples == 0 {
             return None;
-        }
-        if stopping.target.as_ref().is_some_and(|goal| goal.is_reached(evaluation)) {
-            return Some(EndReason::TargetReached);
         }
         if stopping.unknown(evaluation).is_some() {
             return None; // it says nothing of the metric that patience watches
@@ -121,11 +137,24 @@ impl Evaluations {
         let value = stopping.watched(evaluation);
         let is_best = |value: &f64| self.best.is_none_or(|best| stopping.is_better(*value, best));
         match value.filter(is_best) {
-            Some(best) => (self.best, self.since_best) = (Some(best), 0),
+            Some(best) => {
+                (self.best, self.since_best) = (Some(best), 0);
+                if stopping.keep == Keep::Best {
+                    self.kept = self.requested(point.version).cloned();
+                }
+            }
             None => self.since_best = self.since_best.saturating_add(1),
+        }
+        if stopping.target.as_ref().is_some_and(|goal| goal.is_reached(evaluation)) {
+            return Some(EndReason::TargetReached);
         }
         let is_over = stopping.patience.is_some_and(|patience| self.since_best >= patience);
         is_over.then_some(EndReason::NoImprovement)
+    }
+
+    /// The parameters of the best evaluation, if they are to be the run's model.
+    pub(in crate::node) const fn kept(&self) -> Option<&Evaluate> {
+        self.kept.as_ref()
     }
 
     /// Returns the report that an evaluation does not have the target's metric, once.
@@ -150,19 +179,23 @@ impl Evaluations {
     ) -> Result<(), SavedError> {
         archive.small(&mut self.last)?;
         archive.small(&mut self.latest)?;
+        archive.small(&mut self.history)?;
         archive.small(&mut self.best)?;
         archive.small(&mut self.since_best)?;
         archive.small(&mut self.unknown_is_told)?;
         archive.small(&mut self.by_workers)?;
-        let mut points: Vec<ExactPoint> =
-            self.requested.iter().map(|requested| requested.point.into()).collect();
+        let all = self.requested.iter().chain(&self.kept);
+        let mut points: Vec<ExactPoint> = all.map(|evaluate| evaluate.point.into()).collect();
         archive.small(&mut points)?;
+        let mut keeps = self.kept.is_some();
+        archive.small(&mut keeps)?;
         if archive.restores() {
             let empty = |point| Evaluate { point: Point::from(point), parameters: Arc::default() };
             self.requested = points.into_iter().map(empty).collect();
+            self.kept = if keeps { self.requested.pop() } else { None };
         }
-        for requested in &mut self.requested {
-            archive.shared_of("evaluated", &mut requested.parameters, keys)?;
+        for evaluate in self.requested.iter_mut().chain(&mut self.kept) {
+            archive.shared_of("evaluated", &mut evaluate.parameters, keys)?;
         }
         Ok(())
     }

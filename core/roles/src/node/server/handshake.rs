@@ -18,7 +18,7 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::name::is_presentable;
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, End, Hello, Ready, Resume, Welcome};
-use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Phase, Refusal, job_digest};
 
 /// The most incarnations of a worker that can be lost with the end of a log: a worker that claims
 /// more is not believed.
@@ -188,6 +188,8 @@ impl Server {
         self.rounds.waiting.remove(worker);
         if !resumed {
             self.members.roster.set_presence(worker, Presence::Preparing, now);
+        } else if self.members.roster.are_up(now) {
+            self.members.lease_check = None;
         }
         let slot = &mut self.members.roster[worker];
         slot.heard = now;
@@ -223,7 +225,7 @@ impl Server {
             examples_from_server,
             holders: self.group.table(),
             job: self.job.clone(),
-            digest: self.job_digest,
+            digest: job_digest(&self.job),
             term: Term(0),
             standby: None,
         };

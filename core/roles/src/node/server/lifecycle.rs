@@ -59,8 +59,9 @@ impl Lifecycle {
         self.done
     }
 
+    /// Begins training, or goes on with a run that had ended.
     pub(in crate::node) const fn train(&mut self, now: Time) {
-        (self.stage, self.since) = (Stage::Training, now);
+        (self.stage, self.since, self.done) = (Stage::Training, now, false);
     }
 
     pub(in crate::node) const fn drain(&mut self, now: Time) {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::Server;
 use super::arriving::Arriving;
 use super::mode_change::answer;
-use super::roster::Presence;
+use super::roster::{Presence, Slot};
 use crate::node::{Departure, Effect, Event, Outbox, damage};
 use pstrain_compute::id::{PeerId, WorkerId};
 use pstrain_compute::time::Time;
@@ -163,9 +163,43 @@ impl Server {
     /// Drains the run: gives out no more parameters; outstanding gradients may still arrive.
     pub(super) fn drain(&mut self, now: Time, out: &mut Outbox) {
         match self.lifecycle.phase() {
-            Phase::Training => self.lifecycle.drain(now),
-            Phase::Gathering => self.end(now, EndReason::Stopped, out),
-            _ => {}
+            Phase::Training => {
+                self.pause(out);
+                self.lifecycle.drain(now);
+            }
+            Phase::Gathering => {
+                self.pause(out);
+                self.end(now, EndReason::Stopped, out);
+            }
+            Phase::Draining | Phase::Ending => {}
+        }
+        self.settle(now, out);
+    }
+
+    /// Raises the budget to `epochs` passes over the data. A run that has used up its budget goes
+    /// on with the cohort that it had: its workers come back as new incarnations.
+    pub(super) fn extend(&mut self, now: Time, epochs: u32, out: &mut Outbox) {
+        self.job.budget.epochs = self.job.budget.epochs.max(epochs);
+        if let Some(assigner) = &mut self.rounds.assigner {
+            assigner.extend(epochs.into());
+        }
+        if self.lifecycle.end() == Some(EndReason::BudgetReached) {
+            self.lifecycle.train(now);
+            self.reopen();
+            let roster = &self.members.roster;
+            let cohort = roster.iter().map(|(worker, _)| worker);
+            let gone: Vec<WorkerId> = cohort
+                .filter(|&it| self.rounds.cohort.contains(it) && !roster[it].presence.is_alive())
+                .collect();
+            self.members.awaited_back.extend(gone.into_iter().map(|worker| (now, worker)));
+        }
+        for worker in core::mem::take(&mut self.members.finished) {
+            let slot = &self.members.roster[worker];
+            if slot.batches.accepted() >= self.quota(slot.rows) {
+                self.members.finished.insert(worker);
+            } else if slot.presence == Presence::Ready {
+                self.enrol(worker);
+            }
         }
         self.settle(now, out);
     }
@@ -338,13 +372,23 @@ impl Server {
         self.schedule_lease_check(now);
     }
 
+    /// Returns until when a worker may be silent. One that went down together with this server has
+    /// as long as a server that is away.
+    fn lease_end(&self, slot: &Slot) -> Time {
+        let membership = self.job.membership;
+        slot.heard.max(Time::ZERO)
+            + match slot.pushes.went_down {
+                true => membership.patience(),
+                false => membership.lease,
+            }
+    }
+
     fn expire_leases(&mut self, now: Time, out: &mut Outbox) {
-        let lease = self.job.membership.lease;
         let silent: Vec<WorkerId> = self
             .members
             .roster
             .iter()
-            .filter(|(_, slot)| slot.presence.is_alive() && now >= slot.heard + lease)
+            .filter(|(_, slot)| slot.presence.is_alive() && now >= self.lease_end(slot))
             .map(|(worker, _)| worker)
             .collect();
         for worker in silent {
@@ -361,11 +405,9 @@ impl Server {
     /// Schedules the check for the first lease that can expire. Leases are only ever extended, so a
     /// check at that time finds every expiry exactly when it is due, and a message costs nothing.
     pub(super) fn schedule_lease_check(&mut self, now: Time) {
-        let lease = self.job.membership.lease;
         if self.members.lease_check.is_none() {
             let alive = self.members.roster.iter().filter(|(_, slot)| slot.presence.is_alive());
-            self.members.lease_check =
-                alive.map(|(_, slot)| slot.heard.max(Time::ZERO) + lease).min();
+            self.members.lease_check = alive.map(|(_, slot)| self.lease_end(slot)).min();
             debug_assert!(self.members.lease_check.is_none_or(|at| at > now));
         }
     }

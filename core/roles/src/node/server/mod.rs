@@ -37,10 +37,10 @@ use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::node::doubt::Doubt;
 pub(super) use account::Account;
 use checkpoints::Checkpoints;
 use clients::Clients;
-use doubt::Doubt;
 pub(super) use evaluations::Evaluations;
 use group::Group;
 use initial::Initial;
@@ -65,13 +65,14 @@ use pstrain_policy::auto::Auto;
 use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, InitialFrom, Job, JobError, WorkError};
 use pstrain_wire::reason::as_reason;
-use pstrain_wire::worker::Heartbeat;
+use pstrain_wire::worker::{EndReason, Heartbeat};
 use pstrain_wire::{Limits, Message, Refusal, Status, job_digest};
 
 /// The parameter server as a state machine.
 #[derive(Debug)]
 pub struct Server {
     job: Job,
+    /// Of the job as the run began, whose budget may have been raised since.
     job_digest: [u8; 32],
     run: u64,
     store: Store,
@@ -92,7 +93,7 @@ pub struct Server {
     /// The state of checkpoints, if they are the only durability.
     checkpoints: Option<Checkpoints>,
     /// The version that may admit no finite gradient, and the workers that say so.
-    doubt: Option<Doubt>,
+    doubt: Doubt,
 }
 
 /// Why no server can be built for a job.
@@ -154,7 +155,7 @@ impl Server {
             evaluations: Evaluations::default(),
             clients: Clients::default(),
             checkpoints: None,
-            doubt: None,
+            doubt: Doubt::default(),
             job,
         })
     }
@@ -165,7 +166,7 @@ impl Server {
         &self.job
     }
 
-    /// Returns the digest of the job: all runs of one job share it.
+    /// Returns the digest of the job as the run began: all runs of one job share it.
     pub(in crate::node) const fn job_digest(&self) -> &[u8; 32] {
         &self.job_digest
     }
@@ -189,6 +190,12 @@ impl Server {
         self.progress.point(self.version(), self.train_rows())
     }
 
+    /// Returns why the run has ended, if it has.
+    #[must_use]
+    pub const fn ended(&self) -> Option<EndReason> {
+        self.lifecycle.end()
+    }
+
     /// Returns the ledger of all mini-batches so far.
     #[must_use]
     pub const fn ledger(&self) -> Ledger {
@@ -206,6 +213,7 @@ impl Server {
             elsewhere: self.group.traffic(self.job.membership.workers),
             parameters: is_whole.then(|| Arc::clone(parameters)),
         }
+        .with_kept(self.evaluations.kept())
     }
 
     /// Returns the number of examples that the budget asks for.
@@ -408,6 +416,7 @@ impl Node for Server {
             Input::Initial(Message::RangePart(part)) => self.on_given_part(now, part, out),
             Input::Overslept => self.renew_leases(now),
             Input::WorkersDown => self.members.roster.went_down(),
+            Input::Extend(epochs) => self.extend(now, epochs, out),
             Input::Checkpoint(number) => self.on_checkpoint(number, out),
             Input::Written(number) => self.on_written(now, number, out),
             Input::Drain => self.drain(now, out),

@@ -314,7 +314,7 @@ impl Server {
     /// Makes a new version from earlier parameters. Nothing is under way.
     fn go_back(&mut self, from: Version, out: &mut Outbox) {
         self.store.go_back();
-        self.doubt = None; // it was about the replaced parameters
+        self.doubt = Default::default(); // it was about the replaced parameters
         self.group.tell(|| Decision::GoBack);
         self.rounds.cohort.renew();
         let point = self.point();

@@ -15,6 +15,8 @@ pub struct Ledger {
     pub applied: u64,
     /// Gradients that arrived and were dropped, and mini-batches given up at the end of the run.
     pub discarded: u64,
+    /// The discarded gradients that are not finite: their mini-batches are left out.
+    pub left_out: u64,
     /// Mini-batches lost with their worker.
     pub lost: u64,
     /// Mini-batches under way, and gradients that are not part of an update yet.

@@ -106,26 +106,21 @@ impl Server {
         let fault = elsewhere.fault;
         let sequence = push.header.sequence;
         let checked = self.check_push(worker, &push).and(match fault {
-            Some(Fault { key, .. }) => Err(Refusal::NotFinite { sequence, key }),
+            Some(Fault { key, .. }) => Err(Refusal::NotFinite { count: 1, sequence, key }),
             None => Ok(()),
         });
         match checked {
             Ok(()) => {
                 // Before `take_push`, whose settling evaluates the answers on a version in doubt.
                 self.note_finite(worker, &push.header);
-                let admission = match self.admit(worker, &push.header) {
-                    // Later gradients must not take the place of the one that was dropped.
-                    Admission::Contribute if self.is_suspect(worker) => {
-                        Admission::Drop(DropReason::NotFinite)
-                    }
-                    admission => admission,
-                };
+                let admission = self.admit(worker, &push.header);
                 self.take_push(now, peer, worker, push, (admission, &elsewhere), out);
             }
             Err(Refusal::NotFinite { key, .. }) => {
-                self.suspect(worker, &push.header, key);
+                self.note_not_finite(worker, &push.header, key);
                 if fault.is_some_and(|fault| fault.has_diverged) || self.has_diverged() {
-                    self.diverge(now, out);
+                    let version = self.doubt.oldest().unwrap_or(push.header.base);
+                    self.diverge(now, version, out);
                 }
                 let is_over = self.lifecycle.phase() == Phase::Ending;
                 let reason = if is_over { DropReason::Over } else { DropReason::NotFinite };
@@ -134,12 +129,6 @@ impl Server {
             }
             Err(why) => self.refuse(now, peer, why, out),
         }
-    }
-
-    /// Records that a gradient of `worker` is finite.
-    fn note_finite(&mut self, worker: WorkerId, header: &PushHeader) {
-        let pushes = &mut self.members.roster[worker].pushes;
-        pushes.finite = pushes.finite.max(Some(header.base));
     }
 
     /// Handles a push that was called off before it arrived. Its mini-batch was assigned again
@@ -162,7 +151,7 @@ impl Server {
         self.progress.ledger.discarded += 1;
         let reason = match push.first_not_finite() {
             Some(key) => {
-                self.suspect(worker, &header, key);
+                self.note_not_finite(worker, &header, key);
                 DropReason::NotFinite
             }
             None => {
@@ -306,7 +295,7 @@ impl Server {
         self.check_samples(header, grant.task)?;
         // Last: a push that is not finite is taken all the same, so everything else must be valid.
         if let Some(key) = push.first_not_finite() {
-            return Err(Refusal::NotFinite { sequence: header.sequence, key });
+            return Err(Refusal::NotFinite { count: 1, sequence: header.sequence, key });
         }
         Ok(())
     }
@@ -390,13 +379,23 @@ impl Server {
                 None
             }
             Admission::Drop(reason) => {
-                match (&mut self.rounds.assigner, grant) {
-                    (None, _) => slot.batches.put_back(header.task.batch),
+                let is_left_out = reason == DropReason::NotFinite;
+                let counts = match (&mut self.rounds.assigner, grant) {
+                    (None, _) => is_left_out,
                     // The task of the grant: it may have been renewed after the worker began.
+                    (Some(assigner), Some(grant)) if is_left_out => {
+                        assigner.leave_out(worker, grant.task)
+                    }
                     (Some(assigner), Some(grant)) if reason != DropReason::Redundant => {
                         assigner.put_back(worker, grant.task);
+                        false
                     }
-                    _ => {}
+                    _ => false,
+                };
+                if counts {
+                    slot.batches.accept();
+                } else if self.rounds.assigner.is_none() {
+                    slot.batches.put_back(header.task.batch);
                 }
                 Some(reason)
             }
@@ -424,6 +423,7 @@ impl Server {
             Some(reason) => {
                 slot.account.dropped += 1;
                 self.drop_push(worker, header.sequence, reason, out);
+                self.retire_if_finished(worker);
             }
         }
         // The worker asks after its gradient has been added, and `settle` comes last: if the
@@ -458,6 +458,7 @@ impl Server {
     ) {
         self.progress.ledger.outstanding -= 1;
         self.progress.ledger.discarded += 1;
+        self.progress.ledger.left_out += u64::from(reason == DropReason::NotFinite);
         self.group.tell(|| Decision::Drop { worker, sequence });
         out.push(Effect::Report(Event::Dropped { worker, sequence, reason }));
     }

@@ -305,11 +305,26 @@ impl Roster {
         }
     }
 
+    /// Mean loss of the last mini-batches of all workers.
+    pub(super) fn loss(&self) -> Option<f64> {
+        Account::loss_of(self.slots.iter().map(|slot| &slot.account))
+    }
+
     /// Notes that every present worker went down together with this server.
     pub(super) fn went_down(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| slot.presence.is_alive()) {
             slot.pushes.went_down = true;
         }
+    }
+
+    /// A worker has come back as it was: the workers did not go down with this server, and each has
+    /// a fresh lease. Returns true if that is news.
+    pub(super) fn are_up(&mut self, now: Time) -> bool {
+        let mut is_news = false;
+        for slot in self.slots.iter_mut().filter(|slot| slot.pushes.went_down) {
+            (slot.pushes.went_down, slot.heard, is_news) = (false, now, true);
+        }
+        is_news
     }
 
     /// Saves or restores the roster.
@@ -370,11 +385,13 @@ impl Roster {
     }
 
     /// Returns the slot for a newcomer that asks for none in particular: one that was never held,
-    /// else one whose holder has departed.
+    /// else one whose holder has departed, else one whose holder went down with the server.
     pub(super) fn vacancy(&self) -> Option<WorkerId> {
-        let first = |wanted: fn(Presence) -> bool| {
-            self.iter().find(|(_, slot)| wanted(slot.presence)).map(|(worker, _)| worker)
+        let first = |wanted: fn(&Slot) -> bool| {
+            self.iter().find(|(_, slot)| wanted(slot)).map(|(worker, _)| worker)
         };
-        first(|presence| presence == Presence::Awaited).or_else(|| first(|p| !p.is_alive()))
+        first(|slot| slot.presence == Presence::Awaited)
+            .or_else(|| first(|slot| !slot.presence.is_alive()))
+            .or_else(|| first(|slot| slot.pushes.went_down && slot.peer.is_none()))
     }
 }

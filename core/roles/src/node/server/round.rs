@@ -37,9 +37,14 @@ impl Server {
         }
         self.gather(contribution, push, factor);
         self.rounds.policy.contributed(&self.rounds.cohort, worker, now);
+        self.retire_if_finished(worker);
+    }
+
+    /// Takes `worker` out of the cohort once it has finished its share: no other may wait for it
+    /// any more.
+    pub(super) fn retire_if_finished(&mut self, worker: WorkerId) {
         let slot = &self.members.roster[worker];
         if slot.batches.accepted() >= self.quota(slot.rows) {
-            // The worker has finished its share: no other may wait for it any more.
             self.members.finished.insert(worker);
             self.retire(worker);
         }
@@ -116,6 +121,7 @@ impl Server {
         if self.lifecycle.phase() == Phase::Draining
             && self.rounds.busy == 0
             && !self.is_measuring()
+            && !self.awaits_checkpoint()
         {
             self.end(now, EndReason::Stopped, out);
         }

@@ -137,6 +137,7 @@ impl Server {
         if digest != self.job_digest {
             return Err(SavedError::OtherJob);
         }
+        archive.small(&mut self.job.budget.epochs)?;
         archive.small(&mut self.run)?;
         let keys = self.keys.len();
         self.group.archive(archive, keys as usize)?;

@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Server;
-use super::account::Account;
 use super::roster::{Presence, Slot};
 use crate::node::{Departure, Effect};
 use pstrain_compute::id::PeerId;
@@ -69,8 +68,9 @@ impl Server {
             samples: self.progress.samples,
             samples_wanted: self.samples_wanted(),
             epoch: self.point().epoch,
-            loss: Account::loss_of(self.members.roster.iter().map(|(_, slot)| &slot.account)),
+            loss: self.members.roster.loss(),
             evaluated: self.evaluations.latest.clone(),
+            history: self.evaluations.history.clone(),
             wait: self.wait(now),
             standby: None,
             leader: None,

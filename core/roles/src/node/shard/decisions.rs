@@ -91,6 +91,7 @@ impl Shard {
                 self.tell_traffic(now, out);
                 self.tell(now, Message::Slice(slice), out);
             }
+            Decision::Pause => out.push(Effect::Pause),
             Decision::Seen { version } => {
                 self.shown.retain(|slice| slice.header.version != version);
             }

@@ -258,7 +258,13 @@ impl Shard {
                 }
                 self.redial(now, why.to_string(), out);
             }
-            Message::End(end) => self.finish(Ok(end.reason), out),
+            Message::End(end) => {
+                // The last decisions, and the stop among them, may not have come.
+                if end.reason == EndReason::Stopped && self.has_keys() {
+                    out.push(Effect::Pause);
+                }
+                self.finish(Ok(end.reason), out);
+            }
             Message::Enlisted(enlisted) => self.on_enlisted(now, *enlisted, out),
             Message::Decisions(decisions) => self.on_decisions(now, decisions, out),
             Message::Begin(begin) => self.on_begin(begin, out),
@@ -432,6 +438,7 @@ impl Node for Shard {
             Input::Written(number) => self.on_written(now, number, out),
             Input::Prepared(_)
             | Input::WorkersDown
+            | Input::Extend(_)
             | Input::Computed(_)
             | Input::ComputeFailed(_)
             | Input::Evaluated(_)

@@ -438,7 +438,8 @@ impl Node for Worker {
             | Input::Initial(_)
             | Input::Checkpoint(_)
             | Input::Written(_)
-            | Input::WorkersDown => {}
+            | Input::WorkersDown
+            | Input::Extend(_) => {}
         }
     }
 

@@ -62,16 +62,18 @@ impl Training {
     }
 
     /// Continues from the state of another member.
-    fn inherit(&mut self, bytes: &[u8]) -> Result<(), SavedError> {
+    fn inherit(&mut self, epochs: u32, bytes: &[u8]) -> Result<(), SavedError> {
         let saved = Saved::of_bytes(bytes)?;
         let mut archive = Archive::restore(&saved, self.parameters.len());
         self.archive(&mut archive)?;
+        // The budget may have been raised since.
+        self.lockstep.extend(epochs);
         archive.finish()
     }
 
     /// Takes a part of the state, if this worker is behind. Returns true once the worker has the
     /// whole state.
-    fn take(&mut self, part: &Inherit) -> Result<bool, String> {
+    fn take(&mut self, epochs: u32, part: &Inherit) -> Result<bool, String> {
         let Stage::Behind(state) = &mut self.stage else { return Ok(false) };
         let Inherit { header: InheritHeader { from, total, .. }, bytes } = part;
         if *from > state.len() as u64 {
@@ -85,7 +87,7 @@ impl Training {
             return Ok(false);
         }
         let state = core::mem::take(state);
-        self.inherit(&state).map_err(|error| error.to_string())?;
+        self.inherit(epochs, &state).map_err(|error| error.to_string())?;
         Ok(true)
     }
 
@@ -132,8 +134,8 @@ impl Peer {
         part: &Inherit,
         out: &mut Outbox,
     ) {
-        let Joined { training, .. } = joined(&mut self.member);
-        match training.take(part) {
+        let Joined { job, training, .. } = joined(&mut self.member);
+        match training.take(job.budget.epochs, part) {
             Ok(true) => self.catches_up(now, out),
             Ok(false) => {}
             Err(why) => self.give_up_on(now, from, &why, out),
@@ -146,11 +148,14 @@ impl Peer {
         if self.links.generation() > 0 {
             return; // repeated
         }
-        let Some(training) = self.training() else { return };
+        if self.training().is_none() {
+            return;
+        }
+        let Joined { job, training, .. } = joined(&mut self.member);
         if part.header.from == 0 {
             training.stage = Stage::Behind(Vec::new());
         }
-        match training.take(part) {
+        match training.take(job.budget.epochs, part) {
             Ok(true) => training.stage = Stage::Idle,
             Ok(false) => {}
             Err(why) => {
