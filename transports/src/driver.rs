@@ -118,6 +118,9 @@ pub trait Journal {
     /// Appends an input that the node is about to handle.
     fn append(&mut self, now: Time, input: &Input);
 
+    /// Keeps neither the last appended input nor any later one, and no later state.
+    fn pause(&mut self) {}
+
     /// Returns once all appended inputs are durable.
     ///
     /// # Errors
@@ -362,6 +365,12 @@ impl<'a> Driver<'a> {
         self.driven.handle(now, input, &mut self.outbox);
         for effect in self.outbox.drain(..) {
             match effect {
+                Effect::Pause => {
+                    if let Some(journal) = self.driven.journal() {
+                        journal.pause();
+                    }
+                    continue;
+                }
                 Effect::Close(peer) => self.closed.push(peer),
                 Effect::Done(_) => self.over = true,
                 _ => {}

@@ -22,6 +22,8 @@ pub(super) struct Inputs {
     pub(super) warn: fn(&str),
     /// True once the journal must no longer wait for a log that cannot be written.
     pub(super) is_over: Box<dyn Fn() -> bool + Send>,
+    /// Nothing more is kept.
+    pub(super) is_paused: bool,
 }
 
 impl fmt::Debug for Inputs {
@@ -34,14 +36,23 @@ impl Inputs {
     /// Returns a journal that keeps inputs in `log`.
     #[must_use]
     pub(super) fn new(log: Log, warn: fn(&str)) -> Self {
-        Self { log, head: Vec::new(), warn, is_over: Box::new(|| false) }
+        Self { log, head: Vec::new(), warn, is_over: Box::new(|| false), is_paused: false }
     }
 
     pub(super) fn append(&mut self, now: Time, input: &Input) {
+        if self.is_paused {
+            return;
+        }
         self.head.clear();
         if let Some(tail) = encode_input(now, input, &mut self.head) {
             let [payload, checksum] = tail.parts();
             self.log.append(&[&self.head, payload, checksum]);
+        }
+    }
+
+    pub(super) fn pause(&mut self) {
+        if !std::mem::replace(&mut self.is_paused, true) {
+            self.log.withdraw();
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Log {
     file: File,
     /// Records that were appended but not committed.
     pending: Vec<u8>,
+    /// Where the last of them begins.
+    last: usize,
     /// Number of committed blocks.
     blocks: u64,
     /// Bytes of the committed blocks, plus the file's header.
@@ -92,7 +94,7 @@ impl Log {
         replace(disk, path, &begin(mark)).map_err(failed)?;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let committed = BEGIN as u64;
-        Ok(Self { path: path.to_owned(), file, pending: Vec::new(), blocks: 0, committed })
+        Ok(Self { path: path.to_owned(), file, pending: Vec::new(), last: 0, blocks: 0, committed })
     }
 
     /// Opens the log with this `mark`, passes its records to `take` in order, and cuts off bytes
@@ -142,15 +144,22 @@ impl Log {
             file.sync_all().map_err(failed)?;
         }
         file.seek(SeekFrom::Start(committed)).map_err(failed)?;
-        let log = Self { path: path.to_owned(), file, pending: Vec::new(), blocks, committed };
+        let log =
+            Self { path: path.to_owned(), file, pending: Vec::new(), last: 0, blocks, committed };
         Ok(Opened { log, records, torn })
     }
 
     /// Appends a record made of these parts; it is durable once [`Self::commit`] has succeeded.
     pub fn append(&mut self, parts: &[&[u8]]) {
         let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.last = self.pending.len();
         self.pending.extend_from_slice(&(length as u32).to_le_bytes());
         parts.iter().for_each(|part| self.pending.extend_from_slice(part));
+    }
+
+    /// Removes the record appended last, unless it is committed.
+    pub fn withdraw(&mut self) {
+        self.pending.truncate(self.last);
     }
 
     /// Returns the size of the committed part of the file, in bytes.
@@ -179,6 +188,7 @@ impl Log {
         self.committed += (Head::BYTES + self.pending.len()) as u64;
         self.blocks += 1;
         self.pending.clear();
+        self.last = 0;
         Ok(())
     }
 

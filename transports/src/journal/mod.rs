@@ -93,11 +93,18 @@ impl Journal for InputLog {
         self.inputs.append(now, input);
     }
 
+    fn pause(&mut self) {
+        self.inputs.pause();
+    }
+
     fn commit(&mut self) -> Result<(), JournalError> {
         self.inputs.commit()
     }
 
     fn rest(&mut self, now: Time, server: &mut dyn Durable) -> Option<Input> {
+        if self.inputs.is_paused {
+            return None;
+        }
         self.checkpoints.look(now, &self.inputs.log);
         // Inputs without effects may still be uncommitted; a checkpoint must come after them. If
         // they cannot be written, the next commit reports it.

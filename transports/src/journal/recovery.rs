@@ -48,6 +48,9 @@ impl Replay<'_> {
         Log::open(path, mark, has_successor, |record| {
             let (at, input) = decode_input(record).map_err(|error| error.to_string())?;
             self.now = at;
+            if matches!(input, Input::Extend(_)) {
+                self.done = None; // it goes on
+            }
             self.node.handle(at, input, &mut outbox);
             for effect in outbox.drain(..) {
                 match effect {

@@ -1,106 +1,71 @@
-//! The connection to a compute process, and the process itself if pstrain started it.
+//! The connection to a compute process. It never waits longer than it is told to, whatever the
+//! process does in the middle of a message.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use pstrain_compute::time::Time;
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send, sockopt::socket_type};
 
-use super::protocol::{Request, write_message};
+use super::address::ProcessAddress;
+use super::group::Group;
+use super::protocol::{
+    MOST_LINE, ProtocolError, Reply, Request, read_line, read_values, write_message,
+};
 use super::{ProcessConfig, THREADS};
 use crate::clock::WallClock;
 
-/// Size of the buffer for answers, so that one read receives most of them.
-const BUFFER: usize = 64 * 1024;
+/// The most bytes of one read.
+const READ: usize = 64 * 1024;
+
+/// The most bytes of one write to a pipe, which does not wait if the pipe takes any.
+const PIPE: usize = 512;
+
+/// How long a request may hold up its sender; the rest of it travels while the answer is awaited.
+const SENDING: Duration = Duration::from_millis(10);
+
+/// How long a process that says nothing is waited for before it is looked at.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a process may take to end after its goodbye, before it is killed.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Where the compute process is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProcessAddress {
-    /// A shell command, which pstrain runs: it speaks on its standard input and output.
-    Command(String),
-    /// A process that listens at this Unix socket. pstrain neither starts nor ends it.
-    Socket(PathBuf),
-    /// The process that started pstrain: it speaks on pstrain's standard input and output.
-    Parent,
-    /// No process, but the description of one in this file: for a server on a machine that cannot
-    /// run it.
-    Description(PathBuf),
-    /// No process, but the description of one, in JSON.
-    Described(String),
-    /// No process: the first worker describes its own, for a server.
-    Worker,
-}
-
-impl FromStr for ProcessAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (prefix, path) = text.split_once(':').unwrap_or((text, ""));
-        match (text.trim(), prefix) {
-            ("", _) => Err("give a command, unix:PATH, or - for the parent process".into()),
-            ("-", _) => Ok(Self::Parent),
-            ("worker", _) => Ok(Self::Worker),
-            (json, _) if json.starts_with('{') => Ok(Self::Described(json.into())),
-            (_, "unix" | "description") if path.is_empty() => {
-                Err(format!("{prefix}: needs a path after it"))
-            }
-            (_, "unix") => Ok(Self::Socket(path.into())),
-            (_, "description") => Ok(Self::Description(path.into())),
-            _ => Ok(Self::Command(text.into())),
-        }
-    }
-}
-
-impl fmt::Display for ProcessAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Command(command) => f.write_str(command),
-            Self::Socket(path) => write!(f, "unix:{}", path.display()),
-            Self::Parent => f.write_str("-"),
-            Self::Description(path) => write!(f, "description:{}", path.display()),
-            Self::Described(json) => f.write_str(json),
-            Self::Worker => f.write_str("worker"),
-        }
-    }
-}
-
 /// A connection to a compute process.
+#[derive(Debug)]
 pub(super) struct Link {
-    pub(super) from: BufReader<Box<dyn Read + Send>>,
-    pub(super) to: Box<dyn Write + Send>,
-    /// The socket, if it is one, and how long an answer may take.
-    socket: Option<(UnixStream, Option<Duration>)>,
+    input: OwnedFd,
+    output: OwnedFd,
+    /// False for a pipe.
+    sends_to_socket: bool,
+    /// Bytes that have arrived, from the begin of a message.
+    arrived: Vec<u8>,
+    /// Bytes of requests that the process has not taken yet.
+    unsent: Vec<u8>,
+    clock: WallClock,
+    /// When the last request was made, and how long its answer may take.
+    asked: Time,
+    timeout: Option<Duration>,
     /// The process, if pstrain started it.
-    child: Option<Child>,
+    group: Option<Group>,
     /// The process is needed again: no goodbye.
     stays: bool,
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("child", &self.child).finish_non_exhaustive()
-    }
 }
 
 impl Link {
     /// Starts the process, or connects to it.
     pub(super) fn open(config: &ProcessConfig) -> io::Result<Self> {
+        let timeout = config.timeout;
         match &config.address {
             ProcessAddress::Command(command) => Self::start(command, config),
             ProcessAddress::Socket(path) => {
-                Self::of(UnixStream::connect(path)?, config.timeout, None)
+                let stream = OwnedFd::from(UnixStream::connect(path)?);
+                Ok(Self::new(stream.try_clone()?, stream, timeout, None))
             }
             ProcessAddress::Description(_) | ProcessAddress::Described(_) => Err(io::Error::other(
                 "this is a description, which cannot compute; give the process itself",
@@ -109,94 +74,235 @@ impl Link {
                 "only a server that coordinates takes the description of a worker; give the \
                  process itself, or description:FILE",
             )),
-            ProcessAddress::Parent => Self::parent(),
+            ProcessAddress::Parent => {
+                // Not `Stdin` and `Stdout`, which have buffers of their own.
+                let input = io::stdin().as_fd().try_clone_to_owned()?;
+                let output = io::stdout().as_fd().try_clone_to_owned()?;
+                Ok(Self::new(input, output, timeout, None))
+            }
         }
     }
 
-    fn parent() -> io::Result<Self> {
-        // Not `Stdin` and `Stdout`: their buffers are shorter than most messages, and a line buffer
-        // splits values at each byte that equals a newline, which wakes the process up twice.
-        let from = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-        let to = Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?));
-        let from = BufReader::with_capacity(BUFFER, Box::new(from) as Box<dyn Read + Send>);
-        Ok(Self { from, to, socket: None, child: None, stays: false })
-    }
-
     fn start(command: &str, config: &ProcessConfig) -> io::Result<Self> {
-        // A socket, since reading from it can time out.
         let (ours, theirs) = UnixStream::pair()?;
         let output = theirs.try_clone()?;
         let threads = config.threads.filter(|_| std::env::var_os(THREADS).is_none());
-        let child = Command::new("sh")
-            .args(["-c", command])
-            .envs(threads.map(|threads| (THREADS, threads.to_string())))
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::from(OwnedFd::from(output)))
-            // A signal for pstrain, such as Ctrl-C, must not end the process before its worker,
-            // which may still need one gradient.
-            .process_group(0)
-            .spawn()?;
-        groups().insert(child.id());
-        Self::of(ours, config.timeout, Some(child))
+        let group = Group::start(
+            Command::new("sh")
+                .args(["-c", command])
+                .envs(threads.map(|threads| (THREADS, threads.to_string())))
+                .stdin(Stdio::from(OwnedFd::from(theirs)))
+                .stdout(Stdio::from(OwnedFd::from(output))),
+        )?;
+        let ours = OwnedFd::from(ours);
+        Ok(Self::new(ours.try_clone()?, ours, config.timeout, Some(group)))
     }
 
-    fn of(stream: UnixStream, timeout: Option<Duration>, child: Option<Child>) -> io::Result<Self> {
-        stream.set_read_timeout(timeout)?;
-        stream.set_write_timeout(timeout)?;
-        let from: Box<dyn Read + Send> = Box::new(stream.try_clone()?);
-        let from = BufReader::with_capacity(BUFFER, from);
-        let socket = Some((stream.try_clone()?, timeout));
-        Ok(Self { from, to: Box::new(stream), socket, child, stays: false })
+    fn new(
+        input: OwnedFd,
+        output: OwnedFd,
+        timeout: Option<Duration>,
+        group: Option<Group>,
+    ) -> Self {
+        Self {
+            sends_to_socket: socket_type(&output).is_ok(),
+            input,
+            output,
+            arrived: Vec::new(),
+            unsent: Vec::new(),
+            clock: WallClock::start(),
+            asked: Time::ZERO,
+            timeout,
+            group,
+            stays: false,
+        }
     }
 
-    /// True if a part of an answer is here, or comes within this time.
-    pub(super) fn has_answer(&mut self, within: Duration) -> bool {
-        let Some((socket, timeout)) =
-            self.socket.as_ref().filter(|_| self.from.buffer().is_empty())
-        else {
-            return true;
+    /// Sends a request with parameters and row numbers after it, as much of it as the process takes
+    /// within [`SENDING`]. [`Self::message`] sends the rest.
+    pub(super) fn ask(
+        &mut self,
+        request: &Request,
+        values: &[f32],
+        rows: &[u32],
+    ) -> Result<(), ProtocolError> {
+        self.asked = self.clock.now();
+        write_message(self, request, values, rows)
+    }
+
+    /// The time that has passed since the last request.
+    pub(super) fn waited(&self) -> Duration {
+        self.clock.now().since(self.asked)
+    }
+
+    /// Waits until a whole message is here, for `most` at most if given: its line, and as many
+    /// values as `check` announces for it. Returns the line; `None` if the message is not whole.
+    /// The message stays for the next call, until [`Self::take`].
+    pub(super) fn message<M: Reply>(
+        &mut self,
+        check: impl FnOnce(&M) -> Result<usize, ProtocolError>,
+        most: Option<Duration>,
+    ) -> Result<Option<M>, ProtocolError> {
+        let until = most.map(|most| self.clock.now() + most);
+        let mut seen = 0;
+        let line = loop {
+            if let Some(place) = self.arrived[seen..].iter().position(|&byte| byte == b'\n') {
+                break seen + place + 1;
+            }
+            seen = self.arrived.len();
+            if seen as u64 >= MOST_LINE {
+                return Err(ProtocolError::Long);
+            }
+            if !self.wait(until)? {
+                return Ok(None);
+            }
         };
-        let is_set = socket.set_read_timeout(Some(within.max(Duration::from_millis(1)))).is_ok();
-        let is_here = self.from.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
-        is_set && socket.set_read_timeout(*timeout).is_ok() && is_here
+        let message = read_line::<M>(&mut &self.arrived[..line], M::WANTED)?;
+        let message = message.ok_or(ProtocolError::Ended)?;
+        let end = line + check(&message)? * size_of::<f32>();
+        self.arrived.reserve(end.saturating_sub(self.arrived.len()));
+        while self.arrived.len() < end {
+            if !self.wait(until)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(message))
+    }
+
+    /// Takes the message that [`Self::message`] has returned, and its values.
+    pub(super) fn take(&mut self, values: &mut [f32]) -> Result<(), ProtocolError> {
+        let line = self.arrived.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        read_values(&mut &self.arrived[line..], values)?;
+        self.arrived.drain(..line + size_of_val(values));
+        Ok(())
+    }
+
+    /// Waits until the process has written more, and sends it the rest of the request meanwhile.
+    /// Returns false at `until`.
+    fn wait(&mut self, until: Option<Time>) -> Result<bool, ProtocolError> {
+        let due = self.timeout.map(|timeout| self.asked + timeout);
+        loop {
+            let now = self.clock.now();
+            let left = until.into_iter().chain(due).min().map(|end| end.since(now));
+            let most = left.unwrap_or(LOOK).min(LOOK);
+            let (reads, sends) = self.poll((true, !self.unsent.is_empty()), most)?;
+            if reads {
+                return self.read();
+            }
+            if sends {
+                let sent = self.put(&self.unsent)?.unwrap_or(0);
+                self.unsent.drain(..sent);
+            } else if self.group.as_ref().is_some_and(Group::has_ended) {
+                // It may have written just before its end.
+                let (reads, _) = self.poll((true, false), Duration::ZERO)?;
+                return if reads { self.read() } else { Err(ProtocolError::Ended) };
+            }
+            if due.is_some_and(|due| now >= due) {
+                return Err(ProtocolError::Late);
+            }
+            if until.is_some_and(|until| now >= until) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Reads what is here; true unless that is the end.
+    fn read(&mut self) -> Result<bool, ProtocolError> {
+        self.arrived.reserve(READ);
+        let read = || rustix::io::read(&self.input, spare_capacity(&mut self.arrived));
+        match rustix::io::retry_on_intr(read).map_err(io::Error::from)? {
+            0 => Err(ProtocolError::Ended),
+            _ => Ok(true),
+        }
+    }
+
+    /// Waits for so long at most until the process has written, if `reads`, or takes more bytes, if
+    /// `sends`. Its end counts as both: the read or write that follows finds it.
+    fn poll(&self, (reads, sends): (bool, bool), most: Duration) -> io::Result<(bool, bool)> {
+        let flags = if reads { PollFlags::IN } else { PollFlags::empty() };
+        let input = PollFd::new(&self.input, flags);
+        let mut ends = [input, PollFd::new(&self.output, PollFlags::OUT)];
+        let most = Timespec::try_from(most).ok();
+        match poll(&mut ends[..if sends { 2 } else { 1 }], most.as_ref()) {
+            Ok(_) => {
+                let [input, output] = ends.map(|end| !end.revents().is_empty());
+                Ok((input, output))
+            }
+            Err(Errno::INTR) => Ok((false, false)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes as many bytes as the process takes at once; none if it takes none.
+    fn put(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let sent = if self.sends_to_socket {
+            send(&self.output, bytes, SendFlags::DONTWAIT)
+        } else if self.poll((false, true), Duration::ZERO)?.1 {
+            rustix::io::write(&self.output, &bytes[..bytes.len().min(PIPE)])
+        } else {
+            return Ok(None);
+        };
+        match sent {
+            Ok(sent) => Ok(Some(sent)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Leaves a process that pstrain did not start as it is, for another link to it.
     pub(super) fn leave(mut self) {
-        self.stays = self.child.is_none();
+        self.stays = self.group.is_none();
     }
 
     /// How the process ended, in words, if pstrain started it and it has ended.
     pub(super) fn ended(&mut self) -> Option<String> {
-        let child = self.child.as_mut()?;
         // Its output closes a little before it can be waited for.
-        let status = wait_for(child, Duration::from_millis(200))?;
+        let group = self.group.as_ref()?;
+        if !group.ends_within(Duration::from_millis(200)) {
+            return None;
+        }
+        let status = self.group.take()?.end()?;
         Some(format!("it ended with {status}"))
     }
+}
 
-    /// Ends the process at once, with its children, if pstrain started it.
-    fn kill(child: &mut Child) {
-        kill_group(child.id());
-        let _reaped = child.wait();
+impl Write for Link {
+    /// Takes all bytes: the ones left after [`SENDING`] are sent later.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let until = self.asked + SENDING;
+        while self.unsent.is_empty() {
+            if let Some(sent) = self.put(bytes)? {
+                return Ok(sent);
+            }
+            let left = until.since(self.clock.now());
+            if left.is_zero() {
+                break;
+            }
+            self.poll((false, true), left)?;
+        }
+        self.unsent.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
-/// The groups of the processes that pstrain started and that have not ended.
-fn groups() -> MutexGuard<'static, BTreeSet<u32>> {
-    static GROUPS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn kill_group(group: u32) {
-    if let Some(group) = rustix::process::Pid::from_raw(group.cast_signed()) {
-        let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
+        self.asked = self.clock.now();
+        let said = write_message(self, &Request::Bye, &[], &[]);
+        if let Some(group) = &self.group
+            && said.is_ok()
+            && self.unsent.is_empty()
+        {
+            group.ends_within(GOODBYE);
+        }
     }
-}
-
-/// Kills the compute processes that have not ended, before this program does: the thread that waits
-/// for a process that hangs says no goodbye.
-pub fn kill_all() {
-    std::mem::take(&mut *groups()).into_iter().for_each(kill_group);
 }
 
 /// Waits until the process that started this program has closed its end of standard input, without
@@ -212,34 +318,5 @@ pub fn wait_for_parent() -> io::Result<()> {
     match watched[0].revents().contains(PollFlags::HUP) {
         true => Ok(()),
         false => Err(io::ErrorKind::Unsupported.into()),
-    }
-}
-
-/// Waits until the process has ended, for so long at most; returns its exit status if it has.
-fn wait_for(child: &mut Child, most: Duration) -> Option<ExitStatus> {
-    let clock = WallClock::start();
-    let end = clock.now() + most;
-    loop {
-        match child.try_wait() {
-            Ok(None) if clock.now() < end => std::thread::sleep(Duration::from_millis(2)),
-            Ok(status) => return status,
-            Err(_) => return None,
-        }
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        if self.stays {
-            return;
-        }
-        let said = write_message(&mut self.to, &Request::Bye, &[], &[]);
-        let Some(child) = &mut self.child else {
-            return; // it was there before this program, and stays
-        };
-        if said.is_err() || wait_for(child, GOODBYE).is_none() {
-            Self::kill(child);
-        }
-        groups().remove(&child.id());
     }
 }

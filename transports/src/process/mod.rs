@@ -5,6 +5,9 @@
 //! request: a gradient is a function of rows and parameters, so nothing is lost and nothing is
 //! counted twice. One that has never described itself is not: it would fail in the same way.
 
+mod address;
+mod group;
+mod left_out;
 mod link;
 pub mod protocol;
 mod served;
@@ -18,15 +21,18 @@ use std::time::Duration;
 use pstrain_compute::evaluation::{self, ClassFigures, Evaluation, Figures};
 use pstrain_compute::examples::{Shape, Target};
 use pstrain_compute::model::{Answers, ExternalTensor, Model, ModelSpec};
-use pstrain_compute::params::{Combine, Layout, Role};
+use pstrain_compute::params::{Combine, Layout, Role, are_finite};
 use pstrain_compute::source::{GradientSource, Rows, SourceError};
 use pstrain_wire::reason::as_reason;
 
+pub use self::address::ProcessAddress;
+pub use self::group::kill_all;
+use self::left_out::LeftOut;
 use self::link::Link;
-pub use self::link::{ProcessAddress, kill_all, wait_for_parent};
+pub use self::link::wait_for_parent;
 use self::protocol::{
     Answer, CombineOf, Description, Evaluated, Hello, Order, PROCESS_PROTOCOL, ProtocolError,
-    Request, StateOf, StateType, TensorOf, read_line, read_values, write_message,
+    Reply, Request, StateOf, StateType, TensorOf,
 };
 pub use self::served::Served;
 
@@ -40,6 +46,8 @@ pub struct ProcessConfig {
     pub address: ProcessAddress,
     /// How often it is started again after a failure, until it has answered a request.
     pub restarts: u32,
+    /// How long an answer may take before the user is told, unless one took a quarter of that.
+    pub silence: Duration,
     /// How long an answer may take; none for as long as it takes.
     pub timeout: Option<Duration>,
     /// Threads for its numerical libraries, unless the user has set [`THREADS`]; none to let them
@@ -70,8 +78,11 @@ pub struct ProcessSource {
     begun: Option<Result<u64, Failure>>,
     /// Restarts since the last answer.
     failures: u32,
+    /// The longest time that an answer has taken.
+    longest: Duration,
     /// The state tensors, by number, whose values the user was told to be wrong.
     told: BTreeSet<usize>,
+    left_out: LeftOut,
 }
 
 /// Why a request has no answer.
@@ -108,7 +119,9 @@ impl ProcessSource {
             id: 0,
             begun: None,
             failures: 0,
+            longest: Duration::ZERO,
             told: BTreeSet::new(),
+            left_out: LeftOut::default(),
         };
         source.attempt(|source| source.link().map(|_open| ()))?;
         Ok(source)
@@ -147,13 +160,14 @@ impl ProcessSource {
         self.forget_begun();
         let found = self.attempt(|source| {
             let id = source.send(Request::Evaluate, rows, params)?;
-            let found = hear::<Evaluated>(source.link()?, "an evaluation")?;
-            check_id(found.id, id, found.error.is_some())?;
-            match found.error {
-                Some(why) => Err(Failure::Final(why)),
-                None => Ok(found),
-            }
+            source.receive::<Evaluated>(id, &mut [])
         })?;
+        if let Some(Some(accuracy)) = found.metrics.get("accuracy")
+            && (*accuracy < 0.0 || *accuracy > 1.0)
+        {
+            let why = format!("its accuracy {accuracy} is no share of the rows, from 0 to 1");
+            return Err(self.error(&why));
+        }
         let (examples, loss) = (found.examples, found.loss.unwrap_or(f64::NAN));
         let figures = found.figures();
         Ok(Evaluation { examples, loss, figures, ..Evaluation::absent(params) })
@@ -191,9 +205,11 @@ impl ProcessSource {
         let mut link = Link::open(&self.config)
             .map_err(|error| failure(format!("it cannot be started: {error}")))?;
         let hello = Request::Hello(self.hello.clone());
-        let answer = write_message(&mut link.to, &hello, &[], &[])
-            .and_then(|()| read_line(&mut link.from, "a description"))
-            .and_then(whole);
+        let answer = link.ask(&hello, &[], &[]).and_then(|()| {
+            let found = link.message(|found: &serde_json::Value| found.check(0, 0), None)?;
+            link.take(&mut [])?;
+            found.ok_or(ProtocolError::Ended)
+        });
         match answer {
             Ok(answer) => Ok((link, answer)),
             Err(error @ ProtocolError::Late) => Err(error.into()),
@@ -276,60 +292,52 @@ impl ProcessSource {
     fn forget_begun(&mut self) {
         let Some(begun) = self.begun.take() else { return };
         let mut gradient = vec![0.0; self.layout.len()];
-        if let Err(Failure::Broken(_)) = begun.and_then(|id| self.receive(id, &mut gradient)) {
+        let found = begun.and_then(|id| self.receive::<Answer>(id, &mut gradient));
+        if let Err(Failure::Broken(_)) = found {
             self.link = None;
         }
     }
 
-    /// Receives the answer to request `id`, 0 for the start, and its values. Returns the loss.
-    fn receive(&mut self, id: u64, values: &mut [f32]) -> Result<f64, Failure> {
+    /// Receives the answer to request `id`, 0 for the start, and its values.
+    fn receive<M: Reply>(&mut self, id: u64, values: &mut [f32]) -> Result<M, Failure> {
+        let (wanted, patience) = (values.len(), self.config.silence.max(4 * self.longest));
+        let check = move |answer: &M| answer.check(id, wanted);
         let link = self.link()?;
-        let received = receive_into(link, id, values);
-        match received.map_err(|error| Failure::Broken(ended_or(link, &error)))? {
-            Answer { error: Some(why), .. } => Err(Failure::Final(why)),
-            Answer { loss, .. } => Ok(loss.unwrap_or(f64::NAN)),
+        let mut heard = link.message(check, Some(patience.saturating_sub(link.waited())));
+        if matches!(heard, Ok(None)) {
+            self.tell_of_silence(patience);
+            heard = self.link()?.message(check, None);
         }
+        let link = self.link()?;
+        let waited = link.waited();
+        let answer = heard.and_then(|answer| {
+            let answer = answer.ok_or(ProtocolError::Ended)?;
+            link.take(if answer.values().is_some() { values } else { &mut [] })?;
+            Ok(answer)
+        });
+        let answer = answer.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
+        self.longest = self.longest.max(waited);
+        match answer.error() {
+            Some(why) => Err(Failure::Final(why.into())),
+            None => Ok(answer),
+        }
+    }
+
+    /// Tells the user that an answer takes long, once for each request.
+    fn tell_of_silence(&self, waited: Duration) {
+        (self.config.tell)(&format!(
+            "the compute process ({}) has not answered for {} s: it computes, or it was stopped, \
+             or it waits for something",
+            self.config.address,
+            waited.as_secs_f32()
+        ));
     }
 }
 
 /// Sends a request, with parameters and row numbers after it.
 fn say(link: &mut Link, request: &Request, values: &[f32], rows: &[u32]) -> Result<(), Failure> {
-    let sent = write_message(&mut link.to, request, values, rows);
+    let sent = link.ask(request, values, rows);
     sent.map_err(|error| Failure::Broken(ended_or(link, &error)))
-}
-
-/// Receives a message without values; `wanted` names it in errors.
-fn hear<M: for<'de> serde::Deserialize<'de>>(
-    link: &mut Link,
-    wanted: &'static str,
-) -> Result<M, Failure> {
-    let message = read_line(&mut link.from, wanted).and_then(whole);
-    message.map_err(|error| Failure::Broken(ended_or(link, &error)))
-}
-
-/// Receives the answer to request `id`, 0 for the start.
-fn receive_into(link: &mut Link, id: u64, values: &mut [f32]) -> Result<Answer, ProtocolError> {
-    let answer = read_line::<Answer>(&mut link.from, "an answer").and_then(whole)?;
-    check_id(answer.id, id, answer.error.is_some())?;
-    if answer.error.is_some() {
-        return Ok(answer);
-    }
-    if answer.values != values.len() {
-        return Err(ProtocolError::Values { given: answer.values, wanted: values.len() });
-    }
-    read_values(&mut link.from, values)?;
-    Ok(answer)
-}
-
-/// Checks the number of an answer to request `asked`, 0 for the start. A connection has one request
-/// at a time, so any other number is an error, also one from before: another answer may never come.
-fn check_id(given: Option<u64>, asked: u64, is_refusal: bool) -> Result<(), ProtocolError> {
-    let may_lack = asked == 0 || is_refusal;
-    match given {
-        None if may_lack => Ok(()),
-        Some(given) if given == asked => Ok(()),
-        _ => Err(ProtocolError::Id { given, asked }),
-    }
 }
 
 /// The description in the answer to a hello.
@@ -338,11 +346,6 @@ fn described(answer: serde_json::Value) -> Result<Description, String> {
         return Err(why.into());
     }
     serde_json::from_value(answer).map_err(|error| format!("its description is wrong: {error}"))
-}
-
-/// The message that must not be missing.
-fn whole<M>(message: Option<M>) -> Result<M, ProtocolError> {
-    message.ok_or(ProtocolError::Ended)
 }
 
 /// How the process ended if it has, or else the error.
@@ -412,7 +415,7 @@ impl GradientSource for ProcessSource {
         self.attempt(|source| {
             say(source.link()?, &Request::Start, &[], &[])?;
             // The answer has no number.
-            source.receive(0, &mut initial)
+            source.receive::<Answer>(0, &mut initial)
         })?;
         if let Some((_, problem)) = state::problems(&self.layout, &initial).next() {
             return Err(self.error(&format!("at the start, {problem}")));
@@ -439,11 +442,19 @@ impl GradientSource for ProcessSource {
             self.name_rows(part, numbers);
         }
         debug_assert_eq!(self.rows.len(), numbers.len(), "the gradient that was begun");
-        let loss = self.attempt(|source| {
+        let answer = self.attempt(|source| {
             let id = begun.take().unwrap_or_else(|| source.send_rows(params))?;
-            source.receive(id, gradient)
+            source.receive::<Answer>(id, gradient)
         })?;
+        if let Some(why) = &answer.skip {
+            gradient.fill(f32::NAN);
+            self.left_out.note(&self.rows, Some(why), &self.config);
+            return Ok(f32::NAN);
+        }
+        let loss = answer.loss.unwrap_or(f64::NAN);
+        let mut is_explained = false;
         for (tensor, problem) in state::problems(&self.layout, gradient) {
+            is_explained = true;
             // The server judges the gradient, and names no tensor.
             if self.told.insert(tensor) {
                 (self.config.tell)(&format!(
@@ -451,6 +462,11 @@ impl GradientSource for ProcessSource {
                     self.config.address
                 ));
             }
+        }
+        match are_finite(gradient, |bits| bits) {
+            true => self.left_out.finite(&self.rows),
+            false if is_explained => {}
+            false => self.left_out.note(&self.rows, None, &self.config),
         }
         into_gradient(&self.layout, self.description.answers, params, gradient);
         Ok(loss as f32)
@@ -466,7 +482,11 @@ impl GradientSource for ProcessSource {
 
     fn is_answered(&mut self, within: Duration) -> bool {
         match (&self.begun, &mut self.link) {
-            (Some(Ok(_)), Some(link)) => link.has_answer(within),
+            (Some(Ok(id)), Some(link)) => {
+                // A wrong answer, like none, is for a caller that may wait for a restart.
+                let check = |answer: &Answer| answer.check(*id, self.layout.len());
+                matches!(link.message(check, Some(within)), Ok(Some(_)))
+            }
             // It is to be started again.
             (Some(Err(_)), _) | (_, None) => false,
             (None, Some(_)) => true,

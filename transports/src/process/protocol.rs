@@ -20,7 +20,7 @@ const MOST_ROWS_IN_LINE: usize = 8192;
 const ONE_WRITE: usize = 64 * 1024;
 
 /// The longest line of a process, in bytes: it names all tensors of a model.
-const MOST_LINE: u64 = 4 * 1024 * 1024;
+pub(super) const MOST_LINE: u64 = 4 * 1024 * 1024;
 
 /// A request to the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,6 +166,9 @@ pub struct Answer {
     /// The number of values that follow the line.
     #[serde(default)]
     pub values: usize,
+    /// Why the mini-batch is to be left out: no values follow, and the process goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip: Option<String>,
     /// Why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -195,6 +198,86 @@ pub struct Evaluated {
     /// Why there is no evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// An answer of the process to a request.
+pub(super) trait Reply: for<'de> Deserialize<'de> {
+    /// Names it in errors.
+    const WANTED: &'static str;
+
+    /// The number of the request.
+    fn id(&self) -> Option<u64>;
+
+    /// Why there is no answer.
+    fn error(&self) -> Option<&str>;
+
+    /// The number of values that follow the line, if it announces one.
+    fn values(&self) -> Option<usize> {
+        None
+    }
+
+    /// Checks the answer to request `asked`, 0 for one without a number. Returns the number of
+    /// values that follow, where `wanted` are due.
+    ///
+    /// A connection has one request at a time, so any other number is an error, also one from
+    /// before: another answer may never come.
+    fn check(&self, asked: u64, wanted: usize) -> Result<usize, ProtocolError> {
+        let (given, is_refusal) = (self.id(), self.error().is_some());
+        match given {
+            None if asked == 0 || is_refusal => {}
+            Some(given) if given == asked => {}
+            _ => return Err(ProtocolError::Id { given, asked }),
+        }
+        match self.values() {
+            None => Ok(0),
+            Some(given) if given == wanted => Ok(given),
+            Some(given) => Err(ProtocolError::Values { given, wanted }),
+        }
+    }
+}
+
+impl Reply for Answer {
+    const WANTED: &'static str = "an answer";
+
+    fn id(&self) -> Option<u64> {
+        self.id
+    }
+
+    fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    fn values(&self) -> Option<usize> {
+        let Self { id, values, skip, error, .. } = self;
+        // The start cannot be left out.
+        let is_skipped = skip.is_some() && id.is_some();
+        (error.is_none() && !is_skipped).then_some(*values)
+    }
+}
+
+impl Reply for Evaluated {
+    const WANTED: &'static str = "an evaluation";
+
+    fn id(&self) -> Option<u64> {
+        self.id
+    }
+
+    fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+}
+
+/// A [`Description`], or why there is none.
+impl Reply for serde_json::Value {
+    const WANTED: &'static str = "a description";
+
+    fn id(&self) -> Option<u64> {
+        None
+    }
+
+    fn error(&self) -> Option<&str> {
+        self.get("error")?.as_str()
+    }
 }
 
 /// A request or an answer that cannot be read.

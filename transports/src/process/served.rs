@@ -63,7 +63,7 @@ impl Served {
                         Ok(loss) => {
                             let values = gradient.len();
                             let loss = Some(f64::from(loss)).filter(|loss| loss.is_finite());
-                            let answer = Answer { id: Some(id), loss, values, error: None };
+                            let answer = Answer { id: Some(id), loss, values, ..Answer::default() };
                             write_message(to, &answer, &gradient, &[])?;
                         }
                         Err(error) => write_message(to, &Refused { id, error }, &[], &[])?,

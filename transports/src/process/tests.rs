@@ -1,6 +1,8 @@
 //! A compute process that answers wrongly, late, twice or not at all is named, and a failed one is
 //! started again with the same request.
 
+mod halves;
+
 use std::io::Cursor;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -61,11 +63,21 @@ fn source(
     fault: &str,
     timeout: Option<Duration>,
 ) -> (Result<ProcessSource, String>, tempfile::TempDir) {
+    source_told_of(name, fault, timeout, Duration::from_secs(60))
+}
+
+/// The same; the user is told of an answer that takes so long.
+fn source_told_of(
+    name: &str,
+    fault: &str,
+    timeout: Option<Duration>,
+    silence: Duration,
+) -> (Result<ProcessSource, String>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(format!("{name}.py"));
     std::fs::write(&path, PROCESS.replace("FAULT", fault)).unwrap();
     let address = ProcessAddress::Command(format!("exec python3 {}", path.display()));
-    let config = ProcessConfig { address, restarts: 2, timeout, threads: None, tell };
+    let config = ProcessConfig { address, restarts: 2, silence, timeout, threads: None, tell };
     let source = ProcessSource::start(config, Hello::default());
     let parts = vec![(0..50_000).collect()];
     (source.map(|source| source.with_parts(parts)).map_err(|error| error.to_string()), folder)
@@ -393,7 +405,7 @@ fn losses_that_are_not_finite_are_read() {
     for text in ["NaN", "Infinity", "-Infinity", "null"] {
         let line = format!("{{\"id\":3,\"loss\":{text},\"values\":2}}\n");
         let answer: Answer = read_line(&mut line.as_bytes(), "an answer").unwrap().unwrap();
-        assert_eq!(answer, Answer { id: Some(3), loss: None, values: 2, error: None });
+        assert_eq!(answer, Answer { id: Some(3), values: 2, ..Answer::default() });
     }
 }
 

@@ -250,6 +250,7 @@ impl<N: Node, E: Environment<N>> Simulation<N, E> {
             },
             // Limits guard against hostile bytes, and there are no bytes here.
             Effect::Limit(..) | Effect::Recycle(_) => {}
+            Effect::Pause => {} // no log is kept
             Effect::Prepare(_)
             | Effect::Compute(_)
             | Effect::Evaluate(_)
