@@ -13,6 +13,7 @@ mod parse;
 mod records;
 mod security;
 mod server;
+mod shell;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pstrain_transports::Address;
 use pstrain_wire::PROTOCOL;
 
 use crate::exit;
@@ -33,7 +35,7 @@ pub(crate) use bench::{BenchArgs, BenchPart, CrowdArgs, CrowdSize};
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "top")]
 pub(crate) use client::TopArgs;
-pub(crate) use client::{ControlArgs, ControlCommand, PullArgs, PushArgs, StatusArgs};
+pub(crate) use client::{ControlArgs, ControlCommand, PullArgs, PushArgs, StatusArgs, in_folder};
 pub(crate) use compute::{
     CheckArgs, ComputeArgs, ComputeCommand, DescribeArgs, ProcessArgs, ServeArgs,
 };
@@ -45,6 +47,7 @@ pub(crate) use parse::parse;
 pub(crate) use records::{EvalArgs, ReplayArgs};
 pub(crate) use security::SecurityArgs;
 pub(crate) use server::{Durability, GroupPosition, ServerArgs, StateArgs};
+pub(crate) use shell::quoted;
 pub(crate) use time::Every;
 pub(crate) use worker::{ListenFor, WorkerArgs};
 
@@ -159,6 +162,14 @@ pub(crate) struct RunArgs {
         help_heading = "Network"
     )]
     pub(crate) transport: Option<Transport>,
+    /// Where clients reach the run: HOST:PORT or unix:PATH
+    ///
+    /// status, why, top and control ask there. A run with --out listens at a Unix socket in that
+    /// folder by default: `pstrain why DIR`.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Network")]
+    pub(crate) listen: Option<Address>,
+    #[command(flatten)]
+    pub(crate) security: SecurityArgs,
     #[command(flatten)]
     pub(crate) state: StateArgs,
     #[command(flatten)]

@@ -21,6 +21,21 @@ use crate::job::Layers;
 use crate::messages;
 use crate::served::ServerData;
 
+/// A state to go on from.
+#[derive(Clone, Debug)]
+pub(crate) struct Resumed {
+    pub(crate) folder: PathBuf,
+    /// The passes over the data that the run is to make, if they are raised.
+    pub(crate) epochs: Option<u32>,
+}
+
+impl Resumed {
+    /// The state in `folder`, with the budget that it has.
+    pub(crate) const fn as_it_was(folder: PathBuf) -> Self {
+        Self { folder, epochs: None }
+    }
+}
+
 /// The state folder of a durable run.
 #[derive(Debug)]
 pub(crate) struct DurableFolder {
@@ -28,6 +43,8 @@ pub(crate) struct DurableFolder {
     identity: Identity,
     /// Nothing is kept in it yet.
     is_new: bool,
+    /// The passes over the data that the run is to make, if they are raised.
+    epochs: Option<u32>,
 }
 
 /// The identity of a run, as `run.json` stores it.
@@ -106,7 +123,7 @@ impl DurableFolder {
     /// If the folder is locked, or holds a run or other files of a server's state.
     pub(crate) fn claim(path: &Path, identity: Identity) -> anyhow::Result<Self> {
         let state = label::make_folder(path, &LABELS)?.of_run(identity.run);
-        Ok(Self { state, identity, is_new: true })
+        Ok(Self { state, identity, is_new: true, epochs: None })
     }
 
     /// Makes a claimed folder one that can be resumed, with a log if the run keeps one; `job` is
@@ -121,7 +138,8 @@ impl DurableFolder {
     }
 
     /// Opens and locks the folder of a run to resume; returns it with its job.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Layers)> {
+    pub(crate) fn open(Resumed { folder, epochs }: &Resumed) -> anyhow::Result<(Self, Layers)> {
+        let path = folder.as_path();
         ensure!(
             !path.join(SHARD).exists() || path.join(IDENTITY).exists(),
             "{} is of a server that does not coordinate: say which with --shard K/M",
@@ -133,12 +151,17 @@ impl DurableFolder {
         ordinary(&job).with_context(|| format!("cannot read {}", job.display()))?;
         let layers = Layers::of_file(&job)?;
         let state = state.of_run(identity.run);
-        Ok((Self { state, identity, is_new: false }, layers))
+        Ok((Self { state, identity, is_new: false, epochs: *epochs }, layers))
     }
 
     /// True if nothing is kept in the folder yet.
     pub(crate) const fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    /// Returns the passes over the data that the run is to make, if they are raised.
+    pub(crate) const fn epochs(&self) -> Option<u32> {
+        self.epochs
     }
 
     /// Returns the identity of the run.

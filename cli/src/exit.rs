@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use pstrain_transports::process::kill_all;
 use pstrain_wire::worker::EndReason;
 
 use crate::messages;
@@ -21,7 +22,14 @@ const STOPPED: u8 = 3;
 pub(crate) const USAGE: u8 = 2;
 
 /// The exit code after a second Ctrl-C: 128 + SIGINT, as in shells.
-pub(crate) const ABORTED: i32 = 130;
+const ABORTED: i32 = 130;
+
+/// Ends this program at once, and its compute processes.
+pub(crate) fn abort() -> ! {
+    messages::say("aborted");
+    kill_all();
+    std::process::exit(ABORTED)
+}
 
 /// The outcome of a command that no error stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,9 @@ use pstrain_transports::{Loaded, Parts};
 
 use crate::messages;
 
+/// How long a compute process may take for an answer before its worker's log says so.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// Where a compute process is, and how it is watched.
 #[derive(Clone, Debug)]
 pub(crate) struct ComputeProcess(ProcessConfig);
@@ -95,7 +98,8 @@ impl Arithmetic {
 
 impl ComputeProcess {
     pub(crate) fn new(address: ProcessAddress, restarts: u32, timeout: Option<Duration>) -> Self {
-        Self(ProcessConfig { address, restarts, timeout, threads: None, tell: messages::warn })
+        let tell = messages::warn;
+        Self(ProcessConfig { address, restarts, silence: SILENCE, timeout, threads: None, tell })
     }
 
     /// Starts the process to ask for its description, or reads that.

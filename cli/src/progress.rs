@@ -109,6 +109,11 @@ impl Progress {
         Self::drawn_by(bar(length, "{wide_bar} {line}", quiet), quiet, guests)
     }
 
+    /// The run makes `epochs` passes over the data.
+    pub(crate) fn lengthen(&self, epochs: u32) {
+        self.bar.set_length(u64::from(epochs) * EPOCH as u64);
+    }
+
     /// Progress that `bar` shows, in whose template `{line}` stands for the text.
     fn drawn_by(bar: ProgressBar, quiet: bool, guests: bool) -> Self {
         let fields = Arc::<Mutex<Fields>>::default();

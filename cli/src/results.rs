@@ -146,10 +146,11 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
         (
             "mini-batches",
             format!(
-                "{} assigned = {} applied + {} discarded + {} lost",
+                "{} assigned = {} applied + {} discarded{} + {} lost",
                 count(batches.assigned),
                 count(batches.applied),
                 count(batches.discarded),
+                left_out(batches.left_out),
                 count(batches.lost)
             ),
         ),
@@ -190,6 +191,14 @@ fn called_off(report: &Report) -> Option<String> {
         let gradients = counted(gradients, "gradient");
         format!("{gradients}, after {} of computing in all", seconds(time))
     })
+}
+
+/// The part of the discarded mini-batches that is left out.
+fn left_out(batches: u64) -> String {
+    match batches {
+        0 => String::new(),
+        batches => format!(" ({} left out, not finite)", count(batches)),
+    }
 }
 
 /// The updates, and how evenly the workers' shares in them are spread.
@@ -324,6 +333,7 @@ mod tests {
             assigned: 240_000_000,
             applied: 239_999_000,
             discarded: 900,
+            left_out: 0,
             lost: 100,
             outstanding: 0,
         };

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context;
 use pstrain_roles::node::Input;
@@ -20,8 +21,7 @@ pub(crate) fn flag_on_signal(what: &'static str) -> anyhow::Result<Arc<AtomicBoo
     std::thread::spawn(move || {
         for _signal in signals.forever() {
             if raised.swap(true, Ordering::Relaxed) {
-                messages::say("aborted");
-                std::process::exit(exit::ABORTED);
+                exit::abort();
             }
             messages::say(what);
         }
@@ -40,12 +40,24 @@ struct Wanted {
     asked: bool,
     /// A signal handler is installed, or none is wanted.
     is_watched: bool,
+    /// How long after the first signal the node is drained.
+    after: Duration,
 }
+
+/// How long a process of a batch system goes on after a signal. The system may have signalled all
+/// processes of the run, and the run is stopped by its server: a worker that left before would not
+/// be a member of the run that is resumed.
+const TOGETHER: Duration = Duration::from_secs(2);
 
 impl Drain {
     /// A drain that signals do not reach.
     pub(crate) fn without_signals() -> Self {
         Self(Arc::new(Mutex::new(Wanted { is_watched: true, ..Wanted::default() })))
+    }
+
+    /// A drain of a process that a batch system may signal together with all others of the run.
+    pub(crate) fn together() -> Self {
+        Self(Arc::new(Mutex::new(Wanted { after: TOGETHER, ..Wanted::default() })))
     }
 
     /// Ends the current node and every later one: a server that does not coordinate asks at first
@@ -97,13 +109,20 @@ impl Drain {
             for _signal in signals.forever() {
                 let mut wanted = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 if std::mem::replace(&mut wanted.asked, true) {
-                    messages::say("aborted");
-                    std::process::exit(exit::ABORTED);
+                    exit::abort();
                 }
                 messages::say("draining: letting outstanding gradients come back (again to abort)");
-                if let Some(node) = &wanted.node {
+                let Some(node) = wanted.node.clone() else { continue };
+                let after = wanted.after;
+                if after.is_zero() {
                     node.post(Input::Drain);
+                    continue;
                 }
+                // A thread of its own, since a second signal is heard meanwhile.
+                std::thread::spawn(move || {
+                    std::thread::sleep(after);
+                    node.post(Input::Drain);
+                });
             }
         });
         Ok(())

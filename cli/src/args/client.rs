@@ -1,9 +1,9 @@
 //! Arguments of the commands that talk to a running job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use pstrain_transports::Address;
+use pstrain_transports::{Address, AddressError};
 
 use super::time::nonzero_time;
 use super::{ADDRESS, Form, SecurityArgs};
@@ -12,11 +12,33 @@ use crate::keys::Keys;
 /// The server that a client asks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RemoteArgs {
-    /// Address of the server (of several: server 1): HOST:PORT or unix:PATH
-    #[arg(default_value = ADDRESS)]
+    /// Address of the server: HOST:PORT, unix:PATH or a run's --out
+    ///
+    /// Of several servers: server 1. A `pstrain run` with --out listens in that folder.
+    #[arg(default_value = ADDRESS, value_parser = address_or_folder)]
     pub(crate) address: Address,
     #[command(flatten)]
     pub(crate) security: SecurityArgs,
+}
+
+/// The address at which a run with its results in `folder` can be watched.
+pub(crate) fn in_folder(folder: &Path) -> Address {
+    Address::Unix(folder.join("socket"))
+}
+
+fn address_or_folder(text: &str) -> Result<Address, String> {
+    let folder = Path::new(text);
+    if !folder.is_dir() {
+        return text.parse().map_err(|error: AddressError| error.to_string());
+    }
+    let address = in_folder(folder);
+    match &address {
+        Address::Unix(socket) if !socket.exists() => Err(String::from(
+            "no run listens in that folder: its run has ended, or is of `pstrain server` or \
+             `pstrain simulate`; name the address of a server: HOST:PORT or unix:PATH",
+        )),
+        _ => Ok(address),
+    }
 }
 
 impl RemoteArgs {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use crate::args::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, Form};
+use crate::args::{ExperimentArgs, ExperimentCommand, ExperimentRunArgs, Form, quoted};
 use crate::calibration;
 use crate::exit::{Ending, Failed};
 use crate::experiment::{
@@ -176,16 +176,6 @@ fn again(args: &ExperimentRunArgs, out: &Path) -> String {
     }
     let quoted = words.iter().map(|word| quoted(word));
     quoted.collect::<Vec<_>>().join(" ")
-}
-
-/// Quotes a word for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 fn tell(report: &Report, store: &Store, form: Form, quiet: bool) -> anyhow::Result<()> {

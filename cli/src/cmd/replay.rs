@@ -62,7 +62,11 @@ struct Survey {
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Ending> {
-    let args = &ReplayArgs { log: file_of(&args.log, ORDER), ..args.clone() };
+    let log = file_of(&args.log, ORDER);
+    // The model of a run that keeps its best one is not of the last update.
+    let kept = summary(&log)?.and_then(|summary| summary.model_update);
+    let until = args.until.or_else(|| kept.filter(|_| args.break_norm.is_none()));
+    let args = &ReplayArgs { log, until, ..args.clone() };
     let (header, _) = OrderReader::open(&args.log)?;
     let layers = recorded_job(args)?;
     let architecture: Architecture = layers.get("architecture")?;
@@ -307,6 +311,8 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
 #[derive(serde::Deserialize)]
 struct Summary {
     updates: u64,
+    /// The update that made the parameters of the digest, if it is not the last.
+    model_update: Option<u64>,
     params_sha256: Option<String>,
 }
 
@@ -326,7 +332,8 @@ fn summary(log: &Path) -> anyhow::Result<Option<Summary>> {
 
 /// The digest in the summary next to the record, if it is for this version.
 fn recorded(log: &Path, version: Version) -> anyhow::Result<Option<String>> {
-    let summary = summary(log)?.filter(|summary| summary.updates == version.0);
+    let is_of_these = |it: &Summary| it.model_update.unwrap_or(it.updates) == version.0;
+    let summary = summary(log)?.filter(is_of_these);
     Ok(summary.and_then(|summary| summary.params_sha256))
 }
 

@@ -1,5 +1,6 @@
 //! `pstrain run`: a whole cluster in one process.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -17,15 +18,17 @@ use pstrain_transports::{
 };
 use pstrain_wire::worker::EndReason;
 
-use crate::args::{GroupPosition, RunArgs, Transport};
+use crate::args::{GroupPosition, RunArgs, Transport, in_folder};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
 use crate::messages;
 use crate::process::Arithmetic;
 use crate::record::Recorder;
+use crate::security::{in_words, of_server};
 use crate::signals::Drain;
 use crate::start::{
-    Begins, InProcess, JobServer, Keeps, KeptShard, Lives, Training, begins_with, shard_config,
+    Begins, Door, InProcess, JobServer, Keeps, KeptShard, Lives, Training, begins_with,
+    shard_config,
 };
 
 /// Threads that an ordinary system gives one process by default.
@@ -66,6 +69,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     });
     let transport = transport(args.transport, kept.is_some())?;
     let server = training.in_one_process(begins)?;
+    let clients = clients(args, server.out())?;
     let clock = clock.going_on(server.begins());
     let recorder = server.recorder();
     // Servers with a state are not waited for: workers dial again until all are there.
@@ -95,11 +99,30 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         kept,
     };
     let ended = match transport {
-        Transport::Memory => over_memory(server, workers, &cluster, local)?,
-        Transport::Unix => over_unix(server, workers, &cluster, local)?,
-        Transport::Tcp => over_tcp(server, workers, &cluster, local)?,
+        Transport::Memory => over_memory((server, clients), workers, &cluster, local)?,
+        Transport::Unix => over_unix((server, clients), workers, &cluster, local)?,
+        Transport::Tcp => over_tcp((server, clients), workers, &cluster, local)?,
     };
     cluster.end(ended)
+}
+
+/// Listens for clients: where the user says, else in the results folder.
+fn clients(args: &RunArgs, out: Option<&Path>) -> anyhow::Result<Option<SocketTransport>> {
+    if let Some(address) = &args.listen {
+        let security = of_server(&args.security, address)?;
+        let clients = SocketTransport::listen(address)?.secured(security);
+        let address = clients.local_address().unwrap_or_else(|| address.clone());
+        messages::say(&format!("listening on {address}{}", in_words(&args.security, &address)));
+        return Ok(Some(clients));
+    }
+    let Some(out) = out else { return Ok(None) };
+    match SocketTransport::listen(&in_folder(out)) {
+        Ok(clients) => Ok(Some(clients)),
+        Err(why) => {
+            messages::warn(&format!("{why}; without --listen the run cannot be watched"));
+            Ok(None)
+        }
+    }
 }
 
 /// A run whose server has ended.
@@ -110,10 +133,12 @@ struct Ended {
     reason: EndReason,
     workers: Vec<Thread>,
     others: Vec<ShardThread>,
+    /// Open until the results are written.
+    door: Option<Door>,
 }
 
 fn over_memory(
-    mut server: JobServer,
+    (mut server, clients): (JobServer, Option<SocketTransport>),
     workers: u32,
     cluster: &Cluster,
     local: impl Fn(u32) -> Local,
@@ -135,12 +160,14 @@ fn over_memory(
         Ok(local.spawn(transport, Some(address)))
     };
     let workers = start(workers, spawn)?;
+    let way = hub.clone();
+    let door = clients.map(|clients| Door::open(clients, move || Some(way.worker())));
     let reason = server.serve(transport)?;
-    Ok(Ended { name: "memory", server, reason, workers, others })
+    Ok(Ended { name: "memory", server, reason, workers, others, door })
 }
 
 fn over_unix(
-    server: JobServer,
+    server: (JobServer, Option<SocketTransport>),
     workers: u32,
     cluster: &Cluster,
     local: impl Fn(u32) -> Local,
@@ -151,7 +178,7 @@ fn over_unix(
 }
 
 fn over_tcp(
-    server: JobServer,
+    server: (JobServer, Option<SocketTransport>),
     workers: u32,
     cluster: &Cluster,
     local: impl Fn(u32) -> Local,
@@ -163,7 +190,7 @@ fn over_tcp(
 /// Each server listens at its `address`.
 fn over_sockets(
     name: &'static str,
-    (server, workers): (JobServer, u32),
+    ((server, clients), workers): ((JobServer, Option<SocketTransport>), u32),
     cluster: &Cluster,
     local: impl Fn(u32) -> Local,
     address: impl Fn(&str) -> Address,
@@ -182,8 +209,11 @@ fn over_sockets(
         }
         local.listen(&address(&format!("worker-{worker}")), &coordinator)
     })?;
+    let door = clients.map(|clients| {
+        Door::open(clients, move || SocketTransport::dialer(coordinator.clone()).ok())
+    });
     let (server, reason) = server.serve_sockets(transport, cluster.clock)?;
-    Ok(Ended { name, server, reason, workers, others })
+    Ok(Ended { name, server, reason, workers, others, door })
 }
 
 /// The transport: the one that was asked for, or the one that suits the servers. Several servers
@@ -286,7 +316,7 @@ struct Cluster {
 impl Cluster {
     /// Ends the other nodes, writes and prints the results.
     fn end(&self, ended: Ended) -> anyhow::Result<Ending> {
-        let Ended { name, mut server, reason, workers, others } = ended;
+        let Ended { name, mut server, reason, workers, others, door } = ended;
         self.nodes.drain();
         self.kept.iter().flatten().for_each(|(_, drain)| drain.end());
         let all = workers.len();
@@ -295,12 +325,15 @@ impl Cluster {
         // A job that comes to its end does so without the workers that failed.
         let cause = workers.cause(all).filter(|_| reason == EndReason::Stopped);
         let (failed, cause) = cause.unzip();
+        let last_words = server.last_words(reason);
         server.finish(name, failed)?;
+        drop(door);
         workers.warn();
         if reason.is_success() {
             workers.broken.take().map_or(Ok(()), Err)?;
             join_shards(others)?;
         }
+        last_words.iter().for_each(|line| messages::say(line));
         cause.map_or_else(|| exit::of_reason(reason), |cause| Err(cause.into()))
     }
 

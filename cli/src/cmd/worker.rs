@@ -83,7 +83,8 @@ struct Plan {
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Ending> {
     messages::log_as(args.log.form);
     let plan = Plan::of(args)?;
-    let (drain, parent) = (Drain::default(), Parent::default());
+    let drain = if plan.rank.is_some() { Drain::together() } else { Drain::default() };
+    let parent = Parent::default();
     if let Arithmetic::Process(process) = &plan.arithmetic
         && process.is_parent()
     {

@@ -37,6 +37,13 @@ const MOST_LINE: usize = 64 * 1024;
 pub(crate) struct JobFlags(BTreeMap<&'static str, String>);
 
 impl JobFlags {
+    /// The flags without the one of `key`, and the value of that one.
+    pub(crate) fn without(&self, key: &'static str) -> (Self, Option<&str>) {
+        let mut others = self.0.clone();
+        others.remove(key);
+        (Self(others), self.0.get(key).map(String::as_str))
+    }
+
     /// The key of a setting that was given as a flag, if there is any.
     pub(crate) fn first(&self) -> Option<&'static str> {
         self.0.keys().next().copied()

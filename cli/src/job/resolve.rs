@@ -17,7 +17,7 @@ use pstrain_compute::optim::{Functions, UpdateSpec};
 use pstrain_data::partition::PartitionError;
 use pstrain_data::{DataError, Dataset, Features, Outline, PartitionSpec, Prepared, Settings};
 use pstrain_policy::job::{
-    ALL_EXAMPLES, Budget, DataFrom, Goal, InitialFrom, Job, JobData, Membership, Stopping,
+    ALL_EXAMPLES, Budget, DataFrom, Goal, InitialFrom, Job, JobData, Keep, Membership, Stopping,
     WorkError, WorkSpec,
 };
 use pstrain_policy::mode::{Mode, Switch, read_in_flight, read_max_staleness};
@@ -332,7 +332,13 @@ impl Layers {
         let target = self
             .parse("target", |text| (text != "none").then(|| text.parse::<Goal>()).transpose())?;
         let patience = self.parse("patience", |text| values::optional(text, "none"))?;
-        Ok(Stopping { evaluate_every: self.number("evaluate-every")?, target, patience })
+        let keep = self.parse("keep", |text| match text {
+            "last" => Ok(Keep::Last),
+            "best" => Ok(Keep::Best),
+            "auto" => Ok(if patience.is_some() { Keep::Best } else { Keep::Last }),
+            _ => Err(String::from("must be last, best or auto")),
+        })?;
+        Ok(Stopping { evaluate_every: self.number("evaluate-every")?, target, patience, keep })
     }
 
     fn update(&self, model: &ModelSpec) -> anyhow::Result<UpdateSpec> {

@@ -53,6 +53,13 @@ const RUN: &[Setting] = &[
         "Evaluations without a gain: after so many without a better one the run ends, by the \
          metric of target, else by the loss",
     ),
+    setting(
+        "keep",
+        "last|best|auto",
+        "auto",
+        "Parameters of the result: the last, or the best that were evaluated, by the metric of \
+         target, else by the loss; auto: the best with patience, else the last",
+    ),
     setting("workers", "NUMBER", "2", "Workers, and parts of the data"),
     setting("servers", "NUMBER", "1", "Servers; each has a share of the parameters"),
 ];

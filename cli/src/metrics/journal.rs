@@ -31,6 +31,10 @@ impl Journal for TimedJournal<'_> {
         self.inner.append(now, input);
     }
 
+    fn pause(&mut self) {
+        self.inner.pause();
+    }
+
     fn commit(&mut self) -> Result<(), JournalError> {
         let before = self.clock.now();
         self.inner.commit()?;

@@ -131,6 +131,11 @@ impl Recorder {
         }
     }
 
+    /// The run makes `epochs` passes over the data.
+    pub(crate) fn lengthen(&self, epochs: u32) {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).progress.lengthen(epochs);
+    }
+
     /// Measures the energy of this machine with `meter` from the start of training to its end.
     pub(crate) fn measure(&self, meter: Option<Meter>) {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).meter = meter;

@@ -77,8 +77,9 @@ pub(crate) struct Report {
     pub(crate) bytes_ratio: Option<f64>,
     /// Where every mini-batch went: assigned = applied + discarded + lost + outstanding.
     pub(crate) batches: Ledger,
-    /// The update that made the final parameters, if the run made later ones: without a server
-    /// these are lost with the workers, or were made after the evaluation that ended the run.
+    /// The update that made the final parameters, if the run made later ones: the best were kept,
+    /// or without a server later ones are lost with the workers, or were made after the evaluation
+    /// that ended the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model_update: Option<u64>,
     /// SHA-256 of the final parameters. None if part of the parameters is lost; there is no
@@ -322,7 +323,8 @@ impl Summary {
         // or before the last updates.
         let is_of_these =
             |point: &Point| parameters.is_some() && point.version == trained.point.version;
-        let evaluation = self.evaluated.as_ref().filter(|(point, _)| is_of_these(point));
+        let mut evaluations = self.evaluated.iter().chain(&self.best);
+        let evaluation = evaluations.find(|(point, _)| is_of_these(point));
         let evaluation = evaluation.map(|(_, evaluation)| evaluation);
         let missing_updates = self.missing.stretches().to_vec();
         let point = self.point.or_else(|| (!missing_updates.is_empty()).then_some(trained.point));
@@ -349,7 +351,7 @@ impl Summary {
             consistency: job.mode.consistency.to_string(),
             transport: transport.to_owned(),
             ended: self.reason.map_or(Ended::Unknown, Ended::For),
-            target: self.goal.as_ref().map(|goal| TargetReport {
+            target: self.stopping.target.as_ref().map(|goal| TargetReport {
                 goal: goal.to_string(),
                 update: self.reached.map(|point| point.version.0),
                 time_s: self.reached.map(|point| point.time.as_secs_f64()),

@@ -10,7 +10,7 @@ use pstrain_compute::id::Version;
 use pstrain_compute::id::WorkerId;
 use pstrain_compute::task::MOST_IN_FLIGHT;
 use pstrain_compute::time::Time;
-use pstrain_policy::job::{Goal, Job};
+use pstrain_policy::job::{Job, Keep, Stopping};
 use pstrain_roles::node::{Event, ExactPoint, Point};
 use pstrain_wire::TimeSpent;
 use pstrain_wire::group::Exchanged;
@@ -31,6 +31,10 @@ pub(crate) struct Summary {
     workers_side: Arc<WorkerTimes>,
     pub(super) point: Option<Point>,
     pub(crate) evaluated: Option<(Point, Evaluation)>,
+    /// The best evaluation, if its parameters are the run's model.
+    pub(super) best: Option<(Point, Evaluation)>,
+    /// The target of the job, and which parameters are kept.
+    pub(super) stopping: Stopping,
     /// Number of applied gradients by staleness.
     staleness: BTreeMap<u64, u64>,
     /// When training began.
@@ -41,9 +45,7 @@ pub(crate) struct Summary {
     pub(super) processor_wait: Option<f64>,
     /// Workers that departed before the end.
     pub(super) departures: Departures,
-    /// The target of the job.
-    pub(super) goal: Option<Goal>,
-    /// The first parameters whose evaluation reached it.
+    /// The first parameters whose evaluation reached the target.
     pub(super) reached: Option<Point>,
     /// The work of each worker until then.
     pub(super) until_reached: Option<Vec<WorkSoFar>>,
@@ -57,6 +59,7 @@ pub(super) struct KeptSummary {
     workers: Vec<WorkerTotals>,
     point: Option<ExactPoint>,
     evaluated: Option<(ExactPoint, Evaluation)>,
+    best: Option<(ExactPoint, Evaluation)>,
     staleness: BTreeMap<u64, u64>,
     started: Option<Time>,
     first_update: Option<Time>,
@@ -167,13 +170,14 @@ impl Summary {
             workers_side: Arc::new(WorkerTimes::new(workers, each)),
             point: None,
             evaluated: None,
+            best: None,
+            stopping: job.stopping.clone(),
             staleness: BTreeMap::new(),
             started: None,
             first_update: None,
             reason: None,
             processor_wait: None,
             departures: Departures::default(),
-            goal: job.stopping.target.clone(),
             reached: None,
             until_reached: None,
             missing: Gaps::default(),
@@ -186,6 +190,7 @@ impl Summary {
             workers: self.workers.clone(),
             point: self.point.map(ExactPoint::from),
             evaluated: self.evaluated.clone().map(|(point, found)| (point.into(), found)),
+            best: self.best.clone().map(|(point, found)| (point.into(), found)),
             staleness: self.staleness.clone(),
             started: self.started,
             first_update: self.first_update,
@@ -203,6 +208,7 @@ impl Summary {
         self.workers = kept.workers;
         self.point = kept.point.map(Point::from);
         self.evaluated = kept.evaluated.map(|(point, evaluation)| (point.into(), evaluation));
+        self.best = kept.best.map(|(point, evaluation)| (point.into(), evaluation));
         (self.staleness, self.reason) = (kept.staleness, kept.reason);
         self.departures = kept.departures;
         self.reached = kept.reached.map(Point::from);
@@ -258,13 +264,16 @@ impl Summary {
             }
             Event::Restored { point, .. } | Event::RangePushed { point, .. } => self.has(*point),
             Event::Evaluated { point, evaluation } => {
-                if self.goal.as_ref().is_some_and(|goal| goal.is_reached(evaluation))
+                if self.stopping.target.as_ref().is_some_and(|goal| goal.is_reached(evaluation))
                     && self.reached.is_none()
                 {
                     self.reached = Some(*point);
                     self.until_reached = Some(self.workers.iter().map(WorkSoFar::from).collect());
                 }
                 self.evaluated = Some((*point, evaluation.clone()));
+                if self.is_best(evaluation) {
+                    self.best = Some((*point, evaluation.clone()));
+                }
             }
             // At its end every worker leaves.
             Event::Departed { .. } if self.reason.is_none() => self.departures.note(now, event),
@@ -277,6 +286,16 @@ impl Summary {
             _ => {}
         }
         seen
+    }
+
+    /// True if the parameters of an evaluation are the run's model until there are better ones.
+    fn is_best(&self, evaluation: &Evaluation) -> bool {
+        let stopping = &self.stopping;
+        let is_candidate = stopping.keep == Keep::Best && evaluation.examples > 0;
+        let best = self.best.as_ref().and_then(|(_, best)| stopping.watched(best));
+        stopping.watched(evaluation).is_some_and(|value| {
+            is_candidate && best.is_none_or(|best| stopping.is_better(value, best))
+        })
     }
 
     fn has(&mut self, point: Point) {

@@ -1,6 +1,6 @@
 //! Nodes with what they keep and what surrounds them: the values that a plan opens.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use pstrain_roles::node::{
 use pstrain_transports::journal::{Checkpoints, CheckpointsOnly, Companions, Files, InputLog, Log};
 use pstrain_transports::{Address, Begin, Punctuality};
 use pstrain_wire::group::Place;
+use pstrain_wire::worker::EndReason;
 
 use super::fresh_run;
 use super::plan::Says;
@@ -72,6 +73,10 @@ pub(crate) struct Training {
     pub(super) initial: Option<Arc<Vec<f32>>>,
     /// The text of its job file.
     pub(super) job_file: String,
+    /// The folder of its state, if it keeps one.
+    pub(super) state: Option<PathBuf>,
+    /// The command that began it, as far as one that resumes it needs the same words.
+    pub(super) command: String,
     pub(super) output: Output,
     /// The workers are other processes.
     pub(super) guests: bool,
@@ -182,12 +187,15 @@ impl Training {
         let (data, job_file, drain) = (Arc::new(data), layers.to_toml(), Drain::default());
         let (initial, guests, says_every) = (layers.initial(&job)?, false, None);
         let (energy, meter) = (layers.energy()?, None);
+        let (state, command) = (None, String::from("pstrain run"));
         Ok(Self {
             job,
             data,
             arithmetic,
             initial,
             job_file,
+            state,
+            command,
             output,
             guests,
             says_every,
@@ -258,6 +266,16 @@ impl Training {
 }
 
 impl JobServer {
+    /// The last lines of the run, which has ended for `reason`.
+    pub(crate) fn last_words(&self, reason: EndReason) -> Vec<String> {
+        self.training.last_words(reason)
+    }
+
+    /// The results folder, if the run is recorded.
+    pub(crate) fn out(&self) -> Option<&Path> {
+        self.training.output.out.as_deref()
+    }
+
     /// Recorder for the workers of this process, if the run is recorded.
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.recorder.is_recording().then(|| self.recorder.clone())

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use pstrain_compute::id::ServerId;
-use pstrain_roles::node::Input;
 use pstrain_transports::{Address, SocketTransport, WallClock};
 use pstrain_wire::group::Place;
 use pstrain_wire::worker::EndReason;
@@ -16,7 +15,7 @@ use super::host::{Follower, JobServer, ShardServer, Training, shard_config};
 use super::plan::{Begins, Keeps, NewState, Says};
 use super::serve::{Ended, Lives};
 use crate::args::Form;
-use crate::durable::DurableFolder;
+use crate::durable::{DurableFolder, Resumed};
 use crate::job::Layers;
 use crate::signals::Drain;
 
@@ -31,12 +30,12 @@ impl InProcess {
     pub(crate) fn open(begins: Begins<(Layers, Keeps)>) -> anyhow::Result<(Layers, Self)> {
         match begins {
             Begins::New((layers, keeps)) => Ok((layers, Self::New(keeps))),
-            Begins::Resumed(path) => {
-                let (folder, layers) = DurableFolder::open(&path)?;
+            Begins::Resumed(resumed) => {
+                let (folder, layers) = DurableFolder::open(&resumed)?;
                 if folder.identity().standby.is_some() {
                     bail!(
                         "{} is of a standby: continue with `pstrain server --resume`",
-                        path.display()
+                        resumed.folder.display()
                     );
                 }
                 layers.real_time()?;
@@ -64,7 +63,9 @@ impl InProcess {
             Self::New(Keeps::Nothing) => Begins::New(Keeps::Nothing),
             Self::New(Keeps::Checkpoints(state)) => Begins::New(Keeps::Checkpoints(new(state))),
             Self::New(Keeps::Log(state)) => Begins::New(Keeps::Log(new(state))),
-            Self::Resumed(folder) => Begins::Resumed(inside(folder.state().path())),
+            Self::Resumed(folder) => {
+                Begins::Resumed(Resumed::as_it_was(inside(folder.state().path())))
+            }
         }
     }
 }
@@ -73,11 +74,7 @@ impl Training {
     /// The server of a run in one process.
     pub(crate) fn in_one_process(self, begins: InProcess) -> anyhow::Result<JobServer> {
         match begins {
-            InProcess::Resumed(folder) => {
-                let mut server = self.kept(*folder)?;
-                server.life.begin.inputs.push(Input::WorkersDown);
-                Ok(server)
-            }
+            InProcess::Resumed(folder) => self.kept(*folder),
             InProcess::New(keeps) => match keeps.parts() {
                 Some(kept) => self.keeping(fresh_run(), kept, None),
                 None => self.alone(),

@@ -8,13 +8,14 @@ use anyhow::{Context, bail};
 use pstrain_compute::id::CheckpointId;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::Job;
-use pstrain_roles::node::{Meeting, Point, Replica, Server, Shard};
+use pstrain_roles::node::{Effect, Input, Meeting, Point, Replica, Server, Shard};
 use pstrain_transports::Begin;
 use pstrain_transports::journal::{
     CheckpointError, CheckpointsOnly, Companion, Found, GroupCheckpoints, Recovered, StateFolder,
     goes_on, recover,
 };
 use pstrain_wire::checkpoint::OnDisk;
+use pstrain_wire::worker::EndReason;
 
 use super::fresh_run;
 use super::host::{
@@ -41,6 +42,44 @@ enum Restored {
 }
 
 impl Restored {
+    /// The budget, and why the run has ended, if it has; none for a standby without a state.
+    fn budget(&self) -> Option<(u32, Option<EndReason>)> {
+        let of = |server: &Server| (server.job().budget.epochs, server.ended());
+        match self {
+            Self::Server(server) => Some(of(server)),
+            Self::Replica(replica) => replica.server().map(of),
+            Self::Meeting(meeting) => Some((meeting.job().budget.epochs, meeting.ended())),
+        }
+    }
+
+    /// Checks that a run with this budget can make `epochs` passes over the data. Returns true if
+    /// that is more than it has.
+    fn may_extend(&self, epochs: u32) -> anyhow::Result<bool> {
+        let Some((had, ended)) = self.budget() else { return Ok(false) };
+        if epochs < had {
+            bail!("--epochs {epochs}: the run has {had} already; give more, or leave it out");
+        }
+        let is_over = ended == Some(EndReason::BudgetReached);
+        let servers = match self {
+            Self::Server(server) => server.job().servers,
+            Self::Replica(replica) => replica.server().map_or(1, |server| server.job().servers),
+            Self::Meeting(_) => 1,
+        };
+        let obstacle = match self {
+            _ if epochs == had || ended.is_none() => None,
+            _ if !is_over => ended.map(|reason| reason.to_string()),
+            Self::Meeting(meeting) if !meeting.has_states() => {
+                Some("it ended before its workers' states were kept".into())
+            }
+            _ if servers > 1 => Some("it has ended, and its other servers with it".into()),
+            _ => None,
+        };
+        match obstacle {
+            Some(why) => bail!("--epochs {epochs}: the run cannot go on: {why}"),
+            None => Ok(epochs > had),
+        }
+    }
+
     /// The position that it continues from; none for a standby without a state.
     fn point(&self) -> Option<Point> {
         match self {
@@ -53,7 +92,7 @@ impl Restored {
 
 impl Training {
     /// The server that `folder` keeps, restored to its last state, or a new one that it will keep.
-    pub(super) fn kept(self, mut folder: DurableFolder) -> anyhow::Result<JobServer> {
+    pub(super) fn kept(mut self, mut folder: DurableFolder) -> anyhow::Result<JobServer> {
         let is_new = folder.is_new();
         let mut found = if is_new {
             nothing_but(0)
@@ -76,7 +115,24 @@ impl Training {
         if !is_new {
             say(folder.identity().durability, &found, &recovered, &node);
         }
-        let Recovered { log, begin, now, .. } = recovered;
+        let Recovered { log, mut begin, now, .. } = recovered;
+        let wanted = folder.epochs();
+        if let Some(epochs) = wanted
+            && node.may_extend(epochs)?
+        {
+            // First: the run goes on, whatever it had still to do at its end.
+            begin.effects.retain(|effect| !matches!(effect, Effect::Done(_)));
+            begin.inputs.insert(0, Input::Extend(epochs));
+        }
+        if !is_new {
+            begin.inputs.push(Input::WorkersDown);
+        }
+        if let Some((had, _)) = node.budget() {
+            self.job.budget.epochs = had.max(wanted.unwrap_or(had));
+            recorder.lengthen(self.job.budget.epochs);
+        }
+        self.state = Some(folder.state().path().to_owned());
+        self.output.out = self.output.out.take().or_else(|| folder.identity().out.clone());
         let (state, of) = folder.into_parts(found, now);
         let beside = companions(&recorder);
         let machine = match node {

@@ -6,9 +6,11 @@
 //! two differ in the plan, in what is opened and in the report, but not in the loop.
 
 mod describe;
+mod door;
 mod host;
 mod in_process;
 mod kept;
+mod last_words;
 mod open;
 mod plan;
 mod report;
@@ -16,6 +18,7 @@ mod serve;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+pub(crate) use door::Door;
 pub(crate) use host::{JobServer, Training, shard_config};
 pub(crate) use in_process::{InProcess, KeptShard};
 pub(crate) use open::open;

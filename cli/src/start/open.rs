@@ -16,7 +16,7 @@ use super::host::{
 use super::plan::{
     Begins, JobPlan, Keeps, NO_STANDBY, NewServer, NewState, Plan, Reached, Role, Says,
 };
-use crate::args::{Durability, Output};
+use crate::args::{Durability, Output, quoted};
 use crate::durable::{DurableFolder, Identity, ShardFolder, StandbyOf};
 use crate::job::Layers;
 #[cfg(feature = "metrics")]
@@ -66,13 +66,14 @@ fn open_job(plan: JobPlan, reached: &Reached) -> anyhow::Result<Opened> {
             let of = StandbyOf { primary: primary.to_string(), address };
             (transport, training.begin(log.as_ref().map(|log| (Durability::Log, log)), Some(of))?)
         }
-        Begins::Resumed(folder) => {
-            let (folder, layers) = DurableFolder::open(&folder)?;
+        Begins::Resumed(resumed) => {
+            let (folder, layers) = DurableFolder::open(&resumed)?;
             layers.real_time()?;
             let (transport, _) = listen_aloud(reached)?;
             (transport, read(&layers)?.kept(folder)?)
         }
     };
+    server.training.command = reached.command();
     let transport = match &server.of {
         Some(of) => transport.with_target(of.primary.parse()?),
         None => transport,
@@ -112,11 +113,23 @@ fn open_shard(
     Ok(Opened { transport, server: Host::Shard(Box::new(server)) })
 }
 
+impl Reached {
+    /// The command of a server that is reached like this, as far as one that resumes it needs the
+    /// same words.
+    fn command(&self) -> String {
+        let listen = match &self.listen {
+            Address::Tcp(host) => host.clone(),
+            unix @ Address::Unix(_) => unix.to_string(),
+        };
+        format!("pstrain server --listen {}{}", quoted(&listen), self.security.flags())
+    }
+}
+
 impl Follower {
     /// The server at `place` of the group, new or from its state folder.
     pub(super) fn begin(self, place: Place, begins: &Begins<Keeps>) -> anyhow::Result<ShardServer> {
         let kept = match begins {
-            Begins::Resumed(path) => Some(ShardFolder::open(path, place)?),
+            Begins::Resumed(resumed) => Some(ShardFolder::open(&resumed.folder, place)?),
             Begins::New(keeps) => {
                 let create = |(durability, state): (Durability, &NewState)| {
                     let kept = (durability, state.checkpoint_every);

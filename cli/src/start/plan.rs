@@ -6,12 +6,13 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use pstrain_roles::node::Replicate;
 use pstrain_transports::Address;
 use pstrain_wire::group::Place;
 
 use crate::args::{Durability, Every, Form, JobArgs, Output, SecurityArgs, ServerArgs, StateArgs};
+use crate::durable::Resumed;
 use crate::job::Layers;
 use crate::messages::LogForm;
 
@@ -71,8 +72,8 @@ pub(crate) struct JobPlan {
 #[derive(Debug)]
 pub(crate) enum Begins<N> {
     New(N),
-    /// The state in this folder, which says what the server is.
-    Resumed(PathBuf),
+    /// A state, which says what the server is.
+    Resumed(Resumed),
 }
 
 /// A new server with the job.
@@ -155,7 +156,7 @@ impl Role {
             );
         }
         let begins = match (&args.state.resume, Keeps::of(&args.state)?) {
-            (Some(folder), _) => Begins::Resumed(folder.clone()),
+            (Some(folder), _) => Begins::Resumed(Resumed::as_it_was(folder.clone())),
             (None, Keeps::Checkpoints(_)) if place == Place::Wanted => bail!(
                 "--durability checkpoint: no server can join a run whose servers take \
                  checkpoints; leave it out, or use log"
@@ -172,7 +173,7 @@ impl Role {
 fn begins(args: &ServerArgs) -> anyhow::Result<Option<Begins<NewServer>>> {
     let (job, keeps) = match begins_with(&args.job, &args.state, args.output.form)? {
         Some(Begins::New(new)) => new,
-        Some(Begins::Resumed(folder)) => return Ok(Some(Begins::Resumed(folder))),
+        Some(Begins::Resumed(resumed)) => return Ok(Some(Begins::Resumed(resumed))),
         None => return Ok(None),
     };
     if let (Keeps::Checkpoints(_), Some(_)) = (&keeps, args.replicate) {
@@ -197,10 +198,20 @@ pub(crate) fn begins_with(
     form: Form,
 ) -> anyhow::Result<Option<Begins<(Layers, Keeps)>>> {
     if let Some(folder) = &state.resume {
-        if let Some(flag) = job.flags.first() {
-            bail!("--{flag}: a run that is resumed continues with the job it had; leave it out");
+        let (others, epochs) = job.flags.without("epochs");
+        if let Some(flag) = others.first() {
+            bail!(
+                "--{flag}: a run that is resumed continues with the job it had, and only --epochs \
+                 may be raised; leave it out"
+            );
         }
-        return Ok(Some(Begins::Resumed(folder.clone())));
+        let number = |text: &str| {
+            text.parse().with_context(|| {
+                format!("--epochs {text}: must be a whole number, not negative, such as 10")
+            })
+        };
+        let epochs = epochs.map(number).transpose()?;
+        return Ok(Some(Begins::Resumed(Resumed { folder: folder.clone(), epochs })));
     }
     let keeps = Keeps::of(state)?;
     let Some(job) = gather(job, form)? else { return Ok(None) };
@@ -276,7 +287,11 @@ mod tests {
         let standby = begins(&[&["--standby-of", "gw:1"], &LOG]);
         let Begins::New(NewServer::Standby { primary, log, .. }) = standby else { panic!() };
         assert_eq!((primary.to_string().as_str(), log.is_some()), ("tcp://gw:1", true));
-        assert!(matches!(begins(&[&["--resume", "kept"]]), Begins::Resumed(_)));
+        let resumed = |words: &[&str]| match begins(&[&["--resume", "kept"], words]) {
+            Begins::Resumed(resumed) => resumed.epochs,
+            Begins::New(_) => panic!("it is resumed"),
+        };
+        assert_eq!((resumed(&[]), resumed(&["--epochs", "30"])), (None, Some(30)));
         let shard = plan(&[&["--shard", "2/3"], &CHECKPOINT]).unwrap();
         let Role::Shard { begins: Begins::New(keeps), .. } = shard else { panic!() };
         assert!(matches!(keeps, Keeps::Checkpoints(_)), "{keeps:?}");
@@ -291,7 +306,7 @@ mod tests {
             (&[&["--standby-of", "gw:1"], &CHECKPOINT], "may not get lost"),
             (&[&["--join"], &CHECKPOINT], "no server can join a run"),
             (&[&["--shard", "2/3", "--epochs", "3"]], "comes from server 1"),
-            (&[&["--resume", "kept", "--epochs", "3"]], "the job it had"),
+            (&[&["--resume", "kept", "--workers", "3"]], "the job it had"),
             (&[&["--replicate", "pushes"], &CHECKPOINT], "takes no standby"),
             (&[&["--advertise", "gw:1"]], "--standby-of"),
             (&[&["--coordinator", "gw:1"]], "--join"),

@@ -26,7 +26,9 @@ pub(crate) fn report(served: Served) -> anyhow::Result<Ending> {
             let may_go_back = matches!(server.life.machine, Machine::Checkpointed(..));
             let may_go_on = matches!(server.life.machine, Machine::Meeting(_, Some(_)));
             let is_unix = matches!(transport.local_address(), Some(Address::Unix(_)));
+            let last_words = server.last_words(reason);
             server.finish(if is_unix { "unix" } else { "tcp" }, None)?;
+            last_words.iter().for_each(|line| messages::say(line));
             if let (EndReason::ServerLost(lost), true) = (reason, may_go_back) {
                 messages::say(&format!(
                     "all servers continue from the last checkpoint with --resume, server {lost} \

@@ -20,7 +20,7 @@ use pstrain_wire::{Message, Status};
 
 use super::host::{Host, JobServer, Life, Machine, ShardServer, Training};
 use super::open::Opened;
-use crate::durable::DurableFolder;
+use crate::durable::{DurableFolder, Resumed};
 #[cfg(feature = "metrics")]
 use crate::metrics::{Metrics, TimedJournal};
 use crate::record::Recorder;
@@ -134,7 +134,9 @@ impl Lives for JobServer {
         #[cfg(feature = "metrics")]
         let metrics = recorder.metrics().cloned();
         drop(recorder);
-        let (folder, _) = DurableFolder::open(&path)?;
+        // What it goes back to may be from before the budget was raised.
+        let epochs = Some(training.job.budget.epochs);
+        let (folder, _) = DurableFolder::open(&Resumed { folder: path, epochs })?;
         let server = training.kept(folder)?;
         #[cfg(feature = "metrics")]
         let server = match metrics {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pstrain_transports::WallClock;
-use pstrain_wire::{Phase, Status};
+use pstrain_wire::{Moment, Phase, Status};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -65,8 +65,8 @@ struct Top {
     status: Status,
     /// Why the last request for a status failed.
     trouble: Option<String>,
-    /// The run has ended, as far as [`Top::has_ended`] can tell.
-    is_over: bool,
+    /// How long the server has not answered.
+    silent: Duration,
     /// Uptime of the server in seconds and mean loss of mini-batches, the latest last.
     losses: VecDeque<(f64, f64)>,
     /// Uptime and value of the main metric on the held-out data, the latest last.
@@ -89,7 +89,7 @@ impl Top {
             way,
             status,
             trouble: None,
-            is_over: false,
+            silent: Duration::ZERO,
             losses,
             metrics,
             rate: None,
@@ -98,24 +98,26 @@ impl Top {
             first: 0,
             page: 1,
         };
+        for Moment { at, loss, metric } in std::mem::take(&mut top.status.history) {
+            push(&mut top.losses, at.as_secs_f64(), loss);
+            push(&mut top.metrics, at.as_secs_f64(), metric);
+        }
         top.note_curve();
         top
     }
 
-    /// Stores a newer status, or the reason why there is none.
-    fn update(&mut self, answer: Result<Status, String>) {
-        let status = match answer {
-            Ok(status) => status,
-            Err(trouble) => {
-                self.trouble = Some(trouble);
-                return;
-            }
-        };
+    /// Notes why there is no newer status, and for how long there was none.
+    fn missed(&mut self, trouble: String, silent: Duration) {
+        (self.trouble, self.silent) = (Some(trouble), silent);
+    }
+
+    /// Stores a newer status.
+    fn update(&mut self, status: Status) {
         let seconds = status.uptime.saturating_sub(self.status.uptime).as_secs_f64();
         let updates = status.version.since(self.status.version) as f64;
         let samples = status.samples.saturating_sub(self.status.samples) as f64;
         self.rate = (seconds > 0.0).then(|| (updates / seconds, samples / seconds));
-        self.trouble = None;
+        (self.trouble, self.silent) = (None, Duration::ZERO);
         self.status = status;
         self.note_curve();
     }
@@ -128,11 +130,18 @@ impl Top {
     }
 
     /// True if the server is gone because its run has ended: it was about to end when it last
-    /// answered, `silent` ago, or has had the time to reach its budget since.
-    fn has_ended(&self, silent: Duration) -> bool {
+    /// answered, or has had the time to reach its budget since.
+    fn has_ended(&self) -> bool {
         let left = self.status.samples_wanted.saturating_sub(self.status.samples) as f64;
-        let made = self.rate.map_or(0.0, |(_, samples)| samples * silent.as_secs_f64());
-        self.trouble.is_some() && (self.status.phase == Phase::Ending || left <= made)
+        let made = self.rate.map_or(0.0, |(_, samples)| samples * self.silent.as_secs_f64());
+        let was_ending = matches!(self.status.phase, Phase::Draining | Phase::Ending);
+        self.trouble.is_some() && (was_ending || left <= made)
+    }
+
+    /// True if there is nothing more to see: the run has ended, or its server has been away for a
+    /// lease, after which its workers and its standby have given it up, too.
+    fn is_over(&self) -> bool {
+        self.has_ended() || self.silent >= self.status.lease
     }
 
     /// The result of the run as far as it is known, and its progress: what stays on the terminal.
@@ -140,7 +149,7 @@ impl Top {
         let status = &self.status;
         let state = match self.trouble {
             None => status.phase.to_string(),
-            Some(_) if self.is_over => "the run is over".to_owned(),
+            Some(_) if self.has_ended() => "the run is over".to_owned(),
             Some(_) => "the server is gone; as it answered last".to_owned(),
         };
         let quality = metric_text::standing(status).unwrap_or_else(|| "not evaluated yet".into());
@@ -230,12 +239,14 @@ fn live(terminal: &mut DefaultTerminal, top: &mut Top, answers: &Answers) -> any
     let (mut is_stale, mut heard) = (true, clock.now());
     loop {
         while let Ok(answer) = answers.try_recv() {
-            if answer.is_ok() {
-                heard = clock.now();
+            match answer {
+                Ok(status) => {
+                    heard = clock.now();
+                    top.update(status);
+                }
+                Err(trouble) => top.missed(trouble, clock.now() - heard),
             }
-            top.update(answer);
-            top.is_over = top.has_ended(clock.now() - heard);
-            if top.is_over {
+            if top.is_over() {
                 return Ok(());
             }
             is_stale = true;

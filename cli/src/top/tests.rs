@@ -1,9 +1,10 @@
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use pstrain_compute::id::{Version, WorkerId};
 use pstrain_wire::{
-    LatestEvaluation, LinkFigures, MemberState, MemberStatus, Phase, Status, TcpFigures, Wait,
-    WaitReason,
+    LatestEvaluation, LinkFigures, MemberState, MemberStatus, Moment, Phase, Status, TcpFigures,
+    Wait, WaitReason,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -56,7 +57,7 @@ fn a_run_is_drawn_with_its_curve_its_workers_and_its_cause() {
             loss: Some(0.5 - 0.02 * step as f64),
             ..run_of_three()
         };
-        top.update(Ok(later));
+        top.update(later);
     }
     assert_eq!(drawn(&mut top, 130, 18), include_str!("run.txt").trim_end());
 }
@@ -64,11 +65,14 @@ fn a_run_is_drawn_with_its_curve_its_workers_and_its_cause() {
 #[test]
 fn a_server_that_is_gone_is_said_to_be_and_the_rest_stays() {
     let mut top = Top::new(way("edge-gw:7070"), run_of_three());
-    top.update(Err("cannot reach edge-gw:7070: refused; is a server running there?".into()));
+    top.missed(
+        "cannot reach edge-gw:7070: refused; is a server running there?".into(),
+        Duration::ZERO,
+    );
     let screen = drawn(&mut top, 130, 18);
     assert!(screen.contains("cannot reach edge-gw:7070: refused"), "{screen}");
     assert!(screen.contains("edge-3"), "{screen}");
-    top.update(Ok(run_of_three()));
+    top.update(run_of_three());
     assert!(!drawn(&mut top, 130, 18).contains("cannot reach"));
 }
 
@@ -102,7 +106,7 @@ fn every_size_can_be_drawn() {
 #[test]
 fn curves_are_bounded() {
     let mut top = Top::new(way("here"), run_of_three());
-    (0..2 * MOST_POINTS).for_each(|_| top.update(Ok(run_of_three())));
+    (0..2 * MOST_POINTS).for_each(|_| top.update(run_of_three()));
     assert_eq!(top.losses.len(), MOST_POINTS);
     assert_eq!(top.rate, None, "no time has passed");
 }
@@ -125,13 +129,13 @@ fn long_run(workers: u32) -> Top {
             loss,
             metrics: vec![("accuracy".into(), 1.0 - loss)],
         };
-        top.update(Ok(Status {
+        top.update(Status {
             uptime: Duration::from_secs(200_000 + 60 * u64::from(step)),
             loss: Some(loss),
             evaluated: Some(evaluated),
             wait: None,
             ..large(workers)
-        }));
+        });
     }
     top
 }
@@ -256,9 +260,13 @@ fn the_result_stays_when_the_run_has_ended() {
     let progress = "10 updates, 640 of 64,000 samples, epoch 0.10, 1m";
     assert_eq!(top.result(), [format!("night run: {quality}"), format!("training: {progress}")]);
     let second = Duration::from_secs(1);
-    assert!(!top.has_ended(second));
-    top.update(Err("cannot reach edge-gw:7070: refused".into()));
-    assert!(!top.has_ended(second), "it may come back");
+    assert!(!top.is_over());
+    let gone = || String::from("cannot reach edge-gw:7070: refused");
+    top.missed(gone(), second);
+    assert!(!top.is_over(), "it may come back");
+    assert!(top.result()[1].starts_with("the server is gone; as it answered last: 10 updates"));
+    top.missed(gone(), top.status.lease);
+    assert!(top.is_over() && !top.has_ended(), "it does not come back");
     assert!(top.result()[1].starts_with("the server is gone; as it answered last: 10 updates"));
     // Since it answered it can have reached its end.
     let nearly = Status {
@@ -268,15 +276,16 @@ fn the_result_stays_when_the_run_has_ended() {
         loss: None,
         ..run_of_three()
     };
-    top.update(Ok(nearly.clone()));
-    top.update(Err("cannot reach edge-gw:7070: refused".into()));
-    assert!(top.has_ended(second), "{:?}", top.rate);
-    let ending = Status { phase: Phase::Ending, ..nearly };
-    top.update(Ok(ending));
-    assert!(!top.has_ended(second), "it answers");
-    top.update(Err("cannot reach edge-gw:7070: refused".into()));
-    assert!(top.has_ended(Duration::ZERO));
-    top.is_over = true;
+    top.update(nearly.clone());
+    assert!(!top.is_over(), "it answers");
+    top.missed(gone(), second);
+    assert!(top.is_over(), "{:?}", top.rate);
+    for phase in [Phase::Draining, Phase::Ending] {
+        top.update(Status { phase, ..nearly.clone() });
+        assert!(!top.is_over(), "it answers");
+        top.missed(gone(), Duration::ZERO);
+        assert!(top.is_over());
+    }
     let [quality, progress] = top.result();
     assert_eq!(quality, "night run: not evaluated yet");
     assert!(progress.starts_with("the run is over: 10 updates"), "{progress}");
@@ -295,4 +304,19 @@ fn requests_come_closer_to_each_other_towards_the_end() {
     assert_eq!(until_next(Some(&at(1, 0)), &at(2, 999)), GLANCE);
     assert_eq!(until_next(Some(&at(1, 999)), &at(2, 1000)), GLANCE);
     assert_eq!(until_next(Some(&at(1, 200)), &at(2, 200)), Duration::MAX, "it stands still");
+}
+
+#[test]
+fn the_curves_begin_with_the_history_of_the_run() {
+    let moment = |step: u64| Moment {
+        at: Duration::from_secs(step),
+        loss: Some(1.0 / step as f64),
+        metric: (step > 1).then_some(0.1 * step as f64),
+    };
+    let status = Status { history: (1..=5).map(moment).collect(), ..run_of_three() };
+    let top = Top::new(way("edge-gw:7070"), status);
+    let times = |curve: &VecDeque<(f64, f64)>| curve.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+    assert_eq!(times(&top.losses)[..5], [1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(times(&top.metrics)[..4], [2.0, 3.0, 4.0, 5.0]);
+    assert!(times(&top.losses).is_sorted() && top.losses.len() == 6, "{:?}", top.losses);
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use pstrain_wire::{MemberState, MemberStatus, Phase, Status, WaitReason};
 
-use super::process::has_processes;
+use super::process::{has_processes, is_first_awaited};
 use super::verdict::{Cause, Finding};
 use super::{ConnectionFlags, architecture, named, pace, run_waits};
 use crate::figures::span;
@@ -60,20 +60,26 @@ fn trouble(
             Some((Severity::Silent, silent(status, member)))
         }
         MemberState::Computing if !stands => {
-            let usual = pace::overdue(status, member)?;
-            let times = member.since.as_secs_f64() / usual.as_secs_f64().max(f64::MIN_POSITIVE);
+            let usual = match pace::overdue(status, member) {
+                Some(usual) => {
+                    let times =
+                        member.since.as_secs_f64() / usual.as_secs_f64().max(f64::MIN_POSITIVE);
+                    format!(", where it usually takes {} ({times:.0} times as long)", span(usual))
+                }
+                None if is_first_awaited(status, member) => String::new(),
+                None => return None,
+            };
             let worker = named(member);
             let says = format!(
-                "worker {worker} {}: its gradient is not there after {}, where it usually takes {} \
-                 ({times:.0} times as long); it was last heard {} ago",
+                "worker {worker} {}: its gradient is not there after {}{usual}; it was last heard \
+                 {} ago",
                 if is_awaited(status, member) { "holds the others back" } else { "is late" },
                 span(member.since),
-                span(usual),
                 span(member.silent),
             );
             let cure = if has_processes(status) {
-                "the worker answers, its compute process does not: look at that process; \
-                 --process-timeout has the worker start it again"
+                "the worker answers, its compute process does not: look whether that computes, was \
+                 stopped, or waits for something; --process-timeout has the worker start it again"
                     .to_owned()
             } else {
                 let next = architecture::for_next_run(status)

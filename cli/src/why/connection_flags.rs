@@ -1,7 +1,5 @@
 //! The connection to a server, as flags for a worker or server that is started.
 
-use std::path::Path;
-
 use pstrain_compute::id::WorkerId;
 use pstrain_data::DataSpec;
 use pstrain_policy::job::DataFrom;
@@ -23,16 +21,7 @@ pub(crate) struct ConnectionFlags {
 
 impl ConnectionFlags {
     pub(crate) fn new(address: String, security: &SecurityArgs) -> Self {
-        let mut flags = String::new();
-        if let Some(file) = &security.psk {
-            flags += &format!(" --psk {}", quoted(file));
-            if security.group_readable_key {
-                flags += " --group-readable-key";
-            }
-        }
-        if security.insecure {
-            flags += " --insecure";
-        }
+        let flags = security.shared_flags();
         Self { address, flags, has_certificates: security.tls.is_some() }
     }
 
@@ -84,11 +73,4 @@ impl ConnectionFlags {
         };
         format!("`pstrain worker --server {}{id}{listens}{rows}`{besides}", self.in_flags())
     }
-}
-
-/// Quotes a path for a shell, if needed.
-fn quoted(path: &Path) -> String {
-    let path = path.display().to_string();
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+,:@%".contains(letter);
-    if path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use pstrain_compute::id::{BatchId, Clock, ServerId, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
+use pstrain_data::formats::Numbered;
 use pstrain_data::{DataSpec, Dataset, Features, PartitionSpec, Standardisation, SyntheticNslKdd};
 use pstrain_policy::job::DataFrom;
 use pstrain_wire::{
@@ -166,6 +167,7 @@ pub(crate) fn status(members: Vec<MemberStatus>) -> Status {
         epoch: 0.1,
         loss: Some(0.5),
         evaluated: None,
+        history: Vec::new(),
         wait: None,
         members,
         refused: Vec::new(),
@@ -354,6 +356,23 @@ fn the_first_gradient_of_a_worker_is_overdue_by_the_times_of_the_others() {
     let status = asynchronous(first);
     assert_eq!(verdict(&status)[0].cause, Cause::Overdue);
     assert_eq!(WaitsFor::of(&status, &status.members[2]), WaitsFor::Overdue, "the table agrees");
+}
+
+#[test]
+fn a_compute_process_that_has_never_answered_is_named_after_seconds() {
+    let mut spec: DataSpec = serde_json::from_str(&recipe(false)).unwrap();
+    spec.schema.kind = Numbered::KIND.into();
+    let recipe = serde_json::to_string(&spec).unwrap();
+    let after = |seconds| {
+        let member = silent(0, MemberState::Computing, seconds);
+        let member = MemberStatus { recent: Recent::default(), silent: ms(1), ..member };
+        verdict(&Status { recipe: recipe.clone(), ..status(vec![member]) }).remove(0)
+    };
+    assert_ne!(after(5).cause, Cause::Overdue);
+    let found = after(20);
+    assert_eq!(found.cause, Cause::Overdue);
+    assert!(found.says.contains("its gradient is not there after 20.0 s; it was"), "{found:?}");
+    assert!(found.cure.contains("its compute process does not"), "{found:?}");
 }
 
 #[test]

@@ -70,6 +70,7 @@ fn start(address: ProcessAddress, timeout: Duration) -> Result<ProcessSource, St
     let config = ProcessConfig {
         address,
         restarts: 0,
+        silence: timeout,
         timeout: Some(timeout),
         threads: None,
         tell: messages::warn,

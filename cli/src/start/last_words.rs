@@ -1,0 +1,53 @@
+//! The last lines of a run: what is kept of it, and how it goes on.
+
+use pstrain_policy::job::Keep;
+use pstrain_wire::worker::EndReason;
+
+use super::host::Training;
+use crate::args::quoted;
+
+impl Training {
+    /// What is kept of the run, which has ended for `reason`, and how it goes on.
+    pub(super) fn last_words(&self, reason: EndReason) -> Vec<String> {
+        let kept = match (&self.output.out, self.job.stopping.keep) {
+            _ if self.output.quiet || self.output.form.json => None,
+            (None, _) if self.state.is_none() => Some(String::from(
+                "nothing of this run is kept: --out DIR keeps its model and its records",
+            )),
+            (None, _) => None,
+            (Some(out), keep) => {
+                let (which, folder) = (
+                    match keep {
+                        Keep::Last => "the last model",
+                        Keep::Best => "the best model",
+                    },
+                    quoted(&out.display().to_string()),
+                );
+                Some(format!(
+                    "kept in {folder}: {which} and the records; `pstrain eval --model {folder} \
+                     --data FILE` tries it on other rows"
+                ))
+            }
+        };
+        kept.into_iter().chain(self.goes_on(reason)).collect()
+    }
+
+    /// How the run goes on after it has ended for `reason`, with the command to type; none if it
+    /// cannot.
+    fn goes_on(&self, reason: EndReason) -> Option<String> {
+        let folder = quoted(&self.state.as_ref()?.display().to_string());
+        let (command, epochs) = (&self.command, self.job.budget.epochs);
+        let workers = if self.guests { ", once its workers are started again" } else { "" };
+        match reason {
+            EndReason::Stopped => Some(format!(
+                "paused: `{command} --resume {folder}` goes on{workers}; with --epochs N, more \
+                 than {epochs}, it trains for longer"
+            )),
+            EndReason::BudgetReached => Some(format!(
+                "`{command} --resume {folder} --epochs N`, with more than {epochs}, trains for \
+                 longer{workers}"
+            )),
+            _ => None,
+        }
+    }
+}
