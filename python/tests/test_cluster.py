@@ -134,6 +134,28 @@ class TestTrain(unittest.TestCase):
         for found, part in zip(losses, parts):
             self.assertAlmostEqual(found, sum(part) / len(part), delta=1e-6)
 
+    def test_a_mini_batch_is_skipped_or_left_out_and_its_worker_stays(self):
+        calls = []
+
+        def gradient(p, rows):
+            calls.append(list(rows))
+            loss, found = support.gradient(p, rows)
+            if len(calls) % 10 == 3:
+                return None
+            if 7 in rows:
+                found = {**found, "b": math.nan}
+            return loss, found
+
+        for settings in [{}, {"on_worker_loss": "reassign"}, {"consistency": "asp"}]:
+            calls.clear()
+            results = train(gradient=gradient, workers=2, epochs=20, batch_size=4, **settings)
+            batches = results.summary["batches"]
+            bad = [rows for number, rows in enumerate(calls, 1) if number % 10 == 3 or 7 in rows]
+            self.assertGreater(len(bad), 20)
+            self.assertLessEqual(abs(batches["left_out"] - len(bad)), 2)  # Some came too late.
+            self.assertEqual(results.summary["departures"], [])
+            self.assertLess(results.summary["loss"], 0.01)
+
     def test_the_metrics_of_the_user_are_in_the_curve_and_wrong_ones_are_refused(self):
         results = train(epochs=1, evaluate=lambda p, rows: {"loss": 1, "perplexity": 54.5})
         self.assertEqual(results.curve["perplexity"][-1], 54.5)

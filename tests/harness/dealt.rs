@@ -71,7 +71,7 @@ pub fn run_dealt(toy: &Toy, link: &str, compute: &str, faults: &str) -> Dealt {
     let again = Server::restore(server.job().clone(), &server.save()).unwrap();
     assert!(format!("{again:?}") == format!("{server:?}"), "what is restored is another server");
     let ledger = server.ledger();
-    let Ledger { assigned, applied, discarded, lost, outstanding } = ledger;
+    let Ledger { assigned, applied, discarded, lost, outstanding, .. } = ledger;
     assert_eq!(assigned, applied + discarded + lost + outstanding, "{ledger:?}");
     Dealt {
         reason,

@@ -34,8 +34,8 @@ use pstrain_wire::worker::{
 };
 use pstrain_wire::{
     Endpoint, Held, Kind, LatestEvaluation, LinkFigures, MOST_HOLDERS, MemberState, MemberStatus,
-    Message, Phase, Recent, Refusal, RefusedStatus, ServerStatus, Status, Successor, TcpFigures,
-    TimeSpent, Wait, WaitReason, encode,
+    Message, Moment, Phase, Recent, Refusal, RefusedStatus, ServerStatus, Status, Successor,
+    TcpFigures, TimeSpent, Wait, WaitReason, encode,
 };
 
 use crate::toy::Toy;
@@ -384,8 +384,8 @@ impl Messages {
             8 => Refusal::Fenced { incarnation: Incarnation(self.number()) },
             9 => Refusal::Keys { given: self.keys(), values: self.number(), wanted: self.keys() },
             10 => {
-                let sequence = Sequence(self.number());
-                Refusal::NotFinite { sequence, key: self.number() }
+                let (count, sequence) = (self.small(), Sequence(self.number()));
+                Refusal::NotFinite { count, sequence, key: self.number() }
             }
             12 => Refusal::ServersMissing { server: ServerId(self.small()), servers: self.small() },
             13 => Refusal::Server { what: self.text() },
@@ -572,6 +572,13 @@ impl Messages {
                 metrics: vec![(self.text(), self.rng.unit())],
                 loss: self.rng.unit(),
             }),
+            history: (0..self.count())
+                .map(|_| Moment {
+                    at: self.span(),
+                    loss: self.coin().then(|| self.rng.unit()),
+                    metric: self.coin().then(|| self.rng.unit()),
+                })
+                .collect(),
             wait: self.coin().then(|| Wait {
                 reason: WaitReason::StandbySilent,
                 workers: (0..self.count()).map(|worker| WorkerId(worker as u32)).collect(),

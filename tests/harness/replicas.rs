@@ -557,7 +557,7 @@ impl Lab {
             Effect::EvaluateHere(order) => self.evaluate_here(process, &order),
             Effect::Done(result) => self.done(process, result),
             Effect::Report(event) => self.report(process, &event),
-            Effect::Limit(..) | Effect::Recycle(_) => {}
+            Effect::Limit(..) | Effect::Recycle(_) | Effect::Pause => {}
             effect => panic!("nobody asks for {effect:?}"),
         }
     }

@@ -96,7 +96,7 @@ fn check_history(events: &[(Time, Event)], trained: &Trained) {
             _ => {}
         }
     }
-    let Ledger { assigned, applied: counted, discarded, lost, outstanding } = trained.ledger;
+    let Ledger { assigned, applied: counted, discarded, lost, outstanding, .. } = trained.ledger;
     assert_eq!(trained.point.version, version, "updates");
     assert_eq!(applied.len() as u64, counted, "gradients applied");
     assert!(pushed >= counted, "pushes");

@@ -147,6 +147,8 @@ struct Process {
     node: Worker,
     wake: Option<Time>,
     speed: Duration,
+    /// The number of its next gradients that are not finite.
+    bad: u32,
     /// When it begins the last order (to compute or to load), and until when it is busy with it.
     begins: Time,
     busy_until: Time,
@@ -398,6 +400,9 @@ impl<'a> World<'a> {
         let mut out = Outbox::new();
         self.keep(&input);
         self.server.handle(self.now, input, &mut out);
+        // A stop is no part of what is kept.
+        let pauses = out.iter().any(|effect| matches!(effect, Effect::Pause));
+        let before = pauses.then(|| (self.checker.clone().undrained(), self.events.len()));
         let agrees =
             |effect: &Effect| matches!(effect, Effect::Send(_, Message::Controlled(Ok(_))));
         if stops && out.iter().any(agrees) {
@@ -429,7 +434,10 @@ impl<'a> World<'a> {
         self.checker.check_askers();
         self.push_if_due(&events);
         self.events.extend(events.into_iter().map(|event| (self.now, comparable(event))));
-        taken.into_iter().for_each(|checkpoint| self.take_checkpoint(checkpoint));
+        if let Some(checkpoint) = taken {
+            let seen = before.unwrap_or_else(|| (self.checker.clone(), self.events.len()));
+            self.take_checkpoint(checkpoint, seen);
+        }
         if writes {
             self.write_checkpoint();
         }
@@ -486,7 +494,7 @@ impl<'a> World<'a> {
                     obeyed.goes_back = true;
                 }
                 Effect::Done(result) => self.reason = Some(result.expect("servers do not fail")),
-                Effect::Limit(..) | Effect::Recycle(_) => {}
+                Effect::Limit(..) | Effect::Recycle(_) | Effect::Pause => {}
                 effect => panic!("no server asks for {effect:?}"),
             }
         }

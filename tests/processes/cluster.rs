@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::books::check_books;
-use crate::process::{Process, eventually, finish};
+use crate::process::{Ended, Process, eventually, finish};
 
 /// A job whose updates take long enough for a test to disturb them.
 pub(crate) const SLOW: [&str; 4] = ["--data", "synthetic:4000", "--model", "mlp:512"];
@@ -106,7 +106,25 @@ impl Server {
     pub(crate) fn replace(self, parts: &[&[&str]]) -> Self {
         let Self { process, address, out, access, under, _folder } = self;
         drop(process);
-        let (process, address) = Self::start(&under, &address, &out, parts);
+        Self::again(under, access, _folder, (&address, out), parts)
+    }
+
+    /// Waits until the server has ended because it was stopped, and starts another at the same
+    /// address. Returns what the first said, too.
+    pub(crate) fn after_stop(self, parts: &[&[&str]]) -> (Self, Ended) {
+        let Self { process, address, out, access, under, _folder } = self;
+        let ended = process.wait().with_code(3);
+        (Self::again(under, access, _folder, (&address, out), parts), ended)
+    }
+
+    fn again(
+        under: Vec<String>,
+        access: Vec<String>,
+        _folder: TempDir,
+        (address, out): (&str, PathBuf),
+        parts: &[&[&str]],
+    ) -> Self {
+        let (process, address) = Self::start(&under, address, &out, parts);
         Self { process, address, out, access, under, _folder }
     }
 

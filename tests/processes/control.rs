@@ -77,22 +77,6 @@ fn control_stop_ends_every_process_of_a_run_like_ctrl_c() {
 }
 
 #[test]
-fn a_run_ended_by_control_stop_is_stored_as_ended() {
-    for durability in ["checkpoint", "log"] {
-        let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().join("state");
-        let keep = ["--durability", durability, "--state", path(&state)];
-        let server = Server::tcp(&[&SLOW, &ENDLESS, &keep]);
-        let workers = server.workers(2);
-        server.wait_for_updates(5);
-        let Left { summary, _folder, .. } = server.stop(workers);
-        let again = ["server", "--listen", "127.0.0.1:0", "--resume", path(&state), "--json"];
-        let again = finish(&again).with_code(3).json();
-        assert_eq!(again["params_sha256"], summary["params_sha256"], "{durability}");
-    }
-}
-
-#[test]
 fn control_stop_ends_a_run_that_has_not_begun() {
     let server = Server::unix(&[&SLOW]);
     let worker = server.worker(&[]);

@@ -155,7 +155,7 @@ fn the_state_of_a_run_is_refused_where_it_does_not_fit() {
     let both = [&log[..], &["--state", path(&state), "--resume", path(&state)]].concat();
     finish(&both).refused(2, &["cannot be used with"]);
     finish(&["run", "--resume", path(&state)]).refused(2, &["holds no run", "`pstrain run`"]);
-    finish(&["run", "--resume", path(&state), "--epochs", "3"]).refused(2, &["the job it had"]);
+    finish(&["run", "--resume", path(&state), "--workers", "3"]).refused(2, &["the job it had"]);
     let memory = ["--state", path(&state), "--servers", "2", "--transport", "memory"];
     finish(&[&log[..], &memory].concat()).refused(2, &["use unix"]);
     let short = ["--state", path(&state), "--data", "synthetic:400", "--epochs", "1", "--quiet"];

@@ -41,6 +41,7 @@ mod metrics;
 mod moving;
 mod network;
 mod own_data;
+mod pauses;
 mod peers;
 mod process;
 mod pushing;
@@ -71,4 +72,5 @@ mod trials;
 mod troubleshooting;
 #[cfg(feature = "pictures")]
 mod validation;
+mod watching;
 mod why;

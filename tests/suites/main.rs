@@ -8,6 +8,7 @@ mod equivalence;
 mod faults;
 mod federated;
 mod filters;
+mod pauses;
 mod peers;
 mod protocol;
 mod real_data;

@@ -424,7 +424,7 @@ fn under_random_disturbances_each_mini_batch_counts_once() {
         let look = |toy: &Toy, seed: u64, done: &Replicated| {
             let calm = run_replicated(toy, Disturbances::None, seed);
             assert_eq!(done.reason, calm.reason, "seed {seed}");
-            let Ledger { assigned, applied, discarded, lost, outstanding } = done.ledger;
+            let Ledger { assigned, applied, discarded, lost, outstanding, .. } = done.ledger;
             assert_eq!(assigned, applied + discarded + lost, "seed {seed}");
             assert_eq!((applied, outstanding), (calm.ledger.applied, 0), "seed {seed}");
             // Gradients in flight when the budget is used up are too late: one per worker.

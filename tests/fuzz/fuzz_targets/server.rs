@@ -163,7 +163,8 @@ impl World<'_> {
                 Effect::Report(_)
                 | Effect::Limit(..)
                 | Effect::SendExamples { .. }
-                | Effect::Recycle(_) => {}
+                | Effect::Recycle(_)
+                | Effect::Pause => {}
                 other => panic!("{other:?} is nothing a server wants"),
             }
         }

@@ -1,9 +1,10 @@
 //! Exactly-once checker: traces every gradient from its computation to the update it became part
 //! of, keeps a second ledger, and repeats the training.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::{
     BatchId, Clock, Incarnation, PartId, Sequence, ServerId, Version, WorkerId,
 };
@@ -19,6 +20,7 @@ use pstrain_roles::node::{Compute, Event, Ledger, Point, Server};
 use pstrain_wire::range::{PushRule, PushedRange, RangeHeader, RangeOf, Statistics};
 use pstrain_wire::worker::Push;
 
+use super::account::{Account, reason_of};
 use super::deck::Deck;
 use super::state;
 use super::twin::Twin;
@@ -75,57 +77,6 @@ struct Made {
     gradient: Vec<f32>,
     /// The gradient after clipping, once it is part of an update.
     counts: Vec<f32>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Account {
-    incarnation: Incarnation,
-    /// The last decided push.
-    decided: Sequence,
-    /// Granted pushes, with their mini-batches.
-    granted: VecDeque<(Sequence, PartId, BatchId)>,
-    /// Called-off pushes that have not arrived.
-    called_off: BTreeMap<Sequence, (PartId, BatchId)>,
-    /// The first mini-batch that was never assigned to this worker.
-    next: u64,
-    /// Mini-batches that were assigned without becoming an update, to be assigned again.
-    again: BTreeSet<BatchId>,
-    accepted: u64,
-    applied: u64,
-}
-
-impl Account {
-    /// Checks that `batch` is the next mini-batch of the worker's own sequence.
-    fn is_due(&mut self, worker: &WorkerId, batch: BatchId) {
-        let expected = self.again.pop_first().unwrap_or_else(|| {
-            self.next += 1;
-            BatchId(self.next - 1)
-        });
-        assert_eq!(batch, expected, "{worker} skips or repeats a mini-batch");
-    }
-
-    fn joins(&mut self, incarnation: Incarnation, resumed: bool) {
-        if resumed {
-            assert_eq!(incarnation, self.incarnation, "resumed as another incarnation");
-        } else {
-            assert!(incarnation > self.incarnation, "an old incarnation again");
-            assert!(self.granted.is_empty(), "its place was not given up");
-            self.incarnation = incarnation;
-            self.decided = Sequence(0);
-            self.called_off.clear();
-        }
-    }
-
-    /// Replaces the pushes that have not arrived by new ones, numbered from `first`.
-    fn call_off(&mut self, first: Sequence) {
-        let mut next = first;
-        for (sequence, part, batch) in &mut self.granted {
-            let void = std::mem::replace(sequence, next);
-            self.called_off.insert(void, (*part, *batch));
-            (self.decided, next) = (void, next.next());
-        }
-        assert_eq!(first, self.decided.next(), "pushes are skipped, or none was called off");
-    }
 }
 
 impl Books {
@@ -245,12 +196,14 @@ impl Books {
                 self.workers[worker.0 as usize].call_off(*sequence);
             }
             Event::Pushed { worker, sequence, base, part, batch, .. } => {
-                let dropped = matches!(next, Some(Event::Dropped { worker: w, sequence: s, .. })
-                    if w == worker && s == sequence);
+                let dropped = reason_of((*worker, *sequence), next);
                 self.pushed(*worker, (*sequence, *part, *batch), *base, dropped);
             }
-            Event::Dropped { .. } => {
+            Event::Dropped { reason, .. } => {
                 self.ledger.discarded += 1;
+                // The mini-batch of a push that was called off was assigned again.
+                let is_left_out = *reason == DropReason::NotFinite && !self.came_late;
+                self.ledger.left_out += u64::from(is_left_out);
                 self.ledger.outstanding -= 1;
             }
             Event::Applied { worker, incarnation, sequence, clock, staleness, samples, .. } => {
@@ -349,14 +302,14 @@ impl Books {
         worker: WorkerId,
         (sequence, part, batch): (Sequence, PartId, BatchId),
         base: Version,
-        dropped: bool,
+        dropped: Option<DropReason>,
     ) {
         let account = &mut self.workers[worker.0 as usize];
         let key = (worker, account.incarnation, sequence);
         let called_off = account.called_off.remove(&sequence);
         self.came_late = called_off.is_some();
         if self.came_late {
-            assert!(dropped, "{key:?} was accepted, but had been called off");
+            assert!(dropped.is_some(), "{key:?} was accepted, but had been called off");
             assert_eq!(called_off, Some((part, batch)), "{key:?} was not asked for");
             assert_eq!(self.sent.get(&key).map(|sent| sent.0), Some(base), "{key:?}");
             // Its mini-batch was assigned again when the push was called off.
@@ -369,13 +322,26 @@ impl Books {
         let sent = self.sent.get(&key).unwrap_or_else(|| panic!("{key:?} was never pushed"));
         assert_eq!(sent.0, base, "{key:?} was computed on another version");
         account.decided = sequence;
-        if dropped {
-            self.put_back(worker, part, batch);
-        } else {
-            assert!(!self.ended, "{key:?} was accepted after the end");
-            account.accepted += 1;
-            self.open.push(key);
+        match dropped {
+            Some(DropReason::NotFinite) => self.leave_out(worker, part, batch),
+            Some(_) => self.put_back(worker, part, batch),
+            None => {
+                assert!(!self.ended, "{key:?} was accepted after the end");
+                account.accepted += 1;
+                self.open.push(key);
+            }
         }
+    }
+
+    /// Counts a mini-batch whose gradient is not finite as computed, unless its update needs it.
+    fn leave_out(&mut self, worker: WorkerId, part: PartId, batch: BatchId) {
+        if self.job.blocks.is_some() {
+            return;
+        }
+        let account = &mut self.workers[worker.0 as usize];
+        account.accepted += 1;
+        account.left_out += 1;
+        self.deck.iter_mut().for_each(|deck| deck.finish(part, batch));
     }
 
     /// True if the gradient of a push is finite.
@@ -407,7 +373,7 @@ impl Books {
         }
         let is_new = self.applied.insert((part, batch));
         assert!(is_new, "mini-batch {batch} of {key:?} was applied twice");
-        self.deck.iter_mut().for_each(|deck| deck.apply(part, batch));
+        self.deck.iter_mut().for_each(|deck| deck.finish(part, batch));
         self.samples += u64::from(samples);
         self.ledger.applied += 1;
         self.ledger.outstanding -= 1;
@@ -517,9 +483,10 @@ impl Books {
         self.workers[worker.0 as usize].accepted
     }
 
-    /// Mini-batches of `worker` that became part of an update.
-    pub(super) fn batches_applied(&self, worker: WorkerId) -> u64 {
-        self.workers[worker.0 as usize].applied
+    /// Mini-batches of `worker` that became part of an update, or were left out.
+    pub(super) fn batches_finished(&self, worker: WorkerId) -> u64 {
+        let account = &self.workers[worker.0 as usize];
+        account.applied + account.left_out
     }
 
     /// Checks the parameters of a key range that a client received.

@@ -21,7 +21,8 @@ pub(super) struct Deck {
     given: BTreeSet<Card>,
     /// Mini-batches that returned unapplied and were not assigned again.
     again: BTreeSet<Card>,
-    applied: BTreeSet<Card>,
+    /// Mini-batches that became part of an update, or were left out.
+    finished: BTreeSet<Card>,
 }
 
 impl Deck {
@@ -33,8 +34,8 @@ impl Deck {
         }
         assert_eq!(rows.len(), job.parts() as usize, "rows of other parts");
         let batches = rows.iter().map(|rows| rows.div_ceil(job.batch_size.into())).collect();
-        let (given, again, applied) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        Some(Self { in_order, batches, epochs: job.budget.epochs.into(), given, again, applied })
+        let (given, again, finished) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Some(Self { in_order, batches, epochs: job.budget.epochs.into(), given, again, finished })
     }
 
     fn card(&self, part: PartId, batch: BatchId) -> Card {
@@ -69,10 +70,10 @@ impl Deck {
         assert!(self.again.insert(card), "{card:?} came back twice");
     }
 
-    /// A mini-batch became part of an update.
-    pub(super) fn apply(&mut self, part: PartId, batch: BatchId) {
+    /// A mini-batch became part of an update, or is left out.
+    pub(super) fn finish(&mut self, part: PartId, batch: BatchId) {
         let card = self.card(part, batch);
-        assert!(self.applied.insert(card), "{card:?} was applied twice");
+        assert!(self.finished.insert(card), "{card:?} was applied twice");
     }
 
     /// True if nothing is left to assign.
@@ -80,8 +81,8 @@ impl Deck {
         self.again.is_empty() && self.given.len() == self.all()
     }
 
-    /// The budget was reached: every mini-batch must have been applied.
-    pub(super) fn finish(&self) {
-        assert_eq!(self.applied.len(), self.all(), "mini-batches were never applied");
+    /// The budget was reached: every mini-batch must have been applied, or left out.
+    pub(super) fn check_finished(&self) {
+        assert_eq!(self.finished.len(), self.all(), "mini-batches were never applied");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::{Version, WorkerId};
-use pstrain_roles::node::Event;
+use pstrain_roles::node::{Event, MOST_IN_A_ROW};
 use pstrain_wire::Refusal;
 
 use super::books::Books;
@@ -17,12 +17,10 @@ pub(super) struct Doubts {
     ready: BTreeSet<WorkerId>,
     /// The version on which each worker's last finite gradient was computed.
     finite: BTreeMap<WorkerId, Version>,
-    /// The oldest version with a non-finite gradient and no verdict.
-    version: Option<Version>,
-    /// Workers that sent a non-finite gradient.
-    suspects: BTreeSet<WorkerId>,
-    /// Suspects that were refused before enough other workers had answered.
-    refused: BTreeSet<WorkerId>,
+    /// The number of each worker's last gradients that are not finite, and their oldest version.
+    rows: BTreeMap<WorkerId, (u32, Version)>,
+    /// Suspects that were refused before enough other workers had answered, and their versions.
+    refused: BTreeMap<WorkerId, Version>,
 }
 
 /// Counts of workers by their answer on the version in doubt.
@@ -48,28 +46,41 @@ impl Doubts {
                 self.pushed(*worker, *base, (is_finite, books.came_late), dropped);
             }
             Event::Refused { worker: Some(worker), why: Refusal::NotFinite { .. }, .. } => {
-                assert!(self.suspects.contains(worker), "{worker} sent finite gradients only");
+                let version = self.suspects().find(|(suspect, _)| suspect == worker);
+                let (_, version) = version.expect("a row of gradients is not finite");
                 let answers @ Answers { all, without, with } = self.answers();
                 assert!(2 * without <= all, "{worker} is refused for the parameters: {answers:?}");
                 self.forget(*worker);
                 if 2 * with < all {
-                    self.refused.insert(*worker);
+                    self.refused.insert(*worker, version);
                 }
             }
             Event::Restored { .. } => {
-                self.suspects.clear();
+                self.rows.clear();
                 self.refused.clear();
             }
             Event::Departed { worker, .. } => {
                 self.ready.remove(worker);
-                self.suspects.remove(worker);
+                self.rows.remove(worker);
             }
             _ => {}
         }
         let Answers { all, with, .. } = self.answers();
-        if self.suspects.is_empty() && (2 * with >= all || self.refused.is_empty()) {
-            (self.version, self.refused) = (None, BTreeSet::new());
+        if self.suspects().next().is_none() && 2 * with >= all {
+            self.refused.clear();
         }
+    }
+
+    /// Workers whose last gradients are not finite, a whole row of them, and the oldest version.
+    fn suspects(&self) -> impl Iterator<Item = (WorkerId, Version)> {
+        let rows = self.rows.iter().filter(|(_, (count, _))| *count >= MOST_IN_A_ROW);
+        rows.map(|(&worker, &(_, version))| (worker, version))
+    }
+
+    /// The version in doubt.
+    fn version(&self) -> Option<Version> {
+        let suspects = self.suspects().map(|(_, version)| version);
+        suspects.chain(self.refused.values().copied()).min()
     }
 
     fn pushed(
@@ -79,21 +90,17 @@ impl Doubts {
         (is_finite, came_late): (bool, bool),
         dropped: Option<DropReason>,
     ) {
-        let suspected = self.suspects.contains(&worker);
         match dropped {
             Some(DropReason::Over) => {}
-            Some(DropReason::NotFinite) if is_finite => {
-                assert!(suspected, "a gradient of {worker} is finite");
-            }
             Some(DropReason::NotFinite) => {
-                self.suspects.insert(worker);
-                self.version = Some(self.version.map_or(base, |version| version.min(base)));
+                assert!(!is_finite, "a gradient of {worker} is finite");
+                let (count, oldest) = self.rows.entry(worker).or_insert((0, base));
+                (*count, *oldest) = (*count + 1, base.min(*oldest));
             }
             // Of a called-off push the coordinator sees only its own part: it may look finite.
-            _ if came_late => self.answered(worker, base),
             _ => {
-                assert!(is_finite, "a gradient of {worker} is not finite, but {dropped:?}");
-                assert!(!suspected || dropped.is_some(), "{worker} is in doubt");
+                let is_known = is_finite || came_late;
+                assert!(is_known, "a gradient of {worker} is not finite, but {dropped:?}");
                 self.answered(worker, base);
             }
         }
@@ -102,33 +109,31 @@ impl Doubts {
     fn answered(&mut self, worker: WorkerId, base: Version) {
         let last = self.finite.entry(worker).or_insert(base);
         *last = (*last).max(base);
+        self.rows.remove(&worker);
     }
 
     /// Checks that the run may end because `version` has diverged.
     pub(super) fn check_diverged(&self, version: Version) {
         let answers = self.answers();
         assert!(2 * answers.without > answers.all, "most workers find finite ones: {answers:?}");
-        assert_eq!(Some(version), self.version, "another version has diverged");
+        assert_eq!(Some(version), self.version(), "another version has diverged");
     }
 
     fn forget(&mut self, worker: WorkerId) {
         self.ready.remove(&worker);
         self.finite.remove(&worker);
-        self.suspects.remove(&worker);
+        self.rows.remove(&worker);
         self.refused.remove(&worker);
     }
 
     fn answers(&self) -> Answers {
-        let all: BTreeSet<_> = self.ready.union(&self.refused).collect();
-        let is_without =
-            |worker: &WorkerId| self.suspects.contains(worker) || self.refused.contains(worker);
-        let is_with = |worker: &WorkerId| {
-            !is_without(worker) && self.finite.get(worker).copied() >= self.version
-        };
-        Answers {
-            all: all.len(),
-            without: all.iter().filter(|worker| is_without(worker)).count(),
-            with: all.iter().filter(|worker| self.version.is_some() && is_with(worker)).count(),
-        }
+        let without: BTreeSet<WorkerId> =
+            self.suspects().map(|(worker, _)| worker).chain(self.refused.keys().copied()).collect();
+        let all: BTreeSet<WorkerId> = self.ready.union(&without).copied().collect();
+        let version = self.version();
+        let is_with =
+            |worker: &WorkerId| version.is_some() && self.finite.get(worker).copied() >= version;
+        let with = all.difference(&without).filter(|worker| is_with(worker)).count();
+        Answers { all: all.len(), without: without.len(), with }
     }
 }

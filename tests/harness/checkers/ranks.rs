@@ -26,6 +26,8 @@ pub(super) struct Ranks {
     /// True while the server awaits measurements (of an update or of the parameters) from the
     /// others: their consequences come in a later step.
     pub(super) measures: bool,
+    /// True while the state that a stopped run resumes from is not on the disk.
+    pub(super) saves: bool,
     /// True if a stop of the run was requested.
     pub(super) drained: bool,
     /// True if the membership has not changed since the start.
@@ -81,6 +83,7 @@ impl Ranks {
             may_switch: !job.switches.is_empty(),
             ended: false,
             measures: false,
+            saves: false,
             drained: false,
             fixed: true,
             version: Version(0),
@@ -134,7 +137,7 @@ impl Ranks {
                 if books.came_late {
                     return; // another push replaces it
                 }
-                self.pushed(*worker, dropped.is_some(), books);
+                self.pushed(*worker, dropped, books);
             }
             Event::Applied { worker, incarnation, clock, staleness, .. } => {
                 self.applied((*worker, *incarnation, clock.0), *staleness);
@@ -266,15 +269,16 @@ impl Ranks {
         }
     }
 
-    fn pushed(&mut self, worker: WorkerId, dropped: bool, books: &Books) {
-        let job = self.job.clone();
+    fn pushed(&mut self, worker: WorkerId, dropped: Option<DropReason>, books: &Books) {
         // A worker that does not count contributes to the iteration of the slowest.
         let slowest = self.slowest();
         let number = self.accepted;
         let rank = self.rank(worker);
         rank.under_way -= 1;
-        if dropped {
-            return;
+        match dropped {
+            Some(DropReason::NotFinite) => return self.finish(worker, books),
+            Some(_) => return,
+            None => {}
         }
         let clock = if rank.counts { rank.clock } else { slowest.unwrap_or_default() };
         let given = Given { worker, incarnation: rank.incarnation, clock, number, staleness: 0 };
@@ -283,14 +287,20 @@ impl Ranks {
             rank.contributed = true;
         }
         self.promises.given(worker);
+        self.finish(worker, books);
+        self.accepted += 1;
+        self.pending.push(given);
+    }
+
+    /// A worker that has finished its share counts no more.
+    fn finish(&mut self, worker: WorkerId, books: &Books) {
+        let (kind, batch_size) = (self.job.budget.kind, u64::from(self.job.batch_size));
         let rank = &mut self.ranks[worker.0 as usize];
-        let quota = rank.rows.div_ceil(job.batch_size.into()) * u64::from(job.budget.epochs);
-        if job.budget.kind == BudgetKind::Partition && books.accepted(worker) >= quota {
+        let quota = rank.rows.div_ceil(batch_size) * u64::from(self.job.budget.epochs);
+        if kind == BudgetKind::Partition && books.accepted(worker) >= quota {
             (rank.finished, rank.counts) = (true, false);
             self.told(Unclear::Left(worker));
         }
-        self.accepted += 1;
-        self.pending.push(given);
     }
 
     fn applied(&mut self, (worker, incarnation, clock): (WorkerId, Incarnation, u64), stale: u64) {
@@ -432,7 +442,7 @@ impl Ranks {
         if !self.measures && (computing || !self.may_switch) {
             self.clear_up(false);
         }
-        let over = self.ended || self.measures || !self.drained;
+        let over = self.ended || self.measures || self.saves || !self.drained;
         assert!(computing || over, "there is nothing left to wait for");
         let (most, Some(slowest)) = (self.promises.most_lead(), self.slowest()) else { return };
         if self.promises.in_rounds() {

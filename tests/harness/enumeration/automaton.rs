@@ -314,7 +314,7 @@ fn deed(effect: Effect, words: &mut Words) -> Option<Deed> {
         Effect::Report(Event::Redialling { .. }) => Deed::Redials,
         Effect::Report(Event::Ended { .. }) => Deed::End,
         Effect::Done(_) => Deed::Done,
-        Effect::Report(_) | Effect::Limit(..) | Effect::Recycle(_) => return None,
+        Effect::Report(_) | Effect::Limit(..) | Effect::Recycle(_) | Effect::Pause => return None,
         effect => panic!("nobody asks for {effect:?} here"),
     })
 }

@@ -150,7 +150,7 @@ impl Messages {
     fn decision(&mut self) -> Decision {
         let worker = WorkerId(self.small());
         let version = Version(self.number());
-        match self.rng.below(17) {
+        match self.rng.below(18) {
             0 => Decision::Admit { worker, incarnation: Incarnation(self.number()) },
             1 => Decision::Forget { worker },
             2 => Decision::Rows { worker, rows: self.number() },
@@ -188,6 +188,7 @@ impl Messages {
             }
             14 => Decision::Checkpoint { number: self.number(), oldest: self.number() },
             15 => Decision::PushRange { how: PushRule::Set, part: self.range_part() },
+            16 => Decision::Pause,
             _ => Decision::Show { version, keys: self.keys() },
         }
     }

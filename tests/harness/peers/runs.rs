@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use pstrain_compute::decided::DropReason;
 use pstrain_compute::id::{PartId, WorkerId};
 use pstrain_compute::rng::Stream;
 use pstrain_compute::source::Local;
@@ -47,6 +48,8 @@ pub struct PeersEnded {
     /// Bytes of values that workers sent in updates in virtual time, and what they stand for
     /// without filters.
     pub sent: (u64, u64),
+    /// Gradients that were applied in virtual time, and that were left out.
+    pub gradients: (u64, u64),
     /// How each worker ended.
     pub workers: Vec<Result<EndReason, NodeError>>,
     /// Bytes over the links of sites, in virtual time.
@@ -66,7 +69,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         Ok((parts, run.job.data.train.clone()))
     };
     let (mut updates, mut mini_batches, mut sent) = (Vec::new(), Vec::new(), (0, 0));
-    let mut samples_applied = 0;
+    let (mut samples_applied, mut gradients) = (0, (0, 0));
     let report = |now: Time, _: Origin, event: Event| match event {
         Event::Updated { point, .. } => {
             updates.push(now);
@@ -74,8 +77,10 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         }
         Event::Applied { part, batch, examples, samples, .. } => {
             mini_batches.push((Task { part, batch, examples }, samples));
+            gradients.0 += 1;
         }
         Event::Pushed { bytes, unfiltered, .. } => sent = (sent.0 + bytes, sent.1 + unfiltered),
+        Event::Dropped { reason: DropReason::NotFinite, .. } => gradients.1 += 1,
         _ => {}
     };
     let evaluation = Box::new(Local::new(model, [run.evaluation.clone()]));
@@ -102,6 +107,7 @@ pub fn simulate_toy_peers(run: &VirtualRun) -> PeersEnded {
         samples: samples_applied,
         ledger: outcome.trained.ledger,
         sent,
+        gradients,
         workers: workers.collect(),
         sites: outcome.sites,
     }
@@ -201,6 +207,7 @@ fn run<S: Transport, W: Transport + 'static>(
         samples: trained.point.samples,
         ledger: trained.ledger,
         sent: (0, 0),
+        gradients: (0, 0),
         workers,
         sites: Vec::new(),
     }

@@ -89,11 +89,14 @@ impl World<'_> {
         self.server_input(Input::Checkpoint(number), None);
     }
 
-    /// The server has taken a checkpoint.
-    pub(super) fn take_checkpoint(&mut self, checkpoint: Checkpoint) {
+    /// The server has taken a checkpoint, of the time of this checker and number of events.
+    pub(super) fn take_checkpoint(
+        &mut self,
+        checkpoint: Checkpoint,
+        (checker, events): (Checker, usize),
+    ) {
         let Checkpoint { number, saved, origin, run, .. } = checkpoint;
         assert_eq!((origin, run), (ORIGIN, self.run()));
-        let (checker, events) = (self.checker.clone(), self.events.len());
         self.disk.taken = Some(Seen { number, saved, checker, events });
         self.kept.saves += 1;
     }

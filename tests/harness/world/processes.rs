@@ -8,8 +8,8 @@ use pstrain_compute::params::KeyRange;
 use pstrain_compute::rng::Stream;
 use pstrain_policy::job::InitialFrom;
 use pstrain_roles::node::{
-    Compute, Computed, DialFault, Effect, Event, Input, Node, NodeError, Outbox, Prepare, Prepared,
-    STOP, Worker, WorkerConfig,
+    Compute, Computed, DialFault, Effect, Event, Input, MOST_IN_A_ROW, Node, NodeError, Outbox,
+    Prepare, Prepared, STOP, Worker, WorkerConfig,
 };
 use pstrain_wire::client::{Control, PullStatus};
 use pstrain_wire::range::PullRange;
@@ -37,6 +37,7 @@ impl World<'_> {
             wake: None,
             speed: self.settings.compute[number % self.settings.compute.len()],
             begins: self.now,
+            bad: 0,
             busy_until: self.now,
             runs: true,
             run: 0,
@@ -213,10 +214,16 @@ impl World<'_> {
             }
         }
         let bad = self.settings.faults.bad_gradients;
+        if !self.calm && self.processes[process].bad == 0 && self.percent(bad) {
+            let rows = [1, MOST_IN_A_ROW, 2 * MOST_IN_A_ROW];
+            self.processes[process].bad = rows[self.rng.below(3) as usize];
+        }
+        let bad = &mut self.processes[process].bad;
         if !self.calm
-            && self.percent(bad)
+            && *bad > 0
             && let Some(first) = first
         {
+            *bad -= 1;
             gradient[first] = f32::NAN;
         }
         self.processes[process].run = order.ticket.run;

@@ -197,7 +197,7 @@ impl World<'_> {
                     }
                     return;
                 }
-                Effect::Report(_) | Effect::Limit(..) | Effect::Recycle(_) => {}
+                Effect::Report(_) | Effect::Limit(..) | Effect::Recycle(_) | Effect::Pause => {}
                 effect => panic!("no shard asks for {effect:?}"),
             }
         }

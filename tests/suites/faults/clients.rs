@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pstrain_compute::id::{PartId, Sequence};
 use pstrain_compute::params::KeyRange;
 use pstrain_policy::job::{BudgetKind, OnLoss};
+use pstrain_roles::node::MOST_IN_A_ROW;
 use pstrain_tests::{RawPeer, Received, hello, partition_of};
 use pstrain_wire::worker::{
     Heartbeat, Hello, Parameters, Pull, Push, PushHeader, Ready, Resume, Welcome,
@@ -114,13 +115,16 @@ fn a_worker_that_pushes_nan_is_refused_with_the_key_and_the_others_finish() {
         raw.send(&pull(&toy, &welcome));
         let given = parameters(&mut raw);
         raw.send(&Message::Push(push(&welcome, &given, 0.01)));
-        let given = parameters(&mut raw);
-        let mut push = push(&welcome, &given, 0.01);
-        Arc::make_mut(&mut push.gradient)[17] = f32::NAN;
-        raw.send(&Message::Push(push));
+        for _ in 0..MOST_IN_A_ROW {
+            let given = parameters(&mut raw);
+            let mut push = push(&welcome, &given, 0.01);
+            Arc::make_mut(&mut push.gradient)[17] = f32::NAN;
+            raw.send(&Message::Push(push));
+        }
         let why = refusal(&mut raw);
-        assert_eq!(why, Refusal::NotFinite { sequence: Sequence(2), key: 17 });
-        assert!(why.to_string().contains("not finite at key 17"), "{why}");
+        let (count, sequence) = (MOST_IN_A_ROW, Sequence(1 + u64::from(MOST_IN_A_ROW)));
+        assert_eq!(why, Refusal::NotFinite { count, sequence, key: 17 });
+        assert!(why.to_string().contains("its last 16 gradients are not finite"), "{why}");
         all_end_with(EndReason::BudgetReached, good);
         let end = server.join();
         check_exactly_once(&end.events, &end.ledger);

@@ -1,7 +1,7 @@
 //! Gradients that are not finite: of one worker, whose data are at fault, or of all.
 
 use pstrain_policy::architecture::Architecture;
-use pstrain_roles::node::{Ledger, NodeError};
+use pstrain_roles::node::{Ledger, MOST_IN_A_ROW, NodeError};
 use pstrain_tests::{PeersEnded, Toy, VirtualRun, simulate_toy_peers};
 use pstrain_wire::Refusal;
 use pstrain_wire::worker::EndReason;
@@ -47,7 +47,9 @@ fn a_run_that_diverges_ends_before_its_next_evaluation() {
         toy.job.update.learning_rate = 1e30;
         let run = simulate_toy_peers(&virtual_run(&toy));
         let is_diverged = matches!(run.reason, EndReason::Diverged(_));
-        assert!(is_diverged && run.version < 30, "{architecture}: {run:?}");
+        // Each of the four workers has a row of gradients that are not finite.
+        let most = 30 + 4 * u64::from(MOST_IN_A_ROW);
+        assert!(is_diverged && run.version < most, "{architecture}: {run:?}");
         assert!(run.parameters.iter().all(|value| value.is_finite()), "{architecture}");
     }
 }
@@ -64,5 +66,19 @@ fn updates_and_samples_are_those_of_the_gradients_that_were_applied() {
         assert_eq!(run.samples, 4 * applied, "{architecture}");
         let of_update = if architecture == Architecture::AdPsgd { 1 } else { 4 };
         assert_eq!(run.updates.len() as u64, applied.div_ceil(of_update), "{architecture}");
+    }
+}
+
+#[test]
+fn a_mini_batch_that_is_not_finite_is_left_out_and_its_worker_stays() {
+    for architecture in all() {
+        let mut run = virtual_run(&job(architecture));
+        let first = run.partitions[2].dense_mut().next();
+        first.unwrap()[0] = f32::INFINITY;
+        let PeersEnded { reason, parameters, workers, gradients, .. } = simulate_toy_peers(&run);
+        assert_eq!(reason, EndReason::BudgetReached, "{architecture}");
+        assert!(parameters.iter().all(|value| value.is_finite()), "{architecture}");
+        assert!(workers.iter().all(Result::is_ok), "{architecture}: {workers:?}");
+        assert!(gradients.0 > gradients.1 && gradients.1 > 1, "{architecture}: {gradients:?}");
     }
 }

@@ -34,8 +34,11 @@ fn under_random_schedules_evaluations_that_improve_no_more_end_a_run() {
     let ends = RefCell::new(BTreeMap::new());
     let ran = for_seeds(LARGEST / 6, |seed| {
         let mut settings = Settings::draw(seed);
-        settings.job.stopping =
-            Stopping { evaluate_every: 0.25, patience: Some(1 + (seed % 3) as u32), target: None };
+        settings.job.stopping = Stopping {
+            evaluate_every: 0.25,
+            patience: Some(1 + (seed % 3) as u32),
+            ..Stopping::default()
+        };
         if seed % 4 == 0 {
             settings = settings.with_servers(2 + (seed % 3) as u32);
         }

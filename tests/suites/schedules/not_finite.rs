@@ -2,15 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pstrain_compute::decided::DropReason;
-use pstrain_compute::id::{Incarnation, PartId, PeerId, Sequence, Version, WorkerId};
+use pstrain_compute::id::{Incarnation, PeerId, Sequence, Version, WorkerId};
 use pstrain_compute::params::KeyRange;
 use pstrain_policy::consistency::ConsistencySpec;
-use pstrain_policy::job::OnLoss;
+use pstrain_policy::job::{BudgetKind, Job, OnLoss};
 use pstrain_policy::mode::Mode;
-use pstrain_roles::node::{Departure, Effect, Event, Input, Outbox, Server};
+use pstrain_roles::node::{Departure, Effect, Event, Input, MOST_IN_A_ROW, Outbox, Server};
 use pstrain_tests::Toy;
 use pstrain_wire::worker::{EndReason, Parameters, Pull, Push, PushHeader, Ready};
 use pstrain_wire::{Message, Refusal};
@@ -54,12 +55,22 @@ struct Crew {
 
 impl Crew {
     fn new(consistency: ConsistencySpec, on_loss: OnLoss, gradients: &[Gradient]) -> Self {
+        Self::with(consistency, on_loss, gradients, |_| {})
+    }
+
+    fn with(
+        consistency: ConsistencySpec,
+        on_loss: OnLoss,
+        gradients: &[Gradient],
+        change: impl FnOnce(&mut Job),
+    ) -> Self {
         let workers = gradients.len() as u32;
         let mut job = Toy::new(workers, 4 * gradients.len()).job;
         job.mode = Mode::of(consistency);
         job.budget.epochs = 1000;
         job.membership.on_loss = on_loss;
         job.membership.min_workers = Some(1);
+        change(&mut job);
         let mut crew = Self {
             server: Hand::new(Server::new(job, RUN).unwrap()),
             gradients: gradients.to_vec(),
@@ -72,7 +83,9 @@ impl Crew {
         for worker in 0..workers {
             let peer = PeerId(worker.into());
             crew.server.greet(peer, None);
-            let ready = Ready { rows: [(PartId(worker), 4)].into(), train: None };
+            let parts = crew.server.node.job().parts_of(WorkerId(worker));
+            let rows = parts.into_iter().map(|part| (part, 4)).collect();
+            let ready = Ready { rows, train: None };
             crew.tell(peer, Message::Ready(ready));
             let pull = Pull { incarnation: Incarnation(1), keys, allowed: Sequence(0) };
             crew.tell(peer, Message::Pull(pull));
@@ -236,7 +249,10 @@ fn a_suspected_worker_gets_no_parameters_before_the_verdict() {
     let mut crew = Crew::new(ConsistencySpec::Asp, OnLoss::Continue, &[HONEST, HONEST, BROKEN]);
     crew.go(4, 1);
     crew.answer(2);
+    // Its mini-batch is left out, and it goes on with the next.
     assert_eq!(crew.in_doubt().len(), 1, "{:?}", crew.events);
+    (1..MOST_IN_A_ROW).for_each(|_| crew.answer(2));
+    assert_eq!(crew.in_doubt().len(), MOST_IN_A_ROW as usize);
     // The first worker's parameters are older than the suspected version.
     crew.answer(0);
     assert!(crew.allowed[2].is_none() && crew.refused().is_empty());
@@ -250,9 +266,10 @@ fn a_suspected_worker_gets_no_parameters_before_the_verdict() {
 #[test]
 fn auto_restores_an_earlier_version_where_another_policy_ends_as_diverged() {
     for policy in [ConsistencySpec::Auto, ConsistencySpec::Asp] {
-        let bad: Gradient = |number, _| if number == 2 { f32::NAN } else { 0.01 };
+        let bad: Gradient =
+            |number, _| if (2..2 + MOST_IN_A_ROW).contains(&number) { f32::NAN } else { 0.01 };
         let mut crew = Crew::new(policy, OnLoss::Continue, &[bad]);
-        crew.go(2, 1);
+        crew.go(1 + MOST_IN_A_ROW as usize, 1);
         let is_auto = policy == ConsistencySpec::Auto;
         let goes_back = |event: &Event| matches!(event, Event::Restored { from: Version(0), .. });
         assert_eq!(crew.events.iter().any(goes_back), is_auto, "{:?}", crew.events);
@@ -260,7 +277,8 @@ fn auto_restores_an_earlier_version_where_another_policy_ends_as_diverged() {
         // The worker computes on the restored parameters, and its gradient counts.
         crew.answer(0);
         let ledger = crew.server.node.ledger();
-        assert_eq!((ledger.applied, ledger.discarded), (1 + u64::from(is_auto), 1));
+        let left_out = u64::from(MOST_IN_A_ROW);
+        assert_eq!((ledger.applied, ledger.discarded), (1 + u64::from(is_auto), left_out));
     }
 }
 
@@ -268,9 +286,60 @@ fn auto_restores_an_earlier_version_where_another_policy_ends_as_diverged() {
 fn auto_ends_as_diverged_after_repeated_restores() {
     let bad: Gradient = |number, _| if number > 1 { f32::NAN } else { 0.01 };
     let mut crew = Crew::new(ConsistencySpec::Auto, OnLoss::Continue, &[bad; 3]);
-    crew.go(100, 1);
+    crew.go(100 + 10 * MOST_IN_A_ROW as usize, 1);
     assert!(matches!(crew.end(), Some(EndReason::Diverged(_))), "{:?}", crew.end());
     let back = crew.events.iter().filter(|event| matches!(event, Event::Restored { .. })).count();
     assert!((1..10).contains(&back), "{back}");
     assert!(crew.refused().is_empty());
+}
+
+/// One bad row, as in the fault FLIP#764 of FederatedScope: its mini-batch comes again each pass.
+const ONE_ROW: Gradient = |number, _| if number % 4 == 3 { f32::NAN } else { 0.01 };
+
+#[test]
+fn a_mini_batch_that_is_not_finite_is_left_out_and_its_worker_goes_on_with_the_next() {
+    for policy in POLICIES {
+        for on_loss in [OnLoss::Continue, OnLoss::Stop, OnLoss::Reassign] {
+            for gradients in [&[ONE_ROW][..], &[HONEST, ONE_ROW], &[ONE_ROW; 3]] {
+                let mut crew = Crew::new(policy, on_loss, gradients);
+                crew.go(60, 1);
+                let what = format!("{policy}, {on_loss}, {} workers", gradients.len());
+                assert_eq!((crew.end(), crew.refused()), (None, vec![]), "{what}");
+                let mut left_out = BTreeSet::new();
+                for pair in crew.events.windows(2) {
+                    let Event::Pushed { part, batch, .. } = pair[0] else { continue };
+                    assert!(!left_out.contains(&(part, batch)), "{what}: {pair:?} again");
+                    if let Event::Dropped { reason: DropReason::NotFinite, .. } = pair[1] {
+                        left_out.insert((part, batch));
+                    }
+                }
+                let ledger = crew.server.node.ledger();
+                assert_eq!(ledger.left_out, left_out.len() as u64, "{what}");
+                assert!(ledger.left_out >= 4 && ledger.lost == 0, "{what}: {ledger:?}");
+                let known = ledger.applied + ledger.discarded + ledger.outstanding;
+                assert_eq!(ledger.assigned, known, "{what}");
+            }
+        }
+    }
+}
+
+/// The last mini-batch of a share is left out: nobody waits for another.
+#[test]
+fn a_run_by_partitions_ends_although_the_last_mini_batch_is_left_out() {
+    let policies = [ConsistencySpec::Bsp, ConsistencySpec::Asp, ConsistencySpec::Ssp { slack: 1 }];
+    for policy in policies {
+        for gradients in [&[ONE_ROW; 1][..], &[HONEST, ONE_ROW], &[ONE_ROW, ONE_ROW]] {
+            let mut crew = Crew::with(policy, OnLoss::Continue, gradients, |job| {
+                job.budget.kind = BudgetKind::Partition;
+                job.budget.epochs = 7; // a pass has one mini-batch
+            });
+            crew.go(60, 1);
+            let what = format!("{policy}, {} workers", gradients.len());
+            assert_eq!(crew.end(), Some(EndReason::BudgetReached), "{what}");
+            let ledger = crew.server.node.ledger();
+            let bad = gradients.iter().filter(|it| it(3, &[]).is_nan()).count() as u64;
+            assert_eq!(ledger.assigned, 7 * gradients.len() as u64, "{what}");
+            assert_eq!((ledger.left_out, ledger.lost), (2 * bad, 0), "{what}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use pstrain_tests::world::{Aftermath, Settings, let_happen};
 use pstrain_tests::{POLICIES, kind_of_policy};
 use pstrain_wire::worker::EndReason;
 
-use super::shards::applied;
+use super::shards::{applied, rows_done};
 use super::{LARGEST, bits, for_seeds};
 
 /// True if a worker's mini-batch was ever applied by another worker.
@@ -43,11 +43,7 @@ fn with_workers_that_join_and_leave_each_mini_batch_counts_once_an_epoch() {
         let mut seen = seen.borrow_mut();
         if aftermath.reason == EndReason::BudgetReached {
             let whole = settings.job.data.train.rows * u64::from(settings.job.budget.epochs);
-            let samples = aftermath.events.iter().filter_map(|(_, event)| match event {
-                Event::Applied { samples, .. } => Some(u64::from(*samples)),
-                _ => None,
-            });
-            assert_eq!(samples.sum::<u64>(), whole);
+            assert_eq!(rows_done(&settings, &aftermath), whole);
             if aftermath.ledger.lost > 0 && changed_hands(&aftermath) {
                 seen.insert("done by another".to_owned());
             }
