@@ -1,5 +1,5 @@
-//! A run with a state that is stopped on request is paused: resumed, it ends at the parameters of an
-//! undisturbed run, and its budget can be raised.
+//! A run with a state that is stopped on request is paused: resumed, it ends at the parameters of
+//! an undisturbed run, and its budget can be raised.
 
 use std::fs;
 use std::path::{Path, PathBuf};

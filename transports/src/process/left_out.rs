@@ -30,8 +30,8 @@ impl LeftOut {
         }
     }
 
-    /// Notes that the mini-batch of these rows is left out: the process says why, or its gradient is
-    /// not finite. Tells the user at the first one, and whenever their number has doubled.
+    /// Notes that the mini-batch of these rows is left out: the process says why, or its gradient
+    /// is not finite. Tells the user at the first one, and whenever their number has doubled.
     pub(super) fn note(&mut self, rows: &[u32], why: Option<&str>, config: &ProcessConfig) {
         self.count += 1;
         if !self.count.is_power_of_two() {

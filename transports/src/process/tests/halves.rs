@@ -1,4 +1,5 @@
-//! Processes that are slow, stop in the middle of a message, leave children or leave mini-batches out.
+//! Processes that are slow, stop in the middle of a message, leave children, or leave mini-batches
+//! out.
 
 use std::time::Duration;
 

@@ -436,7 +436,7 @@ impl Primary {
         self.outer_of(self.copy.server.peers()).chain(own).collect()
     }
 
-    /// Effects of the server that the driver has not answered, without those that wait for the
+    /// Effects of the server that the driver has not answered, except the ones that wait for the
     /// standby.
     pub(super) fn unanswered(&self) -> Vec<Effect> {
         let mut unanswered = self.copy.server.unanswered();
