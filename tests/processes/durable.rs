@@ -242,7 +242,7 @@ fn a_damaged_checkpoint_is_reported_and_the_previous_one_is_used() {
 /// Checks that a server with these flags is refused because `folder` is in use.
 #[track_caller]
 fn in_use(folder: &Path, flags: &[&str]) {
-    let words = format!("{} is in use by another pstrain server", folder.display());
+    let words = format!("{} is in use by another pstrain process", folder.display());
     finish(&[&["server", "--listen", "127.0.0.1:0"], flags].concat()).refused(2, &[&words]);
 }
 

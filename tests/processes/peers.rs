@@ -361,7 +361,7 @@ fn a_run_whose_processes_all_die_one_after_the_other_ends_at_the_parameters_of_a
     for updates in [10, 30] {
         server.wait_for_updates(updates);
         server = server.replace(&[&resume]);
-        let said = server.process.wait_to_say("; what came after it is computed again");
+        let said = server.process.wait_to_say("; if anything came after it, it is computed again");
         let is_resumed = said.lines().any(|line| {
             line.contains("resumed from checkpoint ") && line.ends_with("is computed again")
         });

@@ -34,8 +34,9 @@ fn address_or_folder(text: &str) -> Result<Address, String> {
     let address = in_folder(folder);
     match &address {
         Address::Unix(socket) if !socket.exists() => Err(String::from(
-            "no run listens in that folder: its run has ended, or is of `pstrain server` or \
-             `pstrain simulate`; name the address of a server: HOST:PORT or unix:PATH",
+            "no run listens in that folder: its run has ended, is of `pstrain server` or `pstrain \
+             simulate`, or its path is too long for a socket; name the address of a server: \
+             HOST:PORT or unix:PATH",
         )),
         _ => Ok(address),
     }

@@ -333,10 +333,12 @@ fn say(durability: Durability, found: &Found, recovered: &Recovered, node: &Rest
             // No client changes a run without a server.
             let but = match node {
                 Restored::Meeting(_) => "",
-                _ => ", except what clients pushed or changed since, which is lost",
+                _ => ", except what clients pushed or changed, which is lost",
             };
+            // Nothing came after a stop on request.
             format!(
-                "resumed from checkpoint {}{after}; what came after it is computed again{but}",
+                "resumed from checkpoint {}{after}; if anything came after it, it is computed \
+                 again{but}",
                 checkpoint.number
             )
         }

@@ -151,8 +151,9 @@ pub enum Refusal {
     },
     /// Too many gradients in a row have NaN or infinite values.
     #[error(
-        "its last {count} gradients are not finite, that of push {sequence} at key {key}; look for \
-         bad input values, or try a smaller learning-rate, or clip-norm"
+        "its last {count} gradients are not finite, or its compute process skipped them (push \
+         {sequence}, key {key}); look for bad input values, or try a smaller learning-rate, or \
+         clip-norm"
     )]
     NotFinite {
         /// The number of such gradients in a row.

@@ -258,7 +258,7 @@ impl StateFolder {
 pub enum FolderError {
     /// Another process uses the folder.
     #[error(
-        "{0} is in use by another pstrain server: stop that one first, or choose another folder"
+        "{0} is in use by another pstrain process: stop that one first, or choose another folder"
     )]
     InUse(PathBuf),
     /// The folder cannot be locked.
@@ -293,7 +293,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let first = StateFolder::lock(place.path()).unwrap();
         let in_use = || StateFolder::lock(place.path()).unwrap_err().to_string();
-        assert!(in_use().contains("is in use by another pstrain server"), "{}", in_use());
+        assert!(in_use().contains("is in use by another pstrain process"), "{}", in_use());
         // A clone stands for a checkpoint that is still being written.
         let clone = first.clone();
         drop(first);

@@ -166,7 +166,7 @@ pub struct Answer {
     /// The number of values that follow the line.
     #[serde(default)]
     pub values: usize,
-    /// Why the mini-batch is to be left out: no values follow, and the process goes on.
+    /// Why the mini-batch is to be left out: no values need follow, and the process goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip: Option<String>,
     /// Why there is no answer.
@@ -195,8 +195,8 @@ pub struct Evaluated {
     /// F1 of each class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub f1: Vec<Option<f64>>,
-    /// Why there is no evaluation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Why there is no evaluation. A process that skips it has none either.
+    #[serde(default, alias = "skip", skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
@@ -249,8 +249,8 @@ impl Reply for Answer {
 
     fn values(&self) -> Option<usize> {
         let Self { id, values, skip, error, .. } = self;
-        // The start cannot be left out.
-        let is_skipped = skip.is_some() && id.is_some();
+        // The start cannot be left out, and values that are announced are read all the same.
+        let is_skipped = skip.is_some() && id.is_some() && *values == 0;
         (error.is_none() && !is_skipped).then_some(*values)
     }
 }

@@ -133,6 +133,28 @@ def fault(m):
 }
 
 #[test]
+fn a_skip_may_have_values_and_is_no_evaluation() {
+    if !has_python() {
+        return;
+    }
+    let fault = r#"
+def fault(m):
+    if m["do"] == "gradient" and 9 in rows: say({"id": m["id"], "skip": "overflow"}, [1, 2])
+    elif m["do"] == "evaluate": say({"id": m["id"], "skip": "no rows"})
+    else: return False
+    return True
+"#;
+    let (source, _folder) = source("skips", fault, None);
+    let mut source = source.unwrap();
+    for (rows, is_left_out) in [([9], true), ([8], false), ([9], true), ([8], false)] {
+        assert_eq!(gradient(&mut source, &rows).unwrap().1[1].is_nan(), is_left_out, "{rows:?}");
+    }
+    let error = source.evaluate(0, &[3.0, 4.0]).unwrap_err().to_string();
+    assert!(error.contains("no rows"), "{error}");
+    assert_eq!(told("skips").len(), 2, "it was not started again");
+}
+
+#[test]
 fn an_accuracy_in_percent_is_refused() {
     if !has_python() {
         return;
