@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::books::{called, check_alike, check_books, check_counts, events, missing, timeline};
-use crate::cluster::{ENDLESS, LONG, Left, SLOW, Server, number, path, real, undisturbed};
+use crate::cluster::{ENDLESS, LONG, Left, PACED, SLOW, Server, number, path, real, undisturbed};
 use crate::process::{Ended, Process, finish};
 
 const JOB: [&str; 8] =
@@ -374,11 +374,11 @@ fn standbys_that_virtual_time_does_not_support_are_refused_with_the_reason() {
 #[test]
 fn processes_killed_at_random_moments_lose_and_repeat_nothing() {
     let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
-    // The run outlasts all kills: they take about a second, the run five.
-    let long = ["--epochs", "400", "--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
-    let one = undisturbed(&[&SLOW, &long]);
+    // The run outlasts all kills: they take some seconds, in which it often waits, and it twelve.
+    let long = ["--epochs", "48", "--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
+    let one = undisturbed(&[&PACED, &long]);
     for run in 0..runs {
-        let job: [&[&str]; 3] = [&SLOW, &long, &REPLICATE[(run % 2) as usize]];
+        let job: [&[&str]; 3] = [&PACED, &long, &REPLICATE[(run % 2) as usize]];
         let mut moments = Stream::new(run).fork("kills", 1).rng();
         let mut server = Server::tcp(&job);
         let mut workers = server.workers(2);
