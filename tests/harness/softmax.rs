@@ -8,7 +8,7 @@ pub type Rows = Vec<(Vec<f64>, usize)>;
 
 /// Passes over the rows.
 const PASSES: usize = 20;
-/// Most rows of a mini-batch: those of two workers.
+/// Most rows of a mini-batch, of two workers together.
 const BATCH: usize = 2 * 64;
 /// The number of steps over which the learning rate falls from 0.1 to 0, along a cosine.
 const COSINE: f64 = 800.0;

@@ -23,7 +23,7 @@ use pstrain_wire::worker::EndReason;
 const WORKERS: u32 = 2;
 const STEP: Duration = Duration::from_millis(1);
 
-/// What is left of a server when its process has ended.
+/// The files of a server, which outlast its process.
 #[derive(Debug, Default)]
 struct Disk {
     /// The server keeps a log; otherwise checkpoints.
@@ -93,7 +93,7 @@ struct Life<'a> {
     workers: Vec<Worker>,
     /// The worker of each connection.
     peers: BTreeMap<PeerId, usize>,
-    /// What is under way: in each line in order.
+    /// Inputs under way: each line keeps their order.
     lines: BTreeMap<(usize, bool), VecDeque<Parcel>>,
     ended: Option<EndReason>,
 }

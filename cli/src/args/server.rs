@@ -112,7 +112,7 @@ pub(crate) struct StateArgs {
     /// Continue the run that is kept in this folder
     ///
     /// The run is kept there from then on, too; the job, the durability and the results folder stay
-    /// those of the run, but --epochs may be raised.
+    /// as they are, but --epochs may be raised.
     #[arg(
         long,
         value_name = "DIR",

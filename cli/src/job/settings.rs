@@ -128,7 +128,8 @@ const OPTIMISATION: &[Setting] = &[
         "batch-size",
         "NUMBER|all",
         "64",
-        "Mini-batch size: most examples of a worker; in a pass they differ by one at most; all: all it has",
+        "Mini-batch size: most examples of a worker; in a pass they differ by one at most; all: all \
+         it has",
     )
     .or(&["batch"]),
     named::<LocalTraining>(

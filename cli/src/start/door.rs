@@ -50,7 +50,7 @@ impl Drop for Door {
 struct Way<T> {
     transport: T,
     server: Option<PeerId>,
-    /// What the client has said before the server was there.
+    /// Messages of the client that came before the server was reached.
     unsent: Vec<Message>,
 }
 

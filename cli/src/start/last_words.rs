@@ -7,7 +7,7 @@ use super::host::Training;
 use crate::args::quoted;
 
 impl Training {
-    /// What is kept of the run, which has ended for `reason`, and how it goes on.
+    /// Says which results of the run are kept, which has ended for `reason`, and how it goes on.
     pub(super) fn last_words(&self, reason: EndReason) -> Vec<String> {
         let kept = match (&self.output.out, self.job.stopping.keep) {
             _ if self.output.quiet || self.output.form.json => None,

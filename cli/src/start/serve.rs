@@ -134,7 +134,7 @@ impl Lives for JobServer {
         #[cfg(feature = "metrics")]
         let metrics = recorder.metrics().cloned();
         drop(recorder);
-        // What it goes back to may be from before the budget was raised.
+        // The state that it goes back to may be from before the budget was raised.
         let epochs = Some(training.job.budget.epochs);
         let (folder, _) = DurableFolder::open(&Resumed { folder: path, epochs })?;
         let server = training.kept(folder)?;

@@ -85,7 +85,7 @@ impl Meeting {
             return;
         }
         self.stop = Some(Stop { since: now, stage: Stage::Halting });
-        // Its members may be fewer by now than those of an undisturbed run.
+        // The group may have fewer members by now than in an undisturbed run.
         self.checkpoints.iter_mut().for_each(Checkpoints::give_up);
         match self.job.architecture.is_asynchronous() {
             true => self.request(out),
