@@ -271,7 +271,11 @@ impl Summary {
                     self.until_reached = Some(self.workers.iter().map(WorkSoFar::from).collect());
                 }
                 self.evaluated = Some((*point, evaluation.clone()));
-                if self.is_best(evaluation) {
+                // The parameters are the run's model until there are better ones.
+                let best = self.best.as_ref().and_then(|(_, best)| self.stopping.watched(best));
+                if self.stopping.keep == Keep::Best
+                    && self.stopping.better(evaluation, best).is_some()
+                {
                     self.best = Some((*point, evaluation.clone()));
                 }
             }
@@ -286,16 +290,6 @@ impl Summary {
             _ => {}
         }
         seen
-    }
-
-    /// True if the parameters of an evaluation are the run's model until there are better ones.
-    fn is_best(&self, evaluation: &Evaluation) -> bool {
-        let stopping = &self.stopping;
-        let is_candidate = stopping.keep == Keep::Best && evaluation.examples > 0;
-        let best = self.best.as_ref().and_then(|(_, best)| stopping.watched(best));
-        stopping.watched(evaluation).is_some_and(|value| {
-            is_candidate && best.is_none_or(|best| stopping.is_better(value, best))
-        })
     }
 
     fn has(&mut self, point: Point) {

@@ -66,11 +66,15 @@ impl Stopping {
         (!is_known).then_some(&goal.metric)
     }
 
-    /// True if `value` is better than `best`, both of [`watched`](Self::watched).
+    /// The number that `patience` watches, if the evaluation has rows and is better than `best`,
+    /// the best one before it.
     #[must_use]
-    pub fn is_better(&self, value: f64, best: f64) -> bool {
+    pub fn better(&self, evaluation: &Evaluation, best: Option<f64>) -> Option<f64> {
         let is_higher_better = self.target.as_ref().is_some_and(|goal| goal.is_higher_better);
-        if is_higher_better { value > best } else { value < best }
+        let is_better =
+            |value: f64, best| if is_higher_better { value > best } else { value < best };
+        let value = self.watched(evaluation).filter(|_| evaluation.examples > 0)?;
+        best.is_none_or(|best| is_better(value, best)).then_some(value)
     }
 
     pub(super) fn check(&self) -> Result<(), &'static str> {
@@ -281,6 +285,23 @@ mod tests {
         let figures = Figures::Classes(ClassFigures::default());
         let one_class = Evaluation { figures, ..Evaluation::default() };
         assert_eq!(of("auc=0.9").unknown(&one_class), None, "it is not defined there");
+    }
+
+    #[test]
+    fn an_evaluation_is_better_by_the_metric_of_the_target_and_otherwise_by_the_loss() {
+        let by = |target: Option<&str>| {
+            let target = target.map(|it| it.parse().unwrap());
+            move |value, best| {
+                let stopping = Stopping { target: target.clone(), ..Stopping::default() };
+                stopping.better(&named(value, "bleu", -value), best)
+            }
+        };
+        let (loss, bleu) = (by(None), by(Some("bleu>=30")));
+        assert_eq!((loss(2.0, None), loss(2.0, Some(3.0))), (Some(2.0), Some(2.0)));
+        assert_eq!((loss(2.0, Some(2.0)), loss(f64::NAN, None)), (None, None));
+        assert_eq!((bleu(2.0, Some(-3.0)), bleu(2.0, Some(-1.0))), (Some(-2.0), None));
+        let without_rows = Evaluation { examples: 0, ..named(2.0, "bleu", 1.0) };
+        assert_eq!(Stopping::default().better(&without_rows, None), None);
     }
 
     #[test]

@@ -134,9 +134,7 @@ impl Evaluations {
         if stopping.unknown(evaluation).is_some() {
             return None; // it says nothing of the metric that patience watches
         }
-        let value = stopping.watched(evaluation);
-        let is_best = |value: &f64| self.best.is_none_or(|best| stopping.is_better(*value, best));
-        match value.filter(is_best) {
+        match stopping.better(evaluation, self.best) {
             Some(best) => {
                 (self.best, self.since_best) = (Some(best), 0);
                 if stopping.keep == Keep::Best {
