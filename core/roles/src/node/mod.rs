@@ -21,6 +21,7 @@ mod inputs;
 mod meeting;
 mod peer;
 mod replica;
+mod run_job;
 mod server;
 mod shard;
 mod vote;

@@ -157,7 +157,7 @@ impl Meeting {
     /// Raises the budget to `epochs` passes over the data. A run that has used up its budget
     /// gathers its workers to go on.
     pub(super) fn extend(&mut self, now: Time, epochs: u32, out: &mut Outbox) {
-        self.job.budget.epochs = self.job.budget.epochs.max(epochs);
+        self.job.extend(epochs);
         self.lockstep.extend(epochs);
         if self.lifecycle.end() == Some(EndReason::BudgetReached) && self.states.is_some() {
             self.lifecycle = Lifecycle::new();

@@ -39,6 +39,7 @@ use self::stopping::Stop;
 use super::admission::{check_fingerprint, check_hello, check_parts};
 use super::damage::in_words;
 use super::flood::FloodControl;
+use super::run_job::RunJob;
 use super::server::{Evaluations, Ledger, Lifecycle, ServerError};
 use super::{Departure, Effect, Event, Input, Node, Outbox, Point, Trained};
 use crate::node::doubt::Doubt;
@@ -54,13 +55,12 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::peers::Reachable;
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, End, EndReason, Heartbeat, Hello, Ready, Welcome};
-use pstrain_wire::{FrameError, Limits, Message, PROTOCOL_VERSION, Phase, Refusal, job_digest};
+use pstrain_wire::{FrameError, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 
 /// The meeting point as a state machine.
 #[derive(Debug)]
 pub struct Meeting {
-    job: Job,
-    job_digest: [u8; 32],
+    job: RunJob,
     run: u64,
     parameters: u64,
     /// Connections that have not said who they are, and since when.
@@ -109,7 +109,6 @@ impl Meeting {
         let model = job.build_model().map_err(ServerError::Model)?;
         let point = Point { version: Version(0), samples: 0, epoch: 0.0, time: Default::default() };
         Ok(Self {
-            job_digest: job_digest(&job),
             run,
             parameters: model.parameters() as u64,
             strangers: BTreeMap::new(),
@@ -131,14 +130,14 @@ impl Meeting {
             initial: Initial::of(job.initial),
             checkpoints: None,
             states: None,
-            job,
+            job: RunJob::new(job),
         })
     }
 
     /// The job.
     #[must_use]
     pub const fn job(&self) -> &Job {
-        &self.job
+        self.job.get()
     }
 
     /// The result of the run so far.
@@ -263,6 +262,7 @@ impl Meeting {
         out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
         let map = KeyMap::even(1, self.parameters);
         let map = map.unwrap_or_else(|| unreachable!("a model has parameters"));
+        let (job, digest) = self.job.for_member();
         let welcome = Welcome {
             protocol: PROTOCOL_VERSION,
             run: self.run,
@@ -271,8 +271,8 @@ impl Meeting {
             resumed,
             examples_from_server: false,
             holders: Holders { map, addresses: Vec::new() },
-            job: self.job.clone(),
-            digest: job_digest(&self.job),
+            job,
+            digest,
             term: Term(0),
             standby: None,
         };

@@ -49,12 +49,7 @@ impl Meeting {
         states: &mut Option<States>,
         archive: &mut Archive<'_>,
     ) -> Result<(), SavedError> {
-        let mut digest = self.job_digest;
-        archive.small(&mut digest)?;
-        if digest != self.job_digest {
-            return Err(SavedError::OtherJob);
-        }
-        archive.small(&mut self.job.budget.epochs)?;
+        self.job.archive(archive)?;
         archive.small(&mut self.run)?;
         archive.small(&mut self.lifecycle)?;
         archive.small(self.group.generation())?;

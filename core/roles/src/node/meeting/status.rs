@@ -31,7 +31,8 @@ impl Meeting {
 
     /// How updates are made, in words.
     const fn rule(&self) -> &'static str {
-        match (self.job.architecture.is_asynchronous(), self.job.membership.partial_after) {
+        let job = self.job.get();
+        match (job.architecture.is_asynchronous(), job.membership.partial_after) {
             (true, _) => "each worker averages with one neighbor at each of its updates",
             (false, None) => "each update has a gradient of every worker",
             (false, Some(_)) => {

@@ -14,7 +14,7 @@ use pstrain_compute::time::Time;
 use pstrain_wire::group::{Enlist, Enlisted, Followed, Place, is_address};
 use pstrain_wire::replica::{Elector, Standby, VoteRequest};
 use pstrain_wire::worker::{End, EndReason, Heartbeat};
-use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal, job_digest};
+use pstrain_wire::{BUILD, Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 
 impl Server {
     /// Handles the Enlist message of another server.
@@ -155,7 +155,7 @@ impl Server {
     fn enlisted(&mut self, peer: PeerId, server: ServerId, out: &mut Outbox) {
         self.forget_stranger(peer);
         out.push(Effect::Limit(peer, Limits::of_holder(self.keys.len() as usize)));
-        let (job, digest) = (self.job.clone(), job_digest(&self.job));
+        let (job, digest) = self.job.for_member();
         let (standby, origin) = (None, self.origin());
         let enlisted = Enlisted { run: self.run, server, job, digest, standby, origin };
         out.push(Effect::Send(peer, Message::Enlisted(Box::new(enlisted))));

@@ -18,7 +18,7 @@ use pstrain_wire::identity::Identity;
 use pstrain_wire::name::is_presentable;
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{Bye, End, Hello, Ready, Resume, Welcome};
-use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Phase, Refusal, job_digest};
+use pstrain_wire::{Limits, Message, PROTOCOL_VERSION, Phase, Refusal};
 
 /// The most incarnations of a worker that can be lost with the end of a log: a worker that claims
 /// more is not believed.
@@ -216,6 +216,7 @@ impl Server {
         // A repeated push may be of an earlier key map, under which this server held more keys.
         out.push(Effect::Limit(peer, Limits::of_worker(self.keys.len() as usize)));
         out.push(Effect::Report(Event::Joined { worker, name: hello.name, incarnation, resumed }));
+        let (job, digest) = self.job.for_member();
         let welcome = Welcome {
             protocol: PROTOCOL_VERSION,
             run: self.run,
@@ -224,8 +225,8 @@ impl Server {
             resumed,
             examples_from_server,
             holders: self.group.table(),
-            job: self.job.clone(),
-            digest: job_digest(&self.job),
+            job,
+            digest,
             term: Term(0),
             standby: None,
         };

@@ -179,7 +179,7 @@ impl Server {
     /// Raises the budget to `epochs` passes over the data. A run that has used up its budget goes
     /// on with the cohort that it had: its workers come back as new incarnations.
     pub(super) fn extend(&mut self, now: Time, epochs: u32, out: &mut Outbox) {
-        self.job.budget.epochs = self.job.budget.epochs.max(epochs);
+        self.job.extend(epochs);
         if let Some(assigner) = &mut self.rounds.assigner {
             assigner.extend(epochs.into());
         }

@@ -54,6 +54,7 @@ use progress::Progress;
 use rounds::Rounds;
 pub use saving::RestoreError;
 
+use super::run_job::RunJob;
 use super::{Effect, Event, Input, Node, Outbox, Point, Trained};
 use crate::store::Store;
 use pstrain_compute::id::{PeerId, ServerId, Version, WorkerId};
@@ -66,14 +67,12 @@ use pstrain_policy::consistency::ConsistencySpec;
 use pstrain_policy::job::{BudgetKind, InitialFrom, Job, JobError, WorkError};
 use pstrain_wire::reason::as_reason;
 use pstrain_wire::worker::{EndReason, Heartbeat};
-use pstrain_wire::{Limits, Message, Refusal, Status, job_digest};
+use pstrain_wire::{Limits, Message, Refusal, Status};
 
 /// The parameter server as a state machine.
 #[derive(Debug)]
 pub struct Server {
-    job: Job,
-    /// Of the job as the run began, whose budget may have been raised since.
-    job_digest: [u8; 32],
+    job: RunJob,
     run: u64,
     store: Store,
     /// All keys of the model.
@@ -137,7 +136,6 @@ impl Server {
             .assigner()
             .map_err(|error| ServerError::Job(JobError::Work(WorkError::Code(error))))?;
         Ok(Self {
-            job_digest: job_digest(&job),
             run,
             store,
             keys: all,
@@ -156,19 +154,19 @@ impl Server {
             clients: Clients::default(),
             checkpoints: None,
             doubt: Doubt::default(),
-            job,
+            job: RunJob::new(job),
         })
     }
 
     /// The job.
     #[must_use]
     pub const fn job(&self) -> &Job {
-        &self.job
+        self.job.get()
     }
 
     /// Returns the digest of the job as the run began: all runs of one job share it.
     pub(in crate::node) const fn job_digest(&self) -> &[u8; 32] {
-        &self.job_digest
+        self.job.first_digest()
     }
 
     /// Returns the current parameters. With several servers these are the parameters of this

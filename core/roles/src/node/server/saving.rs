@@ -132,12 +132,7 @@ impl Server {
     }
 
     pub(in crate::node) fn archive(&mut self, archive: &mut Archive<'_>) -> Result<(), SavedError> {
-        let mut digest = self.job_digest;
-        archive.small(&mut digest)?;
-        if digest != self.job_digest {
-            return Err(SavedError::OtherJob);
-        }
-        archive.small(&mut self.job.budget.epochs)?;
+        self.job.archive(archive)?;
         archive.small(&mut self.run)?;
         let keys = self.keys.len();
         self.group.archive(archive, keys as usize)?;
