@@ -12,8 +12,8 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
         "core/compute",
         &[
             &[
-                "codec", "counted", "examples", "float16", "id", "named", "rng", "simd", "sum",
-                "time",
+                "codec", "counted", "examples", "float16", "id", "likeness", "named", "rng",
+                "simd", "sum", "time",
             ],
             &["pass"],
             &["coding", "fingerprint", "params", "reference", "saved", "task"],

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use pstrain_compute::likeness::alike;
 
 use super::Cli;
 use crate::exit;
@@ -85,17 +86,10 @@ const ALSO_CALLED: &[(&str, &str)] = &[
     ("certificate", "cert"),
 ];
 
-/// Smallest Jaro-Winkler similarity of two commands that may be mistaken for each other.
-const ALIKE: f64 = 0.86;
-
 /// The command of `command` that `word` most likely stands for.
 fn command_for(word: &str, command: &Command) -> Option<&'static str> {
     let known = ALSO_CALLED.iter().filter(|(_, ours)| command.find_subcommand(ours).is_some());
-    known
-        .map(|(theirs, ours)| (strsim::jaro_winkler(&word.to_lowercase(), theirs), *ours))
-        .filter(|(likeness, _)| *likeness >= ALIKE)
-        .max_by(|one, other| one.0.total_cmp(&other.0))
-        .map(|(_, ours)| ours)
+    alike(word, known.copied()).into_iter().next()
 }
 
 /// Adds the command or the setting that an unknown word or flag of `command` most likely stands

@@ -72,15 +72,6 @@ pub(super) fn check(spec: &Spec) -> Result<(), String> {
     Ok(())
 }
 
-/// The one of `names` that is most similar to `name`, if one is similar.
-pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    names
-        .map(|other| (strsim::jaro_winkler(name, other), other))
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, other)| other)
-}
-
 /// Error message for an unknown axis.
 pub(super) fn no_axis(spec: &Spec, name: &str) -> String {
     let names: Vec<&str> = spec.axis.iter().map(|axis| axis.name.as_str()).collect();

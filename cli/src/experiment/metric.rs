@@ -13,6 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use pstrain_compute::evaluation::{METRICS, Metric as Quality};
+use pstrain_compute::likeness::nearest;
 
 use super::bounds::readable;
 use super::grid::Cell;
@@ -315,7 +316,7 @@ pub(super) fn is_usual(path: &str) -> bool {
 
 /// Error message for a number that is not among `names`.
 pub(super) fn no_metric<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> String {
-    match super::check::nearest(path, names) {
+    match nearest(path, names) {
         Some(near) => format!("there is no metric {path:?}; did you mean {near:?}?"),
         None => format!("there is no metric {path:?}; runs.csv has them all in its first line"),
     }

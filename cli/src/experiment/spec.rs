@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use pstrain_compute::likeness::nearest;
 use serde::{Deserialize, Serialize};
 
 use super::check;
@@ -405,7 +406,7 @@ impl Spec {
         if name.contains(['/', '.']) {
             bail!("{name}: there is no such file");
         }
-        match check::nearest(name, shipped.iter().map(|shipped| shipped.name)) {
+        match nearest(name, shipped.iter().map(|shipped| shipped.name)) {
             Some(near) => bail!("there is no experiment {name:?}; did you mean {near:?}?"),
             None => bail!(
                 "there is no experiment {name:?}, and no such file; `pstrain experiment list` \

@@ -2,6 +2,7 @@
 //! flag and, in capitals after `PSTRAIN_JOB_`, its environment variable.
 
 use pstrain_compute::filter::{ErrorFeedback, FilterSpec, KeyCaching, PullFilter};
+use pstrain_compute::likeness;
 use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Activation, Loss};
 use pstrain_compute::named::Named;
@@ -391,11 +392,7 @@ pub(crate) fn nearest(key: &str) -> Option<&'static str> {
     if let Some((_, name)) = ALSO_CALLED.iter().find(|(called, _)| *called == key) {
         return Some(name);
     }
-    settings()
-        .map(|setting| (strsim::jaro_winkler(&key, setting.key), setting.key))
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, key)| key)
+    likeness::nearest(&key, settings().map(|setting| setting.key))
 }
 
 /// Why there is no setting `key` in a job file or a variable, and what to write instead.

@@ -1,6 +1,6 @@
 //! Guesses the intended value for one that a setting does not accept.
 
-use pstrain_data::formats;
+use pstrain_compute::likeness;
 use pstrain_policy::consistency::ConsistencySpec;
 
 use super::settings::find;
@@ -53,9 +53,6 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("filters", "random-k", "random-k:0.01"),
     ("filters", "quantize", "int8"),
 ];
-
-/// Smallest Jaro-Winkler similarity of two words that may be mistaken for each other.
-const ALIKE: f64 = 0.86;
 
 /// The most likely value that was meant by `text` and that `accepts` accepts, if there is one.
 pub(crate) fn suggestion(key: &str, text: &str, accepts: impl Fn(&str) -> bool) -> Option<String> {
@@ -117,23 +114,16 @@ fn layers(text: &str) -> String {
 fn alike(key: &str, word: &str) -> Vec<&'static str> {
     let help = find(key).map_or("", |setting| setting.help);
     let words = help.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
-    let mut near: Vec<(f64, &str)> =
-        words_of(key).chain(words).map(|known| (likeness(word, known), known)).collect();
-    near.retain(|(likeness, _)| *likeness >= ALIKE);
-    near.sort_by(|a, b| b.0.total_cmp(&a.0));
-    near.into_iter().map(|(_, known)| known).collect()
+    // `ring` is `all-reduce:ring`.
+    let names = |known: &'static str| [Some(known), known.rsplit_once(':').map(|it| it.1)];
+    let names = |known| names(known).into_iter().flatten().map(move |name| (name, known));
+    likeness::alike(word, words_of(key).chain(words).flat_map(names))
 }
 
 /// The words of the setting.
 fn words_of(key: &str) -> impl Iterator<Item = &'static str> {
     let words = find(key).map_or_else(Vec::new, |setting| setting.words.all());
     words.into_iter().map(|word| word.name)
-}
-
-/// The likeness of two words, from 0 to 1. `ring` is `all-reduce:ring`.
-fn likeness(word: &str, known: &str) -> f64 {
-    let last = known.rsplit(':').next().unwrap_or(known);
-    formats::likeness(word, known).max(formats::likeness(word, last))
 }
 
 /// Candidates for a list of items: each that is not accepted by itself is replaced.

@@ -22,6 +22,8 @@ pub mod filter;
 pub mod fingerprint;
 pub mod float16;
 pub mod id;
+#[cfg(feature = "std")]
+pub mod likeness;
 pub mod local_training;
 pub mod model;
 pub mod optim;

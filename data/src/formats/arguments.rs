@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Smallest Jaro-Winkler similarity of two names that may be mistaken for each other.
-const ALIKE: f64 = 0.86;
+use pstrain_compute::likeness::nearest;
 
 /// Splits arguments at their commas. A comma that belongs to an argument is written `\,`.
 pub(super) fn split(text: &str) -> Vec<String> {
@@ -29,23 +28,6 @@ pub(super) fn joined(arguments: &[String]) -> String {
 /// The name and the value of an option `NAME=VALUE`.
 pub(super) fn option(argument: &str) -> Option<(&str, &str)> {
     argument.split_once('=')
-}
-
-/// The likeness of a word and a known one, from 0 to 1, which two neighbouring letters that are
-/// swapped do not lessen: `cvs` is `csv`.
-#[must_use]
-pub fn likeness(word: &str, known: &str) -> f64 {
-    let is_swapped =
-        strsim::osa_distance(word, known) == 1 && strsim::hamming(word, known) == Ok(2);
-    if is_swapped { 1.0 } else { strsim::jaro_winkler(word, known) }
-}
-
-/// The one of `known` that `name` most likely stands for.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let name = name.to_lowercase();
-    let alike = |known: &'a str| (likeness(&name, known), known);
-    let alike = known.into_iter().map(alike).filter(|(likeness, _)| *likeness >= ALIKE);
-    alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, known)| known)
 }
 
 /// `; did you mean NAME?` if one of `known` resembles `name`.

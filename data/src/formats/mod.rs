@@ -28,7 +28,6 @@ use std::sync::{Arc, OnceLock};
 
 use self::arguments::{joined, meant, option, split};
 
-pub use self::arguments::likeness;
 pub use self::cifar10::Cifar10;
 pub use self::csv::{Csv, Dialect, Header, Notation, Roles, Thousands, Words};
 pub use self::idx::Idx;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use pstrain_compute::id::WorkerId;
+use pstrain_compute::likeness::nearest;
 
 /// Error of a text that does not describe a scenario, or one that does not fit the job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -115,13 +116,8 @@ pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     if let Some((_, name)) = ALSO_CALLED.iter().find(is_meant) {
         return format!("{word:?} is no {what}; did you mean {name}?");
     }
-    let nearest = known
-        .iter()
-        .map(|&known| (strsim::jaro_winkler(word, known), known))
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let hint =
-        nearest.map_or_else(String::new, |(_, nearest)| format!(" (did you mean {nearest}?)"));
+    let hint = nearest(word, known.iter().copied())
+        .map_or_else(String::new, |nearest| format!(" (did you mean {nearest}?)"));
     format!("{word:?} is no {what}{hint}; there are {}", known.join(", "))
 }
 
