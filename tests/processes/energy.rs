@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::books::check_books;
 use crate::cluster::{Server, number, path, real};
 use crate::process::{Process, finish, json};
 
@@ -286,6 +287,7 @@ fn computing_that_is_called_off_is_computing_and_takes_energy() {
     }
     assert_eq!((real(&second["idleness"]), real(&second["network_s"])), (0.0, 0.0), "{second}");
     assert_close(&summary["energy"]["modelled"]["workers"][1]["joules"], 1.2);
+    check_books(&results, &summary);
     let timeline = fs::read_to_string(results.join("timeline.csv")).unwrap();
     let rows = timeline.lines().filter(|line| line.starts_with("2,"));
     assert!(rows.clone().all(|row| row.ends_with(",,10000000,called-off,,")), "{timeline}");
@@ -311,6 +313,7 @@ fn computing_that_is_called_off_is_booked_in_real_time_and_by_separate_processes
 /// Checks that the second worker's computing is booked, and that the timeline has a row for each
 /// gradient that was called off.
 fn check_called_off(summary: &Value, results: &Path) {
+    check_books(results, summary);
     let second = &summary["workers"][1];
     let times = ["called_off_s", "compute_s", "elapsed_s"].map(|time| real(&second[time]));
     assert!(0.0 < times[0] && times[0] <= times[1], "{second}");
