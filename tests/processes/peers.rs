@@ -12,7 +12,7 @@ use pstrain_policy::architecture::Architecture;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::books::{Row, called, events, timeline};
+use crate::books::{Row, called, check_books, events, timeline};
 use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
 use crate::process::{Process, finish, json};
 
@@ -66,6 +66,18 @@ fn processes_end_at_the_parameters_of_a_single_process() {
         if architecture == "all-reduce:all-to-all" {
             assert_eq!(summary["params_sha256"], undisturbed(&[&short])["params_sha256"]);
         }
+    }
+}
+
+#[test]
+fn the_times_of_a_run_without_a_server_are_those_of_its_timeline() {
+    let short = ["--epochs", "2", "--data", "synthetic:2000", "--workers", "3"];
+    for architecture in all_without_a_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let run = ["run", "--json", "--architecture", &architecture, "--out", path(&out)];
+        let summary = finish(&[&run[..], &short].concat()).with_code(0).json();
+        check_books(&out, &summary);
     }
 }
 

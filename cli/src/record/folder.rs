@@ -24,7 +24,7 @@ use super::lines::{Full, Lines, Written};
 use super::order::{Header, OrderLog};
 use super::report::Report;
 use super::timeline::{Open, Timeline};
-use super::workers::Seen;
+use super::workers::PushTimes;
 use crate::links::refuse_link;
 use crate::messages;
 
@@ -256,12 +256,12 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Writes an event of the server; `seen` has the worker's times of a push, if they are known.
-    pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) {
+    /// Writes an event of the server, with the times of a push.
+    pub(super) fn note(&mut self, now: Time, event: &Event, times: Option<PushTimes>) {
         if self.trouble.is_some() {
             return;
         }
-        if let Err((file, error)) = self.write(now, event, seen) {
+        if let Err((file, error)) = self.write(now, event, times) {
             self.broke_off(file, error);
         } else if self.full() != self.told {
             self.tell_full();
@@ -272,9 +272,9 @@ impl Folder {
         &mut self,
         now: Time,
         event: &Event,
-        seen: Option<Seen>,
+        times: Option<PushTimes>,
     ) -> Result<(), (&'static str, io::Error)> {
-        self.timeline.note(now, event, seen).map_err(|error| (TIMELINE, error))?;
+        self.timeline.note(now, event, times).map_err(|error| (TIMELINE, error))?;
         self.order.note(event).map_err(|error| (ORDER, error))?;
         self.histograms.note(now, event);
         if is_told_elsewhere(event) {

@@ -177,7 +177,7 @@ impl Recorder {
         }
         let mut parts = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let Parts { summary, meter, folder, .. } = &mut *parts;
-        let seen = summary.note(now, event);
+        let times = summary.note(now, event);
         if let Event::Ended { .. } = event {
             // The threads of workers, if they are here, live still.
             summary.processor_wait = processors::waiting_share();
@@ -189,7 +189,7 @@ impl Recorder {
             _ => {}
         }
         if let Some(folder) = folder {
-            folder.note(now, event, seen);
+            folder.note(now, event, times);
         }
         parts
     }

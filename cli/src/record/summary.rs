@@ -22,7 +22,7 @@ use super::departures::Departures;
 use super::energy::WorkSoFar;
 use super::gaps::Gaps;
 use super::report::{Staleness, ratio};
-use super::workers::{Seen, WorkerTimes};
+use super::workers::{PushTimes, Seen, WorkerTimes};
 
 /// Running totals. Every event costs a few additions.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub(crate) struct Summary {
     pub(super) best: Option<(Point, Evaluation)>,
     /// The target of the job, and which parameters are kept.
     pub(super) stopping: Stopping,
+    /// A server gives mini-batches out.
+    has_server: bool,
     /// Number of applied gradients by staleness.
     staleness: BTreeMap<u64, u64>,
     /// When training began.
@@ -109,7 +111,7 @@ pub(super) struct Ways {
 
 impl WorkerTotals {
     /// Counts an event of the worker.
-    fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) {
+    fn note(&mut self, now: Time, event: &Event, times: Option<PushTimes>) {
         match event {
             Event::Joined { name, .. } => self.name.clone_from(name),
             Event::Ready { rows, .. } => self.rows = Some(*rows),
@@ -117,12 +119,11 @@ impl WorkerTotals {
             Event::Keyed { bytes, .. } => self.exchanged.keyed += *bytes,
             Event::Given { bytes, .. } => self.exchanged.given += *bytes,
             Event::Relayed { bytes, .. } => self.relayed += *bytes,
-            Event::Pushed { turnaround, ago, compute, bytes, unfiltered, spent, .. } => {
+            Event::Pushed { compute, bytes, unfiltered, spent, .. } => {
                 self.exchanged.pushed += *bytes;
                 self.exchanged.unfiltered += *unfiltered;
                 self.spent += *spent;
-                let came = Time::ZERO + now.since(Time::ZERO + *ago);
-                self.pushed(came, *turnaround, *compute, seen);
+                times.into_iter().for_each(|times| self.pushed(times, *compute));
             }
             Event::CalledOff { compute, spent, .. } => {
                 self.spent += *spent;
@@ -140,15 +141,16 @@ impl WorkerTotals {
         }
     }
 
-    /// Counts a push whose parameters were sent `turnaround` ago.
-    fn pushed(&mut self, now: Time, turnaround: Duration, measured: Duration, seen: Option<Seen>) {
+    /// Counts a push whose worker says how long it computed.
+    fn pushed(&mut self, PushTimes { granted, came, seen }: PushTimes, measured: Duration) {
+        let turnaround = came.since(granted);
         let Some(Seen { received, sent }) = seen else {
             self.compute += measured;
             self.communicate += turnaround.saturating_sub(measured);
             self.ways.unseen += 1;
             return;
         };
-        let (compute, up) = (sent.since(received), now.since(sent));
+        let (compute, up) = (sent.since(received), came.since(sent));
         let communicate = turnaround.saturating_sub(compute);
         self.compute += compute;
         self.communicate += communicate;
@@ -172,6 +174,7 @@ impl Summary {
             evaluated: None,
             best: None,
             stopping: job.stopping.clone(),
+            has_server: job.architecture.has_server(),
             staleness: BTreeMap::new(),
             started: None,
             first_update: None,
@@ -227,13 +230,10 @@ impl Summary {
         self.workers_side.note(now, worker, event);
     }
 
-    /// Counts an event of the server; for a push, returns the worker's times, if they are known.
-    /// `now` is the time since the command began, or the virtual time.
-    pub(crate) fn note(&mut self, now: Time, event: &Event) -> Option<Seen> {
-        let seen = match event {
-            Event::Pushed { worker, sequence, .. } => self.workers_side.of(*worker, *sequence),
-            _ => None,
-        };
+    /// Counts an event of the server; for a push, returns its times. `now` is the time since the
+    /// command began, or the virtual time.
+    pub(crate) fn note(&mut self, now: Time, event: &Event) -> Option<PushTimes> {
+        let times = self.push_times(now, event);
         match event {
             Event::Following { version } => self.followed(*version),
             Event::Started { .. } => {
@@ -253,7 +253,7 @@ impl Summary {
                     *self.staleness.entry(*staleness).or_default() += 1;
                 }
                 if let Some(totals) = self.workers.get_mut(worker.0 as usize) {
-                    totals.note(now, event, seen);
+                    totals.note(now, event, times);
                 }
             }
             Event::Updated { point, .. } => {
@@ -289,7 +289,19 @@ impl Summary {
             }
             _ => {}
         }
-        seen
+        times
+    }
+
+    fn push_times(&self, now: Time, event: &Event) -> Option<PushTimes> {
+        let Event::Pushed { worker, sequence, turnaround, ago, .. } = event else { return None };
+        let came = Time::ZERO + now.since(Time::ZERO + *ago);
+        let seen = self.workers_side.of(*worker, *sequence);
+        let granted = match seen {
+            // No parameters were on their way to the worker.
+            Some(seen) if !self.has_server => seen.received,
+            _ => Time::ZERO + came.since(Time::ZERO + *turnaround),
+        };
+        Some(PushTimes { granted, came, seen })
     }
 
     fn has(&mut self, point: Point) {

@@ -15,7 +15,7 @@ use pstrain_roles::node::Event;
 use serde::{Deserialize, Serialize};
 
 use super::lines::{Full, Lines, Written};
-use super::workers::Seen;
+use super::workers::{PushTimes, Seen};
 
 /// The columns and their meaning. Times are nanoseconds since the run began; unknown fields are
 /// empty.
@@ -204,7 +204,12 @@ impl Timeline {
         Ok(((written, self.open.clone()), file))
     }
 
-    pub(super) fn note(&mut self, now: Time, event: &Event, seen: Option<Seen>) -> io::Result<()> {
+    pub(super) fn note(
+        &mut self,
+        now: Time,
+        event: &Event,
+        times: Option<PushTimes>,
+    ) -> io::Result<()> {
         match *event {
             Event::Following { .. } => return self.forget(),
             Event::Joined { worker, incarnation, resumed, .. } => {
@@ -241,26 +246,19 @@ impl Timeline {
                 let row = Row { base, compute: Some(compute), ..row };
                 return write(&mut self.lines, worker, &row, Outcome::CalledOff);
             }
-            Event::Pushed { worker, sequence, base, batch, turnaround, ago, compute, .. } => {
+            Event::Pushed { worker, sequence, base, batch, compute, .. } => {
                 let has_server = self.open.has_server;
                 let Some(lane) = self.open.lanes.get_mut(worker.0 as usize) else { return Ok(()) };
                 let row = match has_server {
                     true => lane.came(sequence),
                     false => Some(lane.reported(sequence, batch, base)),
                 };
-                let Some(mut row) = row else { return Ok(()) };
+                let (Some(row), Some(times)) = (row, times) else { return Ok(()) };
+                let PushTimes { granted, came, seen } = times;
+                let (pushed, compute) = (Some(came), Some(compute));
                 // Use the push's own times: after a reconnect the parameters may have been sent
-                // once more,
-                let came = Time::ZERO + now.since(Time::ZERO + ago);
-                row.granted = Time::ZERO + came.since(Time::ZERO + turnaround);
-                // and, with a new version, for another mini-batch.
-                (row.base, row.batch) = (base, batch);
-                row.seen = seen;
-                if !has_server && let Some(seen) = seen {
-                    row.granted = seen.received;
-                }
-                (row.pushed, row.compute) = (Some(came), Some(compute));
-                lane.pushed.push(row);
+                // once more, and, with a new version, for another mini-batch.
+                lane.pushed.push(Row { base, batch, granted, seen, pushed, compute, ..row });
             }
             Event::Applied { worker, incarnation, sequence, base, staleness, .. } => {
                 let version = Version(base.0 + staleness).next();

@@ -14,6 +14,16 @@ pub(crate) struct Seen {
     pub(super) sent: Time,
 }
 
+/// The times of a push.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PushTimes {
+    /// When its parameters were sent; without a server, when its gradient was begun.
+    pub(super) granted: Time,
+    pub(super) came: Time,
+    /// The worker's own times, if they are known.
+    pub(super) seen: Option<Seen>,
+}
+
 /// Times of the newest gradients of each worker, as many as may be under way. The worker's thread
 /// writes its own cells; the server's thread reads a cell when the push has arrived. Until the
 /// server answers, the worker does not write to that cell.
