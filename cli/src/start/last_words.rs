@@ -10,10 +10,11 @@ impl Training {
     /// Says which results of the run are kept, which has ended for `reason`, and how it goes on.
     pub(super) fn last_words(&self, reason: EndReason) -> Vec<String> {
         let kept = match (&self.output.out, self.job.stopping.keep) {
-            _ if self.output.quiet || self.output.form.json => None,
+            _ if self.output.quiet => None,
             (None, _) if self.state.is_none() => Some(String::from(
                 "nothing of this run is kept: --out DIR keeps its model and its records",
             )),
+            _ if self.output.form.json => None,
             (None, _) => None,
             (Some(out), keep) => {
                 let (which, folder) = (
