@@ -24,9 +24,12 @@ pub(crate) const USAGE: u8 = 2;
 /// The exit code after a second Ctrl-C: 128 + SIGINT, as in shells.
 const ABORTED: i32 = 130;
 
-/// Ends this program at once, and its compute processes.
-pub(crate) fn abort() -> ! {
-    messages::say("aborted");
+/// Ends this program at once, and its compute processes. Says how its run `goes_on`, if it does.
+pub(crate) fn abort(goes_on: Option<&str>) -> ! {
+    match goes_on {
+        Some(how) => messages::say(&format!("aborted: {how}")),
+        None => messages::say("aborted"),
+    }
     kill_all();
     std::process::exit(ABORTED)
 }

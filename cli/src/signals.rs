@@ -21,7 +21,7 @@ pub(crate) fn flag_on_signal(what: &'static str) -> anyhow::Result<Arc<AtomicBoo
     std::thread::spawn(move || {
         for _signal in signals.forever() {
             if raised.swap(true, Ordering::Relaxed) {
-                exit::abort();
+                exit::abort(None);
             }
             messages::say(what);
         }
@@ -42,6 +42,8 @@ struct Wanted {
     is_watched: bool,
     /// How long after the first signal the node is drained.
     after: Duration,
+    /// How the run goes on after the second signal, if it does.
+    goes_on: Option<String>,
 }
 
 /// How long a process of a batch system goes on after a signal. The system may have signalled all
@@ -58,6 +60,11 @@ impl Drain {
     /// A drain of a process that a batch system may signal together with all others of the run.
     pub(crate) fn together() -> Self {
         Self(Arc::new(Mutex::new(Wanted { after: TOGETHER, ..Wanted::default() })))
+    }
+
+    /// Sets how the run goes on after the second signal, if it does.
+    pub(crate) fn goes_on(&self, how: Option<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).goes_on = how;
     }
 
     /// Ends the current node and every later one: a server that does not coordinate asks at first
@@ -109,7 +116,7 @@ impl Drain {
             for _signal in signals.forever() {
                 let mut wanted = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 if std::mem::replace(&mut wanted.asked, true) {
-                    exit::abort();
+                    exit::abort(wanted.goes_on.as_deref());
                 }
                 messages::say("draining: letting outstanding gradients come back (again to abort)");
                 let Some(node) = wanted.node.clone() else { continue };

@@ -123,6 +123,27 @@ fn a_stopped_run_with_a_state_goes_on_to_the_parameters_of_an_undisturbed_one() 
 }
 
 #[test]
+fn a_run_that_a_second_signal_aborts_names_the_command_with_which_it_goes_on() {
+    for how in [&LOG[..], &CHECKPOINTS] {
+        let run = Kept::start(&[&["--data", "synthetic:4000", "--compute", "30s"], how]);
+        let out = run.out();
+        eventually("socket", || out.join("socket").exists().then_some(()));
+        eventually("gradient", || {
+            let status = finish(&["status", path(&out), "--json"]).with_code(0).json();
+            (status["workers"][0]["state"] == "computing").then_some(())
+        });
+        run.process.signal(Signal::INT);
+        run.process.wait_to_say("draining");
+        run.process.signal(Signal::INT);
+        let state = run.state();
+        let ended = run.process.wait();
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        let command = format!("aborted: `pstrain run --resume {}` goes on", state.display());
+        assert!(last_line(&ended).contains(&command), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn the_budget_of_a_run_may_be_raised_when_it_is_resumed() {
     let half = [&JOB[..2], &["--epochs", "3"], &JOB[4..]].concat();
     for (how, job) in RUNS {

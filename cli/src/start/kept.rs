@@ -132,6 +132,7 @@ impl Training {
             recorder.lengthen(self.job.budget.epochs);
         }
         self.state = Some(folder.state().path().to_owned());
+        self.drain.goes_on(self.after_abort());
         self.output.out = self.output.out.take().or_else(|| folder.identity().out.clone());
         let (state, of) = folder.into_parts(found, now);
         let beside = companions(&recorder);

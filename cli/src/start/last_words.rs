@@ -36,19 +36,33 @@ impl Training {
     /// How the run goes on after it has ended for `reason`, with the command to type; none if it
     /// cannot.
     fn goes_on(&self, reason: EndReason) -> Option<String> {
-        let folder = quoted(&self.state.as_ref()?.display().to_string());
-        let (command, epochs) = (&self.command, self.job.budget.epochs);
-        let workers = if self.guests { ", once its workers are started again" } else { "" };
+        let (resume, epochs) = (self.resume()?, self.job.budget.epochs);
+        let workers = self.workers_again();
         match reason {
             EndReason::Stopped => Some(format!(
-                "paused: `{command} --resume {folder}` goes on{workers}; with --epochs N, more \
-                 than {epochs}, it trains for longer"
+                "paused: `{resume}` goes on{workers}; with --epochs N, more than {epochs}, it \
+                 trains for longer"
             )),
             EndReason::BudgetReached => Some(format!(
-                "`{command} --resume {folder} --epochs N`, with more than {epochs}, trains for \
-                 longer{workers}"
+                "`{resume} --epochs N`, with more than {epochs}, trains for longer{workers}"
             )),
             _ => None,
         }
+    }
+
+    /// How the run goes on after a second signal has ended its process; none if it cannot.
+    pub(super) fn after_abort(&self) -> Option<String> {
+        let (resume, workers) = (self.resume()?, self.workers_again());
+        Some(format!("`{resume}` goes on from the state that is kept there{workers}"))
+    }
+
+    /// The command that resumes the run, if it keeps a state.
+    fn resume(&self) -> Option<String> {
+        let folder = quoted(&self.state.as_ref()?.display().to_string());
+        Some(format!("{} --resume {folder}", self.command))
+    }
+
+    const fn workers_again(&self) -> &'static str {
+        if self.guests { ", once its workers are started again" } else { "" }
     }
 }
