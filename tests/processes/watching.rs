@@ -47,6 +47,30 @@ fn a_run_is_watched_and_stopped_by_the_name_of_its_results_folder() {
 }
 
 #[test]
+fn a_run_that_was_killed_is_told_from_one_that_cannot_be_reached() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    let run = Process::start(&[&["run", "--out", path(&out)], &SLOW[..], &ENDLESS].concat());
+    eventually("socket", || out.join("socket").exists().then_some(()));
+    drop(run); // kills it with SIGKILL
+    for command in ["status", "why", "pull"] {
+        let words = [path(&out), "the run is gone: it was killed", "`pstrain run --resume DIR`"];
+        finish(&[command, path(&out)]).refused(2, &words);
+    }
+}
+
+#[test]
+fn a_results_folder_whose_path_is_too_long_for_a_socket_is_named_with_the_cure() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("a-long-name-".repeat(12));
+    let args = ["run", "--data", "synthetic:200", "--epochs", "1", "--out", path(&out)];
+    let said = finish(&args).with_code(0).stderr;
+    for words in ["bytes is too long for a socket: choose a shorter one", "or --listen"] {
+        assert!(said.contains(words) && !said.contains("SUN_LEN"), "{said}");
+    }
+}
+
+#[test]
 fn a_run_listens_where_it_is_told() {
     let run = ["run", "--listen", "127.0.0.1:0"];
     let run = Process::start(&[&run[..], &SLOW, &ENDLESS].concat());

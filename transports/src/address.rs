@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::os::unix::net as unix;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -97,13 +97,30 @@ impl Address {
         })
     }
 
+    /// The socket at `path`.
+    ///
+    /// # Errors
+    /// If the operating system takes no path of that length.
+    pub(crate) fn socket(path: &Path) -> io::Result<unix::SocketAddr> {
+        unix::SocketAddr::from_pathname(path).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => io::Error::new(
+                error.kind(),
+                format!(
+                    "a path of {} bytes is too long for a socket: choose a shorter one",
+                    path.as_os_str().len()
+                ),
+            ),
+            _ => error,
+        })
+    }
+
     /// Connects and disconnects at once; waits at most one second for each resolved TCP address.
     ///
     /// # Errors
     /// If no server listens there, or the address cannot be reached.
     pub fn try_dial(&self) -> io::Result<()> {
         match self {
-            Self::Unix(path) => UnixStream::connect(path).map(drop),
+            Self::Unix(path) => unix::UnixStream::connect_addr(&Self::socket(path)?).map(drop),
             Self::Tcp(host) => {
                 let mut last = Ok(());
                 for address in Self::resolve(host)? {

@@ -1,5 +1,6 @@
 //! A client of a server: one request, one answer.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -8,9 +9,9 @@ use pstrain_roles::node::{DialFault, Target};
 use pstrain_transports::{Address, SocketTransport, Transport, TransportEvent, WallClock};
 use pstrain_wire::{Limits, Message, Refusal};
 
-use crate::args::SecurityArgs;
-use crate::messages;
+use crate::args::{SecurityArgs, in_folder};
 use crate::security::security;
+use crate::{messages, record};
 
 /// Why a server gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -191,10 +192,7 @@ impl Request<'_> {
                     TransportEvent::DialFailed { why, fault } => {
                         // A server that refuses this client is running.
                         let why = match fault {
-                            DialFault::Temporary => format!(
-                                "cannot reach {address}: {why}; is a server running there? If it \
-                                 listens elsewhere, name its address: HOST:PORT or unix:PATH"
-                            ),
+                            DialFault::Temporary => unreachable(address, &why),
                             DialFault::Permanent | DialFault::Mismatch => {
                                 format!("{address}: {why}")
                             }
@@ -214,6 +212,26 @@ impl Request<'_> {
             "{address} did not answer within {timeout}; its process is stopped, or this is another \
              program's port"
         )
+    }
+}
+
+/// That no server accepts connections: a run with its results in a folder may be gone.
+fn unreachable(address: &Address, why: &str) -> String {
+    let folder = match address {
+        Address::Unix(socket) => socket.parent().filter(|folder| in_folder(folder) == *address),
+        Address::Tcp(_) => None,
+    };
+    let has = |folder: &Path, file: &str| folder.join(file).exists();
+    match folder.filter(|it| has(it, record::JOB) && !has(it, record::SUMMARY)) {
+        Some(folder) => format!(
+            "{}: the run is gone: it was killed, and its folder has no result; if it kept a state, \
+             `pstrain run --resume DIR` with its --state folder goes on",
+            folder.display()
+        ),
+        None => format!(
+            "cannot reach {address}: {why}; is a server running there? If it listens elsewhere, \
+             name its address: HOST:PORT or unix:PATH"
+        ),
     }
 }
 

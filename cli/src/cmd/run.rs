@@ -119,7 +119,7 @@ fn clients(args: &RunArgs, out: Option<&Path>) -> anyhow::Result<Option<SocketTr
     match SocketTransport::listen(&in_folder(out)) {
         Ok(clients) => Ok(Some(clients)),
         Err(why) => {
-            messages::warn(&format!("{why}; without --listen the run cannot be watched"));
+            messages::warn(&format!("{why}; without it, or --listen, the run cannot be watched"));
             Ok(None)
         }
     }

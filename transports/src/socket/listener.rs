@@ -37,8 +37,9 @@ impl Listener {
                 Err(failed.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
             }
             Address::Unix(path) => {
+                let socket = Address::socket(path)?;
                 remove_stale(path)?;
-                let listener = UnixListener::bind(path)?;
+                let listener = UnixListener::bind_addr(&socket)?;
                 Ok(Self::Unix(listener, path.clone(), identity(path)))
             }
         }

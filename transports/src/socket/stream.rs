@@ -34,7 +34,7 @@ impl Stream {
                 }
                 Self::Tcp(TcpStream::connect(found)?)
             }
-            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+            Address::Unix(path) => Self::Unix(UnixStream::connect_addr(&Address::socket(path)?)?),
         })
     }
 
