@@ -1,5 +1,7 @@
 //! Results of runs and models as text: first the result in a line, then facts and tables.
 
+use std::collections::BTreeSet;
+
 use pstrain_wire::worker::EndReason;
 
 use crate::energy::{EnergyReport, joules};
@@ -124,8 +126,18 @@ fn departures(departures: &[Departed]) -> Vec<(&'static str, String)> {
     more.into_iter().chain(shown).collect()
 }
 
-/// Formats the report of a run.
-pub(crate) fn report(report: &Report, width: usize) -> String {
+/// Lines of a terminal around the facts and the workers of a report: the first line and an empty
+/// one, an empty one and the head of the table, the columns and the workers that are left out, the
+/// last words of the run in two lines, and the prompt.
+const AROUND: usize = 9;
+/// Fewest workers in the table, if there are as many.
+const MIN_ROWS: usize = 2;
+/// The facts that a terminal does without if they do not fit there, the first of them first.
+const LEAST: [&str; 2] = ["staleness", "recall"];
+
+/// Formats the report of a run. On a terminal of `height` lines it has as many facts and workers as
+/// fit there, the slowest ones.
+pub(crate) fn report(report: &Report, width: usize, height: Option<usize>) -> String {
     let (staleness, batches) = (report.staleness, report.batches);
     let speed = figures::rounded(report.samples_per_s);
     let time = format!("{}, {speed} samples/s", seconds(report.time_s));
@@ -169,18 +181,23 @@ pub(crate) fn report(report: &Report, width: usize) -> String {
     let facts = facts.into_iter().chain(called_off).chain(shaping).chain(processors);
     let mut facts = ended.chain(quality).chain(model).chain(facts).collect::<Vec<_>>();
     facts.extend(report.energy.as_ref().map(EnergyReport::facts).unwrap_or_default());
-    let workers = workers(report, width);
-    [headline(report, width), table::facts(&facts, width), workers].join("\n\n")
+    let mut text = table::facts(&facts, width);
+    let room =
+        |text: &str| height.map(|height| height.saturating_sub(AROUND + text.lines().count()));
+    for least in LEAST {
+        if room(&text).is_some_and(|rows| rows < MIN_ROWS) {
+            facts.retain(|(name, _)| *name != least);
+            text = table::facts(&facts, width);
+        }
+    }
+    let most = room(&text).map(|rows| rows.max(MIN_ROWS));
+    [headline(report, width), text, workers(report, width, most)].join("\n\n")
 }
 
 /// The share of time that threads wait for a processor, if it is long.
 fn processors(report: &Report) -> Option<String> {
     let share = report.processor_wait.filter(|share| *share >= CROWDED)?;
-    Some(format!(
-        "threads wait for one {} of the time that they have work, as part of compute and network: \
-         fewer workers here, or more processors",
-        percent(share)
-    ))
+    Some(format!("threads wait for one {} of the time: run fewer workers here", percent(share)))
 }
 
 /// The gradients that were called off while workers computed them, and the time that this took.
@@ -232,7 +249,8 @@ fn sent(report: &Report) -> String {
     }
 }
 
-fn workers(report: &Report, width: usize) -> String {
+/// The table of workers: the slowest `most`, if there are more.
+fn workers(report: &Report, width: usize, most: Option<usize>) -> String {
     let modelled = report.energy.as_ref().and_then(|energy| energy.modelled.as_ref());
     let mut rows: Vec<Vec<String>> = report.workers.iter().map(worker_row).collect();
     let mut columns = COLUMNS.to_vec();
@@ -248,7 +266,25 @@ fn workers(report: &Report, width: usize) -> String {
             row.push(joules(machine.joules));
         }
     }
-    table::fitting(&columns, rows, width)
+    let others = rows.len().saturating_sub(most.unwrap_or(usize::MAX));
+    let left_out = fastest(&report.workers, others);
+    let mut place = 0..;
+    rows.retain(|_| place.next().is_some_and(|place| !left_out.contains(&place)));
+    let more = match others {
+        0 => String::new(),
+        others => format!("\n{} more: --json", counted(others as u64, "worker")),
+    };
+    table::fitting(&columns, rows, width) + &more
+}
+
+/// The places of the `most` workers that take the least time for an update.
+fn fastest(workers: &[WorkerReport], most: usize) -> BTreeSet<usize> {
+    let time = |worker: &WorkerReport| {
+        (worker.compute_s + worker.network_s) / worker.updates.max(1) as f64
+    };
+    let mut places: Vec<usize> = (0..workers.len()).collect();
+    places.sort_by(|&one, &other| time(&workers[one]).total_cmp(&time(&workers[other])));
+    places.into_iter().take(most).collect()
 }
 
 /// The columns of the table of workers.
@@ -383,7 +419,7 @@ mod tests {
 
     #[test]
     fn the_report_of_a_large_run_fits_a_narrow_terminal_and_begins_with_the_result() {
-        let text = report(&large(), 80);
+        let text = report(&large(), 80, None);
         let confused = confusion(&large().quality, 80).unwrap();
         for line in text.lines().chain(confused.lines()) {
             assert!(line.chars().count() <= 80, "{line}\n{text}\n{confused}");
@@ -400,21 +436,25 @@ mod tests {
         ] {
             assert!(text.contains(words), "nothing of {words:?} in\n{text}");
         }
-        assert!(report(&large(), 200).contains("greenhouse-north-24.example.org:41234"));
+        assert!(report(&large(), 200, None).contains("greenhouse-north-24.example.org:41234"));
     }
 
-    #[test]
-    fn the_report_of_two_workers_fits_a_terminal_of_24_lines_with_its_prompt() {
+    /// The quality of the reference task.
+    fn reference() -> Quality {
         let classes = ["DoS", "Normal", "Probe", "R2L", "U2R"];
         let recall = classes.map(|class| (class.to_owned(), Some(0.9555))).into();
         let worst_class = Some(ClassRecall { name: "R2L".into(), recall: 0.0 });
         let source = String::from("synthetic NSL-KDD, 125,973 rows, seed 1");
-        let quality = Quality {
+        Quality {
             metrics: vec![("accuracy".into(), Some(0.9465)), ("macro_f1".into(), Some(0.5465))],
             evaluation: EvaluationRows { rows: 31_493, source, share: Some(0.25) },
             loss: Some(0.1834),
             classes: Some(ClassQuality { worst_class, recall, ..ClassQuality::default() }),
-        };
+        }
+    }
+
+    #[test]
+    fn the_report_of_two_workers_fits_a_terminal_of_24_lines_with_its_prompt() {
         let workers = (0..2).map(worker).collect();
         let mut punctuality = Punctuality::default();
         for late in (0..14_790).map(|micros| Duration::from_micros(micros % 4_990)) {
@@ -424,7 +464,9 @@ mod tests {
         punctuality.overruns.note(Duration::from_millis(2));
         let shaping = Shaping::of(&punctuality).unwrap();
         assert_eq!(shaping.stalls, 0);
-        let text = report(&Report { quality, workers, shaping: Some(shaping), ..large() }, 80);
+        let quality = reference();
+        let whole = Report { quality, workers, shaping: Some(shaping), ..large() };
+        let text = report(&whole, 80, None);
         assert!(text.lines().count() <= 23, "{text}");
         assert!(text.contains("recall         DoS 95.55 %, Normal 95.55 %, Probe"), "{text}");
         assert!(text.contains("\n               U2R 95.55 %\n"), "{text}");
@@ -432,9 +474,30 @@ mod tests {
     }
 
     #[test]
+    fn the_report_of_24_workers_fits_a_terminal_of_24_lines_where_threads_wait_for_processors() {
+        let mut whole = Report { quality: reference(), processor_wait: Some(1.0), ..large() };
+        whole.workers[16].compute_s *= 4.0;
+        let text = report(&whole, 80, Some(24));
+        // Below are the last words of the run, in two lines, and the prompt.
+        assert!(text.lines().count() <= 21, "{text}");
+        let first = "accuracy 94.65 %, loss 0.1834 after 1d 10h and 10,000,000 updates";
+        assert_eq!(text.lines().next(), Some(first));
+        for words in [
+            "\nprocessors     threads wait for one 100.00 % of the time: run fewer workers here\n",
+            "\n17      greenho",
+            "workers more: --json",
+        ] {
+            assert!(text.contains(words), "nothing of {words:?} in\n{text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let in_a_file = report(&whole, 80, None);
+        assert_eq!(in_a_file.lines().filter(|line| line.contains("greenho")).count(), 24);
+    }
+
+    #[test]
     fn the_first_line_says_how_the_run_ended_and_fits() {
         let first = |ended, width| {
-            let text = report(&Report { ended: Ended::For(ended), ..large() }, width);
+            let text = report(&Report { ended: Ended::For(ended), ..large() }, width, None);
             text.lines().next().unwrap_or_default().to_owned()
         };
         assert_eq!(
@@ -460,7 +523,7 @@ mod tests {
         };
         let ended = Ended::For(EndReason::WorkerLost(WorkerId(4), Departure::Left));
         let departures = (0..5).map(departed).collect();
-        let text = report(&Report { ended, departures, ..large() }, 80);
+        let text = report(&Report { ended, departures, ..large() }, 80, None);
         for words in [
             "ended          worker 5 has left, and on-worker-loss does not let",
             "departed       2 times before",

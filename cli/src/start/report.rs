@@ -170,5 +170,6 @@ fn print(report: &Report, output: &Output) -> anyhow::Result<()> {
     if output.quiet && !output.form.json {
         return Ok(());
     }
-    output.form.print(report, || results::report(report, messages::width()))
+    let height = messages::on_terminal().then(messages::height);
+    output.form.print(report, || results::report(report, messages::width(), height))
 }

@@ -82,7 +82,13 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
     slower.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
     let slower =
         slower.iter().map(|(times, member, usual)| far_slower(status, member, usual, *times));
-    holder.into_iter().chain(slower).collect()
+    let mut findings: Vec<Finding> = holder.into_iter().chain(slower).collect();
+    // Too few processors are one cause, however many workers it slows.
+    let mut is_told = false;
+    findings.retain(|finding| {
+        finding.cause != Cause::Processor || !std::mem::replace(&mut is_told, true)
+    });
+    findings
 }
 
 /// Returns the multiple of the median time that a worker takes, if it is far slower.

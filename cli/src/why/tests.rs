@@ -578,6 +578,12 @@ fn where_processes_wait_for_a_processor_no_link_is_blamed() {
     assert_eq!(verdict(&Status { scenario, ..crowded(held(true)) })[0].cause, Cause::Link);
     let idle = Status { processor_wait: Some(0.05), ..status(held(true)) };
     assert_eq!(verdict(&idle)[0].cause, Cause::Link);
+    // It is one cause, however many workers it slows.
+    let slow = (7..10).map(|id| linked(member(id, [10, 190, 0], None), true));
+    let members = (0..7).map(|id| linked(member(id, [10, 5, 0], None), true)).chain(slow);
+    let findings = verdict(&crowded(members.collect()));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].cause, Cause::Processor);
     // Nor are more workers of use where computing takes longest.
     let busy = |compute| linked(member(0, [compute, 100 - compute, 0], None), true);
     for compute in [20, 80] {
