@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use pstrain_compute::params::are_finite;
 use pstrain_compute::time::Time;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,6 +24,9 @@ use crate::clock::WallClock;
 
 /// The most bytes of one read.
 const READ: usize = 64 * 1024;
+
+/// Values that are taken at a time: they are looked at while the nearest cache has them.
+const PIECE: usize = 4096;
 
 /// The most bytes of one write to a pipe, which does not wait if the pipe takes any.
 const PIPE: usize = 512;
@@ -169,12 +173,17 @@ impl Link {
         Ok(Some(message))
     }
 
-    /// Takes the message that [`Self::message`] has returned, and its values.
-    pub(super) fn take(&mut self, values: &mut [f32]) -> Result<(), ProtocolError> {
+    /// Takes the message that [`Self::message`] has returned, and its values. Returns true if all
+    /// of them are finite.
+    pub(super) fn take(&mut self, values: &mut [f32]) -> Result<bool, ProtocolError> {
         let line = self.arrived.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        read_values(&mut &self.arrived[line..], values)?;
+        let (mut bytes, mut is_finite) = (&self.arrived[line..], true);
+        for piece in values.chunks_mut(PIECE) {
+            read_values(&mut bytes, piece)?;
+            is_finite &= are_finite(piece, |bits| bits);
+        }
         self.arrived.drain(..line + size_of_val(values));
-        Ok(())
+        Ok(is_finite)
     }
 
     /// Waits until the process has written more, and sends it the rest of the request meanwhile.

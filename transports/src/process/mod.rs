@@ -21,7 +21,7 @@ use std::time::Duration;
 use pstrain_compute::evaluation::{self, ClassFigures, Evaluation, Figures};
 use pstrain_compute::examples::{Shape, Target};
 use pstrain_compute::model::{Answers, ExternalTensor, Model, ModelSpec};
-use pstrain_compute::params::{Combine, Layout, Role, are_finite};
+use pstrain_compute::params::{Combine, Layout, Role};
 use pstrain_compute::source::{GradientSource, Rows, SourceError};
 use pstrain_wire::reason::as_reason;
 
@@ -160,7 +160,7 @@ impl ProcessSource {
         self.forget_begun();
         let found = self.attempt(|source| {
             let id = source.send(Request::Evaluate, rows, params)?;
-            source.receive::<Evaluated>(id, &mut [])
+            Ok(source.receive::<Evaluated>(id, &mut [])?.0)
         })?;
         if let Some(Some(accuracy)) = found.metrics.get("accuracy")
             && (*accuracy < 0.0 || *accuracy > 1.0)
@@ -298,8 +298,9 @@ impl ProcessSource {
         }
     }
 
-    /// Receives the answer to request `id`, 0 for the start, and its values.
-    fn receive<M: Reply>(&mut self, id: u64, values: &mut [f32]) -> Result<M, Failure> {
+    /// Receives the answer to request `id`, 0 for the start, and its values. Returns true with the
+    /// answer if all of them are finite.
+    fn receive<M: Reply>(&mut self, id: u64, values: &mut [f32]) -> Result<(M, bool), Failure> {
         let (wanted, patience) = (values.len(), self.config.silence.max(4 * self.longest));
         let check = move |answer: &M| answer.check(id, wanted);
         let link = self.link()?;
@@ -312,14 +313,15 @@ impl ProcessSource {
         let waited = link.waited();
         let answer = heard.and_then(|answer| {
             let answer = answer.ok_or(ProtocolError::Ended)?;
-            link.take(if answer.values().is_some() { values } else { &mut [] })?;
-            Ok(answer)
+            let is_finite = link.take(if answer.values().is_some() { values } else { &mut [] })?;
+            Ok((answer, is_finite))
         });
-        let answer = answer.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
+        let (answer, is_finite) =
+            answer.map_err(|error| Failure::Broken(ended_or(link, &error)))?;
         self.longest = self.longest.max(waited);
         match answer.error() {
             Some(why) => Err(Failure::Final(why.into())),
-            None => Ok(answer),
+            None => Ok((answer, is_finite)),
         }
     }
 
@@ -442,7 +444,7 @@ impl GradientSource for ProcessSource {
             self.name_rows(part, numbers);
         }
         debug_assert_eq!(self.rows.len(), numbers.len(), "the gradient that was begun");
-        let answer = self.attempt(|source| {
+        let (answer, is_finite) = self.attempt(|source| {
             let id = begun.take().unwrap_or_else(|| source.send_rows(params))?;
             source.receive::<Answer>(id, gradient)
         })?;
@@ -463,7 +465,7 @@ impl GradientSource for ProcessSource {
                 ));
             }
         }
-        match are_finite(gradient, |bits| bits) {
+        match is_finite {
             true => self.left_out.finite(&self.rows),
             false if is_explained => {}
             false => self.left_out.note(&self.rows, None, &self.config),
