@@ -35,7 +35,7 @@ pub(crate) use bench::{BenchArgs, BenchPart, CrowdArgs, CrowdSize};
 pub(crate) use cert::{CertArgs, CertCommand, NodeArgs};
 #[cfg(feature = "top")]
 pub(crate) use client::TopArgs;
-pub(crate) use client::{ControlArgs, ControlCommand, PullArgs, PushArgs, StatusArgs, in_folder};
+pub(crate) use client::{ControlArgs, ControlCommand, PullArgs, StatusArgs, in_folder};
 pub(crate) use compute::{
     CheckArgs, ComputeArgs, ComputeCommand, DescribeArgs, ProcessArgs, ServeArgs,
 };
@@ -86,8 +86,6 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Prints statistics of the parameters of a running job, or writes the parameters to a file
     Pull(PullArgs),
-    /// Adds values to the parameters of a running job, or puts them in their place
-    Push(PushArgs),
     /// Explains the speed of a running job: which workers wait for which, and where the time goes
     Why(StatusArgs),
     /// Shows a running job live: its curve, its workers, and which workers hold up the others

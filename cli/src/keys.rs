@@ -33,10 +33,6 @@ impl Keys {
             }
         })
     }
-
-    pub(crate) fn has(self, key: u64) -> bool {
-        self.begin <= key && self.end.is_none_or(|end| key < end)
-    }
 }
 
 impl fmt::Display for Keys {

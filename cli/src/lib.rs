@@ -125,7 +125,6 @@ fn command(command: Command, clock: WallClock) -> anyhow::Result<Ending> {
         Command::Worker(args) => cmd::worker::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Pull(args) => cmd::pull::run(&args),
-        Command::Push(args) => cmd::push::run(&args),
         Command::Why(args) => cmd::why::run(&args),
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args),

@@ -26,7 +26,7 @@ use pstrain_policy::job::{BudgetKind, Job, OnLoss, WorkSpec};
 use pstrain_policy::mode::Mode;
 use pstrain_roles::node::{Compute, Departure, Event, LEAVE_SERVER, Node, Point, STOP, Server};
 use pstrain_wire::client::{Begun, Control, Controlled};
-use pstrain_wire::range::{RangeOf, RangePushed};
+use pstrain_wire::range::RangeOf;
 use pstrain_wire::worker::{EndReason, Push};
 
 use books::Books;
@@ -57,8 +57,6 @@ pub(crate) struct Checker {
     attached: BTreeMap<WorkerId, (PeerId, Time)>,
     /// Clients whose order awaits its answer, with the order.
     askers: BTreeMap<PeerId, Control>,
-    /// Clients whose values have reached the server and whose result is due.
-    pushers: BTreeSet<PeerId>,
     alive: BTreeMap<WorkerId, Time>,
     /// Members that counted when they departed and have not returned, with the time of departure.
     missed: BTreeMap<WorkerId, Time>,
@@ -107,7 +105,6 @@ impl Checker {
             closed: BTreeSet::new(),
             attached: BTreeMap::new(),
             askers: BTreeMap::new(),
-            pushers: BTreeSet::new(),
             alive: BTreeMap::new(),
             missed: BTreeMap::new(),
             short_since: None,
@@ -183,32 +180,6 @@ impl Checker {
     /// A client received the parameters of a key range.
     pub(crate) fn pulled(&self, answer: &RangeOf) {
         self.books.pulled(answer);
-    }
-
-    /// A client's request to push values reaches the server, which must not wait for them forever.
-    pub(crate) fn pushes(&mut self, now: Time, peer: PeerId) {
-        self.strangers.insert(peer, now);
-        self.ranks.may_switch = true;
-    }
-
-    /// Values reach the server: a client's, or initial parameters of a worker.
-    pub(crate) fn pushed(&mut self, peer: PeerId) {
-        if self.attached.values().any(|(attached, _)| *attached == peer) {
-            return;
-        }
-        self.strangers.remove(&peer);
-        self.pushers.insert(peer);
-    }
-
-    /// In the step with these events, a client received the result of its range push.
-    pub(crate) fn told(&mut self, events: &[Event], peer: PeerId, result: &RangePushed) {
-        let was_whole = self.pushers.remove(&peer);
-        let is_it = |event: &Event| match event {
-            Event::RangePushed { point, .. } => Ok(point.version) == *result,
-            _ => false,
-        };
-        let happened = was_whole && events.iter().any(is_it);
-        assert!(result.is_err() || happened, "{peer} was told of {result:?}, which is not so");
     }
 
     /// The server answered an order in the step with these events.
@@ -288,7 +259,7 @@ impl Checker {
             fenced &= !matches!(event, Event::Switched { .. } | Event::KeysMoved { .. });
             assert!(!fenced || !matches!(event, Event::Granted { .. }), "{event:?} before a fence");
             let next = events.get(place + 1);
-            if matches!(event, Event::Restored { .. } | Event::RangePushed { .. }) {
+            if matches!(event, Event::Restored { .. }) {
                 let before = place.checked_sub(1).and_then(|before| events.get(before));
                 let begins = matches!(before, Some(Event::Switched { .. }));
                 assert!(begins, "{event:?} after {before:?}, with no mode that begins with it");
@@ -330,7 +301,6 @@ impl Checker {
     /// The connection can carry no more answers.
     pub(crate) fn hung_up(&mut self, peer: PeerId) {
         self.askers.remove(&peer);
-        self.pushers.remove(&peer);
     }
 
     /// Checks that every pending order has something to wait for.
@@ -579,12 +549,10 @@ impl Checker {
         assert!(self.alive.is_empty(), "some are there after the end: {:?}", self.alive);
         assert_eq!(self.evaluations, 0, "evaluations that were not waited for");
         assert!(self.askers.is_empty(), "never answered: {:?}", self.askers);
-        assert!(self.pushers.is_empty(), "never answered: {:?}", self.pushers);
         let version = server.version().0;
         let is_lost = matches!(reason, EndReason::ServerLost(_));
         assert!(self.ended.is_some_and(|(_, end)| is_lost || end == reason), "{reason}");
-        // Range pushes may have raised the version before any training.
-        if version > 0 && server.ledger().assigned > 0 && !is_lost {
+        if version > 0 && !is_lost {
             assert_eq!(self.evaluated, Some(version), "the result was not evaluated");
         }
         if let (Some(deck), Some((_, EndReason::BudgetReached))) = (&self.books.deck, self.ended) {

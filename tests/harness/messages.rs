@@ -23,7 +23,7 @@ use pstrain_policy::job::{DataFrom, Job};
 use pstrain_wire::client::{Begun, Control, PullStatus};
 use pstrain_wire::holders::Unreached;
 use pstrain_wire::keys::{Keys, KeysHeader, KeysKnown};
-use pstrain_wire::range::{PartDue, PullRange, PushRange, PushRule, RangeOf, RangePart};
+use pstrain_wire::range::{PartDue, PullRange, RangeOf, RangePart};
 use pstrain_wire::replica::{
     Combined, CombinedHeader, Deposed, Elector, Electorate, Entry, EntryHeader, EntryKind, Follow,
     Kept, Shape, Stage, Standby, State, StateHeader, Vote, VoteRequest,
@@ -117,7 +117,7 @@ impl Messages {
             }),
             18..=25 | 34..=39 | 43 | 51..=52 | 56 => self.of_group(kind),
             26..=33 | 46 => self.of_replicas(kind),
-            57..=76 => self.of_peers(kind),
+            49 | 50 | 57..=74 => self.of_peers(kind),
             40 => Message::UseKeys(self.keys_header()),
             41 => Message::KeysKnown(KeysKnown { digest: self.digest(), known: self.coin() }),
             42 => Message::Keys(self.key_list()),
@@ -136,17 +136,8 @@ impl Messages {
                     wanted,
                 ))
             }
-            47 => {
-                let how = if self.coin() { PushRule::Add } else { PushRule::Set };
-                let keys = self.coin().then(|| self.keys());
-                Message::PushRange(PushRange { protocol_max: self.rng.bits() as u8, keys, how })
-            }
-            48 => Message::PartDue(PartDue { part: self.keys(), keys: self.keys() }),
-            49 => Message::RangePart(self.range_part()),
-            50 => Message::RangePushed(match self.coin() {
-                true => Ok(Version(self.number())),
-                false => Err(self.text()),
-            }),
+            47 => Message::PartDue(PartDue { part: self.keys(), keys: self.keys() }),
+            48 => Message::RangePart(self.range_part()),
             53 | 54 => self.of_evaluations(kind),
             55 => Message::Description(self.text()),
             _ => Message::Controlled(match self.coin() {

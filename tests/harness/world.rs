@@ -17,7 +17,6 @@ mod crashes;
 mod evaluations;
 mod links;
 mod processes;
-mod pushers;
 mod settings;
 mod shards;
 
@@ -94,8 +93,6 @@ struct Obeyed {
     answers: Vec<(PeerId, Controlled)>,
     closed: Vec<PeerId>,
     pulled: Vec<RangeOf>,
-    /// Results of range pushes.
-    pushed: Vec<(PeerId, Message)>,
     taken: Option<Checkpoint>,
     writes: bool,
     goes_back: bool,
@@ -316,7 +313,7 @@ impl<'a> World<'a> {
         let peer = PeerId(link as u64);
         let is_client = end == End::Worker && self.links[link].process.is_none();
         if is_client && self.links[link].shard.is_none() && matches!(item, Item::Message(_)) {
-            return self.client_heard(link, item);
+            return;
         }
         let input = match item {
             Item::Open if end == End::Worker => Input::Dialled(peer, Identity::Anyone),
@@ -394,7 +391,6 @@ impl<'a> World<'a> {
             Input::Message(peer, _) | Input::Receiving(peer) => self.checker.heard(self.now, *peer),
             _ => {}
         }
-        self.note_pushes(&input);
         let stops =
             matches!(&input, Input::Message(_, Message::Control(order)) if order.key == STOP);
         let mut out = Outbox::new();
@@ -418,21 +414,18 @@ impl<'a> World<'a> {
                 )
             });
         }
-        let Obeyed { events, answers, closed, pulled, pushed, taken, writes, goes_back } =
-            self.obey(out);
+        let Obeyed { events, answers, closed, pulled, taken, writes, goes_back } = self.obey(out);
         if goes_back {
             return self.server_goes_back();
         }
         self.checker.step(self.now, &self.server, &events, from);
         pulled.iter().for_each(|answer| self.checker.pulled(answer));
         self.check_evaluations(&events);
-        self.check_pushed(&events, &pushed);
         for (peer, result) in answers {
             self.checker.answered(&events, peer, &result);
         }
         closed.into_iter().for_each(|peer| self.checker.hung_up(peer));
         self.checker.check_askers();
-        self.push_if_due(&events);
         self.events.extend(events.into_iter().map(|event| (self.now, comparable(event))));
         if let Some(checkpoint) = taken {
             let seen = before.unwrap_or_else(|| (self.checker.clone(), self.events.len()));
@@ -462,9 +455,6 @@ impl<'a> World<'a> {
                 Effect::Send(peer, message) => {
                     if let Message::RangeOf(answer) = &message {
                         obeyed.pulled.push(answer.clone());
-                    }
-                    if matches!(message, Message::RangePushed(_)) {
-                        obeyed.pushed.push((peer, message.clone()));
                     }
                     if let Message::Controlled(result) = &message {
                         obeyed.answers.push((peer, result.clone()));

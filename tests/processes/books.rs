@@ -99,16 +99,12 @@ fn order(folder: &Path) -> Vec<Vec<[u64; 7]>> {
     let mut lines = text.lines().skip(1);
     let mut updates = Vec::new();
     while let Some((version, gradients)) = lines.next().and_then(|line| line.split_once(' ')) {
-        if version == "mode" {
+        if version == "mode" || version == "initial" {
             continue;
         }
-        if version == "restore" || version == "push" {
-            // A version without gradients: a restored earlier version, or values that a client
-            // pushed.
+        if version == "restore" {
+            // A version without gradients: an earlier version.
             let (version, _) = gradients.split_once(' ').unwrap();
-            if version == "0" && updates.is_empty() {
-                continue; // a worker's initial parameters
-            }
             assert_eq!(version, (updates.len() + 1).to_string(), "versions without a gap");
             updates.push(Vec::new());
             continue;

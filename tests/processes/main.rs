@@ -44,7 +44,6 @@ mod own_data;
 mod pauses;
 mod peers;
 mod process;
-mod pushing;
 mod quality;
 mod ranks;
 mod redundancy;

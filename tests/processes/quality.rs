@@ -252,7 +252,7 @@ fn times_since_the_command_started_are_distinct_from_training_time() {
 }
 
 #[test]
-fn a_model_that_is_damaged_or_diverged_is_neither_evaluated_nor_pushed() {
+fn a_model_that_is_damaged_or_diverged_is_not_evaluated_and_no_run_begins_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let job = ["--data", "synthetic:400", "--epochs", "2"];
@@ -263,10 +263,9 @@ fn a_model_that_is_damaged_or_diverged_is_neither_evaluated_nor_pushed() {
     eval(&model).with_code(0);
 
     // The server starts from the parameters of a model whose checksum is the written one.
-    let server = Server::tcp(&[&job]);
-    let push =
-        |from: &Path| finish(&["push", &server.address, "--set", "--json", "--from", path(from)]);
-    assert_eq!(number(&push(&model).with_code(0).json()["values"]), 2084);
+    let server = Server::tcp(&[&job, &["--init", path(&model)]]);
+    let begin =
+        |init: &Path| finish(&[&["run", "--quiet", "--init", path(init)], &job[..]].concat());
     let values = folder.path().join("values");
     let keys = ["--keys", "1953..1974", "-o", path(&values)];
     finish(&[&["pull", &server.address], &keys[..]].concat()).with_code(0);
@@ -277,10 +276,6 @@ fn a_model_that_is_damaged_or_diverged_is_neither_evaluated_nor_pushed() {
     for (key, value) in (1953..).zip(bias) {
         assert!(told.lines().any(|line| line == format!("{key} {value}")), "{key} {value}: {told}");
     }
-    let small = folder.path().join("small");
-    let args = ["run", "--quiet", "--model", "mlp:4", "--epochs", "1", "--out", path(&small)];
-    finish(&[&args[..], &job[..2]].concat()).with_code(0);
-    push(&small.join("model.safetensors")).refused(2, &["no value for key 2083", "same form"]);
 
     let mut bytes = whole;
     let middle = bytes.len() / 2;
@@ -288,7 +283,7 @@ fn a_model_that_is_damaged_or_diverged_is_neither_evaluated_nor_pushed() {
     fs::write(&model, &bytes).unwrap();
     let damaged = [path(&model), "is damaged", "not what was written"];
     eval(&model).refused(2, &damaged);
-    push(&model).refused(2, &damaged);
+    begin(&model).refused(2, &damaged);
     let replay = finish(&["replay", path(&out.join("order.log"))]).with_code(1);
     assert!(replay.stdout.contains("identical to those of the run"), "{}", replay.stdout);
     assert!(damaged.iter().all(|words| replay.stderr.contains(words)), "{}", replay.stderr);
@@ -301,5 +296,5 @@ fn a_model_that_is_damaged_or_diverged_is_neither_evaluated_nor_pushed() {
     let model = diverged.join("model.safetensors");
     let words = [path(&model), "of the model's 2084 parameters are not finite", "diverged"];
     eval(&model).refused(1, &words);
-    push(&model).refused(1, &words);
+    begin(&model).refused(1, &words);
 }

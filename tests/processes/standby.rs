@@ -234,7 +234,6 @@ fn inconsistent_standbys_are_refused_with_the_reason() {
 /// The first server returns as the standby of the new leader, at the address that all know.
 #[test]
 fn workers_and_clients_of_a_standby_are_redirected_to_the_leader() {
-    let folder = tempfile::tempdir().unwrap();
     let job = ["--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
     let job: [&[&str]; 3] = [&SLOW, &ENDLESS, &job];
     let server = Server::tcp(&job);
@@ -260,11 +259,8 @@ fn workers_and_clients_of_a_standby_are_redirected_to_the_leader() {
     // Only the leader measures the links.
     let why = finish(&["why", &known, "--json"]).with_code(0).json();
     assert!(number(&why["workers"][0]["link"]["received_bytes"]) > 0, "{why}");
-    let values = folder.path().join("values");
-    finish(&["pull", &known, "--out", path(&values)]).with_code(0);
-    let pushed = ["push", &known, "--from", path(&values), "--set", "--json"];
-    let pushed = finish(&pushed).with_code(0).json();
-    assert!(number(&pushed["version"]) > 3, "{pushed}");
+    let pulled = finish(&["pull", &known, "--json"]).with_code(0).json();
+    assert!(number(&pulled["version"]) >= 3, "{pulled}");
     let said = finish(&["control", &known, "set", "consistency", "asp"]).with_code(0).stdout;
     assert!(said.contains("consistency = asp from version"), "{said}");
     // If neither server leads, the error names both addresses.

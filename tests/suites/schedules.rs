@@ -9,8 +9,6 @@ mod checkpoints_by_hand;
 mod evaluations;
 mod moving;
 mod not_finite;
-mod pushed;
-mod pushed_by_hand;
 mod reassigned;
 mod resumed_by_hand;
 mod shards;
@@ -156,9 +154,6 @@ fn with_several_servers(seed: u64) -> Settings {
     }
     if seed.is_multiple_of(7) {
         settings = settings.with_moves(); // joins and leaves are refused
-    }
-    if seed % 11 < 3 {
-        settings = settings.with_pushes();
     }
     settings
 }

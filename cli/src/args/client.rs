@@ -79,31 +79,6 @@ pub(crate) struct PullArgs {
     pub(crate) timeout: humantime::Duration,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct PushArgs {
-    #[command(flatten)]
-    pub(crate) server: RemoteArgs,
-    /// Range of keys: A..B (without B), A.., ..B; without it all keys
-    #[arg(long, value_name = "A..B")]
-    pub(crate) keys: Option<Keys>,
-    /// The values, as pull writes them, or a model
-    ///
-    /// Lines `KEY VALUE`, keys ascending; missing keys have the value 0. Or a model of the same
-    /// form, a file that ends in .safetensors.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) from: PathBuf,
-    /// Replace the parameters by the values instead of adding them
-    #[arg(long)]
-    pub(crate) set: bool,
-    #[command(flatten)]
-    pub(crate) form: Form,
-    /// How long to wait until the values are there
-    ///
-    /// After a timeout they may still get into the parameters.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = nonzero_time)]
-    pub(crate) timeout: humantime::Duration,
-}
-
 #[cfg(feature = "top")]
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {

@@ -90,8 +90,6 @@ fn clients_and_workers_look_where_a_server_listens_by_default() {
     }
     let Words::Pull(pull) = parse(&["pull", "-o", "x"]) else { panic!() };
     assert_eq!(pull.server.address, listens);
-    let Words::Push(push) = parse(&["push", "--from", "x"]) else { panic!() };
-    assert_eq!(push.server.address, listens);
     for words in [&["stop"][..], &["set", "consistency", "asp"], &["leave-server", "2"]] {
         let Words::Control(control) = parse(&[&["control"], words].concat()) else { panic!() };
         assert_eq!(control.server.address, listens);

@@ -12,8 +12,6 @@ pub(crate) mod eval;
 #[cfg(feature = "pictures")]
 pub(crate) mod experiment;
 pub(crate) mod pull;
-pub(crate) mod push;
-pub(crate) mod range;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod server;

@@ -1,5 +1,7 @@
 //! `pstrain pull`: the parameters of a key range of a running job, or their statistics.
 
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -9,7 +11,7 @@ use pstrain_wire::range::{PullRange, RangeHeader, RangeOf, Statistics};
 use pstrain_wire::{Message, PROTOCOL_VERSION};
 use serde::Serialize;
 
-use super::{client, range, status};
+use super::{client, status};
 use crate::args::{PullArgs, SecurityArgs};
 use crate::exit::Ending;
 use crate::links::refuse_link;
@@ -53,10 +55,7 @@ fn show(View { version, begin, end, total, statistics }: &View) -> String {
 }
 
 /// Number of keys of the model.
-pub(super) fn total(
-    way: (&Address, &SecurityArgs),
-    timeout: humantime::Duration,
-) -> anyhow::Result<u64> {
+fn total(way: (&Address, &SecurityArgs), timeout: humantime::Duration) -> anyhow::Result<u64> {
     Ok(ask(way, timeout, None, false)?.header.total)
 }
 
@@ -79,6 +78,10 @@ fn ask(
 fn write(path: &Path, answer: &RangeOf) -> anyhow::Result<()> {
     let values = answer.non_zeros().context("the server sent values in no known form")?;
     let RangeHeader { version, keys, total, .. } = &answer.header;
-    range::write(path, &format!("version {version}, keys {keys} of {total}"), &values)?;
-    Ok(())
+    let mut file = BufWriter::new(File::create(path)?);
+    writeln!(file, "# version {version}, keys {keys} of {total}; those that are not here are 0")?;
+    for (key, value) in values {
+        writeln!(file, "{key} {value}")?;
+    }
+    Ok(file.flush()?)
 }

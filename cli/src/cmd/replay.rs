@@ -152,8 +152,7 @@ fn survey(args: &ReplayArgs) -> anyhow::Result<Survey> {
                     survey.uses.count(&contributions)?;
                 }
             }
-            Step::Mode(_) => {}
-            Step::Push(version, _) => survey.last = version,
+            Step::Mode(_) | Step::Initial(_) => {}
             Step::Missing(first, last) => {
                 survey.missing = Some(VersionRange { first, last });
                 return Ok(survey);
@@ -282,12 +281,9 @@ fn play(args: &ReplayArgs, replay: &mut Replay) -> anyhow::Result<(u64, Option<B
                 replay.restore(from).with_context(place)?;
                 continue;
             }
-            Step::Push(version, pushed) => {
-                let place = || format!("cannot make version {version} of {}", args.log.display());
-                match version {
-                    Version(0) => replay.begin_from(&pushed).with_context(place)?,
-                    _ => replay.push(&pushed).with_context(place)?,
-                }
+            Step::Initial(initial) => {
+                let place = || format!("cannot make version 0 of {}", args.log.display());
+                replay.begin_with(&initial).with_context(place)?;
                 continue;
             }
             Step::Missing(..) | Step::Full | Step::End | Step::BrokeOff => break,

@@ -229,9 +229,7 @@ impl Metrics {
             Event::Started { .. } | Event::Unpaused => self.enter("training"),
             Event::Paused { .. } => self.enter("short_of_workers"),
             Event::Ended { .. } => self.enter("ending"),
-            Event::Updated { point, .. }
-            | Event::Restored { point, .. }
-            | Event::RangePushed { point, .. } => self.advance(point),
+            Event::Updated { point, .. } | Event::Restored { point, .. } => self.advance(point),
             Event::Evaluated { evaluation, .. } if evaluation.examples > 0 => {
                 self.evaluation_loss.set(evaluation.loss);
                 for (name, value) in evaluation.named() {

@@ -10,8 +10,7 @@
 //! | `VERSION GRADIENT ... latest` | The same, made from the gradient that arrived last; the server kept the others. |
 //! | `mode OBJECT` | A mode as a JSON object. It holds for the updates that follow; the job's mode holds for those before the first such line. |
 //! | `restore VERSION FROM` | The version is a copy of an earlier one, made without gradients and with the optimiser's state reset. |
-//! | `push VERSION add BEGIN END [KEY,VALUE ...]` | A client made the version: the values were added to the parameters of the keys from `BEGIN` up to but not including `END`. Keys that are missing have value 0. The optimiser's state was kept. |
-//! | `push VERSION set BEGIN END [KEY,VALUE ...]` | The same, but the values replaced the parameters. Version 0: a worker or the program chose the initial parameters. |
+//! | `initial [KEY,VALUE ...]` | The initial parameters, where they do not come from the seed. Keys that are missing have value 0. It comes before the first update. |
 //! | `missing FIRST LAST` | The updates from the first to the last version are not in the record: they were made before the server that wrote it was a standby, or while it could not follow. |
 //! | `end VERSION` | The last line, with the last version. |
 //! | `full` | The last line of a file that reached its size limit, or whose disk had little space, while the run continued. |
@@ -47,14 +46,13 @@ use pstrain_roles::node::Event;
 use pstrain_wire::job_digest;
 use serde::{Deserialize, Serialize};
 
+use super::initial;
 use super::lines::{Full, Lines, Written};
-use super::pushed;
 use crate::digest::{hexadecimal, sha256};
 
 pub(super) const FORMAT: &str = "pstrain order of updates";
-/// The only version that is read. Since version 10 the mini-batches of a pass are balanced: a
-/// number stands for other rows.
-pub(super) const FORMAT_VERSION: u32 = 10;
+/// The only version that is read. Since version 11 a line of its own has the initial parameters.
+pub(super) const FORMAT_VERSION: u32 = 11;
 
 /// The form of a gradient.
 pub(super) const GRADIENT: &str =
@@ -221,11 +219,7 @@ impl OrderLog {
                 self.lines.number(from.0);
                 self.lines.end()
             }
-            Event::Initialised { values, .. } => pushed::write(&mut self.lines, Version(0), values),
-            Event::RangePushed { point, pushed, .. } => {
-                self.version = point.version;
-                pushed::write(&mut self.lines, point.version, pushed)
-            }
+            Event::Initialised { values, .. } => initial::write(&mut self.lines, values),
             _ => Ok(()),
         }
     }

@@ -10,9 +10,9 @@ use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Closing;
 use serde::Serialize;
 
+use super::initial::{self, Initial};
 use super::lines::number;
 use super::order::{FORMAT, FORMAT_VERSION, FULL_LINE, GRADIENT, Header};
-use super::pushed::{self, Pushed};
 
 /// A gradient of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -39,8 +39,8 @@ pub(crate) enum Step {
     Mode(Mode),
     /// The first version, a copy of the second.
     Restore(Version, Version),
-    /// A version made by a client's push.
-    Push(Version, Pushed),
+    /// Initial parameters that do not come from the seed.
+    Initial(Initial),
     /// The updates from the first to the second version are not in the record.
     Missing(Version, Version),
     /// The end of a record that was full before the run ended.
@@ -137,15 +137,11 @@ impl<R: BufRead> OrderReader<R> {
             self.version = version;
             return Ok(Step::Restore(version, from));
         }
-        if let Some(words) = line.strip_prefix("push ") {
-            let (version, pushed) = pushed::read(words)?;
-            // A worker's initial parameters are version 0.
-            let is_initial = version == Version(0) && self.version == Version(0);
-            if version != self.version.next() && !is_initial {
-                return Err(format!("version {version} was pushed after version {}", self.version));
+        if let Some(words) = line.strip_prefix(initial::WORD) {
+            if self.version != Version(0) {
+                return Err(format!("initial parameters come after version {}", self.version));
             }
-            self.version = version;
-            return Ok(Step::Push(version, pushed));
+            return Ok(Step::Initial(initial::read(words)?));
         }
         if let Some(versions) = line.strip_prefix("missing ") {
             let (first, last) = pair(versions)?;
@@ -315,15 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_pushed_comes_back() {
+    fn initial_parameters_come_back() {
         let first = "1 1,1,1,0,0,0,64\n";
-        let read = steps(&format!("{first}push 2 add 0 9 3,0.5\n3 1,1,2,1,0,2,64\nend 3\n"));
-        let read = read.unwrap();
-        assert!(matches!(read[1], (Step::Push(Version(2), _), 1)), "{read:?}");
-        assert_eq!(read[2], (Step::Update(Version(3), Closing::Everything), 1));
-        for damaged in ["push 1 add 0 9", "push 3 add 0 9", "push 2 add 0 9 9,1", "push 2"] {
-            let error = steps(&format!("{first}{damaged}\n")).unwrap_err().to_string();
-            assert!(error.contains("order.log:3"), "{error}");
+        let read = steps(&format!("initial 3,0.5\n{first}end 1\n")).unwrap();
+        assert!(matches!(read[0], (Step::Initial(_), 0)), "{read:?}");
+        assert_eq!(read[1], (Step::Update(Version(1), Closing::Everything), 1));
+        for (damaged, line) in [("initial 3\n".into(), 2), (format!("{first}initial 3,1\n"), 3)] {
+            let error = steps(&damaged).unwrap_err().to_string();
+            assert!(error.contains(&format!("order.log:{line}")), "{error}");
         }
     }
 

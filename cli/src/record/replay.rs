@@ -22,8 +22,8 @@ use pstrain_policy::trainer::Trainer;
 use pstrain_policy::work::{Assigner, Share, Weights};
 
 use super::filtering::ReplayFilters;
+use super::initial::Initial;
 use super::order_reader::Contribution;
-use super::pushed::Pushed;
 use crate::process::Arithmetic;
 
 /// A run that is being replayed.
@@ -231,22 +231,12 @@ impl Replay {
         Ok(())
     }
 
-    /// Begins with a worker's initial parameters.
-    pub(crate) fn begin_from(&mut self, pushed: &Pushed) -> anyhow::Result<()> {
+    /// Begins with initial parameters that do not come from the seed.
+    pub(crate) fn begin_with(&mut self, initial: &Initial) -> anyhow::Result<()> {
         let parameters = self.kept.get_mut(&Version(0));
-        if !parameters.is_some_and(|parameters| pushed.apply(parameters)) {
+        if !parameters.is_some_and(|parameters| initial.set(parameters)) {
             bail!("initial parameters were recorded for keys that the model does not have");
         }
-        Ok(())
-    }
-
-    /// Makes the next version by applying a client's push.
-    pub(crate) fn push(&mut self, pushed: &Pushed) -> anyhow::Result<()> {
-        let mut parameters = self.take_current();
-        if !pushed.apply(&mut parameters) {
-            bail!("values were pushed for keys that the model does not have");
-        }
-        self.keep_next(parameters);
         Ok(())
     }
 

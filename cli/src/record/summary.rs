@@ -262,7 +262,7 @@ impl Summary {
                 }
                 self.has(*point);
             }
-            Event::Restored { point, .. } | Event::RangePushed { point, .. } => self.has(*point),
+            Event::Restored { point, .. } => self.has(*point),
             Event::Evaluated { point, evaluation } => {
                 if self.stopping.target.as_ref().is_some_and(|goal| goal.is_reached(evaluation))
                     && self.reached.is_none()

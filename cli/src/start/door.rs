@@ -104,7 +104,6 @@ fn put_through<T: Transport>(
             match event {
                 TransportEvent::Connected(client, _) => match way() {
                     Some(mut transport) => {
-                        clients.limit(client, Limits::PUSHER);
                         transport.dial(&Target::Server);
                         ways.insert(client, Way { transport, server: None, unsent: Vec::new() });
                     }

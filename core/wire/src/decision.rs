@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::range::{PushRule, RangePart};
+use crate::range::RangePart;
 use crate::worker::ParametersHeader;
 use pstrain_compute::id::{Clock, Incarnation, PartId, Sequence, Version, WorkerId};
 use pstrain_compute::params::{KeyMap, KeyRange, Move};
@@ -152,14 +152,9 @@ pub enum Decision {
         /// The number of the oldest checkpoint that a rollback may still need.
         oldest: u64,
     },
-    /// Values that a client pushed become part of the parameters. A server that has none of the
-    /// keys does nothing.
-    PushRange {
-        /// How the values change the parameters.
-        how: PushRule,
-        /// Values of some of the keys; further decisions carry the rest.
-        part: RangePart,
-    },
+    /// A part of the initial parameters; further decisions carry the rest. A server that has none
+    /// of the keys does nothing.
+    Initial(RangePart),
     /// The run is stopped on request: no log keeps this decision or a later one, so that all
     /// servers resume from before it.
     Pause,
@@ -184,7 +179,7 @@ impl Decision {
     #[must_use]
     pub const fn bytes(&self) -> usize {
         match self {
-            Self::PushRange { part, .. } => part.encoded.bytes.len(),
+            Self::Initial(part) => part.encoded.bytes.len(),
             _ => 0,
         }
     }

@@ -51,13 +51,6 @@
 //! answers it and does not apply it again. A client that sends `PullStatus` instead of `Hello`
 //! receives one `Status`. A client that sends `PullRange` receives one [`RangeOf`](range). A client
 //! that sends `Control` receives a `Controlled` once the change has taken effect, or cannot.
-//! ```text
-//! client                                   server
-//!   PushRange(keys, how)              ->
-//!                                     <-   PartDue(part) | Refused(why)
-//!   RangePart(part) + values          ->                    (and so on, to the last key)
-//!                                     <-   RangePushed(version)
-//! ```
 //!
 //! # Several servers
 //! ```text

@@ -5,7 +5,6 @@
 
 use crate::message::Kind;
 use crate::payload::MOST_CONTROL_BYTES;
-use crate::range::MOST_PART_KEYS;
 use crate::table::Party;
 
 /// The largest control part and payload that a connection accepts, in bytes.
@@ -28,12 +27,6 @@ impl Limits {
     /// For a client that requests parameters from a server that it dialled.
     pub const PULLER: Self =
         Self { payload: most_payload(Party::Server, Party::Client, 0), ..Self::DIALER };
-
-    /// For a server that has requested values from a client: one part of them.
-    pub const PUSHER: Self = Self {
-        payload: most_payload(Party::Client, Party::Server, MOST_PART_KEYS as usize),
-        ..Self::UNAUTHENTICATED
-    };
 
     /// For a server that has accepted a worker: gradients of `parameters` values, key lists with a
     /// value for each key, and a fingerprint that counts each of up to 65,536 classes.

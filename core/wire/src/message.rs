@@ -21,7 +21,7 @@ use crate::peers::{
     Activate, Allow, Halt, Halted, Inherit, MOST_INHERIT_BYTES, MOST_PACKET_BYTES, Meet, Met,
     Missed, Packet, Piece, Ranks, Reachable, Reduced, Rest, Rested, Save, Show, Snapshot,
 };
-use crate::range::{PartDue, PullRange, PushRange, RangeOf, RangePart, RangePushed};
+use crate::range::{PartDue, PullRange, RangeOf, RangePart};
 use crate::received::Received;
 use crate::refusal::Refusal;
 use crate::relayed::{MemberMessage, Relayed};
@@ -69,6 +69,10 @@ messages! {
         Keys(Keys { header, form; bytes: Content::KeyList }) = 42, Worker -> Server;
         /// The worker's data are loaded.
         Ready(Ready) = 6, Worker -> Server;
+        /// Requests a part of the worker's initial parameters.
+        PartDue(PartDue) = 47, Server -> Worker;
+        /// A part of the initial parameters.
+        RangePart(RangePart: Parts) = 48, Worker -> Server;
         /// Requests parameters.
         Pull(Pull) = 7, Worker -> Server;
         /// A gradient.
@@ -106,14 +110,6 @@ messages! {
         PullRange(PullRange) = 44, Client -> Server;
         /// The parameters of a key range.
         RangeOf(RangeOf { header; bytes: Content::Unlimited }) = 45, Server -> Client;
-        /// Announces values for a key range.
-        PushRange(PushRange) = 47, Client -> Server;
-        /// Requests a part of the values, or of a worker's initial parameters.
-        PartDue(PartDue) = 48, Server -> Client, Server -> Worker;
-        /// A part of the values.
-        RangePart(RangePart: Parts) = 49, Client -> Server, Worker -> Server;
-        /// The result of the push.
-        RangePushed(RangePushed) = 50, Server -> Client;
     }
 
     "Coordinator and server" {
@@ -160,7 +156,7 @@ messages! {
         /// Values of a reduction.
         Piece(Piece { header; values: Content::Values }) = 60, Worker -> Worker;
         /// Values of a filtered gradient.
-        EncodedPiece(EncodedPiece: Parts) = 76, Worker -> Worker;
+        EncodedPiece(EncodedPiece: Parts) = 50, Worker -> Worker;
         /// A chunk of a gradient, or the sum of all workers' chunks.
         Packet(Packet { header; values: Content::Bytes(MOST_PACKET_BYTES) }) = 73,
             Worker -> Meeting, Meeting -> Worker;
@@ -169,7 +165,7 @@ messages! {
         /// The combined gradient of an update that the receiver has missed.
         Missed(Missed { version, done; values: Content::Values }) = 61, Worker -> Worker;
         /// Make an update without late gradients.
-        Activate(Activate) = 75, Worker -> Worker;
+        Activate(Activate) = 49, Worker -> Worker;
         /// A part of the state of training, for a worker that joins, a checkpoint, or a worker of a
         /// resumed run.
         Inherit(Inherit { header; bytes: Content::Bytes(MOST_INHERIT_BYTES) }) = 67,

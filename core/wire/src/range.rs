@@ -1,12 +1,9 @@
-//! Messages with which clients read, and write, the parameters of a key range.
+//! Parameters of a key range: those that a client reads, and a worker's initial ones.
 //!
-//! A client sends values part by part, each part only when the server requests it. So a client that
-//! was not accepted cannot send any, and no frame is longer than a part.
+//! A worker sends its initial parameters part by part, each part when the server requests it, so
+//! that no frame is longer than a part.
 
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
-use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -124,76 +121,16 @@ fn non_zeros(keys: KeyRange, values: Vec<f32>) -> impl Iterator<Item = (u64, f32
     (keys.begin()..).zip(values).filter(|(_, value)| value.to_bits() != 0)
 }
 
-/// How pushed values change the parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PushRule {
-    /// The values are added to them.
-    Add,
-    /// The values replace them.
-    Set,
-}
-
-impl PushRule {
-    /// Returns the new value of a parameter for which `value` is pushed. Adding 0 changes no bit
-    /// (not even of -0), so a 0 may be pushed or left out with the same result.
-    #[must_use]
-    pub fn of(self, parameter: f32, value: f32) -> f32 {
-        match self {
-            Self::Add if value == 0.0 => parameter,
-            Self::Add => parameter + value,
-            Self::Set => value,
-        }
-    }
-}
-
-impl fmt::Display for PushRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Add => "add",
-            Self::Set => "set",
-        })
-    }
-}
-
-/// Error for a text that names no [`PushRule`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownPushRule;
-
-impl FromStr for PushRule {
-    type Err = UnknownPushRule;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPushRule> {
-        match text {
-            "add" => Ok(Self::Add),
-            "set" => Ok(Self::Set),
-            _ => Err(UnknownPushRule),
-        }
-    }
-}
-
 /// Maximum number of keys of a [`RangePart`]: their values are 1 MiB.
 pub const MOST_PART_KEYS: u64 = 256 * 1024;
 const MOST_PART_BYTES: u32 = MOST_PART_KEYS as u32 * size_of::<f32>() as u32;
 
-/// Client to server: announces values for a key range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PushRange {
-    /// The newest protocol version that the client speaks.
-    pub protocol_max: u8,
-    /// The keys; none for all.
-    pub keys: Option<KeyRange>,
-    /// How the values change the parameters.
-    pub how: PushRule,
-}
-
-/// Server to client: requests the next part of the values. Server to worker: requests a part of the
-/// initial parameters.
+/// Server to worker: requests a part of the initial parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartDue {
     /// The keys of the part, at most [`MOST_PART_KEYS`].
     pub part: KeyRange,
-    /// All keys of the push.
+    /// All keys of the model.
     pub keys: KeyRange,
 }
 
@@ -207,7 +144,7 @@ impl PartDue {
     }
 }
 
-/// Client or worker to server: the requested values.
+/// Worker to server: the requested values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangePart {
     /// The keys of the values.
@@ -267,28 +204,6 @@ impl Parts for RangePart {
     }
 }
 
-/// The values of a client's push, as far as they have arrived.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PushedRange {
-    /// All keys of the push.
-    pub keys: KeyRange,
-    /// How the values change the parameters.
-    pub how: PushRule,
-    /// The values, in the order of the keys.
-    pub parts: Vec<RangePart>,
-}
-
-impl PushedRange {
-    /// Returns the keys with a non-zero value, in order, with their values.
-    pub fn non_zeros(&self) -> impl Iterator<Item = (u64, f32)> + '_ {
-        self.parts.iter().flat_map(|part| non_zeros(part.keys, part.values().unwrap_or_default()))
-    }
-}
-
-/// Server to client: the first version of the parameters that includes the pushed values, or why
-/// there is none.
-pub type RangePushed = Result<Version, String>;
-
 #[cfg(test)]
 mod tests {
     use alloc::vec;
@@ -340,15 +255,5 @@ mod tests {
         let last = PartDue::at(keys, first.part.end()).unwrap();
         assert_eq!((last.part.len(), last.part.end(), last.keys), (1, keys.end(), keys));
         assert_eq!(PartDue::at(keys, keys.end()), None);
-    }
-
-    #[test]
-    fn adding_nothing_changes_no_bit() {
-        assert_eq!(PushRule::Add.of(-0.0, 0.0).to_bits(), (-0.0_f32).to_bits());
-        assert_eq!((PushRule::Add.of(1.0, 0.5), PushRule::Set.of(1.0, 0.5)), (1.5, 0.5));
-        assert_eq!(PushRule::Set.of(1.0, -0.0).to_bits(), (-0.0_f32).to_bits());
-        for how in [PushRule::Add, PushRule::Set] {
-            assert_eq!(alloc::format!("{how}").parse(), Ok(how));
-        }
     }
 }

@@ -191,9 +191,6 @@ pub enum WaitReason {
     /// Another server has not sent its part of a norm or of distances that an update needs, or,
     /// once the run has ended, of the parameters.
     Part(ServerId),
-    /// A client's pushed values become part of the parameters once these workers' gradients have
-    /// arrived.
-    Push,
     /// The standby is connected but silent. No effect of the server is visible before the standby
     /// has confirmed it.
     StandbySilent,
@@ -317,7 +314,6 @@ impl fmt::Display for WaitReason {
             Self::Fence => "the last gradients before another mode",
             Self::Keys => "the last gradients before keys move to another server",
             Self::Goodbyes => "goodbyes",
-            Self::Push => "the last gradients before the parameters are those that were pushed",
             Self::Initial => "the initial parameters",
             Self::Evaluation => "the last evaluation",
             Self::StandbySilent => "the standby, which is silent, to confirm what it was sent",

@@ -17,7 +17,7 @@ use pstrain_policy::job::{InitialFrom, Job};
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::{Aggregation, Closing, ParticipationSpec, StalenessSpec};
 use pstrain_roles::node::{Compute, Event, Ledger, Point, Server};
-use pstrain_wire::range::{PushRule, PushedRange, RangeHeader, RangeOf, Statistics};
+use pstrain_wire::range::{RangeHeader, RangeOf, Statistics};
 use pstrain_wire::worker::Push;
 
 use super::account::{Account, reason_of};
@@ -221,7 +221,6 @@ impl Books {
             }
             Event::Restored { point, from } => self.restored(point, *from),
             Event::Initialised { values, .. } => self.initialised(values),
-            Event::RangePushed { point, pushed, .. } => self.range_pushed(point, pushed),
             Event::Updated { point, closing } => {
                 self.updated(point.version, point.samples, *closing);
             }
@@ -249,36 +248,15 @@ impl Books {
         }
     }
 
-    /// Adds a client's pushed values key by key, or sets the key range to them.
     /// The parameters of a worker replace the initial ones, once, before all else.
-    fn initialised(&mut self, values: &PushedRange) {
+    fn initialised(&mut self, values: &[f32]) {
         assert_ne!(self.job.initial, InitialFrom::Seed, "the job has initial parameters");
         assert!(!self.initialised, "initial parameters came twice");
         self.initialised = true;
         let [initial] = &mut self.history[..] else { panic!("versions before the initial one") };
-        assert_eq!((values.keys.len() as usize, values.how), (initial.len(), PushRule::Set));
-        initial.fill(0.0);
-        for (key, value) in values.non_zeros() {
-            initial[key as usize] = value;
-        }
+        initial.copy_from_slice(values);
         let wanted = initial_of(&self.job);
         assert_eq!(Some(&*initial), wanted.as_deref(), "not those of the worker");
-    }
-
-    fn range_pushed(&mut self, point: &Point, pushed: &PushedRange) {
-        self.check_fence(point);
-        let mut parameters = self.history.last().expect("the initial ones").clone();
-        let sets = pushed.how == PushRule::Set;
-        if sets {
-            parameters[pushed.keys.indices()].fill(0.0);
-        }
-        for (key, value) in pushed.non_zeros() {
-            assert!(pushed.keys.begin() <= key && key < pushed.keys.end(), "key {key}");
-            assert!(value.is_finite(), "{value} was pushed for key {key}");
-            let parameter = &mut parameters[key as usize];
-            *parameter = if sets { value } else { *parameter + value };
-        }
-        self.history.push(parameters);
     }
 
     /// Checks that nothing is under way when a version is made without gradients.

@@ -148,9 +148,7 @@ impl Ranks {
                 self.told(Unclear::Wanted(wanted(&self.job, books.samples)));
             }
             Event::Switched { mode, anew, .. } => self.switched(mode, *anew, books),
-            Event::Restored { point, .. } | Event::RangePushed { point, .. } => {
-                self.version = point.version;
-            }
+            Event::Restored { point, .. } => self.version = point.version,
             Event::Adjusted { in_flight, .. } => self.told(Unclear::Widened(*in_flight)),
             Event::Departed { worker, how, .. } => self.departed(*worker, *how),
             Event::Ended { .. } => {

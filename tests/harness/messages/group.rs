@@ -16,7 +16,6 @@ use pstrain_wire::group::{
     Leave, Mapped, Measured, Place, Portion, PortionHeader, Slice, SliceHeader, Taken, Traffic,
 };
 use pstrain_wire::holders::Holders;
-use pstrain_wire::range::PushRule;
 
 use super::Messages;
 
@@ -187,7 +186,7 @@ impl Messages {
                 Decision::Found(Found::Nearest(places.collect()))
             }
             14 => Decision::Checkpoint { number: self.number(), oldest: self.number() },
-            15 => Decision::PushRange { how: PushRule::Set, part: self.range_part() },
+            15 => Decision::Initial(self.range_part()),
             16 => Decision::Pause,
             _ => Decision::Show { version, keys: self.keys() },
         }

@@ -82,8 +82,8 @@ impl Messages {
             70 => Message::Rested(Rested { number: generation }),
             72 => Message::Allow(Allow { version }),
             74 => Message::Relayed(self.relayed(generation)),
-            75 => Message::Activate(Activate { version }),
-            76 => Message::EncodedPiece(self.encoded_piece(version)),
+            49 => Message::Activate(Activate { version }),
+            50 => Message::EncodedPiece(self.encoded_piece(version)),
             73 => {
                 let (slot, turn, next) =
                     (self.small(), self.number(), Exponent::of(&self.values()));

@@ -389,11 +389,8 @@ impl<'a> Lab<'a> {
             Effect::Checkpoint(checkpoint) => self.takes(*checkpoint),
             Effect::Write => self.writes(),
             Effect::Report(Event::Initialised { values, .. }) => {
-                let parts = values.parts.iter();
-                let values: Vec<f32> =
-                    parts.flat_map(|part| part.values().expect("values")).collect();
-                self.initial = Some(values.clone());
-                self.checker.begins_with(values);
+                self.initial = Some(values.to_vec());
+                self.checker.begins_with(values.to_vec());
             }
             Effect::Report(Event::Forgot { .. }) => self.forgot += 1,
             Effect::Report(Event::Regrouped { why, .. }) => self.reasons.push((self.now, why)),

@@ -332,7 +332,6 @@ impl World<'_> {
             }
             Fault::ServerJoins => self.one_more_shard(),
             Fault::ServerLeaves => self.one_shard_less(),
-            Fault::Push => self.push_some(),
             Fault::Garbage => {
                 let is_its = |world: &Self, i: usize| {
                     let link = &world.links[i];

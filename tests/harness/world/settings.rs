@@ -22,7 +22,6 @@ use pstrain_policy::job::{
 };
 use pstrain_policy::mode::{Mode, Switch, SwitchAt};
 use pstrain_policy::rules::{Aggregation, ParticipationSpec};
-use pstrain_wire::range::PushRule;
 
 use crate::policies::{draw_next, draw_policy, draw_rules, most_gradients};
 use crate::toy::sparse_rows;
@@ -66,9 +65,6 @@ pub struct Settings {
     pub faults: Faults,
     /// When the faults stop.
     pub calm_at: Duration,
-    /// The version after which a client pushes values for all keys, and how; `None` for no such
-    /// client.
-    pub push: Option<(Version, PushRule)>,
 }
 
 /// Frequencies of the faults, until the calm.
@@ -77,7 +73,7 @@ pub struct Faults {
     /// Mean time between two faults; `None` for no faults.
     pub every: Option<Duration>,
     /// Relative frequency of each of [`Fault::ALL`].
-    pub weights: [u64; 13],
+    pub weights: [u64; 12],
     /// Most faults in a world.
     pub most: u64,
     /// Percentage of ends that ever learn that their connection broke.
@@ -119,13 +115,11 @@ pub enum Fault {
     ServerJoins,
     /// A server other than the coordinator is told to leave.
     ServerLeaves,
-    /// A client pushes values for a key range, or invalid ones.
-    Push,
 }
 
 impl Fault {
     /// All faults, in the order of [`Faults::weights`].
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::Break,
         Self::Crash,
         Self::DrainWorker,
@@ -138,7 +132,6 @@ impl Fault {
         Self::Control,
         Self::ServerJoins,
         Self::ServerLeaves,
-        Self::Push,
     ];
 }
 
@@ -181,7 +174,6 @@ impl Settings {
             forgets: false,
             faults,
             calm_at: lease.mul_f64(25.0 * rng.unit()),
-            push: None,
             job,
             train,
         }
@@ -192,7 +184,7 @@ impl Settings {
     pub fn peaceful(mut self) -> Self {
         self.faults = Faults {
             every: None,
-            weights: [0; 13],
+            weights: [0; 12],
             most: u64::MAX,
             learn: 100,
             dial_fails: 0,
@@ -243,17 +235,6 @@ impl Settings {
         for fault in [Fault::ServerJoins, Fault::ServerLeaves] {
             self.faults.weights[fault as usize] = 1 + rng.below(10);
         }
-        let often = self.job.membership.lease.mul_f64(0.01 + 0.5 * rng.unit());
-        let every = self.faults.every.unwrap_or(often);
-        self.faults.every = Some(if rng.below(2) == 0 { every } else { every.min(often) });
-        self
-    }
-
-    /// Adds clients that push values.
-    #[must_use]
-    pub fn with_pushes(mut self) -> Self {
-        let mut rng = Stream::new(self.network).fork("pushes", 0).rng();
-        self.faults.weights[Fault::Push as usize] = 1 + rng.below(10);
         let often = self.job.membership.lease.mul_f64(0.01 + 0.5 * rng.unit());
         let every = self.faults.every.unwrap_or(often);
         self.faults.every = Some(if rng.below(2) == 0 { every } else { every.min(often) });
@@ -453,8 +434,8 @@ const fn weighs_workers(consistency: ConsistencySpec) -> bool {
     matches!(consistency, ConsistencySpec::Malenia { .. } | ConsistencySpec::Ringleader)
 }
 
-fn draw_weights(rng: &mut Random) -> [u64; 13] {
-    let mut weights = [0; 13];
+fn draw_weights(rng: &mut Random) -> [u64; 12] {
+    let mut weights = [0; 12];
     for (weight, most) in weights.iter_mut().zip([20, 8, 3, 3, 1, 2, 2, 6, 2]) {
         *weight = if rng.below(3) == 0 { 0 } else { rng.below(most + 1) };
     }

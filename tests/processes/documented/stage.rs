@@ -133,7 +133,7 @@ impl Stage {
         for words in &mut all {
             match words[1].as_str() {
                 "server" | "worker" => self.start(std::mem::take(words)),
-                "status" | "why" | "pull" | "push" | "control" => {
+                "status" | "why" | "pull" | "control" => {
                     self.staff();
                     self.run(words);
                 }
@@ -220,9 +220,9 @@ impl Stage {
         let leads = |words: &Vec<String>| {
             words[1] == "server" && !words.iter().any(|word| word == "--join" || word == "--shard")
         };
-        let asks = all.iter().find(|words| {
-            matches!(words[1].as_str(), "status" | "why" | "pull" | "push" | "control")
-        });
+        let asks = all
+            .iter()
+            .find(|words| matches!(words[1].as_str(), "status" | "why" | "pull" | "control"));
         let Some(asks) = asks.filter(|_| !all.iter().any(leads)) else { return };
         let address = asks.iter().find(|word| word.starts_with("unix:")).expect("an address");
         let secured = if value(asks, "--tls").is_some() { "--tls gw" } else { "" };

@@ -22,10 +22,9 @@ const FOLDER: &str = include_str!("../folder.rs");
 type Form = fn(&Variant) -> String;
 
 /// Enums whose variants are values of fields: name, source, and their form in JSON.
-const WORDS: [(&str, &str, Form); 3] = [
+const WORDS: [(&str, &str, Form); 2] = [
     ("Departure", include_str!("../../../../core/wire/src/worker.rs"), Variant::snake_case),
     ("DropReason", include_str!("../../../../core/compute/src/decided.rs"), as_in_rust),
-    ("PushRule", include_str!("../../../../core/wire/src/range.rs"), Variant::snake_case),
 ];
 
 fn as_in_rust(variant: &Variant) -> String {

@@ -20,7 +20,6 @@ use pstrain_compute::params::KeyRange;
 use pstrain_policy::job::Job;
 use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Closing;
-use pstrain_wire::range::{PushRule, PushedRange};
 use pstrain_wire::worker::{Departure, EndReason};
 use pstrain_wire::{Refusal, TimeSpent};
 
@@ -312,21 +311,7 @@ pub enum Event {
         worker: Option<WorkerId>,
         /// The values.
         #[serde(skip)]
-        values: Arc<PushedRange>,
-    },
-    /// Values that a client pushed became part of the parameters, as a new version. The optimiser's
-    /// state is kept.
-    RangePushed {
-        /// The point of the training curve.
-        #[serde(flatten)]
-        point: Point,
-        /// The keys.
-        keys: KeyRange,
-        /// The operation on their parameters.
-        how: PushRule,
-        /// The values.
-        #[serde(skip)]
-        pushed: Arc<PushedRange>,
+        values: Arc<Vec<f32>>,
     },
     /// `auto` changed how many mini-batches a worker may have in flight.
     Adjusted {
@@ -495,8 +480,6 @@ pub enum Cause {
     Scheduled,
     /// `auto` chose it, for this reason.
     Chosen(String),
-    /// The mode is the same, and restarted on parameters that a client pushed.
-    Pushed,
 }
 
 impl fmt::Display for Cause {
@@ -505,7 +488,6 @@ impl fmt::Display for Cause {
             Self::Ordered => f.write_str("ordered"),
             Self::Scheduled => f.write_str("foreseen by the job"),
             Self::Chosen(why) => f.write_str(why),
-            Self::Pushed => f.write_str("values were pushed"),
         }
     }
 }

@@ -37,7 +37,7 @@ use pstrain_policy::mode::Mode;
 use pstrain_policy::rules::Closing;
 use pstrain_wire::decision::{Contribution, Decision};
 use pstrain_wire::keys::{Keys, KeysHeader};
-use pstrain_wire::range::{PushRule, RangePart};
+use pstrain_wire::range::RangePart;
 use pstrain_wire::worker::{Parameters, ParametersHeader, Push};
 
 /// Parameter snapshots that were sent to a worker, oldest first.
@@ -212,9 +212,9 @@ impl Store {
         }
     }
 
-    /// Applies values that a client pushed to the parameters here. The optimiser's state stays.
-    pub fn push(&mut self, how: PushRule, part: &RangePart) {
-        // Copy on write even if none of the pushed keys is here: saved state records which vectors
+    /// Sets the initial parameters that are here to those of `part`.
+    pub fn begin_with(&mut self, part: &RangePart) {
+        // Copy on write even if none of the keys is here: saved state records which vectors
         // are shared, and the parts of rebalanced keys must agree on it.
         let parameters: &mut Vec<f32> = Arc::make_mut(&mut self.parameters);
         let Some(keys) = self.keys.overlap(part.keys) else {
@@ -226,8 +226,7 @@ impl Store {
         // The coordinator has checked the values.
         let values = part.values().unwrap_or_default();
         if let (Some(parameters), Some(values)) = (parameters.get_mut(to), values.get(from)) {
-            let pairs = parameters.iter_mut().zip(values);
-            pairs.for_each(|(parameter, &value)| *parameter = how.of(*parameter, value));
+            parameters.copy_from_slice(values);
         }
     }
 
@@ -427,7 +426,7 @@ impl Store {
             Decision::Look(look) => return self.look(*look),
             Decision::ForgetLooks => self.forget_looks(),
             Decision::GoBack => self.go_back(),
-            Decision::PushRange { how, part } => self.push(*how, part),
+            Decision::Initial(part) => self.begin_with(part),
             Decision::Admit { .. }
             | Decision::Give { .. }
             | Decision::Gather { .. }

@@ -13,7 +13,7 @@ use pstrain_compute::params::first_not_finite;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::InitialFrom;
 use pstrain_wire::peers::{Show, Snapshot};
-use pstrain_wire::range::{PushRule, PushedRange, RangePart};
+use pstrain_wire::range::RangePart;
 use pstrain_wire::{Message, Phase, Refusal};
 
 /// Stands for the version of initial parameters: no update makes it.
@@ -113,10 +113,8 @@ impl Meeting {
     }
 
     fn begin_with(&mut self, worker: Option<WorkerId>, values: Arc<Vec<f32>>, out: &mut Outbox) {
-        let (keys, how) = (self.keys(), PushRule::Set);
-        let parts = RangePart::all(&values).collect();
-        let range = Arc::new(PushedRange { keys, how, parts });
-        out.push(Effect::Report(Event::Initialised { worker, values: range }));
+        let values_of_event = Arc::clone(&values);
+        out.push(Effect::Report(Event::Initialised { worker, values: values_of_event }));
         self.snapshot.1 = values;
         self.initial = Initial::Here;
     }

@@ -362,7 +362,6 @@ impl Server {
             let askers = ordered.askers.into_iter();
             askers.for_each(|(asker, _)| mode_change::answer(asker, Err(why.clone()), out));
         }
-        self.stop_pushes(&why, out);
         out.extend(self.peers().into_iter().map(Effect::Close));
         out.push(Effect::Done(Err(NodeError::GoesBack(checkpoint))));
     }

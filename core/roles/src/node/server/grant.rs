@@ -16,7 +16,7 @@ impl Server {
     /// True if waiting workers may be given parameters. Every pending change that needs the run to
     /// quiesce stops them, since only then does the work under way run out.
     pub(super) fn may_give_out(&self) -> bool {
-        let is_fenced = self.modes.ordered.is_some() || self.is_fenced() || self.awaits_push();
+        let is_fenced = self.modes.ordered.is_some() || self.is_fenced();
         let is_open = !is_fenced && !self.is_measuring();
         self.lifecycle.phase() == Phase::Training && !self.is_short() && is_open
     }

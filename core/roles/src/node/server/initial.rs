@@ -1,23 +1,23 @@
 //! Initial parameters that do not come from the seed: the server asks one ready worker for them,
 //! part by part, before training begins, or its driver has them.
 //!
-//! They take effect as a client's push would, so that every server, standby, log and record has
-//! them; but they are version 0, since no gradient was computed before them.
+//! They take effect as a decision, so that every server, standby, log and record has them. They are
+//! version 0, since no gradient was computed before them.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::Server;
-use super::client_pushes::check_part;
 use crate::node::{Effect, Event, Outbox};
 use pstrain_compute::id::{PeerId, WorkerId};
-use pstrain_compute::params::KeyRange;
+use pstrain_compute::params::first_not_finite;
 use pstrain_compute::time::Time;
 use pstrain_policy::job::InitialFrom;
 use pstrain_wire::decision::Decision;
-use pstrain_wire::range::{PartDue, PushRule, PushedRange, RangePart};
+use pstrain_wire::range::{PartDue, RangePart};
 use pstrain_wire::{Message, Phase, Refusal};
 
 /// The initial parameters.
@@ -173,20 +173,13 @@ impl Server {
         let Initial::Arrived(worker, parts) = arrived else {
             unreachable!("the initial parameters have arrived")
         };
-        let (how, keys) = (PushRule::Set, self.keys);
-        for part in &parts {
-            self.store.push(how, part);
-            self.group.tell(|| Decision::PushRange { how, part: part.clone() });
+        let mut values = Vec::with_capacity(self.keys.len() as usize);
+        for part in parts {
+            values.extend(part.values().into_iter().flatten());
+            self.store.begin_with(&part);
+            self.group.tell(|| Decision::Initial(part));
         }
-        let values = Arc::new(PushedRange { keys, how, parts });
-        out.push(Effect::Report(Event::Initialised { worker, values }));
-    }
-
-    /// A client has set the parameters of `keys`: no worker needs to be asked if these are all.
-    pub(super) fn note_set(&mut self, keys: KeyRange) {
-        if keys == self.keys {
-            self.initial = Initial::Known;
-        }
+        out.push(Effect::Report(Event::Initialised { worker, values: Arc::new(values) }));
     }
 
     /// When another worker is asked, because the one that was asked has sent nothing for a lease;
@@ -211,5 +204,20 @@ impl Server {
         let last = self.initial.sender().filter(|_| self.lifecycle.phase() == Phase::Gathering)?;
         let others = || self.members.roster.connected().filter(|(worker, _)| *worker != last);
         others().find(|(worker, _)| *worker > last).or_else(|| others().next())
+    }
+}
+
+/// Checks that a part is the one that is due, and that it can be applied.
+fn check_part(part: &RangePart, due: PartDue) -> Result<(), String> {
+    if part.keys != due.part {
+        let (came, due) = (part.keys, due.part);
+        return Err(alloc::format!("values for keys {came} came where those for {due} are due"));
+    }
+    let Some(values) = part.values() else {
+        return Err(alloc::format!("the values for keys {} are in no known form", part.keys));
+    };
+    match first_not_finite(part.keys, &values) {
+        Some(key) => Err(alloc::format!("an initial parameter that is not finite, of key {key}")),
+        None => Ok(()),
     }
 }

@@ -64,7 +64,7 @@ impl Server {
     /// the server.
     pub(super) fn on_receiving(&mut self, now: Time, peer: PeerId, out: &mut Outbox) {
         let heartbeat = self.job.membership.heartbeat();
-        if self.hear_server(now, peer) || self.clients.pushes.hear(now, peer) {
+        if self.hear_server(now, peer) {
             return;
         }
         self.initial.hear(now, peer);
@@ -230,7 +230,6 @@ impl Server {
             }
         }
         self.stop_changes(&why, out);
-        self.stop_pushes(&why, out);
         // The run has ended by now, so the limit on evaluations under way does not apply to this
         // one.
         if self.progress.training_since.is_some() && !matches!(reason, EndReason::ServerLost(_)) {
@@ -304,7 +303,6 @@ impl Server {
 
     pub(super) fn on_wake(&mut self, now: Time, out: &mut Outbox) {
         self.expire_strangers(now, out);
-        self.expire_pushers(now, out);
         self.expire_initial(now, out);
         self.watch_servers(now, out);
         if self.members.lease_check.is_some_and(|at| now >= at) {
@@ -434,7 +432,6 @@ impl Server {
             self.group.deadline(membership.lease, |since| self.due_back(since)),
             self.rounds.next_turn,
             self.members.unauthenticated.first().map(|&(since, _)| since + membership.lease),
-            self.clients.pushes.heard().map(|heard| heard + membership.lease),
             self.initial_due(),
             self.evaluation_due(),
             self.members

@@ -4,8 +4,6 @@ mod account;
 mod arriving;
 mod by_workers;
 mod checkpoints;
-mod client_pushes;
-mod clients;
 mod decide;
 mod doubt;
 mod enlist;
@@ -40,7 +38,6 @@ use alloc::vec::Vec;
 use crate::node::doubt::Doubt;
 pub(super) use account::Account;
 use checkpoints::Checkpoints;
-use clients::Clients;
 pub(super) use evaluations::Evaluations;
 use group::Group;
 use initial::Initial;
@@ -51,6 +48,7 @@ pub use mode_change::{LEAVE_SERVER, STOP};
 use modes::Modes;
 pub use progress::Ledger;
 use progress::Progress;
+use ranges::Pullers;
 use rounds::Rounds;
 pub use saving::RestoreError;
 
@@ -88,7 +86,7 @@ pub struct Server {
     lifecycle: Lifecycle,
     progress: Progress,
     evaluations: Evaluations,
-    clients: Clients,
+    pullers: Pullers,
     /// The state of checkpoints, if they are the only durability.
     checkpoints: Option<Checkpoints>,
     /// The version that may admit no finite gradient, and the workers that say so.
@@ -151,7 +149,7 @@ impl Server {
             lifecycle: Lifecycle::new(),
             progress: Progress::default(),
             evaluations: Evaluations::default(),
-            clients: Clients::default(),
+            pullers: Pullers::default(),
             checkpoints: None,
             doubt: Doubt::default(),
             job: RunJob::new(job),
@@ -269,10 +267,6 @@ impl Server {
                 out.push(Effect::Close(peer));
             }
             Message::PullRange(pull) => self.on_pull_range(now, peer, pull, out),
-            Message::PushRange(push) => self.on_push_range(now, peer, push, out),
-            Message::RangePart(part) if self.clients.pushes.is_awaited(peer) => {
-                self.on_range_part(now, peer, part, out);
-            }
             Message::Control(control) => self.on_control(now, peer, control, out),
             Message::VoteRequest(asked) if self.members.identities.contains_key(&peer) => {
                 self.on_candidacy(now, peer, asked, out);

@@ -305,12 +305,6 @@ impl Server {
         }
     }
 
-    /// Makes all members start afresh under the current mode. Nothing is under way.
-    pub(super) fn restart_cohort(&mut self, now: Time, out: &mut Outbox) {
-        let ordered = Ordered::new(self.chosen_mode(), Cause::Pushed, now);
-        self.begin_mode(Ordered { anew: true, ..ordered }, out);
-    }
-
     /// Makes a new version from earlier parameters. Nothing is under way.
     fn go_back(&mut self, from: Version, out: &mut Outbox) {
         self.store.go_back();
@@ -325,16 +319,14 @@ impl Server {
     pub(super) fn is_asker(&self, peer: PeerId) -> bool {
         let is_its = |ordered: &Ordered| ordered.askers.iter().any(|(asker, _)| *asker == peer);
         self.modes.ordered.as_ref().is_some_and(is_its)
-            || self.clients.pushes.askers().any(|asker| asker == peer)
             || self.group.changes.askers().any(|asker| asker == peer)
-            || self.clients.pullers.peers().any(|puller| puller == peer)
+            || self.pullers.peers().any(|puller| puller == peer)
     }
 
-    /// Stops answering `peer`. Its order and its complete push remain in force.
+    /// Stops answering `peer`. Its order remains in force.
     pub(super) fn forget_asker(&mut self, peer: PeerId) {
         self.group.changes.forget_asker(peer);
-        self.clients.pullers.forget(peer);
-        self.clients.pushes.forget(peer);
+        self.pullers.forget(peer);
         if let Some(ordered) = &mut self.modes.ordered {
             ordered.askers.retain(|(asker, _)| *asker != peer);
         }

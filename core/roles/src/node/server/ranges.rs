@@ -80,7 +80,7 @@ impl Server {
             return self.refuse(now, peer, Refusal::Server { what }, out);
         }
         self.forget_stranger(peer);
-        self.clients.pullers.0.push(puller);
+        self.pullers.0.push(puller);
         self.show_pulled(out);
     }
 
@@ -90,14 +90,14 @@ impl Server {
         let version = self.version();
         // A client may have waited for an update in progress, for keys of this server alone: no
         // other server will send those.
-        for puller in core::mem::take(&mut self.clients.pullers.0) {
+        for puller in core::mem::take(&mut self.pullers.0) {
             let here = self.values_here(puller.keys).filter(|_| puller.version == version);
             match here {
                 Some(values) => self.answer_range(puller, values, out),
-                None => self.clients.pullers.0.push(puller),
+                None => self.pullers.0.push(puller),
             }
         }
-        let wanted = self.clients.pullers.0.iter().filter(|puller| puller.version == version);
+        let wanted = self.pullers.0.iter().filter(|puller| puller.version == version);
         let wanted = wanted.map(|puller| puller.keys).reduce(KeyRange::hull);
         if let Some(keys) = wanted.filter(|_| !self.store.is_making()) {
             let point = self.point();
@@ -124,13 +124,13 @@ impl Server {
 
     /// Answers the clients whose parameters have now arrived from all servers.
     pub(super) fn answer_pullers(&mut self, whole: &Whole, out: &mut Outbox) {
-        let waiting = core::mem::take(&mut self.clients.pullers.0);
+        let waiting = core::mem::take(&mut self.pullers.0);
         for puller in waiting {
             let is_of = |_: &Range<usize>| puller.version == whole.version;
             let places = puller.keys.within(whole.keys).filter(is_of);
             match places.and_then(|places| whole.parameters.get(places)) {
                 Some(values) => self.answer_range(puller, values, out),
-                None => self.clients.pullers.0.push(puller),
+                None => self.pullers.0.push(puller),
             }
         }
     }

@@ -96,14 +96,13 @@ impl Server {
         let before = self.version();
         let made = self.finish_measurements(now, out);
         self.repeat_deferred_grants(now, out);
-        // A change at a quiesce point (mode, pushed values, key map) can make further steps
-        // possible: for example, it lets newcomers join. A scheduled mode change is ordered after
-        // the updates that make it due and before parameters are given out, which it stops.
+        // A change at a quiesce point (mode, key map) can make further steps possible: for example,
+        // it lets newcomers join. A scheduled mode change is ordered after the updates that make it
+        // due and before parameters are given out, which it stops.
         loop {
             while self.step(now, out) {}
             self.order_due(now);
-            let passed = self.try_begin_mode(now, out) || self.pass_push(now, out);
-            if !passed && !self.move_keys(now, out) {
+            if !self.try_begin_mode(now, out) && !self.move_keys(now, out) {
                 break;
             }
         }

@@ -56,7 +56,7 @@ impl Server {
         let unauthenticated = self.members.unauthenticated.iter().map(|&(_, peer)| peer);
         let askers = self.modes.ordered.iter().flat_map(|ordered| &ordered.askers);
         let askers = askers.map(|(peer, _)| *peer).chain(self.group.changes.askers());
-        let askers = askers.chain(self.clients.pullers.peers()).chain(self.clients.pushes.peers());
+        let askers = askers.chain(self.pullers.peers());
         self.members
             .roster
             .peers()
@@ -146,7 +146,7 @@ impl Server {
         archive.small(&mut self.measuring)?;
         archive.small(&mut self.lifecycle)?;
         archive.small(&mut self.progress)?;
-        archive.small(&mut self.clients)?;
+        archive.small(&mut self.pullers)?;
         archive.small(&mut self.initial)?;
         archive.small(&mut self.doubt)?;
         self.evaluations.archive(archive, keys as usize)

@@ -114,7 +114,6 @@ impl Server {
     fn pending_change(&self) -> Option<(WaitReason, Time)> {
         let changes = [
             (WaitReason::Fence, self.modes.ordered.as_ref().map(|ordered| ordered.since)),
-            (WaitReason::Push, self.clients.pushes.since()),
             (WaitReason::Keys, self.group.changes.since()),
         ];
         changes.into_iter().find_map(|(reason, since)| Some((reason, since?)))

@@ -105,7 +105,7 @@ impl Shard {
             | Decision::Look(_)
             | Decision::ForgetLooks
             | Decision::GoBack
-            | Decision::PushRange { .. }
+            | Decision::Initial(_)
             | Decision::Checkpoint { .. }) => {
                 let sums = store.as_mut().and_then(|store| {
                     let sums = store.follow(&decision);
