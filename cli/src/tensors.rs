@@ -1,6 +1,10 @@
 //! Values of a model's tensors in safetensors files.
 
+use std::path::Path;
+
+use anyhow::bail;
 use pstrain_compute::params::{Role, Tensor};
+use pstrain_transports::journal::is_sealed;
 use safetensors::tensor::{Dtype, TensorView};
 
 /// The type of a tensor's values in a file.
@@ -28,4 +32,16 @@ pub(crate) fn bytes_of(tensor: &Tensor, values: &[f32]) -> Vec<u8> {
         Dtype::I64 => values.iter().flat_map(|value| (*value as i64).to_le_bytes()).collect(),
         _ => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
     }
+}
+
+/// Checks that the bytes of a file are those that were written; false if it has no checksum.
+pub(crate) fn check_whole(path: &Path, bytes: &mut [u8]) -> anyhow::Result<bool> {
+    let is_whole = is_sealed(bytes);
+    if is_whole == Some(false) {
+        bail!(
+            "{} is damaged: it is not what was written; the disk or a copy of the file is faulty",
+            path.display()
+        );
+    }
+    Ok(is_whole.is_some())
 }

@@ -296,5 +296,5 @@ fn a_model_that_is_damaged_or_diverged_is_not_evaluated_and_no_run_begins_with_i
     let model = diverged.join("model.safetensors");
     let words = [path(&model), "of the model's 2084 parameters are not finite", "diverged"];
     eval(&model).refused(1, &words);
-    begin(&model).refused(1, &words);
+    begin(&model).refused(2, &["init = ", path(&model), "has the value"]);
 }

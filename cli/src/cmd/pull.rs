@@ -79,7 +79,7 @@ fn write(path: &Path, answer: &RangeOf) -> anyhow::Result<()> {
     let values = answer.non_zeros().context("the server sent values in no known form")?;
     let RangeHeader { version, keys, total, .. } = &answer.header;
     let mut file = BufWriter::new(File::create(path)?);
-    writeln!(file, "# version {version}, keys {keys} of {total}; those that are not here are 0")?;
+    writeln!(file, "# version {version}, keys {keys} of {total}; all others are 0")?;
     for (key, value) in values {
         writeln!(file, "{key} {value}")?;
     }

@@ -7,14 +7,16 @@ use pstrain_compute::model::ModelSpec;
 use pstrain_policy::job::Job;
 use safetensors::tensor::SafeTensors;
 
-use crate::tensors::{dtype_of, values_of};
+use crate::tensors::{check_whole, dtype_of, values_of};
 
 /// Reads the tensors of the job's model, by name; others in the file are ignored. A matrix of a
 /// linear layer has shape outputs x inputs, as PyTorch stores it.
 pub(super) fn read(path: &Path, job: &Job) -> anyhow::Result<Vec<f32>> {
     let place = path.display();
     let model = job.build_model()?;
-    let bytes = std::fs::read(path).with_context(|| format!("init = {place}: cannot be read"))?;
+    let mut bytes =
+        std::fs::read(path).with_context(|| format!("init = {place}: cannot be read"))?;
+    check_whole(path, &mut bytes)?; // other programs write no checksum
     let stored = SafeTensors::deserialize(&bytes)
         .with_context(|| format!("init = {place}: it is no safetensors file"))?;
     let is_linear = !matches!(job.model, ModelSpec::External { .. });

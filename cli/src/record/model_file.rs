@@ -13,12 +13,12 @@ use pstrain_compute::examples::Shape;
 use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
 use pstrain_compute::params::Tensor;
 use pstrain_policy::job::Job;
-use pstrain_transports::journal::{UNSEALED, is_sealed, seal};
+use pstrain_transports::journal::{UNSEALED, seal};
 use safetensors::tensor::{SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failed;
-use crate::tensors::{bytes_of, dtype_of, values_of};
+use crate::tensors::{bytes_of, check_whole, dtype_of, values_of};
 
 /// The metadata key of pstrain's own entry.
 const KEY: &str = "pstrain";
@@ -132,19 +132,13 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
     let place = path.display();
     let mut bytes =
         std::fs::read(path).with_context(|| format!("cannot read the model {place}"))?;
-    let is_whole = is_sealed(&mut bytes);
-    if is_whole == Some(false) {
-        bail!(
-            "{place} is damaged: it is not what was written; the disk or a copy of the file is \
-             faulty"
-        );
-    }
+    let has_checksum = check_whole(path, &mut bytes)?;
     let (_, header) = SafeTensors::read_metadata(&bytes)
         .with_context(|| format!("{place} is no safetensors file"))?;
     let Some(about) = header.metadata().as_ref().and_then(|metadata| metadata.get(KEY)) else {
         bail!("{place} is a safetensors file, but no model of pstrain; use one that --out wrote");
     };
-    if is_whole.is_none() {
+    if !has_checksum {
         bail!(
             "{place} has no checksum: an older release wrote it, or it is damaged; write the model \
              again, with `pstrain replay --out`"

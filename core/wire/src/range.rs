@@ -1,4 +1,4 @@
-//! Parameters of a key range: those that a client reads, and a worker's initial ones.
+//! Parameters of a key range, for a client that reads them, and the initial parameters of a worker.
 //!
 //! A worker sends its initial parameters part by part, each part when the server requests it, so
 //! that no frame is longer than a part.
