@@ -34,7 +34,7 @@ pub(crate) fn bytes_of(tensor: &Tensor, values: &[f32]) -> Vec<u8> {
     }
 }
 
-/// Checks that the bytes of a file are those that were written; false if it has no checksum.
+/// Checks the bytes of a file against its checksum; false if it has none.
 pub(crate) fn check_whole(path: &Path, bytes: &mut [u8]) -> anyhow::Result<bool> {
     let is_whole = is_sealed(bytes);
     if is_whole == Some(false) {
