@@ -1,7 +1,6 @@
 //! Groups of servers with checkpoints and no log: if any server is killed, all return together to
 //! the same checkpoint.
 
-use std::env;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
 use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path, shard_of};
-use crate::process::{Process, eventually, finish};
+use crate::process::{Process, eventually, finish, random_runs};
 
 /// Flags of a server that takes checkpoints; a state folder follows.
 const CHECKPOINT: [&str; 3] = ["--durability", "checkpoint", "--state"];
@@ -107,12 +106,10 @@ fn when_any_server_is_killed_all_servers_return_to_the_same_checkpoint() {
     }
 }
 
-/// `PSTRAIN_KILLS` runs; 3 by default.
 #[test]
 fn servers_with_checkpoints_that_are_killed_at_random_moments_agree_on_one_version() {
-    let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3);
     let job = ["--epochs", "4", "--workers", "2", "--lease", "2s"];
-    for run in 0..runs {
+    for run in 0..random_runs() {
         // A checkpoint is always under way, sometimes, or never.
         let every = ["1ms", "40ms", "1h"][run as usize % 3];
         let consistency = ["bsp", "asp"][run as usize / 3 % 2];

@@ -1,13 +1,13 @@
 //! Compute processes that hang or take long to start again, in runs of short gradients.
 
-use std::{env, fs};
+use std::fs;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::cluster::{Server, names, path};
 use super::compute::{APART, linear};
-use super::process::{eventually, finish};
+use super::process::{eventually, finish, random_runs};
 
 /// An answer by hand, of which the first half comes before `{what}`.
 fn halves(what: &str) -> String {
@@ -131,10 +131,8 @@ def write(data):
     o.write(data[half:])
 "#;
 
-/// `PSTRAIN_KILLS` runs; 2 by default.
 #[test]
 fn processes_with_faults_at_random_bytes_end_at_the_bits_of_sound_ones_and_leave_no_child() {
-    let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
     let folder = TempDir::new().unwrap();
     let Some(sound) = linear(&folder, "sound", "pass", "pass") else { return };
     let script = fs::read_to_string(folder.path().join("sound.py")).unwrap();
@@ -147,7 +145,7 @@ fn processes_with_faults_at_random_bytes_end_at_the_bits_of_sound_ones_and_leave
         ran.json()["params_sha256"].clone()
     };
     let wanted = run(&sound);
-    for seed in 0..runs {
+    for seed in 0..random_runs() {
         let children = TempDir::new().unwrap();
         let chaos = CHAOS.replace("FOLDER", &format!("{:?}", children.path()));
         let chaos = chaos.replace("SEED", &format!("{}", 100_000 * seed));

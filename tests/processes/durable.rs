@@ -1,6 +1,5 @@
 //! Durable servers are killed and resume with everything that they acknowledged.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
 use crate::cluster::{ENDLESS, Left, PACED, SLOW, Server, names, number, path, real, undisturbed};
-use crate::process::{Ended, Process, eventually, finish};
+use crate::process::{Ended, Process, eventually, finish, random_runs};
 use crate::small_disk::SmallDisk;
 
 /// Checkpoints so frequent that every run takes some.
@@ -80,13 +79,11 @@ fn asp_with_a_killed_server_applies_each_gradient_once() {
     }
 }
 
-/// `PSTRAIN_KILLS` runs; 4 by default.
 #[test]
 fn a_server_killed_at_random_moments_loses_nothing_and_repeats_nothing() {
-    let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4);
     let job = ["--epochs", "4", "--workers", "2", "--lease", "2s"];
     let undisturbed = undisturbed(&[&PACED, &job]);
-    for run in 0..runs {
+    for run in 0..random_runs() {
         let folder = TempDir::new().unwrap();
         let kept = folder.path().join("kept");
         let durable = ["--durability", "log", "--state", path(&kept)];

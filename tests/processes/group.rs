@@ -1,6 +1,5 @@
 //! Groups of server processes: parameters, failures and refusals.
 
-use std::env;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::books::{check_alike, check_books};
 use crate::cluster::{ENDLESS, PACED, SLOW, Server, names, number, path, shard_of};
-use crate::process::{Process, finish};
+use crate::process::{Process, finish, random_runs};
 
 /// Starts servers 2 to `servers` of the job of `server`, on free ports.
 pub(crate) fn others(server: &Server, servers: u32) -> Vec<Process> {
@@ -327,13 +326,11 @@ fn killed_servers_resume_and_the_parameters_are_unchanged() {
         .refused(2, &["is of a server that coordinates", "leave --shard out"]);
 }
 
-/// `PSTRAIN_KILLS` runs; 3 by default.
 #[test]
 fn processes_of_a_group_killed_at_random_moments_do_not_change_the_parameters() {
-    let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3);
     let job = ["--epochs", "4", "--workers", "2", "--lease", "2s", "--on-worker-loss", "wait"];
     let one = finish(&[&["run", "--json"], &PACED[..], &job].concat()).with_code(0).json();
-    for run in 0..runs {
+    for run in 0..random_runs() {
         let folder = TempDir::new().unwrap();
         let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         // A checkpoint is always under way, sometimes, or never.

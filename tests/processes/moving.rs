@@ -59,6 +59,7 @@ fn servers_that_join_and_leave_do_not_change_the_parameters() {
 }
 
 #[test]
+#[ignore = "slow: .ci/nightly kills"]
 fn servers_killed_during_a_rebalance_lose_and_repeat_nothing() {
     let folder = TempDir::new().unwrap();
     let kept = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

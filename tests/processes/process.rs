@@ -216,6 +216,11 @@ impl Ended {
     }
 }
 
+/// The runs of a test of random moments: `PSTRAIN_KILLS`, or one.
+pub(crate) fn random_runs() -> u64 {
+    std::env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1)
+}
+
 /// Runs `pstrain` with `args` until it exits.
 pub(crate) fn finish(args: &[&str]) -> Ended {
     Process::start(args).wait()

@@ -1,6 +1,5 @@
 //! A server process and its standby: either is killed or stopped, and the run continues.
 
-use std::env;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use crate::books::{called, check_alike, check_books, check_counts, events, missing, timeline};
 use crate::cluster::{ENDLESS, LONG, Left, PACED, SLOW, Server, number, path, real, undisturbed};
-use crate::process::{Ended, Process, finish};
+use crate::process::{Ended, Process, finish, random_runs};
 
 const JOB: [&str; 8] =
     ["--epochs", "12", "--workers", "2", "--optimizer", "momentum", "--lease", "1s"];
@@ -366,14 +365,13 @@ fn standbys_that_virtual_time_does_not_support_are_refused_with_the_reason() {
     finish(&run).refused(2, &["virtual time only", "pstrain server --standby-of"]);
 }
 
-/// `PSTRAIN_KILLS` runs, 2 by default: servers, standbys and workers are killed at random moments.
+/// Servers, standbys and workers are killed at random moments.
 #[test]
 fn processes_killed_at_random_moments_lose_and_repeat_nothing() {
-    let runs = env::var("PSTRAIN_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2);
     // The run outlasts all kills: they take some seconds, in which it often waits, and it twelve.
     let long = ["--epochs", "48", "--workers", "2", "--lease", "1s", "--on-worker-loss", "wait"];
     let one = undisturbed(&[&PACED, &long]);
-    for run in 0..runs {
+    for run in 0..random_runs() {
         let job: [&[&str]; 3] = [&PACED, &long, &REPLICATE[(run % 2) as usize]];
         let mut moments = Stream::new(run).fork("kills", 1).rng();
         let mut server = Server::tcp(&job);

@@ -249,11 +249,7 @@ impl Stage {
             drop(self.running.remove(before));
         } else if words[1] == "server" && !words.iter().any(|it| it == "--shard" || it == "--join")
         {
-            for (flag, value) in ENDLESS {
-                if !words.iter().any(|word| word == flag) {
-                    set(&mut words, flag, value);
-                }
-            }
+            ENDLESS.iter().for_each(|(flag, value)| set(&mut words, flag, value));
         }
         let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
         let process = Process::start_in(self.folder.path(), &args);
