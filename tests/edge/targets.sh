@@ -25,9 +25,9 @@ use_target() {
     local flags="-Cforce-unwind-tables=no${STATIC:+ -Ctarget-feature=+crt-static}"
     # A binary does not name the folders that it was built in: it is the same from everywhere.
     flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/pstrain"
-    # Instructions of 16 and 32 bits, which every such processor has: a quarter shorter. The compiler warns that
-    # the name of this may change.
-    [[ $1 != armv7-* ]] || flags+=' -Ctarget-feature=+thumb-mode'
+    # Instructions of 16 and 32 bits, which every such processor has: a quarter shorter. Fused products and sums,
+    # which Cortex-A8 and A9 lack. The compiler warns that these names may change.
+    [[ $1 != armv7-* ]] || flags+=' -Ctarget-feature=+thumb-mode,+vfp4 --cfg vfp4'
     case $1 in
     # Rust brings its own musl and linker; the C compiler's headers are enough for ring.
     *-musl*)

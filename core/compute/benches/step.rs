@@ -16,6 +16,7 @@ use pstrain_compute::rng::Stream;
 
 const SPARSE: Shape = Shape { inputs: 93, dense: 9, hot: 3, target: Target::Classes(5) };
 const DENSE: Shape = Shape { inputs: 93, dense: 93, hot: 0, target: Target::Classes(5) };
+const PICTURES: Shape = Shape { inputs: 784, dense: 784, hot: 0, target: Target::Classes(10) };
 const HIDDEN: u32 = 21;
 const BATCHES: [usize; 3] = [32, 128, 1024];
 /// Number of mini-batches that take turns, so that the examples are not all in the nearest cache.
@@ -42,8 +43,8 @@ fn examples(shape: Shape, count: usize) -> Examples {
     examples
 }
 
-fn step(bencher: Bencher<'_, '_>, shape: Shape, hidden: u32, batch: usize) {
-    let spec = ModelSpec::Mlp { hidden: vec![hidden], activation: Activation::Relu };
+fn step(bencher: Bencher<'_, '_>, shape: Shape, hidden: &[u32], batch: usize) {
+    let spec = ModelSpec::Mlp { hidden: hidden.to_vec(), activation: Activation::Relu };
     let Ok(model) = Model::new(&spec, shape) else { return };
     let examples = examples(shape, batch * ROUNDS);
     let mut rows: Vec<u32> = (0..examples.len() as u32).collect();
@@ -64,17 +65,17 @@ fn step(bencher: Bencher<'_, '_>, shape: Shape, hidden: u32, batch: usize) {
 
 #[divan::bench(args = BATCHES)]
 fn sparse(bencher: Bencher<'_, '_>, batch: usize) {
-    step(bencher, SPARSE, HIDDEN, batch);
+    step(bencher, SPARSE, &[HIDDEN], batch);
 }
 
 #[divan::bench(args = BATCHES)]
 fn dense(bencher: Bencher<'_, '_>, batch: usize) {
-    step(bencher, DENSE, HIDDEN, batch);
+    step(bencher, DENSE, &[HIDDEN], batch);
 }
 
-#[divan::bench(args = [128])]
+#[divan::bench(args = BATCHES)]
 fn wide(bencher: Bencher<'_, '_>, batch: usize) {
-    step(bencher, DENSE, 512, batch);
+    step(bencher, PICTURES, &[200, 200], batch);
 }
 
 /// The step as a user of nalgebra would write it.

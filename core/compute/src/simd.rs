@@ -3,9 +3,10 @@
 //! [`Portable`] implements them on arrays, which the compiler turns into the vector instructions
 //! that the target always has. With the standard library, [`widest`] detects the processor's widest
 //! registers at run time. The choice changes no bit of a result: each operation rounds once, as
-//! IEEE 754 specifies, and the kernels' sums do not depend on the number of lanes. For the same
-//! reason a product and a sum are never fused into one operation, which not all processors have; in
-//! measurements fusing was no faster.
+//! IEEE 754 specifies, and the kernels' sums do not depend on the number of lanes. A product and a
+//! sum are always fused into one operation, which rounds once. Processors without that instruction
+//! compute the same bits from several others, and are slow: x86-64 before AVX2, ARM before VFPv4,
+//! and builds without the standard library.
 //!
 //! A loop over independent values needs none of these operations: the compiler vectorises it, and
 //! [`widely`] compiles it for the widest registers.
@@ -29,6 +30,8 @@ pub(crate) trait Simd: Copy {
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a * b`.
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, with one rounding.
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
     /// `then` in lanes with `a < b`, `otherwise` in other lanes, including lanes with a NaN.
@@ -37,12 +40,6 @@ pub(crate) trait Simd: Copy {
     fn power_of_two(self, bits: Self::V) -> Self::V;
     /// Runs `kernel` as a separate function, compiled for these registers.
     fn apart<K: Kernel>(self, kernel: K);
-
-    /// `a * b + c`, with two roundings.
-    #[inline(always)]
-    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        self.add(self.mul(a, b), c)
-    }
 }
 
 /// Code that deserves its own function: it is compiled once for all call sites, and the callers
@@ -90,8 +87,8 @@ pub(crate) struct Portable;
 
 impl Simd for Portable {
     type V = [f32; LANES];
-    // SSE2 has 16 registers of 4 lanes: 8 vectors of 8 lanes.
-    const REGISTERS: usize = 8;
+    // SSE2 has 16 registers of 4 lanes: 8 vectors of 8 lanes. NEON has twice as many.
+    const REGISTERS: usize = if cfg!(target_arch = "aarch64") { 16 } else { 8 };
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::V {
@@ -121,6 +118,15 @@ impl Simd for Portable {
         let mut out = a;
         for lane in 0..LANES {
             out[lane] *= b[lane];
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        let mut out = c;
+        for lane in 0..LANES {
+            out[lane] = fused(a[lane], b[lane], c[lane]);
         }
         out
     }
@@ -157,6 +163,40 @@ impl Simd for Portable {
     fn apart<K: Kernel>(self, kernel: K) {
         kernel.run();
     }
+}
+
+/// `a * b + c`, with one rounding.
+#[cfg(feature = "std")]
+#[inline(always)]
+fn fused(a: f32, b: f32, c: f32) -> f32 {
+    // The build for 32-bit ARM says by `--cfg vfp4` that its processors have the instruction.
+    if cfg!(any(target_arch = "aarch64", target_arch = "riscv64", target_feature = "fma", vfp4)) {
+        a.mul_add(b, c)
+    } else {
+        fused_by_parts(a, b, c)
+    }
+}
+
+#[cfg(not(feature = "std"))]
+use self::fused_by_parts as fused;
+
+/// `a * b + c`, with one rounding, for processors that have no such instruction.
+///
+/// The product is exact in `f64`, and the sum is rounded to odd, so that rounding it once more is
+/// rounding once (Boldo and Melquiond, Emulation of FMA and correctly rounded sums: proved
+/// algorithms using rounding to odd, IEEE Trans. Computers 2008).
+#[inline(always)]
+fn fused_by_parts(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    // What the sum lost by rounding, exactly (Knuth's two-sum). NaN if the sum is not finite.
+    let part = sum - product;
+    let lost = (product - (sum - part)) + (c - part);
+    // Of the two neighbours of the exact sum, the odd one: away from zero if that much was lost.
+    let is_even = sum.to_bits() & 1 == 0;
+    let step = if (lost > 0.0) == (sum > 0.0) { 1 } else { u64::MAX };
+    let step = if is_even && lost != 0.0 && lost.is_finite() { step } else { 0 };
+    f64::from_bits(sum.to_bits().wrapping_add(step)) as f32
 }
 
 /// Runs `work` with the widest registers: without run-time detection these are [`Portable`]'s.
@@ -203,6 +243,11 @@ mod wide {
         #[inline(always)]
         fn mul(self, a: Self::V, b: Self::V) -> Self::V {
             self.0.mul_f32s(a, b)
+        }
+
+        #[inline(always)]
+        fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+            self.0.mul_add_f32s(a, b, c)
         }
 
         #[inline(always)]
@@ -281,5 +326,28 @@ mod wide {
     /// Runs `work` with the processor's widest registers.
     pub(crate) fn widest<W: Work>(work: W) -> W::Output {
         all().next_back().unwrap_or(Registers::Any).run(work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::fused_by_parts;
+
+    proptest! {
+        #[test]
+        fn a_product_and_a_sum_by_parts_round_once(a: u32, b: u32, c: u32, near: i8) {
+            let [a, b, c] = [a, b, c].map(f32::from_bits);
+            // Sums that cancel, and sums whose rounding is decided far below the last digit.
+            let product = f64::from(a) * f64::from(b);
+            let close = f32::from_bits((-product as f32).to_bits().wrapping_add_signed(near.into()));
+            let half = (product * f64::powi(2.0, near.into())) as f32;
+            for c in [c, close, half, 0.0, -0.0, f32::INFINITY] {
+                let (found, right) = (fused_by_parts(a, b, c), libm::fmaf(a, b, c));
+                let same = found.to_bits() == right.to_bits() || found.is_nan() && right.is_nan();
+                prop_assert!(same, "{a:e} * {b:e} + {c:e}: {found:e}, not {right:e}");
+            }
+        }
     }
 }

@@ -64,7 +64,7 @@ impl<M: RowModel> Objective for ByRow<M> {
         self.model.initial(&self.layout, stream)
     }
 
-    fn add_gradient(
+    fn gradient(
         &self,
         _: Range<usize>,
         params: &[f32],
@@ -72,6 +72,7 @@ impl<M: RowModel> Objective for ByRow<M> {
         gradient: &mut [f32],
         _: &mut Workspace,
     ) -> f64 {
+        gradient.fill(0.0);
         let scale = 1.0 / rows.len() as f32;
         let rows = rows.iter().map(|&row| examples.row(row as usize));
         rows.map(|row| self.model.loss(params, row, scale, gradient)).sum()

@@ -257,12 +257,12 @@ impl Model {
     ) -> f32 {
         self.check(params, examples);
         assert_eq!(gradient.len(), self.parameters(), "length of the gradient");
-        gradient.fill(0.0);
         if rows.is_empty() {
+            gradient.fill(0.0);
             return 0.0;
         }
         let rows_of = (examples, rows);
-        let loss = self.objective.add_gradient(keys, params, rows_of, gradient, workspace);
+        let loss = self.objective.gradient(keys, params, rows_of, gradient, workspace);
         (loss / rows.len() as f64) as f32
     }
 

@@ -107,7 +107,7 @@ impl Objective for Network {
         params
     }
 
-    fn add_gradient(
+    fn gradient(
         &self,
         _: Range<usize>,
         params: &[f32],
@@ -115,10 +115,10 @@ impl Objective for Network {
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f64 {
-        self.add_gradient_by_layer(params, rows, gradient, workspace, &mut |_, _| ())
+        self.gradient_by_layer(params, rows, gradient, workspace, &mut |_, _| ())
     }
 
-    fn add_gradient_by_layer(
+    fn gradient_by_layer(
         &self,
         params: &[f32],
         (examples, rows): (&Examples, &[u32]),

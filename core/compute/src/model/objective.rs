@@ -25,10 +25,10 @@ pub trait Objective: fmt::Debug + Send + Sync {
         vec![0.0; self.layout().len()]
     }
 
-    /// Adds the gradient of the mean loss over the examples of `rows` at `params` to `gradient`,
-    /// which is zeros, and returns the sum of their losses. Values outside `keys` may be left out.
-    /// `rows` is not empty.
-    fn add_gradient(
+    /// Overwrites `gradient` with the gradient of the mean loss over the examples of `rows` at
+    /// `params`, and returns the sum of their losses. Values outside `keys` may be 0. `rows` is not
+    /// empty.
+    fn gradient(
         &self,
         keys: Range<usize>,
         params: &[f32],
@@ -37,10 +37,10 @@ pub trait Objective: fmt::Debug + Send + Sync {
         workspace: &mut Workspace,
     ) -> f64;
 
-    /// Computes [`Self::add_gradient`] at all keys, and calls `finished` with keys and their
+    /// Computes [`Self::gradient`] at all keys, and calls `finished` with keys and their
     /// gradient as soon as it is final. The calls cover each key once. A network finishes its
     /// layers one by one, the last layer first; the default finishes all keys at the end.
-    fn add_gradient_by_layer(
+    fn gradient_by_layer(
         &self,
         params: &[f32],
         rows: (&Examples, &[u32]),
@@ -49,7 +49,7 @@ pub trait Objective: fmt::Debug + Send + Sync {
         finished: &mut dyn FnMut(Range<usize>, &[f32]),
     ) -> f64 {
         let keys = 0..self.layout().len();
-        let loss = self.add_gradient(keys.clone(), params, rows, gradient, workspace);
+        let loss = self.gradient(keys.clone(), params, rows, gradient, workspace);
         finished(keys, gradient);
         loss
     }

@@ -5,7 +5,7 @@ use core::ops::Range;
 use bytemuck::cast_slice;
 
 use super::kernels::Memory;
-use super::layer::{Context, Input, Layer, Propagation};
+use super::layer::{Context, Input, Layer, Propagation, Total};
 use super::loss::{self, Loss};
 use super::network::{Network, Stage};
 use super::softmax;
@@ -17,7 +17,7 @@ use crate::simd::{Simd, Work};
 /// stay in the cache.
 const BLOCK: usize = 64;
 
-/// The gradient of the mean loss over `rows`, which is added to `gradient`.
+/// The gradient of the mean loss over `rows`, which replaces the values of `gradient`.
 pub(super) struct Gradient<'a> {
     pub(super) network: &'a Network,
     pub(super) params: &'a [f32],
@@ -27,8 +27,9 @@ pub(super) struct Gradient<'a> {
     pub(super) workspace: &'a mut Workspace,
 }
 
-/// Adds a gradient; the output is the sum of the losses. Calls `finished` with the keys and values
-/// of each layer as soon as they are final: during the last block of rows, the last layer first.
+/// Computes a gradient; the output is the sum of the losses. Calls `finished` with the keys and
+/// values of each layer as soon as they are final: during the last block of rows, the last layer
+/// first.
 pub(super) struct ByLayer<'a> {
     pub(super) gradient: Gradient<'a>,
     // Not a type parameter: a second copy of all passes would add a tenth of a megabyte of code.
@@ -45,15 +46,18 @@ impl Work for ByLayer<'_> {
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;
         let mut blocks = rows.chunks(BLOCK);
+        let mut is_first = true;
         while let Some(block) = blocks.next() {
             workspace.gather(examples, block.iter().map(|&row| row as usize));
             network.forward(simd, params, workspace);
             let is_last = blocks.len() == 0;
+            let gradient = Total { values: &mut *gradient, is_first };
             loss += network.backward(simd, params, scale, gradient, workspace, |keys, gradient| {
                 if is_last {
                     finished(keys, gradient);
                 }
             });
+            is_first = false;
         }
         loss
     }
@@ -125,19 +129,21 @@ impl Network {
         }
     }
 
-    /// Adds the gradient of the block of the last [`forward`](Self::forward), times `scale`, and
-    /// returns the sum of its losses. Calls `added` with the keys and the gradient of each layer.
+    /// Puts the gradient of the block of the last [`forward`](Self::forward), times `scale`, into
+    /// `gradient`, and returns the sum of its losses. Calls `added` with the keys and the gradient
+    /// of each layer.
     #[inline(always)]
     fn backward<S: Simd>(
         &self,
         simd: S,
         params: &[f32],
         scale: f32,
-        gradient: &mut [f32],
+        gradient: Total<'_>,
         workspace: &mut Workspace,
         mut added: impl FnMut(Range<usize>, &[f32]),
     ) -> f64 {
         let Workspace { samples: block, outputs, deltas, panel, .. } = workspace;
+        let Total { values, is_first } = gradient;
         let samples = block.len();
         let last = self.stages.len() - 1;
         let strips = self.outputs.div_ceil(S::LANES);
@@ -161,9 +167,9 @@ impl Network {
                 }
             };
             let context = Context { simd, params: &params[keys.clone()], panel: &mut *panel };
-            let gradient = &mut gradient[keys.clone()];
+            let gradient = Total { values: &mut values[keys.clone()], is_first };
             layer.backward(context, input, delta, gradient);
-            added(keys.clone(), gradient);
+            added(keys.clone(), &values[keys.clone()]);
             let Some((previous, output)) = self.stages[..index].last().zip(before.last()) else {
                 break;
             };

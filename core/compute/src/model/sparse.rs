@@ -64,7 +64,7 @@ impl Objective for Sparse {
         &self.layout
     }
 
-    fn add_gradient(
+    fn gradient(
         &self,
         keys: Range<usize>,
         params: &[f32],
@@ -72,6 +72,7 @@ impl Objective for Sparse {
         gradient: &mut [f32],
         _: &mut Workspace,
     ) -> f64 {
+        gradient.fill(0.0);
         self.add(params, (examples, rows), &keys, gradient)
     }
 

@@ -28,46 +28,57 @@ fn load_some<S: Simd>(from: &[f32]) -> S::V {
 /// Adds `more` to `values`, up to the length of `values`.
 #[inline(always)]
 pub(super) fn add<S: Simd, const G: usize>(simd: S, values: &mut [f32], more: &[S::V; G]) {
+    put(simd, values, more, false);
+}
+
+/// Adds `more` to `values`, up to the length of `values`; replaces them if `more` is the first.
+#[inline(always)]
+pub(super) fn put<S: Simd, const G: usize>(
+    simd: S,
+    values: &mut [f32],
+    more: &[S::V; G],
+    is_first: bool,
+) {
     let mut at = 0;
     for more in more {
         match values.get_mut(at..at + S::LANES) {
             Some(values) => {
-                let sum = simd.add(load::<S>(values), *more);
+                let sum = if is_first { *more } else { simd.add(load::<S>(values), *more) };
                 values.copy_from_slice(cast_slice(bytes_of(&sum)));
             }
-            None => add_some(&mut values[at..], cast_slice(bytes_of(more))),
+            None => put_some(&mut values[at..], cast_slice(bytes_of(more)), is_first),
         }
         at += S::LANES;
     }
 }
 
-/// Adds less than a register of values, in pieces of constant length: each compiles to one or two
+/// Puts less than a register of values, in pieces of constant length: each compiles to one or two
 /// instructions.
 #[inline(always)]
-fn add_some(values: &mut [f32], more: &[f32]) {
+fn put_some(values: &mut [f32], more: &[f32], is_first: bool) {
     let (length, mut at) = (values.len(), 0);
     if length & 8 != 0 {
-        add_few::<8>(values, more);
+        put_few::<8>(values, more, is_first);
         at = 8;
     }
     if length & 4 != 0 {
-        add_few::<4>(&mut values[at..], &more[at..]);
+        put_few::<4>(&mut values[at..], &more[at..], is_first);
         at += 4;
     }
     if length & 2 != 0 {
-        add_few::<2>(&mut values[at..], &more[at..]);
+        put_few::<2>(&mut values[at..], &more[at..], is_first);
         at += 2;
     }
     if length & 1 != 0 {
-        add_few::<1>(&mut values[at..], &more[at..]);
+        put_few::<1>(&mut values[at..], &more[at..], is_first);
     }
 }
 
 #[inline(always)]
-fn add_few<const N: usize>(values: &mut [f32], more: &[f32]) {
+fn put_few<const N: usize>(values: &mut [f32], more: &[f32], is_first: bool) {
     if let (Some(values), Some(more)) = (values.first_chunk_mut::<N>(), more.first_chunk::<N>()) {
         for lane in 0..N {
-            values[lane] += more[lane];
+            values[lane] = if is_first { more[lane] } else { values[lane] + more[lane] };
         }
     }
 }

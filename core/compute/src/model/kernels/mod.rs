@@ -4,8 +4,8 @@
 //! groups of adjacent columns. The last strip may be wider than the row: its surplus lanes hold
 //! unspecified values, and no kernel lets them influence other lanes.
 //!
-//! Results depend on the input only, not on the processor: there is no fused multiply-add, and each
-//! sum runs over samples or columns in one order, regardless of the number of lanes.
+//! Results depend on the input only, not on the processor: every product is fused with its sum, and
+//! each sum runs over samples or columns in one order, regardless of the number of lanes.
 //!
 //! Kernels are inlined into the code that [runs](crate::simd::widest) them: only then does the
 //! compiler use the selected registers. The largest kernels, which iterate over tiles, are

@@ -1,72 +1,111 @@
 //! Sums over samples: gradients of weights and biases.
 
-use super::lanes::add;
-use super::tiles::{Tiles, cover};
+use super::lanes::put;
+use super::memory::Memory;
+use super::tiles::{Tiles, cover_by_rows};
 use crate::simd::{Kernel, Simd};
 
-/// Adds to `gradient` (one row per input, as the weights) the sum over the samples of input times
-/// `delta`. `input` has rows of `stride` values, `delta` rows of `strips`.
+/// Sums over the samples: input times `delta`, with one row per input, as the weights. The first
+/// sums replace the values of `gradient`, later ones are added. `input` has rows of `stride`
+/// values, `delta` rows of `strips`.
 #[inline(always)]
 pub(in crate::model) fn outer<S: Simd>(
     simd: S,
-    gradient: &mut [f32],
+    (gradient, is_first): (&mut [f32], bool),
     outputs: usize,
     (input, stride): (&[f32], usize),
     (delta, strips): (&[S::V], usize),
+    panel: &mut Memory,
 ) {
-    simd.apart(Outer { simd, gradient, outputs, input, stride, delta, strips });
+    let samples = delta.len() / strips;
+    simd.apart(Outer {
+        simd,
+        gradient,
+        is_first,
+        outputs,
+        input,
+        stride,
+        delta,
+        strips,
+        samples,
+        panel,
+    });
 }
 
 struct Outer<'a, S: Simd> {
     simd: S,
     gradient: &'a mut [f32],
+    is_first: bool,
     outputs: usize,
     input: &'a [f32],
     stride: usize,
     delta: &'a [S::V],
     strips: usize,
+    samples: usize,
+    panel: &'a mut Memory,
 }
 
 impl<S: Simd> Kernel for Outer<'_, S> {
     #[inline(always)]
     fn run(mut self) {
         let inputs = self.gradient.len() / self.outputs;
-        cover::<S>(inputs, self.strips, &mut self);
+        cover_by_rows::<S>(inputs, self.strips, &mut self);
     }
 }
 
 impl<S: Simd> Tiles for Outer<'_, S> {
+    /// Copies the strips of all samples: they are read once for every few inputs, and strips of one
+    /// sample are far from those of the next.
     #[inline(always)]
-    fn begin<const G: usize>(&mut self, _: usize) {}
+    fn begin<const G: usize>(&mut self, strip: usize) {
+        let panel = self.panel.write::<S::V>(self.delta.len());
+        let panel = panel[strip * self.samples..].as_chunks_mut::<G>().0;
+        let mut at = strip;
+        for sample in 0..self.samples {
+            let delta = &self.delta[at..][..G];
+            for g in 0..G {
+                panel[sample][g] = delta[g];
+            }
+            at += self.strips;
+        }
+    }
 
     #[inline(always)]
     fn tile<const R: usize, const G: usize>(&mut self, row: usize, strip: usize) {
+        let panel = self.panel.read::<S::V>(self.delta.len());
+        let panel = &panel[strip * self.samples..].as_chunks::<G>().0[..self.samples];
         let mut total = [[self.simd.splat(0.0); G]; R];
-        let (mut from, mut at) = (row, strip);
+        let (mut from, mut sample) = (row, 0);
         // Sums over all samples in registers, so that `gradient` is read and written once.
-        while let (Some(input), Some(delta)) =
-            (self.input.get(from..from + R), self.delta.get(at..at + G))
+        while let Some(input) = self.input.get(from..from + R)
+            && sample < panel.len()
         {
             for r in 0..R {
                 let value = self.simd.splat(input[r]);
                 for g in 0..G {
-                    total[r][g] = self.simd.mul_add(value, delta[g], total[r][g]);
+                    total[r][g] = self.simd.mul_add(value, panel[sample][g], total[r][g]);
                 }
             }
-            (from, at) = (from + self.stride, at + self.strips);
+            (from, sample) = (from + self.stride, sample + 1);
         }
         let column = strip * S::LANES;
         let width = (G * S::LANES).min(self.outputs - column);
         for r in 0..R {
             let from = (row + r) * self.outputs + column;
-            add(self.simd, &mut self.gradient[from..][..width], &total[r]);
+            put(self.simd, &mut self.gradient[from..][..width], &total[r], self.is_first);
         }
     }
 }
 
-/// Adds the sum of `delta` over the samples to `gradient`: the gradient of the bias.
+/// Sums `delta` over the samples: the gradient of the bias. The first sums replace the values of
+/// `gradient`, later ones are added.
 #[inline(always)]
-pub(in crate::model) fn sum<S: Simd>(simd: S, gradient: &mut [f32], delta: &[S::V], strips: usize) {
+pub(in crate::model) fn sum<S: Simd>(
+    simd: S,
+    (gradient, is_first): (&mut [f32], bool),
+    delta: &[S::V],
+    strips: usize,
+) {
     let samples = delta.len() / strips;
     for strip in 0..strips {
         // Four accumulators: with a single one, each addition would wait for the previous one.
@@ -84,6 +123,6 @@ pub(in crate::model) fn sum<S: Simd>(simd: S, gradient: &mut [f32], delta: &[S::
         let total = simd.add(simd.add(total[0], total[1]), simd.add(total[2], total[3]));
         let column = strip * S::LANES;
         let width = S::LANES.min(gradient.len() - column);
-        add(simd, &mut gradient[column..][..width], &[total]);
+        put(simd, &mut gradient[column..][..width], &[total], is_first);
     }
 }

@@ -3,7 +3,7 @@
 use crate::simd::Simd;
 
 /// The largest number of strips in a tile.
-pub(super) const MOST_STRIPS: usize = 3;
+pub(super) const MOST_STRIPS: usize = 2;
 
 /// An operation on rows and strips of columns.
 pub(super) trait Tiles {
@@ -13,60 +13,89 @@ pub(super) trait Tiles {
     fn tile<const R: usize, const G: usize>(&mut self, row: usize, strip: usize);
 }
 
-/// Covers `rows` rows and `strips` strips with the largest tiles that fit the registers. The
-/// register count is checked as a constant, so that tiles that do not fit are not even compiled.
+/// Covers `rows` rows and `strips` strips, one group of strips after the other: a group is prepared
+/// once for all rows.
 #[inline(always)]
 pub(super) fn cover<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles) {
     let mut strip = 0;
     while strip < strips {
-        let left = strips - strip;
-        strip += if const { S::REGISTERS < 16 } {
-            // A single accumulator waits for its previous addition: several rows run side by side.
-            column::<4, 1>(rows, strip, tiles)
-        } else if const { S::REGISTERS < 32 } {
-            match left {
-                1 => column::<8, 1>(rows, strip, tiles),
-                2 | 4 => column::<4, 2>(rows, strip, tiles),
-                _ => column::<4, 3>(rows, strip, tiles),
-            }
-        } else {
-            match left {
-                1 => column::<8, 1>(rows, strip, tiles),
-                2 | 4 => column::<8, 2>(rows, strip, tiles),
-                _ => column::<8, 3>(rows, strip, tiles),
-            }
-        };
+        let width = begin::<S>(strips - strip, strip, tiles);
+        let mut row = 0;
+        while row < rows {
+            row += tile::<S>(rows - row, width, (row, strip), tiles);
+        }
+        strip += width;
     }
 }
 
-/// Covers all rows of `G` strips, `R` rows at a time (four or eight), then the rest in one tile.
+/// Covers `rows` rows and `strips` strips, one group of rows after the other: an operation on whole
+/// rows of a large matrix passes through memory once.
 #[inline(always)]
-fn column<const R: usize, const G: usize>(
-    rows: usize,
-    strip: usize,
+pub(super) fn cover_by_rows<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles) {
+    let mut strip = 0;
+    while strip < strips {
+        strip += begin::<S>(strips - strip, strip, tiles);
+    }
+    let mut row = 0;
+    while row < rows {
+        let (mut strip, mut height) = (0, 0);
+        while strip < strips {
+            let width = width::<S>(strips - strip);
+            height = tile::<S>(rows - row, width, (row, strip), tiles);
+            strip += width;
+        }
+        row += height;
+    }
+}
+
+/// The strips of the next group, of `left` strips.
+#[inline(always)]
+fn width<S: Simd>(left: usize) -> usize {
+    if const { S::REGISTERS < 16 } { 1 } else { left.min(2) }
+}
+
+/// Prepares the next group of strips, and returns their number.
+#[inline(always)]
+fn begin<S: Simd>(left: usize, strip: usize, tiles: &mut impl Tiles) -> usize {
+    let width = width::<S>(left);
+    match width {
+        2 if const { S::REGISTERS >= 16 } => tiles.begin::<2>(strip),
+        _ => tiles.begin::<1>(strip),
+    }
+    width
+}
+
+/// Performs the operation on the next of `left` rows and returns their number. The tiles of a group
+/// differ by at most one row: a low tile leaves registers idle.
+///
+/// Six rows of two strips are twelve accumulators, two registers of the right factor and a
+/// broadcast value of the left one. Larger tiles are slower, with 32 registers as well: the
+/// compiler broadcasts values in advance and keeps accumulators in memory.
+#[inline(always)]
+fn tile<S: Simd>(
+    left: usize,
+    width: usize,
+    (row, strip): (usize, usize),
     tiles: &mut impl Tiles,
 ) -> usize {
-    tiles.begin::<G>(strip);
-    let whole = rows - rows % R;
-    let mut row = 0;
-    while row < whole {
-        tiles.tile::<R, G>(row, strip);
-        row += R;
+    // A single accumulator waits for its previous addition: several rows run side by side.
+    let most = if const { S::REGISTERS < 16 } { 4 } else { 6 };
+    let height = left.div_ceil(left.div_ceil(most));
+    match width {
+        2 if const { S::REGISTERS >= 16 } => rows::<S, 2>(height, row, strip, tiles),
+        _ => rows::<S, 1>(height, row, strip, tiles),
     }
-    if const { R > 4 } && rows - row >= 4 {
-        match rows - row {
-            4 => tiles.tile::<4, G>(row, strip),
-            5 => tiles.tile::<5, G>(row, strip),
-            6 => tiles.tile::<6, G>(row, strip),
-            _ => tiles.tile::<7, G>(row, strip),
-        }
-    } else {
-        match rows - row {
-            0 => (),
-            1 => tiles.tile::<1, G>(row, strip),
-            2 => tiles.tile::<2, G>(row, strip),
-            _ => tiles.tile::<3, G>(row, strip),
-        }
+    height
+}
+
+#[inline(always)]
+fn rows<S: Simd, const G: usize>(height: usize, row: usize, strip: usize, tiles: &mut impl Tiles) {
+    match height {
+        1 => tiles.tile::<1, G>(row, strip),
+        2 => tiles.tile::<2, G>(row, strip),
+        3 => tiles.tile::<3, G>(row, strip),
+        5 if const { S::REGISTERS >= 16 } => tiles.tile::<5, G>(row, strip),
+        6 if const { S::REGISTERS >= 16 } => tiles.tile::<6, G>(row, strip),
+        _ => tiles.tile::<4, G>(row, strip),
     }
-    G
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use bytemuck::cast_slice;
 
-use super::{Context, Input, Layer, Propagation};
+use super::{Context, Input, Layer, Propagation, Total};
 use crate::model::kernels::{self, Weights};
 use crate::rng::Random;
 use crate::simd::Simd;
@@ -81,17 +81,21 @@ impl Layer for Linear {
         context: Context<'_, S>,
         input: Input<'_, Propagation<'_, S::V>>,
         delta: &[S::V],
-        gradient: &mut [f32],
+        gradient: Total<'_>,
     ) {
         let Context { simd, params, panel } = context;
-        let (weight, bias) = gradient.split_at_mut(self.inputs * self.outputs);
+        let Total { values, is_first } = gradient;
+        let (weight, bias) = values.split_at_mut(self.inputs * self.outputs);
         let strips = self.outputs.div_ceil(S::LANES);
-        kernels::sum(simd, bias, delta, strips);
+        kernels::sum(simd, (bias, is_first), delta, strips);
         match input {
             Input::Examples(block) => {
-                let of_dense = &mut weight[..block.columns() * self.outputs];
-                let rows = (block.values(), block.stride());
-                kernels::outer(simd, of_dense, self.outputs, rows, (delta, strips));
+                let (of_dense, rest) = weight.split_at_mut(block.columns() * self.outputs);
+                let (rows, of_dense) = ((block.values(), block.stride()), (of_dense, is_first));
+                kernels::outer(simd, of_dense, self.outputs, rows, (delta, strips), panel);
+                if is_first {
+                    rest.fill(0.0);
+                }
                 if block.has_hot() {
                     kernels::scatter(simd, weight, self.outputs, block, (delta, strips));
                 }
@@ -99,7 +103,8 @@ impl Layer for Linear {
             Input::Previous(previous) => {
                 let before = self.inputs.div_ceil(S::LANES);
                 let rows = (cast_slice(previous.output), before * S::LANES);
-                kernels::outer(simd, weight, self.outputs, rows, (delta, strips));
+                let weight = (weight, is_first);
+                kernels::outer(simd, weight, self.outputs, rows, (delta, strips), panel);
                 let delta = (cast_slice(delta), strips * S::LANES);
                 let weights = self.weights(params, true);
                 kernels::multiply(simd, previous.delta, before, delta, weights, panel);

@@ -45,7 +45,7 @@ pub(super) trait Layer {
         output: &mut [S::V],
     );
 
-    /// Adds the gradient of the parameters to `gradient`, and back-propagates `delta`, the
+    /// Puts the block's part of the gradient into `gradient`, and back-propagates `delta`, the
     /// derivative of the loss with respect to the output. `input` is the block of the last
     /// [`forward`](Self::forward), from which the layer may compute intermediate values again.
     fn backward<S: Simd>(
@@ -53,7 +53,7 @@ pub(super) trait Layer {
         context: Context<'_, S>,
         input: Input<'_, Propagation<'_, S::V>>,
         delta: &[S::V],
-        gradient: &mut [f32],
+        gradient: Total<'_>,
     );
 }
 
@@ -71,6 +71,14 @@ pub(super) struct Propagation<'a, V> {
     pub(super) output: &'a [V],
     /// Zeros, to which the layer adds the derivative of the loss with respect to `output`.
     pub(super) delta: &'a mut [V],
+}
+
+/// The gradient of a layer's parameters: a sum over the blocks of a mini-batch.
+pub(super) struct Total<'a> {
+    /// One value per parameter.
+    pub(super) values: &'a mut [f32],
+    /// True for the first block, whose part replaces the values; later parts are added.
+    pub(super) is_first: bool,
 }
 
 /// The surroundings of a pass through one layer.
@@ -145,7 +153,7 @@ macro_rules! layers {
                 context: Context<'_, S>,
                 input: Input<'_, Propagation<'_, S::V>>,
                 delta: &[S::V],
-                gradient: &mut [f32],
+                gradient: Total<'_>,
             ) {
                 match self {
                     $(Self::$layer(layer) => layer.backward(context, input, delta, gradient),)+
