@@ -29,11 +29,14 @@
 //! parameters with a low loss are restored and the windows halved, repeatedly down to one
 //! mini-batch. The same happens, a limited number of times, when a version has diverged: most of
 //! the workers find no finite gradient on it. A loss that has climbed without having fallen before
-//! is far from what its windows allow, and cuts them to a quarter. The next step is to weigh all
-//! gradients equally, if they were not, because a worker with a large weight takes larger steps.
-//! The last step is BSP. It is the next one at once where it delivers about as many gradients as
-//! one mini-batch of each worker does: where the workers are about as fast as each other, staleness
-//! gains nothing. After each cut the windows rest, longer each time, before they may grow again.
+//! is far from what its windows allow, and cuts them to a quarter. The last step is BSP. It is the
+//! next one at once where it delivers at least half of the gradients that one mini-batch of each
+//! worker does, and where the loss has climbed each time that windows of one had grown. After each
+//! cut the windows rest, longer each time, before they may grow again.
+//!
+//! A loss that was never far below the first says nothing about its parameters: those of a run that
+//! is about to climb may be ruined for good (units that are 0 for all samples), although the mean
+//! of the latest losses has fallen by a tenth. Such parameters are kept only if they have lasted.
 //!
 //! The loss climbs above its minimum since the parameters were last restored, which is never above
 //! the loss of the first version: of a run that climbs at once after a restore, the losses are
@@ -80,10 +83,8 @@ const EASY: f64 = 0.25;
 /// Bytes of gradients that a worker may have under way. Half of the 64 MiB that transports queue
 /// for one peer: a worker that reconnects after a cut resends all that is under way.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
-/// The loss has fallen once it is below this share of the first.
-const FALLEN: f64 = 0.9;
 /// BSP replaces one mini-batch of each worker if it delivers this share of the gradients.
-const IN_STEP: f64 = 0.7;
+const IN_STEP: f64 = 0.5;
 /// Number of times that a version may diverge before the run ends.
 const DIVERGENCES: u32 = 8;
 
@@ -180,6 +181,8 @@ struct Climb {
     times: u32,
     /// True if a window has grown since the last restore.
     has_grown: bool,
+    /// True once a climb has cut all windows to 1.
+    was_narrow: bool,
 }
 
 impl Auto {
@@ -332,11 +335,12 @@ impl Auto {
         if !self.course.is_due() {
             return None;
         }
-        let spacing = Trajectory::spacing(self.under_way, self.settled > 16 * self.patience());
+        let rests = self.settled > 16 * self.patience();
+        let spacing = Trajectory::spacing(self.under_way, rests);
         let loss = self.loss();
         let is_up = self.climb.climbs(loss, EASY);
         let Seen { worker, version, .. } = *seen;
-        let approved = loss.is_some() && !is_up;
+        let approved = !is_up && (self.climb.has_fallen_to(loss) || rests && loss.is_some());
         let anew = self.course.look(version, spacing, approved);
         self.looking = Some(Looking { worker, measured, spacing, is_up });
         Some(Choice::Look(Look { version, anew, approved }))
@@ -380,10 +384,10 @@ impl Auto {
         self.paces.values().map(|pace| pace.window).max().unwrap_or(1)
     }
 
-    /// Halves the windows, or more. If they are at 1 already, turns off share weights, and then
-    /// switches to BSP.
+    /// Halves the windows, or more. If they are at 1 already, switches to BSP.
     fn cut(&mut self, mode: &Mode, restore: Option<Version>, story: &str) -> Choice {
-        let narrower = if restore.is_some() && !self.climb.has_fallen() { 4 } else { 2 };
+        let has_fallen = self.climb.has_fallen_to(self.climb.lowest);
+        let narrower = if restore.is_some() && !has_fallen { 4 } else { 2 };
         self.climb.calm = 0;
         self.grows = false;
         if restore.is_some() {
@@ -400,25 +404,30 @@ impl Auto {
         };
         let widest = self.widest();
         let ceiling = (widest / narrower).max(1);
+        // A loss that climbs whenever windows have grown from 1 would do so again.
+        let was_narrow = self.climb.was_narrow && restore.is_some();
+        self.climb.was_narrow |= ceiling == 1 && restore.is_some();
+        self.narrow(ceiling);
+        let mode = &Mode { in_flight: Some(ceiling), ..*mode };
         let (mode, what) = if ceiling == 1 && self.is_as_fast_in_step() {
             let what = "in step, as fast as one mini-batch of each worker under way".into();
             (Mode::of(ConsistencySpec::Bsp), what)
-        } else if widest > 1 {
-            self.ceiling = ceiling;
-            for pace in self.paces.values_mut() {
-                pace.set_window(pace.window.min(self.ceiling));
-            }
-            self.under_way = self.paces.values().map(|pace| u64::from(pace.window)).sum();
-            let what = format!("at most {} mini-batches of a worker under way", self.ceiling);
-            (Mode { in_flight: Some(self.ceiling), ..*mode }, what)
-        } else if mode.participation == ParticipationSpec::Share {
-            let what = "all gradients count alike".into();
-            (Mode { participation: ParticipationSpec::Plain, ..*mode }, what)
+        } else if widest > 1 && !(was_narrow && ceiling == 1) {
+            (*mode, format!("at most {ceiling} mini-batches of a worker under way"))
         } else {
             let what = "even with one mini-batch of each worker under way: in step now".into();
-            (Mode { consistency: ConsistencySpec::Bsp, in_flight: None, ..*mode }, what)
+            (Mode::of(ConsistencySpec::Bsp), what)
         };
         Choice::Mode { mode, restore, why: format!("{again}: {what}") }
+    }
+
+    /// Limits the windows to `ceiling`.
+    fn narrow(&mut self, ceiling: u32) {
+        self.ceiling = ceiling;
+        for pace in self.paces.values_mut() {
+            pace.set_window(pace.window.min(ceiling));
+        }
+        self.under_way = self.paces.values().map(|pace| u64::from(pace.window)).sum();
     }
 }
 
@@ -434,9 +443,10 @@ impl Climb {
         self.lowest = self.lowest.map(mixed);
     }
 
-    /// Returns true if the loss has fallen since parameters were last restored.
-    fn has_fallen(&self) -> bool {
-        self.first.zip(self.lowest).is_some_and(|(first, lowest)| lowest < FALLEN * first)
+    /// Returns true if `loss` is below the first by at least what counts as a climb.
+    fn has_fallen_to(&self, loss: Option<f64>) -> bool {
+        let (Some(loss), Some(first)) = (loss, self.first) else { return false };
+        loss < (1.0 - CLIMB_OF_FIRST) * first
     }
 
     /// Returns true if `loss` exceeds the minimum by `part` of what counts as a climb.

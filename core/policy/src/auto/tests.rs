@@ -133,7 +133,7 @@ fn workers_with_data_of_their_own_count_by_their_shares_from_their_first_gradien
 #[test]
 fn a_version_that_diverges_is_gone_back_from_with_smaller_windows_until_nothing_is_left_to_cut() {
     // In step the others would wait for the last.
-    let mut bench = Bench::new(&[link(4.5, 20.0), link(4.5, 20.0), link(40.0, 20.0)]);
+    let mut bench = Bench::new(&[link(4.5, 20.0), link(4.5, 20.0), link(120.0, 20.0)]);
     assert_eq!(
         bench.auto.diverged(&bench.mode, Version(1)),
         None,
@@ -237,6 +237,35 @@ fn a_loss_that_climbs_at_once_after_a_restore_has_the_first_as_its_minimum() {
     // Each restore leads to a run that has diverged when the slow worker's loss comes.
     bench.go(2000, |_| 4.0);
     assert_eq!(bench.mode.consistency, ConsistencySpec::Bsp, "{:?}", bench.chosen);
+}
+
+#[test]
+fn a_loss_that_climbs_again_after_windows_of_one_have_grown_ends_in_step() {
+    let mut bench = Bench::new(&[link(4.5, 20.0), link(4.5, 20.0), link(120.0, 20.0)]);
+    bench.go(60, |_| 1.6);
+    while bench.mode.in_flight != Some(1) || bench.modes().is_empty() {
+        bench.go(1, |_| 4.0);
+    }
+    assert_eq!(bench.mode.consistency, ConsistencySpec::Asp, "{:?}", bench.chosen);
+    while bench.auto.widest() == 1 {
+        bench.go(1, |_| 0.4);
+    }
+    let cuts = bench.modes().len();
+    while bench.modes().len() == cuts {
+        bench.go(1, |_| 4.0);
+    }
+    assert_eq!(bench.mode.consistency, ConsistencySpec::Bsp, "{:?}", bench.chosen);
+}
+
+#[test]
+fn parameters_are_kept_once_the_loss_has_fallen_or_they_have_lasted() {
+    for (loss, pushes, is_kept) in [(1.5, 200, false), (1.5, 2000, true), (1.0, 200, true)] {
+        let mut bench = Bench::new(&[link(4.5, 20.0), link(4.5, 20.0)]);
+        bench.go(4, |_| 1.6);
+        let first = bench.auto.course.good();
+        bench.go(pushes, |_| loss);
+        assert_eq!(bench.auto.course.good() != first, is_kept, "{loss} {pushes}");
+    }
 }
 
 #[test]
