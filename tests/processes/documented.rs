@@ -24,6 +24,7 @@ const LISTED: &[(&str, &str)] = &[
     ("docs/recordings/", "records for a minute: python/tests runs the recorder"),
     ("tests/netem/", "needs a virtual machine: .ci/netem runs it"),
     ("PYTHON=", "needs the other systems in a Python environment"),
+    ("python3 tests/peers/", "needs the other systems in a Python environment"),
     ("sbatch ", "needs Slurm: .ci/deploy runs it"),
     ("srun ", "needs Slurm: .ci/deploy runs it"),
     ("deploy/release.sh", "builds a release: .ci/deploy runs it"),
