@@ -19,8 +19,7 @@ pub(crate) fn draw_policy(rng: &mut Random, workers: u32) -> ConsistencySpec {
         8 | 9 => C::Dssp { low: small, high: small + rng.below(6) },
         10 => C::KSync { workers: some },
         11 => C::Backup { workers: some - 1 },
-        12 => C::KBatchSync { gradients: most },
-        13 => C::Rennala { gradients: most },
+        12 | 13 => C::KBatchSync { gradients: most },
         14 => C::KAsync { workers: some },
         15 => C::Buffered { gradients: most },
         16 => C::Malenia { gradients: most },
@@ -81,7 +80,7 @@ pub fn kind_of_policy(policy: ConsistencySpec) -> String {
 }
 
 /// Every kind of policy that is drawn.
-pub const POLICIES: [&str; 15] = [
+pub const POLICIES: [&str; 14] = [
     "asp",
     "backup",
     "bsp",
@@ -92,7 +91,6 @@ pub const POLICIES: [&str; 15] = [
     "k-batch-sync",
     "k-sync",
     "malenia",
-    "rennala",
     "ringleader",
     "ringmaster",
     "round-robin",
@@ -103,10 +101,9 @@ pub const POLICIES: [&str; 15] = [
 pub(crate) fn most_gradients(policy: ConsistencySpec) -> u32 {
     use ConsistencySpec as C;
     match policy {
-        C::KBatchSync { gradients }
-        | C::Rennala { gradients }
-        | C::Buffered { gradients }
-        | C::Malenia { gradients } => gradients,
+        C::KBatchSync { gradients } | C::Buffered { gradients } | C::Malenia { gradients } => {
+            gradients
+        }
         _ => 1,
     }
 }

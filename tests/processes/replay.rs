@@ -175,7 +175,7 @@ fn a_filtered_run_replays_to_the_same_bits() {
         ("significant:0.001,fp16", &["--consistency", "ssp:2", "--faults", "1.duplicate@200ms"]),
         ("qsgd", &["--consistency", "asp", "--max-staleness", "1"]),
         ("random-k:0.1", &["--consistency", "asp", "--in-flight", "3", "--error-feedback", "on"]),
-        ("terngrad", &["--redundancy", "partial:2"]),
+        ("qsgd:1", &["--redundancy", "partial:2"]),
         ("bf16", &["--work", "shards:5", "--consistency", "asp"]),
         ("zero-skip", &["--switch", "asp@10 bsp@60", "--exchange", "separate"]),
     ]

@@ -12,7 +12,7 @@ use pstrain_wire::worker::EndReason;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Chains with each filter.
-pub(crate) const CHAINS: [&str; 13] = [
+pub(crate) const CHAINS: [&str; 12] = [
     "zero-skip",
     "significant:0.02",
     "random-skip:0.5",
@@ -22,7 +22,6 @@ pub(crate) const CHAINS: [&str; 13] = [
     "bf16",
     "int8",
     "one-bit",
-    "terngrad",
     "qsgd:4",
     "powersgd:1",
     "top-k:0.2,random-skip:0.9,int8",

@@ -27,7 +27,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("consistency", "backup", "backup:1"),
     ("consistency", "buffered", "buffered:4"),
     ("consistency", "fedbuff", "buffered:4"),
-    ("consistency", "rennala", "rennala:4"),
+    ("consistency", "rennala", "k-batch-sync:4"),
     ("consistency", "malenia", "malenia:4"),
     ("consistency", "ringmaster", "ringmaster:8"),
     ("model", "mlp", "mlp:21"),
@@ -52,6 +52,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("filters", "topk", "top-k:0.01"),
     ("filters", "random-k", "random-k:0.01"),
     ("filters", "quantize", "int8"),
+    ("filters", "terngrad", "qsgd:1"),
 ];
 
 /// The most likely value that was meant by `text` and that `accepts` accepts, if there is one.
@@ -94,7 +95,11 @@ fn candidates(key: &str, text: &str) -> Vec<String> {
         None => (tidy.as_str(), String::new()),
     };
     let ours = WORDS.iter().filter(|(setting, theirs, _)| *setting == key && *theirs == word);
-    all.extend(ours.filter(|_| numbers.is_empty()).map(|(.., ours)| (*ours).to_owned()));
+    all.extend(ours.filter_map(|(.., ours)| match ours.split_once(':') {
+        _ if numbers.is_empty() => Some((*ours).to_owned()),
+        Some((word, _)) => Some(format!("{word}{numbers}")),
+        None => None,
+    }));
     all.extend(alike(key, word).into_iter().map(|near| format!("{near}{numbers}")));
     all
 }
@@ -185,6 +190,9 @@ mod tests {
             ("k-sync3", "k-sync:3"),
             ("ksync3", "k-sync:3"),
             ("ssp-3", "ssp:3"),
+            ("rennala", "k-batch-sync:4"),
+            ("rennala:20", "k-batch-sync:20"),
+            ("fedbuff:10", "buffered:10"),
         ] {
             assert_eq!(consistency(text).as_deref(), Some(wanted), "{text}");
         }
@@ -204,6 +212,7 @@ mod tests {
             suggestion("filters", text, accepts).unwrap_or_default()
         };
         assert_eq!(filters("topk0.01"), "top-k:0.01");
+        assert_eq!(filters("terngrad"), "qsgd:1");
         assert_eq!(filters("top-k=0.01 int-8"), "top-k:0.01 int8");
         let proximal =
             |text: &str| suggestion("proximal", text, |text| text.parse::<Proximal>().is_ok());

@@ -225,7 +225,7 @@ fn measure(parameters: u32, turns: usize, pushes: u32) {
         ("asp", "participation", "incremental"),
         ("bsp", "", ""),
         ("buffered:16", "", ""),
-        ("rennala:16", "", ""),
+        ("k-batch-sync:16", "", ""),
         ("malenia:16", "", ""),
         ("ringleader", "", ""),
         ("auto", "", ""),

@@ -63,7 +63,6 @@ impl Promises {
                 C::Bsp
             }
             C::Dssp { low, high } if low == high => C::Ssp { slack: low },
-            C::Rennala { gradients } => C::KBatchSync { gradients },
             other => other,
         };
         let (window, workers) = (mode.window().into(), workers.into());

@@ -45,7 +45,7 @@ impl Messages {
             "top-k:0.2",
             "random-skip:0.5,qsgd:4",
             "one-bit",
-            "terngrad",
+            "qsgd:1",
             "int8",
             "powersgd:1",
         ];

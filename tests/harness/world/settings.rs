@@ -485,7 +485,7 @@ fn draw_filters(seed: u64) -> Filters {
         "fp16",
         "int8",
         "one-bit",
-        "terngrad",
+        "qsgd:1",
         "qsgd:4",
         "powersgd:1",
     ];

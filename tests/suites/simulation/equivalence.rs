@@ -34,7 +34,6 @@ fn policies_with_equivalent_parameters_give_equal_runs() {
                     ("asp", &["buffered:1", "k-async:1", "ringmaster:1000000", "ssp:1000000"]),
                     ("ssp:3", &["dssp:3,3"]),
                     ("k-sync:3", &["backup:1"]),
-                    ("k-batch-sync:5", &["rennala:5"]),
                     ("k-batch-sync:1", &["k-sync:1", "backup:3"]),
                 ] {
                     // Once a worker has used up its share, K workers and all but B workers are

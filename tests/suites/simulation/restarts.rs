@@ -75,9 +75,7 @@ impl Definition {
         let (all, distinct) =
             (self.taken.iter().sum::<u64>(), self.taken.iter().filter(|n| **n > 0));
         match self.policy {
-            ConsistencySpec::KBatchSync { gradients } | ConsistencySpec::Rennala { gradients } => {
-                all >= gradients.into()
-            }
+            ConsistencySpec::KBatchSync { gradients } => all >= gradients.into(),
             ConsistencySpec::KSync { workers } => distinct.count() >= workers as usize,
             ConsistencySpec::Malenia { gradients } => {
                 let workers = self.taken.len() as f64;
@@ -152,8 +150,7 @@ fn a_gradient_in_flight_does_not_delay_a_workers_next_version() {
         let workers = 2 + case % 6;
         let gradients = 1 + random.below(2 * workers as u64) as u32;
         let policy = match case % 4 {
-            0 => ConsistencySpec::KBatchSync { gradients },
-            1 => ConsistencySpec::Rennala { gradients },
+            0 | 1 => ConsistencySpec::KBatchSync { gradients },
             2 => ConsistencySpec::Malenia { gradients },
             _ => ConsistencySpec::KSync { workers: gradients.min(workers as u32) },
         };

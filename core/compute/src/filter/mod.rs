@@ -75,9 +75,6 @@ fn encoder_of(spec: FilterSpec) -> Option<Box<dyn ValueEncoder>> {
             Box::new(GridQuantizer { levels: 127, block: INT8_BLOCK, length: Length::Largest })
         }
         FilterSpec::OneBit => Box::new(OneBit { block: BLOCK }),
-        FilterSpec::TernGrad => {
-            Box::new(GridQuantizer { levels: 1, block: BLOCK, length: Length::Largest })
-        }
         FilterSpec::Qsgd { levels } => {
             Box::new(GridQuantizer { levels, block: BLOCK, length: Length::Norm })
         }

@@ -1,5 +1,5 @@
 //! Quantizers with a uniform grid: integer multiples of a scale per block, with stochastic rounding
-//! so that the mean is the value. int8, TernGrad and QSGD differ in the scale and the number of
+//! so that the mean is the value. int8 and QSGD differ in the scale and the number of
 //! multiples.
 
 use alloc::vec::Vec;

@@ -104,9 +104,6 @@ pub enum FilterSpec {
     /// 1-bit quantizer: sends signs, and per block the mean of the negative values and the mean of
     /// the others (1-bit SGD: Seide et al., Interspeech 2014).
     OneBit,
-    /// Sends values as -1, 0 or 1 times the largest magnitude of a block, with stochastic rounding
-    /// (TernGrad: Wen et al., NIPS 2017, without its clipping).
-    TernGrad,
     /// Sends values as multiples, up to `levels`, of a block's L2 norm divided by `levels`, with
     /// stochastic rounding (QSGD: Alistarh et al., NIPS 2017).
     Qsgd {
@@ -144,7 +141,6 @@ named!(FilterSpec: "filter", ':' {
     Bf16 = Word::new("bf16", &[], "half precision with the range of single precision"),
     Int8 = Word::new("int8", &[], "a byte per value"),
     OneBit = Word::new("one-bit", &[], "a sign per value"),
-    TernGrad = Word::new("terngrad", &[], "-1, 0 or 1 per value"),
     Qsgd { levels } = Word::new("qsgd", &[Number::whole("LEVELS", 1..=127).usual("7")],
         "LEVELS steps per sign"),
     PowerSgd { rank } =
@@ -166,7 +162,6 @@ impl FilterSpec {
             Self::Fp16
             | Self::Bf16
             | Self::Int8
-            | Self::TernGrad
             | Self::Qsgd { .. }
             | Self::OneBit
             | Self::PowerSgd { .. } => true,
@@ -194,7 +189,6 @@ impl FilterSpec {
             | Self::Fp16
             | Self::Bf16
             | Self::Int8
-            | Self::TernGrad
             | Self::Qsgd { .. } => false,
         }
     }

@@ -26,7 +26,7 @@ const CHAINS: [&str; 16] = [
     "bf16",
     "int8",
     "one-bit",
-    "terngrad",
+    "qsgd:1",
     "qsgd:4",
     "powersgd:2",
     "top-k:0.2,fp16",

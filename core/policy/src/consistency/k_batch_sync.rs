@@ -12,8 +12,6 @@ pub(super) const K_BATCH_SYNC: Word = Word::new(
     &[Number::whole("K", GATHERED)],
     "updates of the first K fresh gradients",
 );
-pub(super) const RENNALA: Word =
-    Word::new("rennala", &[Number::whole("S", GATHERED)], "another name of k-batch-sync");
 pub(super) const BUFFERED: Word = Word::new(
     "buffered",
     &[Number::whole("K", GATHERED)],

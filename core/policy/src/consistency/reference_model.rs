@@ -257,11 +257,7 @@ impl Model {
         use ConsistencySpec as C;
         matches!(
             self.spec,
-            C::KSync { .. }
-                | C::Backup { .. }
-                | C::KBatchSync { .. }
-                | C::Rennala { .. }
-                | C::Malenia { .. }
+            C::KSync { .. } | C::Backup { .. } | C::KBatchSync { .. } | C::Malenia { .. }
         ) || self.is_bsp()
     }
 
@@ -296,7 +292,7 @@ impl Model {
                 assert_eq!(taken.len(), reach.saturating_sub(workers as usize).max(1));
                 assert!(members.iter().all(|worker| of(*worker) <= 1));
             }
-            C::KBatchSync { gradients } | C::Rennala { gradients } | C::Buffered { gradients } => {
+            C::KBatchSync { gradients } | C::Buffered { gradients } => {
                 let most = u64::from(gradients).min(self.wanted.unwrap_or(u64::MAX));
                 assert!(taken.len() as u64 == most || nobody);
             }

@@ -60,11 +60,6 @@ pub enum ConsistencySpec {
         /// Number of gradients, K.
         gradients: u32,
     },
-    /// Rennala SGD: another name of K-batch-sync.
-    Rennala {
-        /// Number of gradients of an update.
-        gradients: u32,
-    },
     /// Updates of the gradients of K different workers, of any staleness.
     KAsync {
         /// Number of workers, K.
@@ -107,7 +102,6 @@ impl ConsistencySpec {
                 | Self::Ssp { slack: 1.. }
                 | Self::Delay { bound: None | Some(1..) }
                 | Self::KBatchSync { .. }
-                | Self::Rennala { .. }
                 | Self::Malenia { .. }
                 | Self::Buffered { .. }
                 | Self::Ringmaster { .. }
@@ -128,9 +122,7 @@ impl ConsistencySpec {
             Self::Dssp { low, high } => Box::new(Dssp::new(low, high)),
             Self::KSync { workers } => Box::new(KSync::new(Quorum::Of(workers))),
             Self::Backup { workers } => Box::new(KSync::new(Quorum::AllBut(workers))),
-            Self::KBatchSync { gradients } | Self::Rennala { gradients } => {
-                Box::new(KBatchSync::new(gradients))
-            }
+            Self::KBatchSync { gradients } => Box::new(KBatchSync::new(gradients)),
             Self::KAsync { workers } => Box::new(KAsync::new(workers)),
             Self::Buffered { gradients } => Box::new(Buffered::new(gradients)),
             Self::Malenia { gradients } => Box::new(Malenia::new(gradients)),
@@ -151,7 +143,7 @@ impl ConsistencySpec {
             Self::Ssp { .. } | Self::Dssp { .. } => {
                 "a worker too many iterations ahead waits for the slowest"
             }
-            Self::Asp | Self::KBatchSync { .. } | Self::Rennala { .. } | Self::Buffered { .. } => {
+            Self::Asp | Self::KBatchSync { .. } | Self::Buffered { .. } => {
                 "no worker waits for another"
             }
             Self::Ringmaster { .. } => {
@@ -182,9 +174,7 @@ impl ConsistencySpec {
                 wanted.min(workers)
             }
             Self::Backup { workers: spare } => workers.saturating_sub(spare),
-            Self::KBatchSync { gradients }
-            | Self::Rennala { gradients }
-            | Self::Buffered { gradients } => gradients,
+            Self::KBatchSync { gradients } | Self::Buffered { gradients } => gradients,
             _ => 1,
         };
         gradients.max(1)
@@ -219,7 +209,6 @@ named!(ConsistencySpec: "consistency", ',' {
     KSync { workers } = k_sync::K_SYNC,
     Backup { workers } = k_sync::BACKUP,
     KBatchSync { gradients } = k_batch_sync::K_BATCH_SYNC,
-    Rennala { gradients } = k_batch_sync::RENNALA,
     KAsync { workers } = k_sync::K_ASYNC,
     Buffered { gradients } = k_batch_sync::BUFFERED,
     Ringmaster { staleness } = ringmaster::WORD,
@@ -283,7 +272,6 @@ mod tests {
             "k-sync:2",
             "backup:0",
             "k-batch-sync:8",
-            "rennala:8",
             "k-async:3",
             "buffered:1",
             "malenia:9",
@@ -331,7 +319,7 @@ mod tests {
         ] {
             assert_eq!(told(text), alloc::format!("{text}: {says}"));
         }
-        for word in ["k-sync", "k-batch-sync", "rennala", "k-async", "malenia", "buffered"] {
+        for word in ["k-sync", "k-batch-sync", "k-async", "malenia", "buffered"] {
             let error = told(&alloc::format!("{word}:5000000000"));
             assert!(error.contains(word) && error.ends_with("must be 1 to 65536"), "{error}");
         }
@@ -354,7 +342,7 @@ mod tests {
             "backup:0",
             "backup:3",
             "buffered:1",
-            "rennala:65536",
+            "k-batch-sync:65536",
             "malenia:1",
             "ringmaster:1",
             "dssp:3,3",
@@ -370,7 +358,7 @@ mod tests {
             ("backup:4", "must be 0 to 3"),
             ("buffered:0", "must be 1 to 65536"),
             ("k-batch-sync:65537", "must be 1 to 65536"),
-            ("rennala:0", "must be 1 to 65536"),
+            ("k-batch-sync:0", "must be 1 to 65536"),
             ("malenia:0", "must be 1 to 65536"),
             ("ringmaster:0", "R must be 1 to 2^64 - 1"),
             ("dssp:4,3", "the second slack must be the first or more"),

@@ -243,7 +243,7 @@ impl Job {
             ) {
                 return Err(
                     "another consistency than malenia and ringleader: these give every worker's \
-                     own data the same say, and here the data are everybody's (rennala:S and asp \
+                     own data the same say, and here the data are everybody's (k-batch-sync:K and asp \
                      are the same for such data)",
                 );
             }
