@@ -189,7 +189,7 @@ use self::fused_by_parts as fused;
 fn fused_by_parts(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
-    // What the sum lost by rounding, exactly (Knuth's two-sum). NaN if the sum is not finite.
+    // The part that rounding took, exactly (Knuth's two-sum). NaN if the sum is not finite.
     let part = sum - product;
     let lost = (product - (sum - part)) + (c - part);
     // Of the two neighbours of the exact sum, the odd one: away from zero if that much was lost.
@@ -341,9 +341,9 @@ mod tests {
             let [a, b, c] = [a, b, c].map(f32::from_bits);
             // Sums that cancel, and sums whose rounding is decided far below the last digit.
             let product = f64::from(a) * f64::from(b);
-            let close = f32::from_bits((-product as f32).to_bits().wrapping_add_signed(near.into()));
+            let close = (-product as f32).to_bits().wrapping_add_signed(near.into());
             let half = (product * f64::powi(2.0, near.into())) as f32;
-            for c in [c, close, half, 0.0, -0.0, f32::INFINITY] {
+            for c in [c, f32::from_bits(close), half, 0.0, -0.0, f32::INFINITY] {
                 let (found, right) = (fused_by_parts(a, b, c), libm::fmaf(a, b, c));
                 let same = found.to_bits() == right.to_bits() || found.is_nan() && right.is_nan();
                 prop_assert!(same, "{a:e} * {b:e} + {c:e}: {found:e}, not {right:e}");

@@ -34,9 +34,9 @@
 //! worker does, and where the loss has climbed each time that windows of one had grown. After each
 //! cut the windows rest, longer each time, before they may grow again.
 //!
-//! A loss that was never far below the first says nothing about its parameters: those of a run that
-//! is about to climb may be ruined for good (units that are 0 for all samples), although the mean
-//! of the latest losses has fallen by a tenth. Such parameters are kept only if they have lasted.
+//! A loss that was never far below the first says nothing about its parameters: a run that is about
+//! to climb may have ruined them for good (units that are 0 for all samples), although the mean of
+//! the latest losses has fallen by a tenth. Such parameters are kept only if they have lasted.
 //!
 //! The loss climbs above its minimum since the parameters were last restored, which is never above
 //! the loss of the first version: of a run that climbs at once after a restore, the losses are

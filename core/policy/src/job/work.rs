@@ -243,8 +243,8 @@ impl Job {
             ) {
                 return Err(
                     "another consistency than malenia and ringleader: these give every worker's \
-                     own data the same say, and here the data are everybody's (k-batch-sync:K and asp \
-                     are the same for such data)",
+                     own data the same say, and here the data are everybody's (k-batch-sync:K and \
+                     asp are the same for such data)",
                 );
             }
             if mode.participation != ParticipationSpec::Plain {

@@ -54,8 +54,8 @@ impl<S: Simd> Kernel for Outer<'_, S> {
 }
 
 impl<S: Simd> Tiles for Outer<'_, S> {
-    /// Copies the strips of all samples: they are read once for every few inputs, and strips of one
-    /// sample are far from those of the next.
+    /// Copies the strips of all samples: each is read once for every few inputs, and two adjacent
+    /// samples are a whole row apart.
     #[inline(always)]
     fn begin<const G: usize>(&mut self, strip: usize) {
         let panel = self.panel.write::<S::V>(self.delta.len());
