@@ -2,7 +2,9 @@
 //! processes of one job.
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -44,6 +46,14 @@ pub(crate) struct Left {
     pub(crate) summary: Value,
     /// Keeps `out` from being deleted.
     pub(crate) _folder: TempDir,
+}
+
+/// A free address for a process that starts later. Its host is of no other process: a port of
+/// 127.0.0.1 could be given to another socket in between.
+pub(crate) fn free_address() -> String {
+    static HOSTS: AtomicU8 = AtomicU8::new(1);
+    let host = Ipv4Addr::new(127, 1, 0, HOSTS.fetch_add(1, Ordering::Relaxed));
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
 /// Returns the summary of the job in `parts` without any fault, run in one process.

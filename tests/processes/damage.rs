@@ -1,13 +1,12 @@
 //! Paths that corrupt bytes between workers, servers and coordinator in plain text: connections are
 //! re-established, and the parameters are unchanged.
 
-use std::net::TcpListener;
 use std::ops::Range;
 
 use pstrain_compute::rng::Stream;
 use pstrain_tests::{Disturbance, Proxy};
 
-use crate::cluster::{PACED, Server, check_undisturbed};
+use crate::cluster::{PACED, Server, check_undisturbed, free_address};
 use crate::process::Process;
 
 const JOB: [&str; 4] = ["--epochs", "4", "--lease", "10s"];
@@ -23,7 +22,7 @@ fn path_to(address: &str, name: &str, connections: u64, after: Range<u64>) -> Pr
 fn a_corrupted_byte_on_any_link_of_a_group_does_not_change_the_parameters() {
     let server = Server::tcp(&[&PACED, &JOB, &["--servers", "2"]]);
     // The address on which the second server will listen.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free = free_address();
     // If a worker loses one connection, it re-establishes all. So the first connections to the
     // second server are damaged, and later ones to the first.
     let to_first = path_to(&server.address, "worker and first", 6, 500_000..900_000);

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::books::{Row, called, check_books, events, timeline};
-use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, real, undisturbed};
+use crate::cluster::{ENDLESS, Left, PACED, Server, free_address, number, path, real, undisturbed};
 use crate::process::{Process, finish, json};
 
 pub(crate) const RING: [&str; 2] = ["--architecture", "all-reduce:ring"];
@@ -230,7 +229,7 @@ fn the_others_finish_without_a_killed_worker_and_the_result_names_it() {
 /// A worker whose advertised address leads nowhere.
 #[test]
 fn a_worker_that_no_other_reaches_is_named_and_dials_the_others() {
-    let job = [&PACED[..], &RING, &["--workers", "2", "--lease", "500ms"]].concat();
+    let job = [&PACED[..], &RING, &["--workers", "2", "--lease", "2s"]].concat();
     let server = Server::tcp(&[&job]);
     let workers = vec![peer(&server, 1, &["--advertise", "127.0.0.1:1"]), peer(&server, 2, &[])];
     let is_named = |status: &Value| !status["workers"][1]["unreached"].is_null();
@@ -251,11 +250,10 @@ fn a_worker_that_no_other_reaches_is_named_and_dials_the_others() {
 /// A worker whose advertised address is the one of another worker.
 #[test]
 fn a_worker_behind_the_address_of_another_is_named() {
-    let job = ["--architecture", "all-reduce:all-to-all", "--workers", "3", "--lease", "500ms"];
+    let job = ["--architecture", "all-reduce:all-to-all", "--workers", "3", "--lease", "2s"];
     let job = [&PACED[..], &job].concat();
     let server = Server::tcp(&[&job]);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let third = free.to_string();
+    let third = free_address();
     let workers = vec![
         peer(&server, 1, &["--advertise", &third]),
         peer(&server, 2, &[]),

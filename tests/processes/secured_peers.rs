@@ -2,12 +2,11 @@
 //! key.
 
 use std::fs;
-use std::net::TcpListener;
 
 use serde_json::Value;
 
 use crate::books::{called, events};
-use crate::cluster::{ENDLESS, Left, PACED, Server, number, path, undisturbed};
+use crate::cluster::{ENDLESS, Left, PACED, Server, free_address, number, path, undisturbed};
 use crate::lab::Lab;
 use crate::peers::{RING, all_without_a_server, departures, peer};
 use crate::process::{Process, eventually, finish};
@@ -34,11 +33,6 @@ fn meeting(lab: &Lab, parts: &[&[&str]]) -> Server {
     let own = lab.at("server");
     let tls: &[&str] = &["--tls", &own];
     Server::tcp(&[&[tls], parts].concat()).for_clients(&["--tls", &lab.at("client")])
-}
-
-/// An address of this machine that is free.
-fn free() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// Why the second worker does not reach the first.
@@ -90,7 +84,7 @@ fn certificates_and_shared_keys_do_not_change_the_parameters() {
 fn strangers_with_certificates_are_refused_by_name_and_change_nothing() {
     let (lab, other) = (Lab::with_nodes(), Lab::with_nodes());
     let server = meeting(&lab, &[&PACED, &RING, &ENDLESS, &["--workers", "3"]]);
-    let first = free();
+    let first = free_address();
     let workers = vec![
         listening(&server, 1, &folder(&lab, 1), &first),
         certified(&lab, &server, 2, &[]),
@@ -132,7 +126,7 @@ fn strangers_with_certificates_are_refused_by_name_and_change_nothing() {
 #[test]
 fn a_worker_whose_certificate_another_does_not_take_is_named_and_the_run_goes_on() {
     let lab = Lab::with_nodes();
-    let third = free();
+    let third = free_address();
     let job = ["--architecture", "all-reduce:all-to-all", "--workers", "3", "--lease", "2s"];
     let job = [&PACED[..], &job].concat();
     let one = undisturbed(&[&job]);

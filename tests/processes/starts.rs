@@ -2,7 +2,6 @@
 //! protocols, and signals at any time of a start.
 
 use std::env;
-use std::net::TcpListener;
 use std::ops::Range;
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use pstrain_compute::rng::Stream;
 use pstrain_tests::{Disturbance, Proxy};
 use rustix::process::Signal;
 
-use crate::cluster::{ENDLESS, PACED, SLOW, Server, check_undisturbed, number, path};
+use crate::cluster::{ENDLESS, PACED, SLOW, Server, check_undisturbed, free_address, number, path};
 use crate::lab::Lab;
 use crate::process::{Process, finish};
 
@@ -38,7 +37,7 @@ fn damaging(address: &str, name: &str) -> Proxy {
 fn damaged_first_messages_of_workers_servers_and_standbys_are_lost_connections() {
     let job: [&[&str]; 2] = [&PACED, &JOB];
     let server = Server::tcp(&[&PACED, &JOB, &["--servers", "2"]]);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free = free_address();
     let paths = ["first worker", "second worker", "second server"]
         .map(|name| (name, damaging(&server.address, name)));
     let [first, second, other] = [0, 1, 2].map(|place: usize| paths[place].1.address().to_string());
