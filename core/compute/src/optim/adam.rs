@@ -8,15 +8,18 @@ use crate::named::{Limits, Number, Presence, Word};
 use crate::saved::{Archive, SavedError};
 use crate::simd::widely;
 
+const NUMBERS: &[Number] = &[
+    Number::real("BETA1", Limits::PART).usual("0.9"),
+    Number::real("BETA2", Limits::PART).with(Presence::Joined("0.999")),
+    Number::real("EPSILON", Limits::POSITIVE).usual("1e-8"),
+];
 pub(super) const WORD: Word = Word::new(
     "adam",
-    &[
-        Number::real("BETA1", Limits::PART).usual("0.9"),
-        Number::real("BETA2", Limits::PART).with(Presence::Joined("0.999")),
-        Number::real("EPSILON", Limits::POSITIVE).usual("1e-8"),
-    ],
+    NUMBERS,
     "steps by the mean gradient over the root of the mean squared gradient",
 );
+pub(super) const WORD_APART: Word =
+    Word::new("adamw", NUMBERS, "adam with weight decay apart from the gradients");
 
 /// `m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2`, both 0 before the first
 /// step, then at step `t`
@@ -28,6 +31,7 @@ pub(super) struct Adam {
     epsilon: f32,
     /// `beta1^t` and `beta2^t`, in `f64` because rounding errors accumulate over the whole run.
     powers: [f64; 2],
+    decays_apart: bool,
     mean: Vec<f32>,
     squares: Vec<f32>,
 }
@@ -35,7 +39,16 @@ pub(super) struct Adam {
 impl Adam {
     pub(super) fn new(beta1: f32, beta2: f32, epsilon: f32, parameters: usize) -> Self {
         let (mean, squares) = (vec![0.0; parameters], vec![0.0; parameters]);
-        Self { beta1, beta2, epsilon, powers: [1.0; 2], mean, squares }
+        Self { beta1, beta2, epsilon, powers: [1.0; 2], decays_apart: false, mean, squares }
+    }
+
+    pub(super) fn with_decay_apart(
+        beta1: f32,
+        beta2: f32,
+        epsilon: f32,
+        parameters: usize,
+    ) -> Self {
+        Self { decays_apart: true, ..Self::new(beta1, beta2, epsilon, parameters) }
     }
 }
 
@@ -43,6 +56,10 @@ impl Optimizer for Adam {
     fn begin(&mut self) {
         self.powers[0] *= f64::from(self.beta1);
         self.powers[1] *= f64::from(self.beta2);
+    }
+
+    fn decays_apart(&self) -> bool {
+        self.decays_apart
     }
 
     fn step(&mut self, params: &mut [f32], step: &Step<'_>) {

@@ -55,6 +55,11 @@ pub trait Optimizer: fmt::Debug + Send {
     /// Begins a step over all parameters.
     fn begin(&mut self) {}
 
+    /// True if weight decay does not go into the gradient.
+    fn decays_apart(&self) -> bool {
+        false
+    }
+
     /// Performs one part of the current step; `params` are the parameters of the part's keys.
     fn step(&mut self, params: &mut [f32], step: &Step<'_>);
 
@@ -144,6 +149,16 @@ pub enum OptimizerSpec {
         /// Added to the root of the mean squared gradient, above 0.
         epsilon: f32,
     },
+    /// Adam whose weight decay is apart from the gradients: a step first takes the rate times the
+    /// decay off each parameter (Loshchilov and Hutter 2019, algorithm 2).
+    AdamW {
+        /// As [`Self::Adam`].
+        beta1: f32,
+        /// As [`Self::Adam`].
+        beta2: f32,
+        /// As [`Self::Adam`].
+        epsilon: f32,
+    },
     /// Steps over a bound of each parameter's second derivative (Li et al. 2014, algorithm 3).
     Diagonal,
     /// Follow the regularised leader, for models in which most parameters should be 0 (McMahan et
@@ -182,6 +197,9 @@ impl OptimizerSpec {
             Self::Adam { beta1, beta2, epsilon } => {
                 Box::new(Adam::new(beta1, beta2, epsilon, parameters))
             }
+            Self::AdamW { beta1, beta2, epsilon } => {
+                Box::new(Adam::with_decay_apart(beta1, beta2, epsilon, parameters))
+            }
             Self::Ftrl { beta, l1, l2 } => Box::new(Ftrl::new(beta, l1, l2, parameters)),
         }
     }
@@ -193,6 +211,7 @@ named!(OptimizerSpec: "optimizer", ',' {
     Nesterov { momentum } = nesterov::WORD,
     AdaGrad { epsilon } = adagrad::WORD,
     Adam { beta1, beta2, epsilon } = adam::WORD,
+    AdamW { beta1, beta2, epsilon } = adam::WORD_APART,
     Ftrl { beta, l1, l2 } = ftrl::WORD,
     Diagonal = diagonal::WORD,
 });

@@ -64,6 +64,16 @@ fn adam_steps_as_pytorch_does() {
 }
 
 #[test]
+fn adamw_steps_as_pytorch_does() {
+    let optimizer = OptimizerSpec::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+    let spec = UpdateSpec { optimizer, ..PLAIN };
+    let adam = UpdateSpec { optimizer: OptimizerSpec::ADAM, ..PLAIN };
+    assert_eq!(after_five_steps(&spec), after_five_steps(&adam), "without decay");
+    let spec = UpdateSpec { weight_decay: 0.1, ..spec };
+    close(after_five_steps(&spec), [0.3898227322402519, -1.1560639170408884, 1.8160989825241696]);
+}
+
+#[test]
 fn a_gradient_is_clipped_to_its_norm() {
     let spec = UpdateSpec { clip_norm: Some(0.5), ..PLAIN };
     close(after_five_steps(&spec), [0.4547631895176482, -1.2291832474277296, 1.9325838513789457]);

@@ -29,8 +29,8 @@ pub struct UpdateSpec {
     pub learning_rate: f32,
     /// The change of the learning rate over the run.
     pub schedule: Schedule,
-    /// Fraction of each parameter that is added to its gradient, 0 or more (L2 regularisation;
-    /// PyTorch's `weight_decay`).
+    /// Fraction of each parameter that is added to its gradient, or taken off with `adamw`, 0 or
+    /// more (L2 regularisation; PyTorch's `weight_decay`).
     pub weight_decay: f32,
     /// The largest L2 norm of a combined gradient, above 0; a longer gradient is scaled down to it.
     pub clip_norm: Option<f32>,
@@ -248,6 +248,11 @@ impl Updater {
     /// Weight decay and the optimiser's step, without the functions.
     fn optimizer_step(&mut self, params: &mut [f32], step: Step<'_>, decay: f32) {
         if decay == 0.0 {
+            return self.optimizer.step(params, &step);
+        }
+        if self.optimizer.decays_apart() {
+            let kept = 1.0 - step.learning_rate * decay;
+            params.iter_mut().for_each(|param| *param *= kept);
             return self.optimizer.step(params, &step);
         }
         let mut decayed = [0.0; BLOCK];

@@ -40,7 +40,10 @@ impl Job {
         } else if self.work != WorkSpec::Equal || self.membership.on_loss == OnLoss::Reassign {
             "work = equal, and on-worker-loss other than reassign: each update is of one \
              mini-batch of each worker"
-        } else if matches!(self.update.optimizer, OptimizerSpec::Adam { .. }) {
+        } else if matches!(
+            self.update.optimizer,
+            OptimizerSpec::Adam { .. } | OptimizerSpec::AdamW { .. }
+        ) {
             "another optimizer than adam, which counts the steps of all keys alike"
         } else {
             return Ok(());
