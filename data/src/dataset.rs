@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pstrain_compute::examples::{Label, Row, Shape, Target};
+use pstrain_compute::examples::{Label, Picture, Row, Shape, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::decompress::{Opened, open};
@@ -210,7 +210,7 @@ impl Schema {
     #[must_use]
     pub fn dense(kind: &str, columns: u32, classes: &[&str]) -> Self {
         let target = Target::Classes(classes.len() as u32);
-        let shape = Shape { inputs: columns, dense: columns, hot: 0, target };
+        let shape = Shape { inputs: columns, dense: columns, hot: 0, target, picture: None };
         let classes = classes.iter().map(|&class| class.to_owned()).collect();
         let (kind, encoding) = (kind.to_owned(), "columns".to_owned());
         Self { kind, encoding, shape, classes, standardised: true }
@@ -223,6 +223,12 @@ impl Schema {
         let mut schema = Self::dense(kind, columns, &[]);
         schema.shape.target = Target::Value;
         schema
+    }
+
+    /// The same schema of rows that are pictures of this size, pixel by pixel.
+    pub(crate) fn with_picture(mut self, picture: Option<Picture>) -> Self {
+        self.shape.picture = picture;
+        self
     }
 
     /// The number of dense columns that are standardised: all of them, or none.

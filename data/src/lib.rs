@@ -57,9 +57,9 @@ pub use experiments::{Shipped, experiments};
 #[cfg(feature = "npz")]
 pub use formats::Npz;
 pub use formats::{
-    Cifar10, Csv, Dialect, Format, Header, Idx, Libsvm, Notation, Npy, NslKdd, Paths, Predict, Raw,
-    Roles, SyntheticNslKdd, SyntheticRegression, SyntheticSparse, Thousands, Words, open,
-    write_csv,
+    Cifar, CifarSet, Csv, Dialect, Format, Header, Idx, Libsvm, Notation, Npy, NslKdd, Paths,
+    Predict, Raw, Roles, SyntheticNslKdd, SyntheticRegression, SyntheticSparse, Thousands, Words,
+    open, write_csv,
 };
 pub use info::Info;
 pub use local::Local;

@@ -38,7 +38,8 @@ impl Toy {
     /// A job for `workers` workers over `rows` examples.
     #[must_use]
     pub fn new(workers: u32, rows: usize) -> Self {
-        let shape = Shape { inputs: 12, dense: 4, hot: 2, target: Target::Classes(3) };
+        let shape =
+            Shape { inputs: 12, dense: 4, hot: 2, target: Target::Classes(3), picture: None };
         let mut rng = Stream::new(99).fork("toy", 0).rng();
         let mut train = Examples::new(shape);
         for _ in 0..rows {

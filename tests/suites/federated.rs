@@ -37,7 +37,7 @@ fn rows_of(worker: usize) -> f64 {
 
 /// A linear model that workers train with `local` on all their rows at once.
 fn toy(local: &str, optimizer: &str, rate: f64) -> Toy {
-    let shape = Shape { inputs: 2, dense: 2, hot: 0, target: Target::Value };
+    let shape = Shape { inputs: 2, dense: 2, hot: 0, target: Target::Value, picture: None };
     let mut train = Examples::new(shape);
     for number in 0..ROWS {
         let (inputs, label) = row(number % WORKERS);

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use pstrain_compute::examples::Shape;
 use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
 use pstrain_compute::params::Tensor;
@@ -18,7 +18,7 @@ use safetensors::tensor::{SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failed;
-use crate::tensors::{bytes_of, check_whole, dtype_of, values_of};
+use crate::tensors::{Stored, check_whole};
 
 /// The metadata key of pstrain's own entry.
 const KEY: &str = "pstrain";
@@ -81,26 +81,20 @@ struct Sealed<'a> {
 /// Writes a model; replaces an existing file atomically.
 pub(crate) fn write_model(path: &Path, about: &ModelFile, params: &[f32]) -> anyhow::Result<()> {
     let model = about.build()?;
-    let tensors: Vec<(&Tensor, Vec<usize>, Vec<u8>)> = model
+    let tensors: Vec<(&Tensor, Stored<'_>, Vec<u8>)> = model
         .layout()
         .tensors()
         .iter()
         .map(|tensor| {
-            let values = &params[tensor.keys.indices()];
-            match tensor.shape[..] {
-                // PyTorch stores a linear layer's weights with shape outputs x inputs.
-                [inputs, outputs] if has_linear_layers(&about.model) => {
-                    let turned = transposed(values, inputs, outputs);
-                    (tensor, vec![outputs, inputs], bytes_of(tensor, &turned))
-                }
-                _ => (tensor, tensor.shape.clone(), bytes_of(tensor, values)),
-            }
+            let stored = Stored::of(tensor, &about.model);
+            let bytes = stored.bytes(&params[tensor.keys.indices()]);
+            (tensor, stored, bytes)
         })
         .collect();
     let views = tensors
         .iter()
-        .map(|(tensor, shape, bytes)| {
-            Ok((&tensor.name, TensorView::new(dtype_of(tensor), shape.clone(), bytes)?))
+        .map(|(tensor, stored, bytes)| {
+            Ok((&tensor.name, TensorView::new(stored.dtype(), stored.shape(), bytes)?))
         })
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .context("cannot lay out the model file")?;
@@ -154,28 +148,13 @@ pub(crate) fn read_model(path: &Path) -> anyhow::Result<(ModelFile, Model, Vec<f
     let tensors = SafeTensors::deserialize(&bytes)
         .with_context(|| format!("{place} is no safetensors file"))?;
     let mut params = vec![0.0; model.parameters()];
-    let turns = has_linear_layers(&about.model);
     for tensor in model.layout().tensors() {
-        let stored = tensors
+        let found = tensors
             .tensor(&tensor.name)
             .with_context(|| format!("{place} has no tensor {}", tensor.name))?;
-        let values: Vec<f32> = values_of(&stored).collect();
-        let (values, wanted) = match tensor.shape[..] {
-            [inputs, outputs] if turns && values.len() == inputs * outputs => {
-                (transposed(&values, outputs, inputs), vec![outputs, inputs])
-            }
-            _ => (values, tensor.shape.clone()),
-        };
-        let dtype = dtype_of(tensor);
-        if stored.dtype() != dtype || stored.shape() != wanted {
-            bail!(
-                "{place}: tensor {} is {:?} {:?}, but the model needs {dtype:?} {wanted:?}",
-                tensor.name,
-                stored.dtype(),
-                stored.shape()
-            );
-        }
-        params[tensor.keys.indices()].copy_from_slice(&values);
+        let values = &mut params[tensor.keys.indices()];
+        let read = Stored::of(tensor, &about.model).read(&found, values);
+        read.map_err(|problem| anyhow!("{place}: {problem}"))?;
     }
     Ok((about, model, params))
 }
@@ -198,16 +177,6 @@ pub(crate) fn check_finite(path: &Path, model: &Model, params: &[f32]) -> anyhow
     Err(Failed(what).into())
 }
 
-/// True if matrices of the model are the weights of linear layers. An external model has its own
-/// tensors.
-const fn has_linear_layers(model: &ModelSpec) -> bool {
-    !matches!(model, ModelSpec::External { .. })
-}
-
-fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use pstrain_compute::model::Activation;
@@ -221,7 +190,7 @@ mod tests {
         ModelFile {
             model: ModelSpec::Mlp { hidden: vec![3], activation: Activation::Relu },
             loss: None,
-            shape: Shape { inputs: 5, dense: 2, hot: 1, target: Target::Classes(2) },
+            shape: Shape { inputs: 5, dense: 2, hot: 1, target: Target::Classes(2), picture: None },
             classes: vec!["a".into(), "b".into()],
             recipe: String::new(),
             training: serde_json::Map::new(),
@@ -232,15 +201,29 @@ mod tests {
     fn a_model_comes_back_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        let model = about().build().unwrap();
-        let params = model.initial(Stream::new(1));
-        write_model(&path, &about(), &params).unwrap();
-        let (read, _, values) = read_model(&path).unwrap();
-        assert_eq!((read, values), (about(), params));
-        let bytes = std::fs::read(&path).unwrap();
-        let tensors = SafeTensors::deserialize(&bytes).unwrap();
-        assert_eq!(tensors.tensor("0.weight").unwrap().shape(), [3, 5]);
-        assert_eq!(tensors.tensor("2.bias").unwrap().shape(), [2]);
+        let pixels = Shape { inputs: 90, dense: 90, hot: 0, ..about().shape };
+        let network = ModelSpec::Network("net:5x6x3,conv4x3,bn,relu,mean".into());
+        let network = ModelFile { model: network, shape: pixels, ..about() };
+        for (about, shapes) in [
+            (about(), [("0.weight", &[3, 5][..]), ("2.bias", &[2])]),
+            (network, [("0.weight", &[4, 3, 3, 3]), ("4.weight", &[2, 4])]),
+        ] {
+            let model = about.build().unwrap();
+            let params = model.initial(Stream::new(1));
+            write_model(&path, &about, &params).unwrap();
+            let (read, _, values) = read_model(&path).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            let tensors = SafeTensors::deserialize(&bytes).unwrap();
+            for (name, shape) in shapes {
+                assert_eq!(tensors.tensor(name).unwrap().shape(), shape);
+            }
+            // The last value of a weight is of the last input and the last output.
+            let (first, weight) =
+                (tensors.tensor("0.weight").unwrap(), &model.layout().tensors()[0]);
+            let last = f32::from_le_bytes(*first.data().last_chunk().unwrap());
+            assert_eq!(last, params[weight.keys.indices().end - 1]);
+            assert_eq!((read, values), (about, params));
+        }
     }
 
     #[test]

@@ -10,13 +10,24 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use nalgebra::{DMatrix, DVector};
-use pstrain_compute::examples::{Examples, Shape, Target};
+use pstrain_compute::examples::{Examples, Picture, Shape, Target};
 use pstrain_compute::model::{Activation, Model, ModelSpec, Workspace};
 use pstrain_compute::rng::Stream;
 
-const SPARSE: Shape = Shape { inputs: 93, dense: 9, hot: 3, target: Target::Classes(5) };
-const DENSE: Shape = Shape { inputs: 93, dense: 93, hot: 0, target: Target::Classes(5) };
-const PICTURES: Shape = Shape { inputs: 784, dense: 784, hot: 0, target: Target::Classes(10) };
+const SPARSE: Shape =
+    Shape { inputs: 93, dense: 9, hot: 3, target: Target::Classes(5), picture: None };
+const DENSE: Shape =
+    Shape { inputs: 93, dense: 93, hot: 0, target: Target::Classes(5), picture: None };
+const PICTURES: Shape =
+    Shape { inputs: 784, dense: 784, hot: 0, target: Target::Classes(10), picture: None };
+const SMALL: Picture = Picture { height: 28, width: 28, channels: 1 };
+const COLOURED: Picture = Picture { height: 32, width: 32, channels: 3 };
+const NETWORKS: [(&str, Picture); 4] = [
+    ("lenet", SMALL),
+    ("resnet:8", COLOURED),
+    ("resnet:18,64", COLOURED),
+    ("inception-bn-small", Picture { channels: 3, ..SMALL }),
+];
 const HIDDEN: u32 = 21;
 const BATCHES: [usize; 3] = [32, 128, 1024];
 /// Number of mini-batches that take turns, so that the examples are not all in the nearest cache.
@@ -43,9 +54,13 @@ fn examples(shape: Shape, count: usize) -> Examples {
     examples
 }
 
-fn step(bencher: Bencher<'_, '_>, shape: Shape, hidden: &[u32], batch: usize) {
+fn mlp(bencher: Bencher<'_, '_>, shape: Shape, hidden: &[u32], batch: usize) {
     let spec = ModelSpec::Mlp { hidden: hidden.to_vec(), activation: Activation::Relu };
-    let Ok(model) = Model::new(&spec, shape) else { return };
+    step(bencher, shape, &spec, batch);
+}
+
+fn step(bencher: Bencher<'_, '_>, shape: Shape, spec: &ModelSpec, batch: usize) {
+    let Ok(model) = Model::new(spec, shape) else { panic!("{spec:?} does not fit") };
     let examples = examples(shape, batch * ROUNDS);
     let mut rows: Vec<u32> = (0..examples.len() as u32).collect();
     Stream::new(2).rng().shuffle(&mut rows);
@@ -65,17 +80,25 @@ fn step(bencher: Bencher<'_, '_>, shape: Shape, hidden: &[u32], batch: usize) {
 
 #[divan::bench(args = BATCHES)]
 fn sparse(bencher: Bencher<'_, '_>, batch: usize) {
-    step(bencher, SPARSE, &[HIDDEN], batch);
+    mlp(bencher, SPARSE, &[HIDDEN], batch);
 }
 
 #[divan::bench(args = BATCHES)]
 fn dense(bencher: Bencher<'_, '_>, batch: usize) {
-    step(bencher, DENSE, &[HIDDEN], batch);
+    mlp(bencher, DENSE, &[HIDDEN], batch);
 }
 
 #[divan::bench(args = BATCHES)]
 fn wide(bencher: Bencher<'_, '_>, batch: usize) {
-    step(bencher, PICTURES, &[200, 200], batch);
+    mlp(bencher, PICTURES, &[200, 200], batch);
+}
+
+/// Networks of pictures with 10 classes; `networks.py` among the peers has them in PyTorch.
+#[divan::bench(args = NETWORKS, consts = [32, 128])]
+fn network<const BATCH: usize>(bencher: Bencher<'_, '_>, (name, picture): (&str, Picture)) {
+    let inputs = picture.values();
+    let shape = Shape { inputs, dense: inputs, picture: Some(picture), ..PICTURES };
+    step(bencher, shape, &ModelSpec::Network(name.into()), BATCH);
 }
 
 /// The step as a user of nalgebra would write it.

@@ -347,7 +347,8 @@ mod tests {
     use crate::examples::Shape;
     use crate::model::{Loss, ModelSpec};
 
-    const SHAPE: Shape = Shape { inputs: 3, dense: 0, hot: 1, target: Target::Classes(4) };
+    const SHAPE: Shape =
+        Shape { inputs: 3, dense: 0, hot: 1, target: Target::Classes(4), picture: None };
 
     fn model() -> Model {
         Model::new(&ModelSpec::Softmax, SHAPE).unwrap()

@@ -7,6 +7,7 @@ mod target;
 mod tests;
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use self::entries::Entries;
 pub(crate) use self::records::Records;
@@ -41,19 +42,66 @@ pub struct Shape {
     /// The kind of the label. It is serialised as `classes`.
     #[serde(rename = "classes")]
     pub target: Target,
+    /// The size of the picture that the dense columns are, if they are one.
+    #[serde(default)]
+    pub picture: Option<Picture>,
 }
 
 impl Shape {
     /// Creates the shape of sparse rows with `inputs` columns.
     #[must_use]
     pub const fn sparse(inputs: u32, target: Target) -> Self {
-        Self { inputs, dense: 0, hot: 0, target }
+        Self { inputs, dense: 0, hot: 0, target, picture: None }
     }
 
     /// True if rows are sparse: no column is dense or one-hot.
     #[must_use]
     pub const fn is_sparse(self) -> bool {
         self.inputs > 0 && self.dense == 0 && self.hot == 0
+    }
+}
+
+/// The size of a picture: pixels row by row, each a row of channels. A row of values is a picture
+/// of one pixel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Picture {
+    /// Rows of pixels.
+    pub height: u32,
+    /// Pixels per row.
+    pub width: u32,
+    /// Values per pixel.
+    pub channels: u32,
+}
+
+impl Picture {
+    /// A row of values.
+    #[must_use]
+    pub const fn row(values: u32) -> Self {
+        Self { height: 1, width: 1, channels: values }
+    }
+
+    /// The number of pixels.
+    #[must_use]
+    pub const fn pixels(self) -> u32 {
+        self.height.saturating_mul(self.width)
+    }
+
+    /// The number of values.
+    #[must_use]
+    pub const fn values(self) -> u32 {
+        self.pixels().saturating_mul(self.channels)
+    }
+
+    /// Registers of this many lanes for a pixel.
+    pub(crate) const fn strips(self, lanes: usize) -> usize {
+        (self.channels as usize).div_ceil(lanes)
+    }
+}
+
+impl fmt::Display for Picture {
+    /// Writes height, width and channels: `28x28x1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}x{}", self.height, self.width, self.channels)
     }
 }
 

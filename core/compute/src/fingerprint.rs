@@ -169,8 +169,13 @@ mod tests {
     use crate::examples::Target;
 
     fn some() -> Examples {
-        let mut examples =
-            Examples::new(Shape { inputs: 7, dense: 2, hot: 2, target: Target::Classes(3) });
+        let mut examples = Examples::new(Shape {
+            inputs: 7,
+            dense: 2,
+            hot: 2,
+            target: Target::Classes(3),
+            picture: None,
+        });
         examples.push(&[1.5, -2.0], &[2, 5], 0).unwrap();
         examples.push(&[0.0, 3.25], &[4, 6], 2).unwrap();
         examples

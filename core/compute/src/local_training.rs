@@ -92,14 +92,17 @@ impl LocallyTrained {
     fn step(&mut self, rows: Rows<'_>, sent: &[f32]) -> Result<f32, SourceError> {
         let Self { source, rate, mu, own, gradient, .. } = self;
         let loss = source.gradient(rows, own, gradient)?;
+        let (own, state) = own.split_at_mut(source.trained());
+        let (gradient, changes) = gradient.split_at(own.len());
+        state.iter_mut().zip(changes).for_each(|(value, change)| *value += change);
         match mu {
             None => {
-                for (own, gradient) in own.iter_mut().zip(&*gradient) {
+                for (own, gradient) in own.iter_mut().zip(gradient) {
                     *own -= *rate * gradient;
                 }
             }
             Some(mu) => {
-                for ((own, gradient), sent) in own.iter_mut().zip(&*gradient).zip(sent) {
+                for ((own, gradient), sent) in own.iter_mut().zip(gradient).zip(sent) {
                     *own -= *rate * (gradient + *mu * (*own - sent));
                 }
             }
@@ -115,6 +118,10 @@ impl GradientSource for LocallyTrained {
 
     fn initial(&mut self) -> Result<Option<Vec<f32>>, SourceError> {
         self.source.initial()
+    }
+
+    fn trained(&self) -> usize {
+        self.source.trained()
     }
 
     fn parts(&self) -> usize {
@@ -149,6 +156,8 @@ impl GradientSource for LocallyTrained {
         for ((out, sent), own) in gradient.iter_mut().zip(params).zip(&self.own) {
             *out = sent - own;
         }
+        // The change of the state is added as it is.
+        gradient[self.source.trained()..].iter_mut().for_each(|change| *change = -*change);
         Ok((loss / rows.max(1) as f64) as f32)
     }
 

@@ -17,8 +17,13 @@ use crate::model::{Margins, Model, Workspace};
 /// [`Local`] is any [`Model`] on [`Examples`] in memory. An implementation of its own may have its
 /// examples elsewhere. Gradients must be a function of rows and parameters alone.
 pub trait GradientSource: fmt::Debug + Send {
-    /// The number of parameters.
+    /// The number of parameters, and of values of state after them.
     fn parameters(&self) -> usize;
+
+    /// The number of keys that are parameters, the first ones; the others are state.
+    fn trained(&self) -> usize {
+        self.parameters()
+    }
 
     /// The parameters to begin with, if the source has its own.
     ///
@@ -142,6 +147,10 @@ impl Local {
 impl GradientSource for Local {
     fn parameters(&self) -> usize {
         self.model.parameters()
+    }
+
+    fn trained(&self) -> usize {
+        self.model.layout().trained()
     }
 
     fn parts(&self) -> usize {

@@ -378,7 +378,8 @@ mod tests {
     use pstrain_compute::id::BatchId;
     use pstrain_compute::model::{ModelSpec, Workspace};
 
-    const SHAPE: Shape = Shape { inputs: 5, dense: 2, hot: 1, target: Target::Classes(2) };
+    const SHAPE: Shape =
+        Shape { inputs: 5, dense: 2, hot: 1, target: Target::Classes(2), picture: None };
 
     fn examples(count: u16) -> Examples {
         let mut examples = Examples::new(SHAPE);

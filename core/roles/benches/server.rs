@@ -72,7 +72,7 @@ fn job(mode: Mode, parameters: u32) -> Job {
             partial_after: None,
         },
         data: JobData {
-            shape: Shape { inputs: 2, dense: 2, hot: 0, target: Target::Classes(2) },
+            shape: Shape { inputs: 2, dense: 2, hot: 0, target: Target::Classes(2), picture: None },
             train: Fingerprint { rows, class_counts: vec![rows, 0], digest: [0; 32] },
             from: DataFrom::Worker,
             recipe: String::new(),

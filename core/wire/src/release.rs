@@ -10,7 +10,7 @@ pub const PROTOCOL_VERSION: u8 = 33;
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 
 /// The protocol that this build speaks. Every frame says it.
-pub const PROTOCOL: Protocol = Protocol { version: PROTOCOL_VERSION, layout: 0xee8c };
+pub const PROTOCOL: Protocol = Protocol { version: PROTOCOL_VERSION, layout: 0xe6f9 };
 
 /// A wire protocol: builds that encode messages in different ways have different ones, also if they
 /// are of one release. Written `32.5e0c`.

@@ -7,14 +7,18 @@ mod number;
 use std::path::Path;
 
 use pstrain_compute::counted::counted;
-use pstrain_compute::examples::Row;
+use pstrain_compute::examples::{Picture, Row};
 
 pub(super) use self::labels::Labels;
 pub(super) use self::number::Kind;
 use super::bytes::{Bytes, broken};
+use super::pixels::interleave;
 use super::range::{Range, problem_of};
 use crate::dataset::{Schema, Visit};
 use crate::error::DataError;
+
+/// The most channels of a picture.
+const MOST_CHANNELS: u64 = 4;
 
 /// Limit for the values of a row.
 const MOST_COLUMNS: u32 = 1 << 24;
@@ -66,6 +70,24 @@ impl<'a> Array<'a> {
         })
     }
 
+    /// The size of the pictures that the rows are, and true if a picture is stored channel by
+    /// channel. Arrays of (ROWS, HEIGHT, WIDTH) are pictures, and those with the channels of a
+    /// pixel as the last dimension or the second one.
+    fn picture(&self) -> (Option<Picture>, bool) {
+        let (height, width, channels, is_by_channel) = match self.shape[..] {
+            [_, height, width] => (height, width, 1, false),
+            [_, height, width, channels] if channels <= MOST_CHANNELS => {
+                (height, width, channels, false)
+            }
+            [_, channels, height, width] if channels <= MOST_CHANNELS => {
+                (height, width, channels, true)
+            }
+            _ => return (None, false),
+        };
+        let [height, width, channels] = [height, width, channels].map(|size| size as u32);
+        (Some(Picture { height, width, channels }), is_by_channel)
+    }
+
     /// Reads the next row.
     fn read(&mut self, columns: u32, values: &mut Vec<f32>) -> Result<(), DataError> {
         let size = self.kind.size();
@@ -105,8 +127,9 @@ impl<'a> Array<'a> {
     }
 
     /// Reads the rows, of which a type whose values may be lost as `f32` needs all; refuses columns
-    /// whose values are. Returns the number of columns.
-    pub(super) fn check(mut self) -> Result<u32, DataError> {
+    /// whose values are. Returns the number of columns, and the size of the pictures, if they are.
+    pub(super) fn check(mut self) -> Result<(u32, Option<Picture>), DataError> {
+        let (picture, _) = self.picture();
         let columns = self.columns()?;
         let (mut values, mut ranges) = (Vec::new(), Vec::<Range<u64>>::new());
         let rows = if self.kind.is_small() { self.rows().min(1) } else { self.rows() };
@@ -117,7 +140,8 @@ impl<'a> Array<'a> {
                 range.add(value, || self.kind.bits(self.value(column)));
             }
         }
-        problem_of(&ranges).map_or(Ok(columns), |problem| Err(broken(self.path(), problem)))
+        problem_of(&ranges)
+            .map_or(Ok((columns, picture)), |problem| Err(broken(self.path(), problem)))
     }
 }
 
@@ -141,11 +165,19 @@ pub(super) fn visit(
         let rows = counted(features.rows(), "row");
         return Err(broken(path, format!("it has {rows}, but the other file has {labels}")));
     }
-    let mut values = Vec::new();
+    let (mut values, mut pixels) = (Vec::new(), Vec::new());
+    let (picture, is_by_channel) = features.picture();
     for label in labels.of(&schema.classes)? {
         features.read(columns, &mut values)?;
         change(&mut values);
-        visit(Row::dense(&values, label))?;
+        let row = match picture {
+            Some(picture) if is_by_channel => {
+                interleave(picture.channels as usize, &values, &mut pixels);
+                &pixels
+            }
+            _ => &values,
+        };
+        visit(Row::dense(row, label))?;
     }
     features.end()
 }

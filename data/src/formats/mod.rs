@@ -6,7 +6,7 @@
 mod arguments;
 mod array;
 mod bytes;
-mod cifar10;
+mod cifar;
 mod csv;
 mod idx;
 mod libsvm;
@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 
 use self::arguments::{joined, meant, option, split};
 
-pub use self::cifar10::Cifar10;
+pub use self::cifar::{Cifar, CifarSet};
 pub use self::csv::{Csv, Dialect, Header, Notation, Roles, Thousands, Words};
 pub use self::idx::Idx;
 pub use self::libsvm::Libsvm;
@@ -55,7 +55,8 @@ static ALL: &[Format] = &[
     npz::FORMAT,
     raw::FORMAT,
     idx::FORMAT,
-    cifar10::FORMAT,
+    cifar::FORMAT_10,
+    cifar::FORMAT_100,
     libsvm::FORMAT,
     sparse::FORMAT,
     regression::FORMAT,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pstrain_compute::counted::counted;
-use pstrain_compute::examples::{Label, Row, Target};
+use pstrain_compute::examples::{Label, Picture, Row, Target};
 use serde::Deserialize;
 
 use super::arguments::Arguments;
@@ -53,6 +53,8 @@ struct Header {
     classes: Option<Vec<String>>,
     /// The names of the columns.
     names: Option<Vec<String>>,
+    /// Height, width and channels of the pictures that the rows are, pixel by pixel.
+    picture: Option<[u32; 3]>,
     rows: Option<u64>,
     #[serde(default = "yes")]
     standardise: bool,
@@ -78,6 +80,12 @@ impl Header {
                 return Err(problem + "; give each class its own name");
             }
         }
+        if let Some(picture) = self.size()
+            && picture.values() != *columns
+        {
+            let values = counted(picture.values(), "value");
+            return Err(format!("pictures of {picture} have {values}, not {columns}"));
+        }
         match names {
             Some(names) if names.len() != *columns as usize => {
                 Err(format!("{} names of {}", names.len(), counted(*columns, "column")))
@@ -88,6 +96,10 @@ impl Header {
 }
 
 impl Header {
+    fn size(&self) -> Option<Picture> {
+        self.picture.map(|[height, width, channels]| Picture { height, width, channels })
+    }
+
     fn schema(&self) -> Schema {
         let schema = match &self.classes {
             None => Schema::of_values(KIND, self.columns),
@@ -96,7 +108,7 @@ impl Header {
                 Schema::dense(KIND, self.columns, &classes)
             }
         };
-        Schema { standardised: self.standardise, ..schema }
+        Schema { standardised: self.standardise, ..schema.with_picture(self.size()) }
     }
 }
 

@@ -74,7 +74,7 @@ impl RecipeName {
     pub const fn shape(self) -> Shape {
         let dense = self.numerics().len() as u32;
         let target = Target::Classes(CLASSES.len() as u32);
-        Shape { inputs: dense + HOT as u32, dense, hot: 3, target }
+        Shape { inputs: dense + HOT as u32, dense, hot: 3, target, picture: None }
     }
 
     /// Returns the names of all input columns, in order.

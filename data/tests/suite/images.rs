@@ -6,8 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use pstrain_compute::examples::Label;
+use pstrain_compute::examples::Picture;
 use pstrain_compute::id::PartId;
-use pstrain_data::{Cifar10, Dataset, Idx, Predict, Prepared, Settings, open};
+use pstrain_data::{Cifar, CifarSet, Dataset, Idx, Predict, Prepared, Settings, open};
 
 /// The bytes of an IDX file of unsigned bytes.
 fn idx(sizes: &[u32], values: impl IntoIterator<Item = u8>) -> Vec<u8> {
@@ -165,10 +166,66 @@ fn the_batches_of_cifar_10_are_read_in_their_order() {
 fn damaged_files_of_cifar_10_are_named_with_the_problem() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("batch");
-    let data = Cifar10 { files: vec![path.clone()] };
+    let data = Cifar { set: CifarSet::Ten, files: vec![path.clone()] };
     let refused = || Prepared::load(&data, &Settings::default()).unwrap_err().to_string();
     fs::write(&path, &records()[..4000]).unwrap();
     assert!(refused().contains("batch: it ends early"), "{}", refused());
     fs::write(&path, [10; 2 * 3073]).unwrap();
     assert!(refused().contains("record 0 has label 10"), "{}", refused());
+}
+
+#[test]
+fn images_of_cifar_100_have_the_second_label_and_are_stored_pixel_by_pixel() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = format!("cifar100:{}", folder.path().display());
+    assert!(open(&words, 1).unwrap_err().contains("there is no train.bin"));
+    let pixels: Vec<u8> = (0..3072_u32).map(|value| (value / 1024 * 100) as u8).collect();
+    let record = |superclass, class| [&[superclass, class][..], &pixels].concat();
+    let records = [record(19, 0), record(3, 99)].concat();
+    fs::write(folder.path().join("train.bin"), &records).unwrap();
+    let settings = Settings { evaluation_share: 0.0, ..Settings::default() };
+    let prepared = Prepared::load(&*open(&words, 1).unwrap(), &settings).unwrap();
+    let spec = &prepared.spec;
+    assert_eq!((spec.classes().len(), &*spec.classes()[99]), (100, "worm"));
+    assert_eq!(spec.shape().picture, Some(Picture { height: 32, width: 32, channels: 3 }));
+    assert_eq!(prepared.train.row(1).class(), 99);
+    let colours = [0.0, 100.0, 200.0].map(|value: f32| value / 127.5 - 1.0);
+    assert_eq!(prepared.train.row(0).dense[..3], colours);
+    let path = folder.path().join("other");
+    fs::write(&path, record(0, 100)).unwrap();
+    let data = Cifar { set: CifarSet::Hundred, files: vec![path] };
+    let refused = Prepared::load(&data, &settings).unwrap_err().to_string();
+    assert!(refused.contains("record 0 has label 100, and not 0 to 99"), "{refused}");
+}
+
+#[test]
+fn arrays_of_pictures_know_their_size_and_channels_come_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = |sizes: &[u32], values: &[u8]| {
+        let sizes = sizes.iter().flat_map(|size| size.to_be_bytes());
+        let count = sizes.clone().count() as u8 / 4;
+        [0, 0, 8, count].into_iter().chain(sizes).chain(values.iter().copied()).collect::<Vec<_>>()
+    };
+    let values: Vec<u8> = (0..24).collect();
+    let (images, labels) = (folder.path().join("images"), folder.path().join("labels"));
+    fs::write(&labels, bytes(&[2], &[0, 1])).unwrap();
+    for (sizes, picture, first) in [
+        (&[2, 3, 4][..], Some([3, 4, 1]), [0, 1, 2]),
+        (&[2, 2, 2, 3], Some([2, 2, 3]), [0, 1, 2]),
+        (&[2, 3, 2, 2], Some([2, 2, 3]), [0, 4, 8]),
+        (&[2, 12], None, [0, 1, 2]),
+    ] {
+        fs::write(&images, bytes(sizes, &values)).unwrap();
+        let data = Idx { images: images.clone(), labels: labels.clone(), predict: None };
+        let schema = data.schema(&Default::default()).unwrap();
+        let picture = picture.map(|[height, width, channels]| Picture { height, width, channels });
+        assert_eq!(schema.shape.picture, picture, "{sizes:?}");
+        let mut found = Vec::new();
+        let take = &mut |row: pstrain_compute::examples::Row<'_>| {
+            found.push(row.dense[..3].to_vec());
+            Ok(())
+        };
+        data.visit(&schema, take).unwrap();
+        assert_eq!(found[0], first.map(|value: u8| f32::from(value) / 127.5 - 1.0), "{sizes:?}");
+    }
 }

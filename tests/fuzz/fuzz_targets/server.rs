@@ -105,7 +105,7 @@ fn job(choices: &mut Choices<'_>) -> Job {
         graph: Graph::Ring,
         edges: Vec::new(),
         data: JobData {
-            shape: Shape { inputs: 1, dense: 1, hot: 0, target: Target::Classes(2) },
+            shape: Shape { inputs: 1, dense: 1, hot: 0, target: Target::Classes(2), picture: None },
             train: Fingerprint { rows: 20, class_counts: vec![12, 8], digest: [3; 32] },
             from: DataFrom::Worker,
             recipe: String::new(),

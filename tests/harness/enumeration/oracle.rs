@@ -39,7 +39,7 @@ pub(super) struct Oracle {
 /// A job of two servers whose mini-batches are single examples, one per worker and round.
 #[must_use]
 pub fn small_job(bounds: Bounds) -> Job {
-    let shape = Shape { inputs: 2, dense: 1, hot: 1, target: Target::Classes(2) };
+    let shape = Shape { inputs: 2, dense: 1, hot: 1, target: Target::Classes(2), picture: None };
     let mut train = Examples::new(shape);
     for row in 0..bounds.workers * bounds.rounds {
         train.push(&[row as f32], &[1], (row % 2) as u16).unwrap_or_default();

@@ -496,7 +496,7 @@ fn draw_filters(seed: u64) -> Filters {
 }
 
 fn draw_job(seed: u64, rng: &mut Random) -> (Job, Examples) {
-    let shape = Shape { inputs: 2, dense: 1, hot: 1, target: Target::Classes(2) };
+    let shape = Shape { inputs: 2, dense: 1, hot: 1, target: Target::Classes(2), picture: None };
     let workers = 1 + rng.below(6) as u32;
     let batch_size = 1 + rng.below(6) as u32;
     let most = [25, 25, 25, 100][rng.below(4) as usize];

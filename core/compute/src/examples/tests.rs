@@ -6,8 +6,13 @@ fn digest(examples: &Examples) -> [u8; 32] {
 }
 
 fn some() -> Examples {
-    let mut examples =
-        Examples::new(Shape { inputs: 7, dense: 2, hot: 2, target: Target::Classes(3) });
+    let mut examples = Examples::new(Shape {
+        inputs: 7,
+        dense: 2,
+        hot: 2,
+        target: Target::Classes(3),
+        picture: None,
+    });
     examples.push(&[1.5, -2.0], &[2, 5], 0).unwrap();
     examples.push(&[0.0, 3.25], &[4, 6], 2).unwrap();
     examples
@@ -53,7 +58,7 @@ fn the_digest_sees_every_part() {
 #[test]
 fn numbers_to_predict_are_stored_and_packed_with_their_rows() {
     for (dense, hot) in [(2, 2), (1, 1), (3, 0), (0, 1)] {
-        let shape = Shape { inputs: dense + 4, dense, hot, target: Target::Value };
+        let shape = Shape { inputs: dense + 4, dense, hot, target: Target::Value, picture: None };
         let mut examples = Examples::new(shape);
         for row in 0..3_u16 {
             let values: Vec<f32> = (0..dense).map(|column| column as f32 - 0.5).collect();
@@ -96,7 +101,8 @@ fn labels_of_another_kind_and_ones_that_are_not_finite_are_refused() {
 
 #[test]
 fn a_shape_is_serialised_with_its_target() {
-    let of_classes = Shape { inputs: 7, dense: 2, hot: 2, target: Target::Classes(3) };
+    let of_classes =
+        Shape { inputs: 7, dense: 2, hot: 2, target: Target::Classes(3), picture: None };
     let of_values = Shape { target: Target::Value, ..of_classes };
     for shape in [of_classes, of_values] {
         let bytes = crate::saved::to_bytes(&shape);

@@ -2,7 +2,7 @@
 
 use alloc::string::{String, ToString as _};
 
-use crate::examples::Target;
+use crate::examples::{Picture, Target};
 use crate::named::Number;
 use crate::optim::GroupsError;
 
@@ -28,6 +28,14 @@ pub enum ModelError {
         dense: u32,
         /// One-hot groups, of one column or more each.
         hot: u32,
+    },
+    /// The rows are no pictures of the size that the data name.
+    #[error("a picture of {picture} has other values than a row, which has {inputs}")]
+    Picture {
+        /// The size.
+        picture: Picture,
+        /// Columns of a row.
+        inputs: u32,
     },
     /// A hidden layer has no units.
     #[error("hidden layer {layer} has 0 units: it needs 1 or more")]
@@ -120,6 +128,24 @@ pub enum ModelError {
         layer: usize,
         /// The number of parameters up to and including that layer.
         parameters: u64,
+    },
+    /// A network by a name cannot be built.
+    #[error("model = {model}: {problem}")]
+    Network {
+        /// The model, as the user wrote it.
+        model: String,
+        /// The reason.
+        problem: String,
+    },
+    /// A layer of a network cannot be built.
+    #[error("layer {place} of the network, {item}: {problem}")]
+    Layer {
+        /// The place of the layer in the text, counted from 1.
+        place: usize,
+        /// The layer, as the user wrote it.
+        item: String,
+        /// The reason and the cure.
+        problem: String,
     },
     /// A model that the program added cannot be built.
     #[error("model = {model}: {problem}")]

@@ -17,9 +17,11 @@ mod kernels;
 mod layer;
 mod loss;
 mod margins;
+mod net;
 mod network;
 mod objective;
 mod passes;
+mod presets;
 mod registered;
 mod softmax;
 mod sparse;
@@ -51,7 +53,7 @@ pub use self::error::ModelError;
 pub use self::external::{Answers, ExternalTensor};
 pub use self::loss::Loss;
 pub use self::margins::Margins;
-pub use self::objective::{Objective, SparseObjective};
+pub use self::objective::{LayerInfo, Objective, SparseObjective};
 pub use self::registered::{Build, ModelKind, register, registered};
 pub use self::workspace::Workspace;
 
@@ -91,6 +93,8 @@ pub enum ModelSpec {
     },
     /// One linear layer of dense and one-hot columns, or one weight per column of sparse rows.
     Linear,
+    /// A network of layers, as users write it: `net:conv16x3,relu,...`, or the name of a known one.
+    Network(String),
 }
 
 impl ModelSpec {
@@ -101,6 +105,9 @@ impl ModelSpec {
             Self::External { tensors, .. } => {
                 tensors.iter().any(|tensor| tensor.role != Role::Parameter)
             }
+            // A network has state if a layer is batch normalisation.
+            Self::Network(text) => words::layers_of(text)
+                .is_ok_and(|layers| layers.split(',').any(|it| it.trim() == "bn")),
             _ => false,
         }
     }
@@ -149,6 +156,9 @@ impl Model {
             }
             ModelSpec::Mlp { hidden, activation } => {
                 Arc::new(Network::new((shape, loss), hidden, *activation)?)
+            }
+            ModelSpec::Network(text) => {
+                Arc::new(net::build(&words::layers_of(text)?, (shape, loss))?)
             }
             ModelSpec::Timing { layers } => Arc::new(WithoutArithmetic(timing::layout(layers)?)),
             ModelSpec::Logistic => Arc::new(Sparse::logistic(loss, shape)?),
@@ -204,6 +214,12 @@ impl Model {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         self.objective.layout()
+    }
+
+    /// The layers of a network, first to last; none of a model without layers.
+    #[must_use]
+    pub fn layers(&self) -> Vec<LayerInfo> {
+        self.objective.layers()
     }
 
     /// The number of parameters, and of values of state after them.
@@ -337,6 +353,11 @@ fn check_shape(shape: Shape) -> Result<(), ModelError> {
         && classes < 2
     {
         return Err(ModelError::TooFewClasses { classes });
+    }
+    if let Some(picture) = shape.picture
+        && (shape.hot > 0 || picture.values() != shape.inputs)
+    {
+        return Err(ModelError::Picture { picture, inputs: shape.inputs });
     }
     if u64::from(shape.dense) + u64::from(shape.hot) > u64::from(shape.inputs) {
         let Shape { inputs, dense, hot, .. } = shape;

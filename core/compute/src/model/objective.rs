@@ -1,5 +1,6 @@
 //! The seam for kinds of models.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,9 +8,24 @@ use core::fmt;
 use core::ops::Range;
 
 use super::{ModelError, Workspace};
-use crate::examples::{Examples, Row, Shape};
+use crate::examples::{Examples, Picture, Row, Shape};
 use crate::params::Layout;
 use crate::rng::Stream;
+
+/// A layer of a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerInfo {
+    /// The number of the layer in the names of its tensors.
+    pub number: usize,
+    /// The kind of the layer, and its activation.
+    pub kind: String,
+    /// The size of a sample's output.
+    pub output: Picture,
+    /// Its parameters, without state.
+    pub parameters: usize,
+    /// Products of the forward pass of a sample.
+    pub products: u64,
+}
 
 /// A differentiable loss of labelled examples under parameters.
 ///
@@ -63,6 +79,11 @@ pub trait Objective: fmt::Debug + Send + Sync {
         out: &mut [f32],
         workspace: &mut Workspace,
     );
+
+    /// The layers, first to last; none if it has no such parts.
+    fn layers(&self) -> Vec<LayerInfo> {
+        Vec::new()
+    }
 
     /// True if the objective has arithmetic, so that losses and evaluations are meaningful.
     fn computes(&self) -> bool {

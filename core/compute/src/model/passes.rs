@@ -7,15 +7,14 @@ use bytemuck::cast_slice;
 use super::kernels::Memory;
 use super::layer::{Context, Input, Layer, Propagation, Total};
 use super::loss::{self, Loss};
-use super::network::{Network, Stage};
-use super::softmax;
+use super::network::{Inputs, Network, Stage};
 use super::workspace::Workspace;
+use super::{Objective as _, softmax};
 use crate::examples::Examples;
 use crate::simd::{Simd, Work};
 
-/// Samples per block: a weight matrix is read once for the whole block, and intermediate values
-/// stay in the cache.
-const BLOCK: usize = 64;
+/// Most samples per block of an evaluation.
+const EVALUATED: usize = 64;
 
 /// The gradient of the mean loss over `rows`, which replaces the values of `gradient`.
 pub(super) struct Gradient<'a> {
@@ -45,13 +44,13 @@ impl Work for ByLayer<'_> {
         let Gradient { network, params, examples, rows, gradient, workspace } = gradient;
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;
-        let mut blocks = rows.chunks(BLOCK);
+        let mut blocks = rows.chunks(network.block);
         let mut is_first = true;
         while let Some(block) = blocks.next() {
             workspace.gather(examples, block.iter().map(|&row| row as usize));
-            network.forward(simd, params, workspace);
+            network.forward(simd, params, true, workspace);
             let is_last = blocks.len() == 0;
-            let gradient = Total { values: &mut *gradient, is_first };
+            let gradient = (&mut *gradient, is_first);
             loss += network.backward(simd, params, scale, gradient, workspace, |keys, gradient| {
                 if is_last {
                     finished(keys, gradient);
@@ -80,10 +79,11 @@ impl Work for Evaluate<'_> {
     fn run<S: Simd>(self, simd: S) {
         let Self { network, params, examples, rows, out, workspace } = self;
         let (outputs, predictions) = (network.outputs, network.target.predictions() as usize);
-        for (block, out) in out.chunks_mut(BLOCK * predictions).enumerate() {
-            let begin = rows.start + block * BLOCK;
+        let most = network.block.min(EVALUATED);
+        for (block, out) in out.chunks_mut(most * predictions).enumerate() {
+            let begin = rows.start + block * most;
             workspace.gather(examples, begin..begin + out.len() / predictions);
-            network.forward(simd, params, workspace);
+            network.forward(simd, params, false, workspace);
             let Some(last) = workspace.outputs.get_mut(network.stages.len() - 1) else { continue };
             let strips = outputs.div_ceil(S::LANES);
             let last = last.write(workspace.samples.len() * strips);
@@ -105,45 +105,55 @@ impl Work for Evaluate<'_> {
 }
 
 impl Network {
-    /// Runs the gathered block through all layers.
+    /// Runs the gathered block through all layers, to compute a gradient or to evaluate examples.
     #[inline(always)]
-    fn forward<S: Simd>(&self, simd: S, params: &[f32], workspace: &mut Workspace) {
-        let Workspace { samples: block, outputs, panel, .. } = workspace;
+    fn forward<S: Simd>(
+        &self,
+        simd: S,
+        params: &[f32],
+        is_training: bool,
+        workspace: &mut Workspace,
+    ) {
+        let Workspace { samples: block, outputs, kept, panel, places, .. } = workspace;
         let samples = block.len();
         outputs.resize_with(self.stages.len().max(outputs.len()), Memory::new);
-        for (index, Stage { layer, activation, keys }) in self.stages.iter().enumerate() {
+        kept.resize_with(self.stages.len().max(kept.len()), Memory::new);
+        for (index, (stage, kept)) in self.stages.iter().zip(kept).enumerate() {
             let (before, rest) = outputs.split_at_mut(index);
-            let input = match before.last() {
-                None => Input::Examples(&*block),
-                Some(previous) => {
-                    let strips = layer.inputs().div_ceil(S::LANES);
-                    Input::Previous(previous.read(samples * strips))
-                }
+            let read =
+                |input: usize| before[input].read(self.stages[input].registers::<S>(samples));
+            let input = match stage.inputs {
+                Inputs::Examples => Input::Examples(&*block),
+                Inputs::One(input) => Input::One(read(input)),
+                Inputs::Two(inputs) => Input::Two(inputs.map(read)),
             };
-            let output = rest[0].write(samples * layer.outputs().div_ceil(S::LANES));
-            let context = Context { simd, params: &params[keys.clone()], panel: &mut *panel };
-            layer.forward(context, input, output);
-            if let Some(activation) = activation {
+            let output = rest[0].write(stage.registers::<S>(samples));
+            let (panel, places) = (&mut *panel, &mut *places);
+            let (state, params) = (&params[stage.state.clone()], &params[stage.keys.clone()]);
+            let context =
+                Context { simd, params, state, samples, is_training, kept, panel, places };
+            stage.layer.forward(context, input, output);
+            if let Some(activation) = stage.activation {
                 activation.forward(simd, output);
             }
         }
     }
 
     /// Puts the gradient of the block of the last [`forward`](Self::forward), times `scale`, into
-    /// `gradient`, and returns the sum of its losses. Calls `added` with the keys and the gradient
-    /// of each layer.
+    /// `gradient`, of which it may be the first part, and returns the sum of its losses. Calls
+    /// `added` with the keys and the gradient of each layer, and of the state.
     #[inline(always)]
     fn backward<S: Simd>(
         &self,
         simd: S,
         params: &[f32],
         scale: f32,
-        gradient: Total<'_>,
+        (gradient, is_first): (&mut [f32], bool),
         workspace: &mut Workspace,
         mut added: impl FnMut(Range<usize>, &[f32]),
     ) -> f64 {
-        let Workspace { samples: block, outputs, deltas, panel, .. } = workspace;
-        let Total { values, is_first } = gradient;
+        let Workspace { samples: block, outputs, kept, deltas, panel, places, .. } = workspace;
+        let (values, state) = gradient.split_at_mut(self.layout().trained());
         let samples = block.len();
         let last = self.stages.len() - 1;
         let strips = self.outputs.div_ceil(S::LANES);
@@ -152,32 +162,77 @@ impl Network {
             Loss::Nll => softmax::nll_backward(simd, results, self.outputs, block, scale),
             loss => loss::backward::<S>(loss, results, block, scale),
         };
-        let [current, next] = deltas;
-        for (index, Stage { layer, keys, .. }) in self.stages.iter().enumerate().rev() {
-            let (before, rest) = outputs.split_at(index);
-            let delta = if index == last { &rest[0] } else { &*current };
-            let delta = delta.read(samples * layer.outputs().div_ceil(S::LANES));
-            let registers = samples * layer.inputs().div_ceil(S::LANES);
-            let input = match before.last() {
-                None => Input::Examples(&*block),
-                Some(output) => {
-                    let (output, delta) = (output.read(registers), next.write(registers));
-                    delta.fill(simd.splat(0.0));
-                    Input::Previous(Propagation { output, delta })
-                }
+        deltas.resize_with(self.deltas.max(deltas.len()), Memory::new);
+        for (index, stage) in self.stages.iter().enumerate().rev() {
+            let registers = stage.registers::<S>(samples);
+            // Taken out, since the derivatives with respect to its inputs are written meanwhile.
+            let mut own = match index == last {
+                true => core::mem::take(&mut outputs[last]),
+                false => core::mem::take(&mut deltas[stage.delta]),
             };
-            let context = Context { simd, params: &params[keys.clone()], panel: &mut *panel };
-            let gradient = Total { values: &mut values[keys.clone()], is_first };
-            layer.backward(context, input, delta, gradient);
-            added(keys.clone(), &values[keys.clone()]);
-            let Some((previous, output)) = self.stages[..index].last().zip(before.last()) else {
-                break;
-            };
-            if let Some(activation) = previous.activation {
-                activation.backward(simd, next.write(registers), output.read(registers));
+            if let Some(activation) = stage.activation {
+                activation.backward(simd, own.write(registers), outputs[index].read(registers));
             }
-            core::mem::swap(current, next);
+            let mut before = [Memory::new(), Memory::new()];
+            for (input, before) in stage.inputs.stages().zip(&mut before) {
+                let buffer = &mut deltas[self.stages[input].delta];
+                if self.is_last_reader(index, input) {
+                    let registers = self.stages[input].registers::<S>(samples);
+                    buffer.write::<S::V>(registers).fill(simd.splat(0.0));
+                }
+                *before = core::mem::take(buffer);
+            }
+            let mut previous = stage.inputs.stages().zip(&mut before).map(|(input, delta)| {
+                let registers = self.stages[input].registers::<S>(samples);
+                let (output, delta) = (outputs[input].read(registers), delta.write(registers));
+                Propagation { output, delta }
+            });
+            let input = match (stage.inputs, previous.next(), previous.next()) {
+                (Inputs::Examples, ..) => Input::Examples(&*block),
+                (Inputs::One(_), Some(previous), _) => Input::One(previous),
+                (Inputs::Two(_), Some(first), Some(second)) => Input::Two([first, second]),
+                _ => unreachable!("a layer has as many inputs as it says"),
+            };
+            let (panel, places, kept) = (&mut *panel, &mut *places, &mut kept[index]);
+            let of_state = stage.state.start - values.len()..stage.state.end - values.len();
+            let gradient = Total {
+                values: &mut values[stage.keys.clone()],
+                state: &mut state[of_state],
+                is_first,
+            };
+            let (state, params) = (&params[stage.state.clone()], &params[stage.keys.clone()]);
+            let is_training = true;
+            let context =
+                Context { simd, params, state, samples, is_training, kept, panel, places };
+            stage.layer.backward(context, input, own.read(registers), gradient);
+            if !stage.keys.is_empty() {
+                added(stage.keys.clone(), &values[stage.keys.clone()]);
+            }
+            for (input, before) in stage.inputs.stages().zip(before) {
+                deltas[self.stages[input].delta] = before;
+            }
+            match index == last {
+                true => outputs[last] = own,
+                false => deltas[stage.delta] = own,
+            }
+        }
+        if !state.is_empty() {
+            added(values.len()..values.len() + state.len(), state);
         }
         loss
+    }
+
+    /// True if no later layer than `reader` reads the output of `stage`: the first in the backward
+    /// pass.
+    fn is_last_reader(&self, reader: usize, stage: usize) -> bool {
+        self.stages[reader + 1..].iter().all(|it| it.inputs.stages().all(|input| input != stage))
+    }
+}
+
+impl Stage {
+    /// The registers of the output of a block.
+    #[inline(always)]
+    fn registers<S: Simd>(&self, samples: usize) -> usize {
+        samples * self.size.pixels() as usize * self.size.strips(S::LANES)
     }
 }

@@ -292,7 +292,8 @@ mod tests {
 
     #[test]
     fn other_data_are_refused() {
-        let dense = Shape { inputs: 6, dense: 6, hot: 0, target: Target::Classes(2) };
+        let dense =
+            Shape { inputs: 6, dense: 6, hot: 0, target: Target::Classes(2), picture: None };
         for shape in [dense, Shape::sparse(6, Target::Classes(3))] {
             let refused = Model::new(&ModelSpec::Logistic, shape).unwrap_err().to_string();
             assert!(refused.starts_with("model = logistic reads sparse rows of two"), "{refused}");

@@ -13,7 +13,8 @@ use crate::rng::Random;
 use crate::simd;
 use crate::simd::Portable;
 
-const REFERENCE: Shape = Shape { inputs: 93, dense: 9, hot: 3, target: Target::Classes(5) };
+const REFERENCE: Shape =
+    Shape { inputs: 93, dense: 9, hot: 3, target: Target::Classes(5), picture: None };
 
 fn mlp(hidden: &[u32], activation: Activation) -> ModelSpec {
     ModelSpec::Mlp { hidden: hidden.to_vec(), activation }
@@ -173,12 +174,13 @@ fn gradients_equal_finite_differences_for_every_kind_of_column() {
     let columns = [(7, 7, 0), (11, 0, 2), (13, 4, 2), (20, 9, 3)];
     for (inputs, dense, hot) in columns {
         for (classes, activation) in [(2, Activation::Relu), (5, Activation::Tanh)] {
-            let shape = Shape { inputs, dense, hot, target: Target::Classes(classes) };
+            let shape =
+                Shape { inputs, dense, hot, target: Target::Classes(classes), picture: None };
             for hidden in [&[][..], &[6], &[9, 4], &[1, 8, 17]] {
                 check(hidden, activation, shape, 9, 1);
             }
         }
-        let shape = Shape { inputs, dense, hot, target: Target::Classes(3) };
+        let shape = Shape { inputs, dense, hot, target: Target::Classes(3), picture: None };
         check(&[5, 3, 12], Activation::Relu, shape, 9, 1);
         check(&[10, 3], Activation::Tanh, shape, 1, 1);
     }
@@ -194,7 +196,7 @@ fn gradients_of_every_loss_equal_finite_differences() {
         (huber, Target::Value),
     ] {
         for (inputs, dense, hot) in [(7, 7, 0), (11, 0, 2), (13, 4, 3)] {
-            let shape = Shape { inputs, dense, hot, target };
+            let shape = Shape { inputs, dense, hot, target, picture: None };
             for hidden in [&[][..], &[6], &[9, 4]] {
                 check_loss((hidden, loss), Activation::Tanh, shape, 9, 1);
             }
@@ -253,7 +255,8 @@ fn models_and_losses_that_do_not_fit_are_refused_with_a_cure() {
 #[test]
 fn gradients_equal_finite_differences_over_many_blocks() {
     // More samples, inputs and classes than fit one block or tile of the kernels.
-    let shape = Shape { inputs: 330, dense: 300, hot: 2, target: Target::Classes(19) };
+    let shape =
+        Shape { inputs: 330, dense: 300, hot: 2, target: Target::Classes(19), picture: None };
     check(&[17], Activation::Relu, shape, 2, 97);
     check(&[270, 6], Activation::Tanh, shape, 3, 3001);
     check(&[21], Activation::Relu, REFERENCE, 150, 53);
@@ -378,9 +381,12 @@ fn a_workspace_leaves_nothing_behind() {
         (mlp(&[21], Activation::Relu), REFERENCE),
         (
             mlp(&[40, 3], Activation::Tanh),
-            Shape { inputs: 70, dense: 70, hot: 0, target: Target::Classes(12) },
+            Shape { inputs: 70, dense: 70, hot: 0, target: Target::Classes(12), picture: None },
         ),
-        (ModelSpec::Softmax, Shape { inputs: 30, dense: 0, hot: 4, target: Target::Classes(2) }),
+        (
+            ModelSpec::Softmax,
+            Shape { inputs: 30, dense: 0, hot: 4, target: Target::Classes(2), picture: None },
+        ),
     ];
     let mut shared = Workspace::new();
     for round in 0..3 {
@@ -431,7 +437,7 @@ fn log_probabilities_equal_the_reference() {
 
 #[test]
 fn great_logits_do_not_overflow_and_nan_is_not_hidden() {
-    let shape = Shape { inputs: 3, dense: 3, hot: 0, target: Target::Classes(3) };
+    let shape = Shape { inputs: 3, dense: 3, hot: 0, target: Target::Classes(3), picture: None };
     let mut examples = Examples::new(shape);
     examples.push(&[1e4, -1e4, 1.0], &[], 1).unwrap();
     let model = Model::new(&mlp(&[4], Activation::Relu), shape).unwrap();
@@ -480,8 +486,11 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
     for (hidden, shape) in [
         (&[21][..], REFERENCE),
         (&[70, 33, 1, 16], REFERENCE),
-        (&[], Shape { inputs: 40, dense: 40, hot: 0, target: Target::Classes(37) }),
-        (&[300], Shape { inputs: 600, dense: 0, hot: 3, target: Target::Classes(2) }),
+        (&[], Shape { inputs: 40, dense: 40, hot: 0, target: Target::Classes(37), picture: None }),
+        (
+            &[300],
+            Shape { inputs: 600, dense: 0, hot: 3, target: Target::Classes(2), picture: None },
+        ),
     ] {
         for activation in [Activation::Relu, Activation::Tanh] {
             let network = Network::new((shape, Loss::Nll), hidden, activation).unwrap();

@@ -1,10 +1,11 @@
 //! Models in text form.
 
 use alloc::borrow::ToOwned as _;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use super::registered::kind_of;
-use super::{Activation, Answers, ModelSpec};
+use super::{Activation, Answers, ModelError, ModelSpec, presets};
 use crate::named::{Family, Named as _, NamedError, Number, Presence, Word};
 
 /// The models of this crate.
@@ -15,6 +16,10 @@ enum Known {
     Linear,
     Timing(Vec<u32>),
     External,
+    Net,
+    Lenet,
+    Resnet { depth: u32, width: u32 },
+    Inception { width: u32 },
 }
 
 /// Numbers that are repeated and at least 1.
@@ -33,7 +38,36 @@ named!(Known: "model", ',' {
     Timing(layers) = Word::new("timing", &[sizes("PARAMETERS")],
         "messages and times as with these layers, no arithmetic"),
     External = Word::new("external", &[], "the model of a compute process"),
+    Net = Word::new("net", &[],
+        "a network of layers, which follow: net:28x28x1,conv6x5,relu,pool2,linear84,relu"),
+    Lenet = Word::new("lenet", &[], "LeNet: two convolutions and three linear layers"),
+    Resnet { depth, width } = Word::new("resnet",
+        &[Number::whole("LAYERS", 8..=1000), Number::whole("WIDTH", 1..=4096).usual("16")],
+        "a residual network of 18, 34 or 6 n + 2 layers whose first block has WIDTH channels"),
+    Inception { width } = Word::new("inception-bn-small",
+        &[Number::whole("WIDTH", 1..=4096).usual("96")],
+        "a small Inception network whose first convolution has WIDTH channels"),
 });
+
+/// The word before the layers of a network.
+const LAYERS: &str = "net:";
+
+/// The layers of a network, as text: the network's own, or those of a known one.
+pub(super) fn layers_of(text: &str) -> Result<String, ModelError> {
+    let refused = |problem: String| ModelError::Network { model: text.into(), problem };
+    if let Some(layers) = text.strip_prefix(LAYERS) {
+        return Ok(layers.into());
+    }
+    match text.parse() {
+        Ok(Known::Lenet) => Ok(presets::LENET.into()),
+        Ok(Known::Resnet { depth, width }) => presets::resnet(depth, width).ok_or_else(|| {
+            refused("a residual network has 18, 34 or 6 n + 2 layers: 8, 14, 20, ...".into())
+        }),
+        Ok(Known::Inception { width }) => Ok(presets::inception(width)),
+        Ok(_) => Err(refused("its layers are missing, as in net:linear64,relu".into())),
+        Err(error) => Err(refused(error.to_string())),
+    }
+}
 
 impl ModelSpec {
     /// The words of the models of this crate.
@@ -48,7 +82,13 @@ impl ModelSpec {
         if kind_of(text).is_some() {
             return Ok(Self::Registered(text.to_owned()));
         }
+        if text.starts_with(LAYERS) {
+            return Ok(Self::Network(text.to_owned()));
+        }
         Ok(match text.parse()? {
+            Known::Net | Known::Lenet | Known::Resnet { .. } | Known::Inception { .. } => {
+                Self::Network(text.to_owned())
+            }
             Known::Softmax => Self::Softmax,
             Known::Mlp(hidden) => Self::Mlp { hidden, activation },
             Known::Logistic => Self::Logistic,

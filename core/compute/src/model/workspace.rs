@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::kernels::Memory;
+use super::kernels::{Memory, Places};
 use crate::examples::{Examples, Records, Target};
 
 /// The buffers of a [`Model`](super::Model)'s computations.
@@ -16,10 +16,14 @@ pub struct Workspace {
     pub(super) samples: Records,
     /// The output of each layer. The last layer's holds first the outputs, then their derivatives.
     pub(super) outputs: Vec<Memory>,
-    /// Derivatives with respect to the outputs of two adjacent layers, used alternately.
-    pub(super) deltas: [Memory; 2],
+    /// Values that each layer keeps for the backward pass.
+    pub(super) kept: Vec<Memory>,
+    /// Derivatives with respect to the outputs of layers. Layers take turns in using them.
+    pub(super) deltas: Vec<Memory>,
     /// A packed section of the weights for the matrix product.
     pub(super) panel: Memory,
+    /// The rows of a product.
+    pub(super) places: Places,
     /// Predictions, sample by sample.
     pub(super) predictions: Vec<f32>,
 }
@@ -31,8 +35,10 @@ impl Workspace {
         Self {
             samples: Records::new(0, 0, Target::Classes(0)),
             outputs: Vec::new(),
-            deltas: [Memory::new(), Memory::new()],
+            kept: Vec::new(),
+            deltas: Vec::new(),
             panel: Memory::new(),
+            places: Places::new(),
             predictions: Vec::new(),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use pstrain_compute::examples::Label;
+use pstrain_compute::examples::{Label, Picture};
 
 use super::super::bytes::broken;
 use super::super::predict::{self, Predict};
@@ -65,7 +65,7 @@ impl Labels {
     pub(in super::super) fn schema(
         &self,
         kind: &str,
-        columns: u32,
+        (columns, picture): (u32, Option<Picture>),
         standardised: bool,
     ) -> Result<Schema, DataError> {
         let schema = match &self.labels {
@@ -84,7 +84,7 @@ impl Labels {
                 Schema::dense(kind, columns, &classes)
             }
         };
-        Ok(Schema { standardised, ..schema })
+        Ok(Schema { standardised, ..schema.with_picture(picture) })
     }
 
     /// Each label: the number of its class among `classes`, or the number to predict.

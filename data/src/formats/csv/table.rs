@@ -165,6 +165,7 @@ impl Table {
                 Some(classes) => Target::Classes(classes.len() as u32),
                 None => Target::Value,
             },
+            picture: None,
         };
         let classes = classes.unwrap_or_default();
         let encoding = serde_json::to_string(self).map_err(DataError::format)?;

@@ -10,7 +10,7 @@ use crate::simd::{MOST_LANES, Simd};
 
 /// Loads the first values of `from`; zeros in lanes past its end.
 #[inline(always)]
-pub(super) fn load<S: Simd>(from: &[f32]) -> S::V {
+pub(in crate::model) fn load<S: Simd>(from: &[f32]) -> S::V {
     match from.get(..S::LANES) {
         Some(from) => pod_read_unaligned(cast_slice(from)),
         None => load_some::<S>(from),
@@ -33,7 +33,7 @@ pub(super) fn add<S: Simd, const G: usize>(simd: S, values: &mut [f32], more: &[
 
 /// Adds `more` to `values`, up to the length of `values`; replaces them if `more` is the first.
 #[inline(always)]
-pub(super) fn put<S: Simd, const G: usize>(
+pub(in crate::model) fn put<S: Simd, const G: usize>(
     simd: S,
     values: &mut [f32],
     more: &[S::V; G],

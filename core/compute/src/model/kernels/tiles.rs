@@ -28,14 +28,20 @@ pub(super) fn cover<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles)
     }
 }
 
-/// Covers `rows` rows and `strips` strips, one group of rows after the other: an operation on whole
-/// rows of a large matrix passes through memory once.
+/// Prepares all groups of strips.
 #[inline(always)]
-pub(super) fn cover_by_rows<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles) {
+pub(super) fn prepare<S: Simd>(strips: usize, tiles: &mut impl Tiles) {
     let mut strip = 0;
     while strip < strips {
         strip += begin::<S>(strips - strip, strip, tiles);
     }
+}
+
+/// Covers `rows` rows and `strips` strips, one group of rows after the other: an operation on whole
+/// rows of a large matrix passes through memory once. The groups of strips are
+/// [prepared](prepare).
+#[inline(always)]
+pub(super) fn cover_by_rows<S: Simd>(rows: usize, strips: usize, tiles: &mut impl Tiles) {
     let mut row = 0;
     while row < rows {
         let (mut strip, mut height) = (0, 0);

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use bytemuck::cast_slice;
 
-use super::{Context, Input, Layer, Propagation, Total};
-use crate::model::kernels::{self, Weights};
+use super::{Context, Input, Layer, Picture, Propagation, Total};
+use crate::model::kernels::{self, Class, Weights};
 use crate::rng::Random;
 use crate::simd::Simd;
 
@@ -18,11 +18,18 @@ use crate::simd::Simd;
 pub(in crate::model) struct Linear {
     inputs: usize,
     outputs: usize,
+    rows: [Class; 1],
+}
+
+/// Draws weights and biases of sums of this many inputs: uniform within 1 / sqrt(inputs) of zero.
+pub(super) fn draw(inputs: u64, rng: &mut Random, params: &mut [f32]) {
+    let bound = 1.0 / libm::sqrt(inputs as f64);
+    params.fill_with(|| ((2.0 * rng.unit() - 1.0) * bound) as f32);
 }
 
 impl Linear {
-    pub(in crate::model) const fn new(inputs: usize, outputs: usize) -> Self {
-        Self { inputs, outputs }
+    pub(in crate::model) fn new(inputs: u32, outputs: u32) -> Self {
+        Self { inputs: inputs as usize, outputs: outputs as usize, rows: [Class::rows()] }
     }
 
     const fn weights<'a>(&self, values: &'a [f32], transposed: bool) -> Weights<'a> {
@@ -32,23 +39,21 @@ impl Linear {
 
 impl Layer for Linear {
     #[inline(always)]
-    fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    #[inline(always)]
-    fn outputs(&self) -> usize {
-        self.outputs
+    fn output(&self) -> Picture {
+        Picture::row(self.outputs as u32)
     }
 
     fn tensors(&self) -> Vec<(&'static str, Vec<usize>)> {
         vec![("weight", vec![self.inputs, self.outputs]), ("bias", vec![self.outputs])]
     }
 
-    /// Weights and biases are uniform within 1 / sqrt(inputs) of zero, as in PyTorch.
+    /// As in PyTorch.
     fn initial(&self, rng: &mut Random, params: &mut [f32]) {
-        let bound = 1.0 / libm::sqrt(self.inputs as f64);
-        params.fill_with(|| ((2.0 * rng.unit() - 1.0) * bound) as f32);
+        draw(self.inputs as u64, rng, params);
+    }
+
+    fn products(&self) -> u64 {
+        self.inputs as u64 * self.outputs as u64
     }
 
     #[inline(always)]
@@ -58,21 +63,23 @@ impl Layer for Linear {
         input: Input<'_, &[S::V]>,
         output: &mut [S::V],
     ) {
-        let Context { simd, params, panel } = context;
+        let Context { simd, params, samples, panel, places, .. } = context;
         let strips = self.outputs.div_ceil(S::LANES);
         let (rows, stride, columns, hot): (&[f32], _, _, _) = match input {
             Input::Examples(block) => {
                 (block.values(), block.stride(), block.columns(), Some(block))
             }
-            Input::Previous(values) => {
+            input => {
                 let stride = self.inputs.div_ceil(S::LANES) * S::LANES;
-                (cast_slice(values), stride, self.inputs, None)
+                (cast_slice(input.one()), stride, self.inputs, None)
             }
         };
         let bias = &params[self.inputs * self.outputs..];
         kernels::start(simd, output, strips, bias, params, hot);
         let weights = Weights { inputs: columns, ..self.weights(params, false) };
-        kernels::multiply(simd, output, strips, (rows, stride), weights, panel);
+        places.fill(&self.rows, 0..samples, (stride, stride), 1);
+        let weights = (weights, &self.rows[0].taps[..]);
+        kernels::multiply(simd, (output, strips), (rows, stride), places, weights, panel);
     }
 
     #[inline(always)]
@@ -83,31 +90,39 @@ impl Layer for Linear {
         delta: &[S::V],
         gradient: Total<'_>,
     ) {
-        let Context { simd, params, panel } = context;
-        let Total { values, is_first } = gradient;
+        let Context { simd, params, samples, panel, places, .. } = context;
+        let Total { values, is_first, .. } = gradient;
         let (weight, bias) = values.split_at_mut(self.inputs * self.outputs);
         let strips = self.outputs.div_ceil(S::LANES);
         kernels::sum(simd, (bias, is_first), delta, strips);
+        let taps = &self.rows[0].taps[..];
         match input {
             Input::Examples(block) => {
-                let (of_dense, rest) = weight.split_at_mut(block.columns() * self.outputs);
-                let (rows, of_dense) = ((block.values(), block.stride()), (of_dense, is_first));
-                kernels::outer(simd, of_dense, self.outputs, rows, (delta, strips), panel);
+                let (columns, stride) = (block.columns(), block.stride());
+                let (of_dense, rest) = weight.split_at_mut(columns * self.outputs);
+                let (rows, sizes) = ((block.values(), stride), (columns, self.outputs));
+                places.fill(&self.rows, 0..samples, (stride, stride), 1);
+                let (gradient, delta) = ((of_dense, is_first), (delta, strips));
+                kernels::outer(simd, gradient, sizes, rows, delta, (places, &self.rows), panel);
                 if is_first {
                     rest.fill(0.0);
                 }
                 if block.has_hot() {
-                    kernels::scatter(simd, weight, self.outputs, block, (delta, strips));
+                    kernels::scatter(simd, weight, self.outputs, block, delta);
                 }
             }
-            Input::Previous(previous) => {
+            input => {
+                let previous = input.one();
                 let before = self.inputs.div_ceil(S::LANES);
                 let rows = (cast_slice(previous.output), before * S::LANES);
-                let weight = (weight, is_first);
-                kernels::outer(simd, weight, self.outputs, rows, (delta, strips), panel);
+                let sizes = (self.inputs, self.outputs);
+                places.fill(&self.rows, 0..samples, (rows.1, rows.1), 1);
+                let (gradient, deltas) = ((weight, is_first), (delta, strips));
+                kernels::outer(simd, gradient, sizes, rows, deltas, (places, &self.rows), panel);
                 let delta = (cast_slice(delta), strips * S::LANES);
-                let weights = self.weights(params, true);
-                kernels::multiply(simd, previous.delta, before, delta, weights, panel);
+                places.fill(&self.rows, 0..samples, (delta.1, delta.1), 1);
+                let (out, weights) = ((previous.delta, before), (self.weights(params, true), taps));
+                kernels::multiply(simd, out, delta, places, weights, panel);
             }
         }
     }

@@ -4,38 +4,67 @@
 //! [`AnyLayer`]. The network does the rest: it numbers the layers, places their parameters, applies
 //! activations and owns all buffers.
 
+mod batch_norm;
+mod convolution;
+mod flatten;
+mod join;
 mod linear;
+mod pool;
+mod window;
 
 use alloc::vec::Vec;
 
-use super::kernels::Memory;
-use crate::examples::Records;
+use super::kernels::{Memory, Places};
+use crate::examples::{Picture, Records};
 use crate::rng::Random;
 use crate::simd::Simd;
 
+pub(super) use self::batch_norm::BatchNorm;
+pub(super) use self::convolution::Convolution;
+pub(super) use self::flatten::Flatten;
+pub(super) use self::join::{Add, Concatenate};
 pub(super) use self::linear::Linear;
+pub(super) use self::pool::{Pool, Pooling};
+pub(super) use self::window::Window;
 
 /// A differentiable function of a sample's values and of parameters.
 ///
-/// A layer sees its own parameters only, and holds no values between two calls. A block of samples
-/// is stored in strips, as the [kernels](super::kernels) describe. What the values of a sample
-/// mean, such as rows, columns and channels of a picture, is known to the layer alone.
+/// A layer sees its own parameters only, and holds no values between two calls. The values of a
+/// sample are a [`Picture`], whose pixels are rows of channels; a row of values is a picture of one
+/// pixel. A block of samples is stored pixel by pixel, each in strips, as the
+/// [kernels](super::kernels) describe.
 ///
 /// The methods with arithmetic are inlined into the pass through the whole network, which is
 /// compiled once for each kind of registers. This is why they are generic, and why an enum
 /// ([`AnyLayer`]) dispatches them and not a `dyn Layer`.
 pub(super) trait Layer {
-    /// Values per sample of the input.
-    fn inputs(&self) -> usize;
-
-    /// Values per sample of the output.
-    fn outputs(&self) -> usize;
+    /// The size of a sample's output.
+    fn output(&self) -> Picture;
 
     /// Returns the names and shapes of the parameter tensors, in key order.
-    fn tensors(&self) -> Vec<(&'static str, Vec<usize>)>;
+    fn tensors(&self) -> Vec<(&'static str, Vec<usize>)> {
+        Vec::new()
+    }
+
+    /// Returns the tensors of state besides the parameters, in key order.
+    fn state(&self) -> Vec<State> {
+        Vec::new()
+    }
 
     /// Draws the initial parameters from `rng`, in key order.
-    fn initial(&self, rng: &mut Random, params: &mut [f32]);
+    fn initial(&self, rng: &mut Random, params: &mut [f32]) {
+        let _none = (rng, params);
+    }
+
+    /// Writes the initial state.
+    fn initial_state(&self, state: &mut [f32]) {
+        let _none = state;
+    }
+
+    /// Products of the forward pass of a sample.
+    fn products(&self) -> u64 {
+        0
+    }
 
     /// Writes the output of a block of samples to `output`, whose content is unspecified.
     fn forward<S: Simd>(
@@ -57,19 +86,39 @@ pub(super) trait Layer {
     );
 }
 
+/// A tensor of state: its change in an update is the mean of the workers' changes.
+pub(super) struct State {
+    pub(super) name: &'static str,
+    pub(super) shape: Vec<usize>,
+    /// True if it counts mini-batches: then its change is the one of the first part of the data.
+    pub(super) is_count: bool,
+}
+
 /// The source of a layer's input.
 pub(super) enum Input<'a, T> {
     /// The examples of the block: dense values, then one-hot columns. They have no derivative.
     Examples(&'a Records),
-    /// The previous layer.
-    Previous(T),
+    /// Another layer.
+    One(T),
+    /// Two other layers.
+    Two([T; 2]),
 }
 
-/// The previous layer in the backward pass.
+impl<T> Input<'_, T> {
+    /// The input of a layer that has one and reads no examples.
+    #[inline(always)]
+    fn one(self) -> T {
+        let Self::One(values) = self else { unreachable!("the input of the layer is a layer") };
+        values
+    }
+}
+
+/// Another layer in the backward pass.
 pub(super) struct Propagation<'a, V> {
     /// Its output, after the activation.
     pub(super) output: &'a [V],
-    /// Zeros, to which the layer adds the derivative of the loss with respect to `output`.
+    /// The derivatives of the loss with respect to `output` so far, to which the layer adds its
+    /// own.
     pub(super) delta: &'a mut [V],
 }
 
@@ -77,6 +126,8 @@ pub(super) struct Propagation<'a, V> {
 pub(super) struct Total<'a> {
     /// One value per parameter.
     pub(super) values: &'a mut [f32],
+    /// The change of the state. A network with state has one block.
+    pub(super) state: &'a mut [f32],
     /// True for the first block, whose part replaces the values; later parts are added.
     pub(super) is_first: bool,
 }
@@ -87,8 +138,18 @@ pub(super) struct Context<'a, S> {
     pub(super) simd: S,
     /// The layer's parameters.
     pub(super) params: &'a [f32],
+    /// The layer's state.
+    pub(super) state: &'a [f32],
+    /// The number of samples in the block.
+    pub(super) samples: usize,
+    /// True if a gradient is computed, false if examples are evaluated.
+    pub(super) is_training: bool,
+    /// Values that the layer keeps from the forward to the backward pass.
+    pub(super) kept: &'a mut Memory,
     /// A packed section of the weights for the matrix product.
     pub(super) panel: &'a mut Memory,
+    /// The rows of a product.
+    pub(super) places: &'a mut Places,
 }
 
 macro_rules! layers {
@@ -110,16 +171,19 @@ macro_rules! layers {
             }
         )+
 
-        impl Layer for AnyLayer {
-            fn inputs(&self) -> usize {
+        impl AnyLayer {
+            /// The kind of the layer.
+            pub(super) const fn kind(&self) -> &'static str {
                 match self {
-                    $(Self::$layer(layer) => layer.inputs(),)+
+                    $(Self::$layer(_) => stringify!($layer),)+
                 }
             }
+        }
 
-            fn outputs(&self) -> usize {
+        impl Layer for AnyLayer {
+            fn output(&self) -> Picture {
                 match self {
-                    $(Self::$layer(layer) => layer.outputs(),)+
+                    $(Self::$layer(layer) => layer.output(),)+
                 }
             }
 
@@ -129,9 +193,27 @@ macro_rules! layers {
                 }
             }
 
+            fn state(&self) -> Vec<State> {
+                match self {
+                    $(Self::$layer(layer) => layer.state(),)+
+                }
+            }
+
             fn initial(&self, rng: &mut Random, params: &mut [f32]) {
                 match self {
                     $(Self::$layer(layer) => layer.initial(rng, params),)+
+                }
+            }
+
+            fn initial_state(&self, state: &mut [f32]) {
+                match self {
+                    $(Self::$layer(layer) => layer.initial_state(state),)+
+                }
+            }
+
+            fn products(&self) -> u64 {
+                match self {
+                    $(Self::$layer(layer) => layer.products(),)+
                 }
             }
 
@@ -165,4 +247,10 @@ macro_rules! layers {
 
 layers! {
     Linear,
+    Convolution,
+    BatchNorm,
+    Pool,
+    Flatten,
+    Add,
+    Concatenate,
 }
