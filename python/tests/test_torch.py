@@ -1,6 +1,9 @@
 """Models of PyTorch."""
 
 import copy
+import json
+import subprocess
+import tempfile
 import unittest
 import warnings
 
@@ -420,6 +423,61 @@ class TestModules(unittest.TestCase):
             model.collect({"weight": 1})
         with self.assertRaisesRegex(TypeError, "as a tensor"):
             model.gradient(lambda rows: 1.0, [0])
+
+    def test_a_network_of_layers_is_the_sequential_of_the_same_items(self):
+        layers = "conv4x3,bn,relu,pool2,conv5x3s2p1,bn,tanh,linear7,relu"
+        net = nn.Sequential(
+            *(nn.Conv2d(2, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
+            *(nn.MaxPool2d(2), nn.Conv2d(4, 5, 3, 2, 1, bias=False), nn.BatchNorm2d(5), nn.Tanh()),
+            *(nn.Flatten(), nn.Linear(20, 7), nn.ReLU(), nn.Linear(7, 3)),
+        )
+        torch.manual_seed(2)
+        pictures, labels = torch.rand(90, 8, 8, 2), torch.arange(90) % 3
+        pictures[torch.arange(90), labels, labels] += 2
+        rows = torch.cat([pictures.flatten(1), labels[:, None]], 1)
+        about = {"columns": 128, "classes": ["a", "b", "c"], "picture": [8, 8, 2]}
+        about["standardise"] = False
+        with tempfile.TemporaryDirectory() as folder:
+            data, out = f"{folder}/pictures", f"{folder}/out"
+            with open(data, "wb") as file:
+                file.write(json.dumps(about).encode() + b"\n" + rows.numpy().tobytes())
+            job = ["--data", f"raw:{data}", "--model", f"net:{layers}", "--json", "--quiet"]
+            self.run_program("run", *job, "--epochs", "4", "--batch-size", "9", "--out", out)
+            results = pstrain.Results(out)
+            state = {name: torch.tensor(value) for name, value in results.model.items()}
+            net.load_state_dict(state, strict=True)
+            net.eval()
+            with torch.no_grad():
+                scores = net(pictures.permute(0, 3, 1, 2))
+            whole = ["--data", f"raw:{data}", "--json"]
+            found = self.run_program("eval", "--model", out, *whole)
+            self.assertAlmostEqual(found["loss"], F.cross_entropy(scores, labels).item(), places=5)
+            # The same weights, written by PyTorch, begin a run of no update.
+            write(f"{folder}/begin", net.state_dict())
+            again = ["--init", f"{folder}/begin", "--epochs", "1", "--learning-rate", "1e-30"]
+            begun = self.run_program("run", *job, *again, "--evaluation-data", f"raw:{data}")
+            self.assertAlmostEqual(begun["accuracy"], found["accuracy"], places=1)
+
+    def run_program(self, *arguments):
+        done = subprocess.run(
+            [support.program.find(), *arguments], capture_output=True, timeout=support.PATIENCE
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+
+def write(path, state):
+    """A file in the format of safetensors."""
+    header, values, end = {}, b"", 0
+    for name, tensor in state.items():
+        kind = "I64" if tensor.dtype == torch.int64 else "F32"
+        data = tensor.contiguous().numpy().tobytes()
+        begin, end = end, end + len(data)
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        values += data
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + values)
 
 
 if __name__ == "__main__":

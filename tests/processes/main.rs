@@ -40,6 +40,7 @@ mod logs;
 mod metrics;
 mod moving;
 mod network;
+mod networks;
 mod own_data;
 mod pauses;
 mod peers;

@@ -20,6 +20,9 @@ pub(crate) enum DataCommand {
     Info {
         /// The data, as the job setting `data`, or `nsl-kdd` for the shipped synthetic default
         source: String,
+        /// Lists the layers of a model of the data: sizes, parameters and products for a row
+        #[arg(long)]
+        model: Option<String>,
     },
     /// Writes down the columns of a table, with their roles and statistics
     Profile {

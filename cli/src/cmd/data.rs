@@ -7,9 +7,10 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use pstrain_compute::id::WorkerId;
+use pstrain_compute::model::{Activation, LayerInfo, Model, ModelSpec};
 use pstrain_data::info::{Column, Occurrence};
 use pstrain_data::write_csv;
-use pstrain_data::{Info, Prepared, Profile, Skew};
+use pstrain_data::{Dataset, Features, Info, Prepared, Profile, Skew};
 use serde::Serialize;
 
 use crate::args::{DataArgs, DataCommand, Form};
@@ -25,7 +26,7 @@ const SHOWN_COLUMNS: usize = 64;
 pub(crate) fn run(args: &DataArgs) -> anyhow::Result<Ending> {
     let form = args.form;
     match &args.command {
-        DataCommand::Info { source } => describe(source, form)?,
+        DataCommand::Info { source, model } => describe(source, model.as_deref(), form)?,
         DataCommand::Profile { sources } => {
             let profile = profile(sources)?;
             form.print(&profile, || profile.to_string())?;
@@ -79,15 +80,69 @@ fn profile(sources: &[String]) -> anyhow::Result<Profile> {
     Ok(profile)
 }
 
-fn describe(source: &str, form: Form) -> anyhow::Result<()> {
+/// Output of `data info --json`.
+#[derive(Serialize)]
+struct Described {
+    #[serde(flatten)]
+    info: Info,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    layers: Vec<ModelLayer>,
+}
+
+/// A layer of a model.
+#[derive(Serialize)]
+struct ModelLayer {
+    number: usize,
+    kind: String,
+    output: String,
+    parameters: usize,
+    /// Products of the forward pass of a row.
+    products: u64,
+}
+
+/// The layers of a model of the data.
+fn layers_of(model: &str, source: &dyn Dataset) -> anyhow::Result<Vec<ModelLayer>> {
+    let spec = ModelSpec::read(model, Activation::Relu)?;
+    let shape = source.schema(&Features::default())?.shape;
+    let layers = Model::new(&spec, shape)?.layers();
+    let layer = |it: LayerInfo| {
+        let LayerInfo { number, kind, output, parameters, products } = it;
+        ModelLayer { number, kind, output: output.to_string(), parameters, products }
+    };
+    if layers.is_empty() {
+        bail!("model = {model} has no layers; name a network, such as mlp:32 or lenet");
+    }
+    Ok(layers.into_iter().map(layer).collect())
+}
+
+fn show_layers(layers: &[ModelLayer]) -> String {
+    let row = |number: String, kind: &str, output: &str, parameters: usize, products: u64| {
+        vec![number, kind.to_owned(), output.to_owned(), count(parameters as u64), count(products)]
+    };
+    let mut rows: Vec<Vec<String>> = layers
+        .iter()
+        .map(|it| row(it.number.to_string(), &it.kind, &it.output, it.parameters, it.products))
+        .collect();
+    let parameters = layers.iter().map(|it| it.parameters).sum();
+    let products = layers.iter().map(|it| it.products).sum();
+    rows.push(row(String::new(), "all", "", parameters, products));
+    let header = &["layer", "kind", "output", "parameters", "products"];
+    table::table(header, 3, rows, messages::width())
+}
+
+fn describe(source: &str, model: Option<&str>, form: Form) -> anyhow::Result<()> {
     // `nsl-kdd` names the shipped synthetic data, unless a file of that name exists.
     let source =
         if source == "nsl-kdd" && !Path::new(source).exists() { "synthetic" } else { source };
     let source = source_of(source).map_err(|why| anyhow::anyhow!("{source}: {why}"))?;
+    let layers = model.map_or_else(|| Ok(Vec::new()), |model| layers_of(model, &*source))?;
     let info = source.info();
     warn_of(&*source, None);
-    let info = info?;
-    form.print(&info, || show_info(&info))
+    let described = Described { info: info?, layers };
+    form.print(&described, || match &described.layers[..] {
+        [] => show_info(&described.info),
+        layers => show_layers(layers),
+    })
 }
 
 fn show_info(info: &Info) -> String {

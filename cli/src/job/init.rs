@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use pstrain_compute::model::ModelSpec;
+use anyhow::{Context, anyhow, bail};
 use pstrain_policy::job::Job;
 use safetensors::tensor::SafeTensors;
 
-use crate::tensors::{check_whole, dtype_of, values_of};
+use crate::tensors::{Stored, check_whole};
 
-/// Reads the tensors of the job's model, by name; others in the file are ignored. A matrix of a
-/// linear layer has shape outputs x inputs, as PyTorch stores it.
+/// Reads the tensors of the job's model, by name; others in the file are ignored. Weights have
+/// their outputs first, as PyTorch stores them.
 pub(super) fn read(path: &Path, job: &Job) -> anyhow::Result<Vec<f32>> {
     let place = path.display();
     let model = job.build_model()?;
@@ -19,7 +18,6 @@ pub(super) fn read(path: &Path, job: &Job) -> anyhow::Result<Vec<f32>> {
     check_whole(path, &mut bytes)?; // other programs write no checksum
     let stored = SafeTensors::deserialize(&bytes)
         .with_context(|| format!("init = {place}: it is no safetensors file"))?;
-    let is_linear = !matches!(job.model, ModelSpec::External { .. });
     let mut params = vec![0.0; model.parameters()];
     for tensor in model.layout().tensors() {
         let name = &tensor.name;
@@ -28,26 +26,8 @@ pub(super) fn read(path: &Path, job: &Job) -> anyhow::Result<Vec<f32>> {
             bail!("init = {place}: it has no tensor {name}, but {names}");
         };
         let values = &mut params[tensor.keys.indices()];
-        let wanted = match tensor.shape[..] {
-            [inputs, outputs] if is_linear => vec![outputs, inputs],
-            _ => tensor.shape.clone(),
-        };
-        let dtype = dtype_of(tensor);
-        if found.dtype() != dtype || found.shape() != wanted {
-            bail!(
-                "init = {place}: tensor {name} is {:?} {:?}, but the model needs {dtype:?} \
-                 {wanted:?}",
-                found.dtype(),
-                found.shape()
-            );
-        }
-        for (index, value) in values_of(&found).enumerate() {
-            let at = match tensor.shape[..] {
-                [inputs, outputs] if is_linear => index % inputs * outputs + index / inputs,
-                _ => index,
-            };
-            values[at] = value;
-        }
+        let read = Stored::of(tensor, &job.model).read(&found, values);
+        read.map_err(|problem| anyhow!("init = {place}: {problem}"))?;
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
             bail!("init = {place}: tensor {name} has the value {value}");
         }

@@ -1,0 +1,155 @@
+//! Networks of pictures as real processes: the same bits in every way to run them, with the running
+//! statistics of batch normalisation as state of the model.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use safetensors::{Dtype, SafeTensors};
+use tempfile::TempDir;
+
+use crate::books::check_books;
+use crate::cluster::{Server, path};
+use crate::process::{finish, json};
+
+/// A residual network with all kinds of layers.
+const LAYERS: &str = "conv4x3,bn,relu,@a,conv4x3,bn,add:a,relu,pool2,@b,conv3x1,tanh,cat:b,conv6x3s2,\
+                      bn,relu,mean,flatten";
+const JOB: [&str; 6] = ["--workers", "2", "--batch-size", "20", "--optimizer", "momentum"];
+const SHORT: [&str; 2] = ["--epochs", "3"];
+/// Time to disturb a run: 9 epochs take 3 s.
+const SLOWLY: [&str; 6] = ["--compute", "30ms", "--epochs", "9", "--lease", "2s"];
+
+/// Writes raw records of 400 pictures of 8x8 pixels and two channels. The class is the corner of
+/// the bright spot.
+fn pictures(folder: &Path) -> String {
+    let header = r#"{"columns": 128, "classes": ["a", "b", "c", "d"], "picture": [8, 8, 2]}"#;
+    let file = folder.join("pictures");
+    let mut out = fs::File::create(&file).unwrap();
+    writeln!(out, "{header}").unwrap();
+    for row in 0..400_u32 {
+        let (class, moved) = (row % 4, row / 4 % 3);
+        let (top, left) = (1 + class / 2 * 4 + moved % 2, 1 + class % 2 * 4 + moved / 2);
+        for pixel in 0..128_u32 {
+            let (y, x, channel) = (pixel / 16, pixel / 2 % 8, pixel % 2);
+            let is_bright = y.abs_diff(top) + x.abs_diff(left) < 2;
+            let noise = row.wrapping_mul(2_654_435_761).wrapping_add(pixel * 40_503) >> 9 & 63;
+            let value = if is_bright { 1.0 - channel as f32 / 2.0 } else { 0.0 };
+            out.write_all(&(value + noise as f32 / 128.0).to_le_bytes()).unwrap();
+        }
+        out.write_all(&(class as f32).to_le_bytes()).unwrap();
+    }
+    format!("raw:{}", file.display())
+}
+
+#[test]
+fn a_network_has_the_same_bits_over_every_transport_and_on_several_servers() {
+    let folder = TempDir::new().unwrap();
+    let (data, model) = (pictures(folder.path()), format!("net:{LAYERS}"));
+    let job = [&["--data", &data, "--model", &model], &JOB[..], &SHORT].concat();
+    let wanted = json(&[&["run", "--json"], &job]);
+    assert!(wanted["accuracy"].as_f64().unwrap() > 0.95, "{wanted}");
+    let variants: [&[&str]; 5] = [
+        &["--transport", "unix"],
+        &["--transport", "tcp", "--servers", "2"],
+        &["--servers", "4"],
+        &["--exchange", "separate"],
+        &["--filters", "zero-skip"],
+    ];
+    for variant in variants {
+        let found = json(&[&["run", "--json"], &job, variant]);
+        assert_eq!(found["params_sha256"], wanted["params_sha256"], "{variant:?}");
+    }
+    let link = ["simulate", "--json", "--compute", "3ms", "--link", "all.delay=2ms"];
+    let found = json(&[&link, &job]);
+    assert_eq!(found["params_sha256"], wanted["params_sha256"]);
+
+    let plain = format!("net:{}", LAYERS.replace(",bn", ""));
+    let job = [&["--data", &data, "--model", &plain], &JOB[..], &SHORT].concat();
+    let wanted = json(&[&["run", "--json"], &job]);
+    let without = ["run", "--json", "--architecture", "all-reduce:all-to-all"];
+    let found = json(&[&without, &job]);
+    assert_eq!(found["params_sha256"], wanted["params_sha256"], "without a server");
+}
+
+#[test]
+fn running_statistics_survive_a_crash_and_a_standby_takes_them_over() {
+    let folder = TempDir::new().unwrap();
+    let (data, model) = (pictures(folder.path()), format!("net:{LAYERS}"));
+    let job = [&["--data", &data, "--model", &model], &JOB[..], &SLOWLY].concat();
+    let wanted = json(&[&["run", "--json"], &job]);
+    let workers_of =
+        |server: &Server| ["1", "2"].map(|id| server.worker(&["--id", id, "--data", &data])).into();
+    let kept = folder.path().join("kept");
+    let mut server = Server::tcp(&[&job, &["--durability", "log", "--state", path(&kept)]]);
+    let workers = workers_of(&server);
+    server.wait_for_updates(10);
+    server = server.replace(&[&["--resume", path(&kept)]]);
+    let left = server.finish(workers);
+    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
+    check_books(&left.out, &left.summary);
+
+    let first = Server::tcp(&[&job]);
+    let second = Server::tcp(&[&job, &["--standby-of", &first.address]]);
+    first.wait_for("standby", |status| status["standby"] == second.address);
+    let workers = workers_of(&first);
+    first.wait_for_updates(10);
+    drop(first);
+    let left = second.finish(workers);
+    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
+}
+
+#[test]
+fn an_asynchronous_run_of_a_network_is_replayed_and_its_model_is_evaluated() {
+    let folder = TempDir::new().unwrap();
+    let (data, model) = (pictures(folder.path()), format!("net:{LAYERS}"));
+    let out = folder.path().join("out").display().to_string();
+    let job = [&["--data", &data, "--model", &model], &JOB[..], &SHORT].concat();
+    let more = ["--consistency", "asp", "--evaluation-data", &data, "--out", &out];
+    let run = json(&[&["run", "--json"], &more, &job]);
+    let replay = json(&[&["replay", &out, "--json"]]);
+    assert_eq!(replay["params_sha256"], run["params_sha256"]);
+    let file = Path::new(&out).join("model.safetensors");
+    let bytes = fs::read(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let weight = tensors.tensor("0.weight").unwrap();
+    assert_eq!(weight.shape(), [4, 2, 3, 3], "outputs, inputs, height, width");
+    let batches = tensors.tensor("1.num_batches_tracked").unwrap();
+    assert_eq!((batches.dtype(), batches.shape()), (Dtype::I64, &[][..]));
+    assert_eq!(tensors.tensor("1.running_var").unwrap().shape(), [4]);
+    let again = json(&[&["eval", "--model", path(&file), "--data", &data, "--json"]]);
+    assert_eq!(again["accuracy"], run["accuracy"]);
+}
+
+#[test]
+fn local_steps_change_running_statistics_as_steps_of_one_worker_do() {
+    let folder = TempDir::new().unwrap();
+    let (data, model) = (pictures(folder.path()), "net:conv4x3,bn,relu,mean");
+    let job = ["run", "--json", "--data", &data, "--model", model, "--workers", "1"];
+    let job = [&job[..], &["--epochs", "1"]].concat();
+    // Two local steps of a mini-batch of 60 rows are two updates of 30 rows.
+    let local = ["--batch-size", "60", "--local-training", "sgd:2,0.1", "--learning-rate", "1"];
+    let local = json(&[&job, &local]);
+    let plain = json(&[&job, &["--batch-size", "30", "--learning-rate", "0.1"]]);
+    let of = |summary: &serde_json::Value| summary["loss"].as_f64().unwrap();
+    assert!((of(&local) - of(&plain)).abs() < 1e-4, "{local} {plain}");
+}
+
+#[test]
+fn the_layers_of_a_network_are_listed_for_given_data() {
+    let folder = TempDir::new().unwrap();
+    let data = pictures(folder.path());
+    let listed = finish(&["data", "info", &data, "--model", &format!("net:{LAYERS}")]);
+    let listed = listed.with_code(0).stdout;
+    for words in ["Convolution", "BatchNorm, relu", "8x8x4", "Concatenate", "1x1x6", "all"] {
+        assert!(listed.contains(words), "{words}: {listed}");
+    }
+    let found = json(&[&["data", "info", &data, "--model", "resnet:8", "--json"]]);
+    let parameters = |layer: &serde_json::Value| layer["parameters"].as_u64().unwrap();
+    let all: u64 = found["layers"].as_array().unwrap().iter().map(parameters).sum();
+    // Of 78,042 with three channels and ten classes.
+    assert_eq!(all, 78_042 - 16 * 9 - 6 * 65);
+    finish(&["data", "info", &data, "--model", "timing:5"]).refused(2, &["has no layers"]);
+    finish(&["data", "info", &data, "--model", "net:conv4x9p0"])
+        .refused(2, &["9x9 pixels do not fit into a picture of 8x8"]);
+}
