@@ -206,14 +206,14 @@ fn arrays_of_pictures_know_their_size_and_channels_come_last() {
         let count = sizes.clone().count() as u8 / 4;
         [0, 0, 8, count].into_iter().chain(sizes).chain(values.iter().copied()).collect::<Vec<_>>()
     };
-    let values: Vec<u8> = (0..24).collect();
+    let values: Vec<u8> = (0..100).collect();
     let (images, labels) = (folder.path().join("images"), folder.path().join("labels"));
     fs::write(&labels, bytes(&[2], &[0, 1])).unwrap();
     for (sizes, picture, first) in [
-        (&[2, 3, 4][..], Some([3, 4, 1]), [0, 1, 2]),
-        (&[2, 2, 2, 3], Some([2, 2, 3]), [0, 1, 2]),
-        (&[2, 3, 2, 2], Some([2, 2, 3]), [0, 4, 8]),
-        (&[2, 12], None, [0, 1, 2]),
+        (&[2, 5, 10][..], Some([5, 10, 1]), [0, 1, 2]),
+        (&[2, 5, 5, 2], Some([5, 5, 2]), [0, 1, 2]),
+        (&[2, 2, 5, 5], Some([5, 5, 2]), [0, 25, 1]),
+        (&[2, 50], None, [0, 1, 2]),
     ] {
         fs::write(&images, bytes(sizes, &values)).unwrap();
         let data = Idx { images: images.clone(), labels: labels.clone(), predict: None };
