@@ -17,8 +17,8 @@ const LAYERS: &str = "conv4x3,bn,relu,@a,conv4x3,bn,add:a,relu,pool2,@b,conv3x1,
                       bn,relu,mean,flatten";
 const JOB: [&str; 6] = ["--workers", "2", "--batch-size", "20", "--optimizer", "momentum"];
 const SHORT: [&str; 2] = ["--epochs", "3"];
-/// Time to disturb a run: 9 epochs take 3 s.
-const SLOWLY: [&str; 6] = ["--compute", "30ms", "--epochs", "9", "--lease", "2s"];
+/// Time to disturb a run: 20 epochs take 5 s.
+const SLOWLY: [&str; 6] = ["--compute", "30ms", "--epochs", "20", "--lease", "2s"];
 
 /// Writes raw records of 400 pictures of 8x8 pixels and two channels. The class is the corner of
 /// the bright spot.
