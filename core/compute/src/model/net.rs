@@ -42,6 +42,13 @@ pub(super) fn build(layers: &str, (shape, loss): (Shape, Loss)) -> Result<Networ
         let problem = format!("no other layer reads its output; use add:{name} or cat:{name}");
         return Err(refused(items.len(), &format!("@{name}"), problem));
     }
+    if let Some(number) = reader.builder.unread() {
+        let problem = format!(
+            "no layer reads the output of layer {number}, as its tensors count: name it, and use \
+             add: or cat:"
+        );
+        return Err(refused(end.0, end.1, problem));
+    }
     Ok(reader.builder.build(loss, shape.target))
 }
 
@@ -311,10 +318,19 @@ impl Reader {
         self.names.iter().find(|(_, (_, is_read))| !is_read).map(|(name, _)| name.as_str())
     }
 
-    fn add(&mut self, name: &str) -> Result<(), Problem> {
+    /// The layer whose output has a name and the current one, which is another, with their sizes.
+    fn both(&mut self, name: &str) -> Result<([usize; 2], [Picture; 2]), Problem> {
         let (other, size) = (self.named(name)?, self.after_a_layer()?);
-        let of_other = self.builder.size(other);
-        let Inputs::One(current) = self.current else { return Ok(()) };
+        match self.current {
+            Inputs::One(current) if current != other => {
+                Ok(([other, current], [self.builder.size(other), size]))
+            }
+            _ => Err(Problem::Item(format!("{name} is the output before it, and no other one"))),
+        }
+    }
+
+    fn add(&mut self, name: &str) -> Result<(), Problem> {
+        let ([other, current], [of_other, size]) = self.both(name)?;
         if size != of_other {
             return Err(Problem::Item(format!("{size} and {of_other} values have no sum")));
         }
@@ -322,9 +338,7 @@ impl Reader {
     }
 
     fn concatenate(&mut self, name: &str) -> Result<(), Problem> {
-        let (other, size) = (self.named(name)?, self.after_a_layer()?);
-        let of_other = self.builder.size(other);
-        let Inputs::One(current) = self.current else { return Ok(()) };
+        let ([other, current], [of_other, size]) = self.both(name)?;
         if (size.height, size.width) != (of_other.height, of_other.width) {
             return Err(Problem::Item(format!(
                 "pictures of {size} and {of_other} have no channels of the same size"

@@ -109,6 +109,9 @@ impl Builder {
         inputs: Inputs,
         layer: impl Into<AnyLayer>,
     ) -> Result<usize, ModelError> {
+        if let Inputs::Two([first, second]) = inputs {
+            assert_ne!(first, second, "each input has derivatives of its own");
+        }
         let layer = layer.into();
         // Counted before they are placed: the product of the dimensions may exceed a `usize`.
         let values = |shape: &[usize]| {
@@ -137,6 +140,15 @@ impl Builder {
         let Some(last) = last else { panic!("an activation follows a layer") };
         last.activation = Some(activation);
         self.number += 1;
+    }
+
+    /// The first layer but the last whose output no layer reads, with its number.
+    pub(super) fn unread(&self) -> Option<usize> {
+        let (_, before) = self.stages.split_last()?;
+        let reads = |stage: usize| {
+            self.stages.iter().any(|it| it.inputs.stages().any(|input| input == stage))
+        };
+        before.iter().enumerate().find(|(stage, _)| !reads(*stage)).map(|(_, it)| it.number)
     }
 
     /// True if the last layer has an activation.

@@ -140,8 +140,8 @@ impl Network {
     }
 
     /// Puts the gradient of the block of the last [`forward`](Self::forward), times `scale`, into
-    /// `gradient`, of which it may be the first part, and returns the sum of its losses. Calls
-    /// `added` with the keys and the gradient of each layer, and of the state.
+    /// `gradient`, whose values it replaces if it is the first, and returns the sum of its losses.
+    /// Calls `added` with the keys and the gradient of each layer, and of the state.
     #[inline(always)]
     fn backward<S: Simd>(
         &self,

@@ -21,7 +21,7 @@ pub(in crate::model) struct Tap {
     pub(in crate::model) pixel: u32,
 }
 
-/// Pixels to which the same taps contribute.
+/// Pixels whose kernels cover the same taps.
 #[derive(Clone, Debug)]
 pub(in crate::model) struct Class {
     /// The taps, in the order of the pixels under them.

@@ -93,7 +93,7 @@ impl Layer for BatchNorm {
         gradient: Total<'_>,
     ) {
         let Context { simd, params, state, kept, .. } = context;
-        let Input::One(Propagation { output: input, delta: before }) = input else { return };
+        let Propagation { output: input, delta: before } = input.one();
         let (channels, strips) = (self.channels(), self.size.strips(S::LANES));
         let (changes, count) = gradient.state.split_at_mut(2 * channels);
         count.fill(1.0);

@@ -58,7 +58,7 @@ impl Layer for Flatten {
         delta: &[S::V],
         _: Total<'_>,
     ) {
-        let Input::One(previous) = input else { return };
+        let previous = input.one();
         let (delta, out): (&[f32], &mut [f32]) =
             (cast_slice(delta), cast_slice_mut(previous.delta));
         self.values(context.samples, S::LANES, |to, from| out[to] += delta[from]);

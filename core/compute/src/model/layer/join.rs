@@ -24,7 +24,7 @@ impl Layer for Add {
         input: Input<'_, &[S::V]>,
         output: &mut [S::V],
     ) {
-        let Input::Two([a, b]) = input else { return };
+        let [a, b] = input.two();
         for ((out, a), b) in output.iter_mut().zip(a).zip(b) {
             *out = context.simd.add(*a, *b);
         }
@@ -38,7 +38,7 @@ impl Layer for Add {
         delta: &[S::V],
         _: Total<'_>,
     ) {
-        let Input::Two(both) = input else { return };
+        let both = input.two();
         for Propagation { delta: before, .. } in both {
             for (to, delta) in before.iter_mut().zip(delta) {
                 *to = context.simd.add(*to, *delta);
@@ -71,7 +71,7 @@ impl Layer for Concatenate {
 
     #[inline(always)]
     fn forward<S: Simd>(&self, _: Context<'_, S>, input: Input<'_, &[S::V]>, output: &mut [S::V]) {
-        let Input::Two(both) = input else { return };
+        let both = input.two();
         let output: &mut [f32] = cast_slice_mut(output);
         let length = self.output().strips(S::LANES) * S::LANES;
         for ((values, (begin, channels)), of) in both.into_iter().zip(self.parts()).zip(self.inputs)
@@ -91,7 +91,7 @@ impl Layer for Concatenate {
         delta: &[S::V],
         _: Total<'_>,
     ) {
-        let Input::Two(both) = input else { return };
+        let both = input.two();
         let delta: &[f32] = cast_slice(delta);
         let length = self.output().strips(S::LANES) * S::LANES;
         for ((before, (begin, channels)), of) in both.into_iter().zip(self.parts()).zip(self.inputs)

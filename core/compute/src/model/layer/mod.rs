@@ -111,6 +111,13 @@ impl<T> Input<'_, T> {
         let Self::One(values) = self else { unreachable!("the input of the layer is a layer") };
         values
     }
+
+    /// The inputs of a layer that has two.
+    #[inline(always)]
+    fn two(self) -> [T; 2] {
+        let Self::Two(values) = self else { unreachable!("the layer has two inputs") };
+        values
+    }
 }
 
 /// Another layer in the backward pass.

@@ -94,7 +94,7 @@ impl Layer for Pool {
         _: Total<'_>,
     ) {
         let Context { simd, samples, kept, .. } = context;
-        let Input::One(Propagation { delta: before, .. }) = input else { return };
+        let Propagation { delta: before, .. } = input.one();
         let strips = self.input.strips(S::LANES);
         let (length, pixels) = (self.input.pixels() as usize * strips, self.output.pixels());
         let winners = kept.read::<S::V>(delta.len());
