@@ -13,8 +13,8 @@ use crate::cluster::{Server, path};
 use crate::process::{finish, json};
 
 /// A residual network with all kinds of layers.
-const LAYERS: &str = "conv4x3,bn,relu,@a,conv4x3,bn,add:a,relu,pool2,@b,conv3x1,tanh,cat:b,conv6x3s2,\
-                      bn,relu,mean,flatten";
+const LAYERS: &str = "conv4x3,bn,relu,@a,conv4x3,bn,add:a,relu,pool2,@b,conv3x1,tanh,cat:b,\
+                      conv6x3s2,bn,relu,mean,flatten";
 const JOB: [&str; 6] = ["--workers", "2", "--batch-size", "20", "--optimizer", "momentum"];
 const SHORT: [&str; 2] = ["--epochs", "3"];
 /// Time to disturb a run: 20 epochs take 5 s.

@@ -138,7 +138,13 @@ const OPTIMISATION: &[Setting] = &[
         "none",
         "Local steps before a worker sends: it sends their difference, in place of a gradient",
     ),
-    setting("weight-decay", "NUMBER", "0", "L2 penalty, added to the gradient; with adamw apart from it").or(&["wd"]),
+    setting(
+        "weight-decay",
+        "NUMBER",
+        "0",
+        "L2 penalty, added to the gradient; with adamw apart from it",
+    )
+    .or(&["wd"]),
     items(
         "groups",
         "PATTERN:KEY=VALUE|none",

@@ -25,7 +25,8 @@ use pstrain_policy::rules::Aggregation;
 pub(crate) const WORKERS: u32 = 2;
 const SEED: u64 = 1;
 const ROWS: usize = 240;
-const SHAPE: Shape = Shape { inputs: 12, dense: 4, hot: 2, target: Target::Classes(3), picture: None };
+const SHAPE: Shape =
+    Shape { inputs: 12, dense: 4, hot: 2, target: Target::Classes(3), picture: None };
 
 /// Examples of three classes: the class shifts the dense columns, and the first one-hot group
 /// mostly shows it.
