@@ -13,8 +13,8 @@ use crate::cluster::{Server, path};
 use crate::process::{finish, json};
 
 /// A residual network with all kinds of layers.
-const LAYERS: &str = "conv4x3,bn,relu,@a,conv4x3,bn,add:a,relu,pool2,@b,conv3x1,tanh,cat:b,\
-                      conv6x3s2,bn,relu,mean,flatten";
+const LAYERS: &str = "crop1,conv4x3,bn,relu,@a,conv4x3,bn,add:a,relu,pool2,@b,conv3x1,tanh,\
+                      cat:b,conv6x3s2,bn,relu,drop0.1,linear8,relu";
 const JOB: [&str; 6] = ["--workers", "2", "--batch-size", "20", "--optimizer", "momentum"];
 const SHORT: [&str; 2] = ["--epochs", "3"];
 /// Time to disturb a run: 20 epochs take 5 s.
@@ -64,12 +64,40 @@ fn a_network_has_the_same_bits_over_every_transport_and_on_several_servers() {
     let found = json(&[&link, &job]);
     assert_eq!(found["params_sha256"], wanted["params_sha256"]);
 
-    let plain = format!("net:{}", LAYERS.replace(",bn", ""));
-    let job = [&["--data", &data, "--model", &plain], &JOB[..], &SHORT].concat();
-    let wanted = json(&[&["run", "--json"], &job]);
     let without = ["run", "--json", "--architecture", "all-reduce:all-to-all"];
     let found = json(&[&without, &job]);
     assert_eq!(found["params_sha256"], wanted["params_sha256"], "without a server");
+}
+
+#[test]
+fn without_a_server_running_statistics_are_those_of_all_workers() {
+    let folder = TempDir::new().unwrap();
+    let (data, model) = (pictures(folder.path()), format!("net:{LAYERS}"));
+    let batches = |variant: &[&str]| {
+        let name = variant.last().unwrap_or(&"server").replace(':', "-");
+        let out = folder.path().join(name).display().to_string();
+        let job = ["run", "--json", "--data", &data, "--model", &model, "--out", &out];
+        let four = ["--workers", "4", "--batch-size", "20", "--optimizer", "momentum"];
+        let run = json(&[&job, &four, &["--epochs", "4"], variant]);
+        assert!(run["accuracy"].as_f64().unwrap() > 0.9, "{variant:?}: {run}");
+        let bytes = fs::read(Path::new(&out).join("model.safetensors")).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let batches = tensors.tensor("1.num_batches_tracked").unwrap();
+        (i64::from_le_bytes(batches.data().try_into().unwrap()), run)
+    };
+    let (wanted, server) = batches(&[]);
+    assert_eq!(wanted, 16, "mini-batches of a worker");
+    for architecture in
+        ["all-reduce:ring", "all-reduce:tree", "hierarchical:2", "in-network", "gossip:d-psgd"]
+    {
+        let (found, run) = batches(&["--architecture", architecture]);
+        assert_eq!(found, wanted, "{architecture}");
+        let far = (run["loss"].as_f64().unwrap() - server["loss"].as_f64().unwrap()).abs();
+        assert!(architecture.starts_with("gossip") || far < 0.02, "{architecture}: {run} {server}");
+    }
+    let half = ["--architecture", "all-reduce:ring", "--filters", "fp16"];
+    finish(&[&["run", "--data", &data, "--model", &model], &half[..]].concat())
+        .refused(2, &["no filters with a model that has state"]);
 }
 
 #[test]
@@ -141,7 +169,7 @@ fn the_layers_of_a_network_are_listed_for_given_data() {
     let data = pictures(folder.path());
     let listed = finish(&["data", "info", &data, "--model", &format!("net:{LAYERS}")]);
     let listed = listed.with_code(0).stdout;
-    for words in ["Convolution", "BatchNorm, relu", "8x8x4", "Concatenate", "1x1x6", "all"] {
+    for words in ["Convolution", "BatchNorm, relu", "8x8x4", "Concatenate", "Dropout", "all"] {
         assert!(listed.contains(words), "{words}: {listed}");
     }
     let found = json(&[&["data", "info", &data, "--model", "resnet:8", "--json"]]);

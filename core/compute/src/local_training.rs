@@ -140,7 +140,7 @@ impl GradientSource for LocallyTrained {
         params: &[f32],
         gradient: &mut [f32],
     ) -> Result<f32, SourceError> {
-        let Rows { part, numbers, keys } = rows;
+        let Rows { part, numbers, keys, draws } = rows;
         self.own.clear();
         self.own.extend_from_slice(params);
         self.gradient.resize(params.len(), 0.0);
@@ -150,7 +150,7 @@ impl GradientSource for LocallyTrained {
         for step in 0..count {
             let Range { start, end } = share(rows as u64, count as u64, step as u64);
             let numbers = &numbers[start as usize..end as usize];
-            let of_step = Rows { part, numbers, keys: keys.clone() };
+            let of_step = Rows { part, numbers, keys: keys.clone(), draws };
             loss += f64::from(self.step(of_step, params)?) * numbers.len() as f64;
         }
         for ((out, sent), own) in gradient.iter_mut().zip(params).zip(&self.own) {
@@ -212,7 +212,7 @@ mod tests {
 
     fn trained(training: LocalTraining, numbers: &[u32], sent: [f32; 2]) -> ([f32; 2], f32) {
         let mut gradient = [f32::NAN; 2];
-        let rows = Rows { part: 0, numbers, keys: None };
+        let rows = Rows::new(0, numbers);
         let loss = training.around(Box::new(Squares)).gradient(rows, &sent, &mut gradient);
         (gradient, loss.unwrap())
     }

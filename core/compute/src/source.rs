@@ -10,12 +10,13 @@ use core::time::Duration;
 
 use crate::evaluation::{Evaluation, evaluate};
 use crate::examples::Examples;
-use crate::model::{Margins, Model, Workspace};
+use crate::model::{Margins, MiniBatch, Model, Workspace};
+use crate::rng::Stream;
 
 /// A model together with examples, in parts.
 ///
 /// [`Local`] is any [`Model`] on [`Examples`] in memory. An implementation of its own may have its
-/// examples elsewhere. Gradients must be a function of rows and parameters alone.
+/// examples elsewhere. Gradients must be a function of rows, draws and parameters alone.
 pub trait GradientSource: fmt::Debug + Send {
     /// The number of parameters, and of values of state after them.
     fn parameters(&self) -> usize;
@@ -112,6 +113,17 @@ pub struct Rows<'a> {
     pub numbers: &'a [u32],
     /// The keys whose values are needed, if not all; the others are 0.
     pub keys: Option<Range<usize>>,
+    /// The source of draws, such as those of dropout. A row draws the same in each mini-batch with
+    /// this stream.
+    pub draws: Stream,
+}
+
+impl<'a> Rows<'a> {
+    /// Examples of a part, for a gradient of all keys; draws are the same in each mini-batch.
+    #[must_use]
+    pub const fn new(part: usize, numbers: &'a [u32]) -> Self {
+        Self { part, numbers, keys: None, draws: Stream::new(0) }
+    }
 }
 
 /// A model on examples in memory.
@@ -168,7 +180,7 @@ impl GradientSource for Local {
         gradient: &mut [f32],
     ) -> Result<f32, SourceError> {
         let Self { model, parts, workspace } = self;
-        let Rows { part, numbers, keys } = rows;
+        let Rows { part, numbers, keys, draws } = rows;
         let Part { examples, margins } = &mut parts[part];
         Ok(match keys {
             Some(keys) if numbers.len() == examples.len() => {
@@ -177,7 +189,8 @@ impl GradientSource for Local {
             }
             keys => {
                 let keys = keys.unwrap_or_else(|| 0..model.parameters());
-                model.gradient_at(keys, params, (examples, numbers), gradient, workspace)
+                let batch = MiniBatch { examples, rows: numbers, draws };
+                model.gradient_at(keys, params, batch, gradient, workspace)
             }
         })
     }

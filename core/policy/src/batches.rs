@@ -6,6 +6,7 @@ use core::ops::Range;
 use pstrain_compute::id::PartId;
 use pstrain_compute::pass::Pass;
 use pstrain_compute::rng::Stream;
+use pstrain_compute::source::Rows;
 use pstrain_compute::task::Task;
 
 /// The mini-batches of a worker's parts.
@@ -62,15 +63,16 @@ impl Batches {
         self.parts[index].range(task, self.batch_size).1.len()
     }
 
-    /// Returns the examples that a task has in the part at `index`, by number.
-    pub(crate) fn rows(&mut self, index: usize, task: Task) -> &[u32] {
-        self.parts[index].rows(task, self.batch_size, self.is_unordered)
+    /// Returns the examples that a task has in the part at `index`, for a gradient of all keys.
+    pub(crate) fn rows(&mut self, index: usize, task: Task) -> Rows<'_> {
+        self.parts[index].rows(index, task, self.batch_size, self.is_unordered)
     }
 }
 
 impl Part {
-    fn rows(&mut self, task: Task, batch_size: u32, is_unordered: bool) -> &[u32] {
+    fn rows(&mut self, index: usize, task: Task, batch_size: u32, is_unordered: bool) -> Rows<'_> {
         let (pass, rows) = self.range(task, batch_size);
+        let draws = self.shuffle.fork("draws", pass);
         // A sum over all examples needs no random order, and is fastest in storage order.
         let pass = (rows.len() < self.count || !is_unordered).then_some(pass);
         if self.pass != pass || self.order.is_empty() {
@@ -81,7 +83,7 @@ impl Part {
             }
             self.pass = pass;
         }
-        &self.order[rows]
+        Rows { part: index, numbers: &self.order[rows], keys: None, draws }
     }
 
     /// Returns the pass of a mini-batch, and its range in the order of that pass.

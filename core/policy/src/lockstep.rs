@@ -223,7 +223,7 @@ impl Lockstep {
     }
 
     /// The parts of the next update, in the order of the ranks.
-    pub fn shares(&self) -> impl Iterator<Item = (WorkerId, Share)> + '_ {
+    pub fn shares(&self) -> impl Iterator<Item = (WorkerId, Share)> + Clone + '_ {
         self.members.iter().filter_map(|it| Some((it.member.worker, self.share_of(it)?)))
     }
 

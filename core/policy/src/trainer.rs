@@ -252,7 +252,7 @@ impl Trainer {
         let keys = self.block(task);
         let Self { source, batches, combination: None, .. } = self else { return };
         let Some(part) = batches.find(task.part) else { return };
-        source.begin(Rows { part, numbers: batches.rows(part, task), keys }, params);
+        source.begin(Rows { keys, ..batches.rows(part, task) }, params);
     }
 
     /// True if the gradient that was begun can be received after waiting for `within` at most.
@@ -288,9 +288,10 @@ impl Trainer {
         }
         #[expect(clippy::expect_used, reason = "documented, and checked by the worker node")]
         let part = batches.find(task.part).expect("a known part");
-        let numbers = batches.rows(part, task);
-        let loss = source.gradient(Rows { part, numbers, keys }, params, gradient)?;
-        Ok(Computed { loss, samples: numbers.len() as u32 })
+        let rows = Rows { keys, ..batches.rows(part, task) };
+        let samples = rows.numbers.len() as u32;
+        let loss = source.gradient(rows, params, gradient)?;
+        Ok(Computed { loss, samples })
     }
 }
 
@@ -308,9 +309,9 @@ impl Combination {
         own.resize(gradient.len(), 0.0);
         let mut loss = 0.0;
         for (part, coefficient) in coefficients.iter().enumerate() {
-            let numbers = batches.rows(part, task);
-            let share = numbers.len() as f64 / samples as f64;
-            let mean = source.gradient(Rows { part, numbers, keys: None }, params, own)?;
+            let rows = batches.rows(part, task);
+            let share = rows.numbers.len() as f64 / samples as f64;
+            let mean = source.gradient(rows, params, own)?;
             loss += f64::from(mean) * share;
             let factor = match aggregation {
                 Aggregation::Sum => *coefficient,
@@ -396,7 +397,7 @@ mod tests {
     }
 
     fn rows(trainer: &mut Trainer, batch: u64) -> Vec<u32> {
-        trainer.batches.rows(0, Task::own(WorkerId(0), BatchId(batch))).to_vec()
+        trainer.batches.rows(0, Task::own(WorkerId(0), BatchId(batch))).numbers.to_vec()
     }
 
     /// All rows of a pass of so many mini-batches.
@@ -431,7 +432,7 @@ mod tests {
         let mut found = Vec::new();
         for (batch, examples) in [(0, 8), (8, 20), (28, 100), (37, 5), (42, 32)] {
             let task = Task { part: PartId(0), batch: BatchId(batch), examples };
-            found.extend_from_slice(trainer.batches.rows(0, task));
+            found.extend_from_slice(trainer.batches.rows(0, task).numbers);
         }
         assert_eq!(found, passes);
     }

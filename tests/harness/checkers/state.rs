@@ -16,9 +16,11 @@ pub(super) fn change(layout: &Layout, groups: &[Group], before: &[f32], paramete
             Combine::First => Some(*place) == first,
         });
         let number: usize = counts.clone().map(|(_, number, _)| number).sum();
+        let share = (1.0 / number as f64) as f32;
         for key in keys {
-            let sum: f64 = counts.clone().map(|(.., values)| f64::from(values[key])).sum();
-            parameters[key] = before[key] + (sum / number as f64) as f32;
+            let parts = counts.clone().map(|(.., values)| share * values[key]);
+            let change = parts.reduce(|sum, part| sum + part).unwrap_or_default();
+            parameters[key] = before[key] + change;
         }
     }
 }

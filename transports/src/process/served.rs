@@ -96,7 +96,7 @@ impl Served {
         if let Some(row) = rows.iter().find(|&&row| row as usize >= examples) {
             return Err(format!("there is no row {row}: it has {examples}, counted from 0"));
         }
-        let rows = Rows { part: 0, numbers: rows, keys: None };
+        let rows = Rows::new(0, rows);
         self.gradients.gradient(rows, params, gradient).map_err(|error| error.to_string())
     }
 }

@@ -85,7 +85,7 @@ fn source_told_of(
 
 fn gradient(source: &mut ProcessSource, rows: &[u32]) -> Result<(f32, Vec<f32>), String> {
     let mut gradient = vec![0.0; 2];
-    let rows = Rows { part: 0, numbers: rows, keys: None };
+    let rows = Rows::new(0, rows);
     let loss = source.gradient(rows, &[3.0, 4.0], &mut gradient);
     loss.map(|loss| (loss, gradient)).map_err(|error| error.to_string())
 }
@@ -365,7 +365,7 @@ def fault(m):
     let (source, folder) = source("begun", fault, None);
     let mut source = source.unwrap();
     let begin = |source: &mut ProcessSource, numbers: &[u32]| {
-        source.begin(Rows { part: 0, numbers, keys: None }, &[3.0, 4.0]);
+        source.begin(Rows::new(0, numbers), &[3.0, 4.0]);
     };
     begin(&mut source, &[0, 7]);
     assert_eq!(gradient(&mut source, &[0, 7]), Ok((27.0, vec![6.0, 8.0])));

@@ -80,7 +80,7 @@ impl Probe {
 
     fn at(&mut self, params: &[f32], rows: &[u32]) -> Result<Found, String> {
         let mut gradient = vec![f32::NAN; params.len()];
-        let asked = Rows { part: 0, numbers: rows, keys: None };
+        let asked = Rows::new(0, rows);
         let loss = self.source.gradient(asked, params, &mut gradient);
         let loss = loss.map_err(|error| error.to_string())?;
         let loss = Some(f64::from(loss)).filter(|loss| loss.is_finite());

@@ -152,7 +152,7 @@ impl Records {
     }
 
     /// Iterates mutably over the dense values of each row.
-    pub(super) fn dense_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+    pub(crate) fn dense_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         let (stride, dense) = (self.stride(), self.dense);
         self.words.chunks_exact_mut(stride).map(move |record| cast_slice_mut(&mut record[..dense]))
     }

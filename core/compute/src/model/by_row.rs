@@ -8,7 +8,7 @@ use core::fmt;
 use core::ops::Range;
 
 use super::softmax::log_softmax_of;
-use super::{Objective, Workspace};
+use super::{MiniBatch, Objective, Workspace};
 use crate::examples::{Examples, Row, Shape};
 use crate::params::Layout;
 use crate::rng::Stream;
@@ -68,7 +68,7 @@ impl<M: RowModel> Objective for ByRow<M> {
         &self,
         _: Range<usize>,
         params: &[f32],
-        (examples, rows): (&Examples, &[u32]),
+        MiniBatch { examples, rows, .. }: MiniBatch<'_>,
         gradient: &mut [f32],
         _: &mut Workspace,
     ) -> f64 {

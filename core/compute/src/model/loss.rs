@@ -20,6 +20,13 @@ pub enum Loss {
     /// class, in nats.
     #[default]
     Nll,
+    /// The same in training with the label's class at `1 - share`, and each class at an equal part
+    /// of `share`: label smoothing (Szegedy et al., CVPR 2016, section 7; PyTorch's
+    /// `label_smoothing`). Evaluations are those of [`Self::Nll`].
+    Smoothed {
+        /// The share of all classes, from 0 to below 1.
+        share: f32,
+    },
     /// The negative log-likelihood of one of two classes, in nats. The only output is the log-odds
     /// of class 1.
     Logistic,
@@ -37,6 +44,8 @@ pub enum Loss {
 
 named!(Loss: "loss", ',' {
     Nll = Word::new("nll", &[], "of classes: negative log-likelihood under a softmax"),
+    Smoothed { share } = Word::new("smoothed", &[Number::real("SHARE", Limits::PART).usual("0.1")],
+        "of classes: nll with labels of which all classes have SHARE in equal parts"),
     Logistic = Word::new("logistic", &[], "of two classes: the same with one output"),
     Squared = Word::new("squared", &[], "of a number: the squared error"),
     Absolute = Word::new("absolute", &[], "of a number: the absolute error"),
@@ -61,7 +70,8 @@ impl Loss {
     pub fn check(self, target: Target) -> Result<(), ModelError> {
         let allowed = match (self, target) {
             (Self::Nll, Target::Classes(_)) | (Self::Logistic, Target::Classes(2)) => return Ok(()),
-            (Self::Squared | Self::Absolute | Self::Huber { .. }, Target::Value) => {
+            (Self::Smoothed { .. }, Target::Classes(_))
+            | (Self::Squared | Self::Absolute | Self::Huber { .. }, Target::Value) => {
                 let Some(number) = named::out_of_range(&self) else { return Ok(()) };
                 return Err(ModelError::LossNumber { loss: self.to_string(), number });
             }
@@ -77,9 +87,14 @@ impl Loss {
     /// The number of a model's outputs for this target.
     pub(super) const fn outputs(self, target: Target) -> usize {
         match self {
-            Self::Nll => target.predictions() as usize,
+            Self::Nll | Self::Smoothed { .. } => target.predictions() as usize,
             _ => 1,
         }
+    }
+
+    /// True if a model has an output for each class.
+    pub(super) const fn has_softmax(self) -> bool {
+        matches!(self, Self::Nll | Self::Smoothed { .. })
     }
 
     /// Returns the loss of a model with one output, and its derivative with respect to the output.
@@ -104,14 +119,16 @@ impl Loss {
                     (delta * (size - delta / 2.0), delta * sign)
                 }
             }
-            Self::Nll | Self::Logistic | Self::Squared => (error * error, 2.0 * error),
+            Self::Nll | Self::Smoothed { .. } | Self::Logistic | Self::Squared => {
+                (error * error, 2.0 * error)
+            }
         }
     }
 
     /// The greatest second derivative with respect to the output; `None` if it has no bound.
     pub(super) const fn curvature(self) -> Option<f64> {
         match self {
-            Self::Nll | Self::Logistic => Some(0.25),
+            Self::Nll | Self::Smoothed { .. } | Self::Logistic => Some(0.25),
             Self::Squared => Some(2.0),
             Self::Huber { .. } => Some(1.0),
             Self::Absolute => None,

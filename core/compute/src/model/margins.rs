@@ -136,6 +136,7 @@ mod tests {
 
     use super::*;
     use crate::examples::{Shape, Target};
+    use crate::model::MiniBatch;
     use crate::model::{Model, ModelSpec, Workspace};
 
     const COLUMNS: u32 = 12;
@@ -187,7 +188,7 @@ mod tests {
                     params[place] = value;
                 }
                 let keys = one.min(other)..one.max(other);
-                let rows = (&examples, &all[..]);
+                let rows = MiniBatch::new(&examples, &all);
                 let workspace = &mut Workspace::new();
                 let slow = model.gradient_at(keys.clone(), &params, rows, &mut plain, workspace);
                 let rows = (&examples, &mut margins);

@@ -10,7 +10,9 @@
 //! [`register`]s models of its own.
 
 mod activation;
+mod augmentation;
 mod by_row;
+mod draws;
 mod error;
 mod external;
 mod kernels;
@@ -53,7 +55,7 @@ pub use self::error::ModelError;
 pub use self::external::{Answers, ExternalTensor};
 pub use self::loss::Loss;
 pub use self::margins::Margins;
-pub use self::objective::{LayerInfo, Objective, SparseObjective};
+pub use self::objective::{LayerInfo, MiniBatch, Objective, SparseObjective};
 pub use self::registered::{Build, ModelKind, register, registered};
 pub use self::workspace::Workspace;
 
@@ -242,7 +244,8 @@ impl Model {
 
     /// Overwrites `gradient` with the gradient of the mean loss over the examples `rows` at
     /// `params`, and returns the mean loss. Duplicate rows count as often as they occur; an empty
-    /// `rows` yields zeros, and so does a model without arithmetic.
+    /// `rows` yields zeros, and so does a model without arithmetic. Draws, such as those of
+    /// dropout, are the same in each call.
     ///
     /// # Panics
     /// If `params` or `gradient` does not have [`Self::parameters`] values, the examples have
@@ -255,11 +258,12 @@ impl Model {
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f32 {
-        self.gradient_at(0..self.parameters(), params, (examples, rows), gradient, workspace)
+        let batch = MiniBatch::new(examples, rows);
+        self.gradient_at(0..self.parameters(), params, batch, gradient, workspace)
     }
 
-    /// Computes [`Self::gradient`] at `keys` only; other values are 0. This saves work if the model
-    /// [is sparse](Self::is_sparse); for other models all values are computed.
+    /// Computes [`Self::gradient`] of a mini-batch at `keys` only; other values are 0. This saves
+    /// work if the model [is sparse](Self::is_sparse); for other models all values are computed.
     ///
     /// # Panics
     /// As [`Self::gradient`] does.
@@ -267,18 +271,18 @@ impl Model {
         &self,
         keys: Range<usize>,
         params: &[f32],
-        (examples, rows): (&Examples, &[u32]),
+        batch: MiniBatch<'_>,
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f32 {
+        let MiniBatch { examples, rows, .. } = batch;
         self.check(params, examples);
         assert_eq!(gradient.len(), self.parameters(), "length of the gradient");
         if rows.is_empty() {
             gradient.fill(0.0);
             return 0.0;
         }
-        let rows_of = (examples, rows);
-        let loss = self.objective.gradient(keys, params, rows_of, gradient, workspace);
+        let loss = self.objective.gradient(keys, params, batch, gradient, workspace);
         (loss / rows.len() as f64) as f32
     }
 

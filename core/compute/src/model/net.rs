@@ -1,6 +1,7 @@
 //! Networks in text form: `net:28x28x1,conv6x5,relu,pool2,linear84,relu`.
 //!
-//! The items of the text are the layers, first to last. A linear layer with the outputs that the
+//! The items of the text are the layers, first to last, after the size of the pictures and their
+//! changes in training (`crop4`, `flip`). A linear layer with the outputs that the
 //! loss needs follows them. A convolution before batch normalisation has no bias. `@NAME` names an
 //! output; `from:NAME` goes on from it, `add:NAME` adds it, and `cat:NAME` puts its channels before
 //! the others.
@@ -10,9 +11,10 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use super::augmentation::Augmentation;
 use super::layer::{
-    Add, AnyLayer, BatchNorm, Concatenate, Convolution, Flatten, Layer as _, Linear, Pool, Pooling,
-    Window,
+    Add, AnyLayer, BatchNorm, Concatenate, Convolution, Dropout, Flatten, Layer as _, Linear, Pool,
+    Pooling, Window,
 };
 use super::network::{Builder, Inputs, Network};
 use super::{Activation, Loss, ModelError};
@@ -25,12 +27,7 @@ pub(super) fn build(layers: &str, (shape, loss): (Shape, Loss)) -> Result<Networ
     }
     let items: Vec<&str> = layers.split(',').map(str::trim).collect();
     let mut reader = Reader::new(shape);
-    let mut first = 0;
-    if let Some(picture) = items.first().and_then(|item| picture(item)) {
-        reader.see_as(picture).map_err(|problem| refused(1, items[0], problem))?;
-        first = 1;
-    }
-    for (place, item) in items.iter().enumerate().skip(first) {
+    for (place, item) in items.iter().enumerate() {
         let is_before_norm = items.get(place + 1) == Some(&"bn");
         let read = reader.item(item, is_before_norm);
         read.map_err(|problem| problem.of(place + 1, item))?;
@@ -133,19 +130,62 @@ impl Reader {
     }
 
     /// Reads the examples as pictures.
-    fn see_as(&mut self, picture: Picture) -> Result<(), String> {
+    fn see_as(&mut self, picture: Picture) -> Result<(), Problem> {
         let Shape { inputs, dense, hot, .. } = self.shape;
+        if self.builder.len() > 0 || self.builder.augmentation.is_some() {
+            let problem = "the size of the pictures is the first item";
+            return Err(Problem::Item(problem.into()));
+        }
         if hot > 0 || dense != inputs {
-            return Err("the rows have columns of texts, and pictures have numbers alone".into());
+            let problem = "the rows have columns of texts, and pictures have numbers alone";
+            return Err(Problem::Item(problem.into()));
         }
         if picture.values() != inputs || inputs == 0 {
             let values = picture.values();
-            return Err(format!(
+            return Err(Problem::Item(format!(
                 "a picture of this size has {values} values, but a row has {inputs}"
-            ));
+            )));
         }
         self.size = picture;
         Ok(())
+    }
+
+    /// Changes the pictures in training.
+    fn augment(&mut self, change: impl FnOnce(&mut Augmentation)) -> Result<(), Problem> {
+        let size = self.size;
+        if self.builder.len() > 0 {
+            return Err(Problem::Item("pictures are changed before the first layer".into()));
+        }
+        self.need_pictures()?;
+        let none = Augmentation { size, crop: 0, flip: false };
+        let augmentation = self.builder.augmentation.get_or_insert(none);
+        change(augmentation);
+        let (crop, least) = (augmentation.crop, size.height.min(size.width));
+        if crop >= least {
+            return Err(Problem::Item(format!("a picture of {size} cannot move by {crop} pixels")));
+        }
+        Ok(())
+    }
+
+    /// Refuses rows that are no pictures.
+    fn need_pictures(&self) -> Result<(), Problem> {
+        if self.size.pixels() > 1 {
+            return Ok(());
+        }
+        let inputs = self.shape.inputs;
+        Err(Problem::Item(format!(
+            "a row of {inputs} values is no picture: begin with the size of the pictures, \
+             HEIGHTxWIDTHxCHANNELS, as in net:28x28x1,conv6x5"
+        )))
+    }
+
+    fn drop(&mut self, rate: f32) -> Result<(), Problem> {
+        let size = self.after_a_layer()?;
+        // NaN is not in the range.
+        if !(0.0..1.0).contains(&rate) {
+            return Err(Problem::Item("it drops a share of the values from 0 to below 1".into()));
+        }
+        self.push(self.current, Dropout { size, rate })
     }
 
     /// The size of the current output.
@@ -182,7 +222,17 @@ impl Reader {
         if let Some(name) = name_of("cat:") {
             return self.concatenate(name);
         }
+        if let Some(picture) = picture(item) {
+            return self.see_as(picture);
+        }
+        if let Some([Some(pixels)]) = item.strip_prefix("crop").and_then(|it| numbers(it, [' '])) {
+            return self.augment(|augmentation| augmentation.crop = pixels);
+        }
+        if let Some(rate) = item.strip_prefix("drop").and_then(|it| it.parse().ok()) {
+            return self.drop(rate);
+        }
         match item {
+            "flip" => return self.augment(|augmentation| augmentation.flip = true),
             "relu" => return self.activate(Activation::Relu),
             "tanh" => return self.activate(Activation::Tanh),
             "bn" => {
@@ -259,12 +309,8 @@ impl Reader {
         has_bias: bool,
     ) -> Result<(), Problem> {
         let size = self.current_size();
-        if self.current == Inputs::Examples && size.pixels() == 1 {
-            let inputs = self.shape.inputs;
-            return Err(Problem::Item(format!(
-                "a row of {inputs} values is no picture: begin with the size of the pictures, \
-                 HEIGHTxWIDTHxCHANNELS, as in net:28x28x1,conv6x5"
-            )));
+        if self.current == Inputs::Examples {
+            self.need_pictures()?;
         }
         if channels == 0 {
             return Err(Problem::Item("it has 0 channels: it needs 1 or more".into()));
@@ -350,8 +396,8 @@ impl Reader {
 
 /// The forms of the items, for an item that has none of them.
 const FORMS: &str = "it is no layer; layers are convCHANNELSxSIZE[sSTRIDE][pPADDING], \
-    pool or meanSIZE[sSTRIDE][pPADDING], mean, linearUNITS, bn, relu, tanh, flatten, @NAME, \
-    from:NAME, add:NAME and cat:NAME";
+    pool or meanSIZE[sSTRIDE][pPADDING], mean, linearUNITS, bn, dropRATE, relu, tanh, flatten, \
+    @NAME, from:NAME, add:NAME and cat:NAME; HEIGHTxWIDTHxCHANNELS, cropPIXELS and flip come first";
 
 fn does_not_fit(window: Window, size: Picture) -> Problem {
     let Window { size: (height, width), stride, padding } = window;

@@ -6,9 +6,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::augmentation::Augmentation;
 use super::layer::{AnyLayer, Layer, Linear};
 use super::passes::{ByLayer, Evaluate, Gradient};
-use super::{Activation, LayerInfo, Loss, MOST_PARAMETERS, ModelError, Objective, Workspace};
+use super::{
+    Activation, LayerInfo, Loss, MOST_PARAMETERS, MiniBatch, ModelError, Objective, Workspace,
+};
 use crate::examples::{Examples, Picture, Shape, Target};
 use crate::params::{Combine, Layout, Role};
 use crate::rng::Stream;
@@ -30,6 +33,8 @@ pub(super) struct Network {
     pub(super) deltas: usize,
     /// Samples that pass through the network together.
     pub(super) block: usize,
+    /// Changes of the pictures in training.
+    pub(super) augmentation: Option<Augmentation>,
     layout: Layout,
 }
 
@@ -82,6 +87,7 @@ const BLOCK: usize = 64;
 /// A network whose layers are being appended.
 #[derive(Debug)]
 pub(super) struct Builder {
+    pub(super) augmentation: Option<Augmentation>,
     stages: Vec<Stage>,
     parameters: u64,
     /// The number of the next layer.
@@ -90,7 +96,7 @@ pub(super) struct Builder {
 
 impl Builder {
     pub(super) const fn new() -> Self {
-        Self { stages: Vec::new(), parameters: 0, number: 0 }
+        Self { augmentation: None, stages: Vec::new(), parameters: 0, number: 0 }
     }
 
     /// The number of layers so far.
@@ -158,7 +164,7 @@ impl Builder {
 
     /// The network of the layers. The loss must fit the target, and the last layer the loss.
     pub(super) fn build(self, loss: Loss, target: Target) -> Network {
-        let Self { mut stages, .. } = self;
+        let Self { mut stages, augmentation, .. } = self;
         let mut layout = Layout::new();
         for stage in &mut stages {
             let begin = layout.len();
@@ -186,7 +192,7 @@ impl Builder {
             (false, false) => BLOCK / 4,
         };
         let outputs = loss.outputs(target);
-        Network { outputs, loss, target, stages, deltas, block, layout }
+        Network { outputs, loss, target, stages, deltas, block, augmentation, layout }
     }
 }
 
@@ -266,22 +272,22 @@ impl Objective for Network {
         &self,
         _: Range<usize>,
         params: &[f32],
-        rows: (&Examples, &[u32]),
+        batch: MiniBatch<'_>,
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f64 {
-        self.gradient_by_layer(params, rows, gradient, workspace, &mut |_, _| ())
+        self.gradient_by_layer(params, batch, gradient, workspace, &mut |_, _| ())
     }
 
     fn gradient_by_layer(
         &self,
         params: &[f32],
-        (examples, rows): (&Examples, &[u32]),
+        batch: MiniBatch<'_>,
         gradient: &mut [f32],
         workspace: &mut Workspace,
         finished: &mut dyn FnMut(Range<usize>, &[f32]),
     ) -> f64 {
-        let gradient = Gradient { network: self, params, examples, rows, gradient, workspace };
+        let gradient = Gradient { network: self, params, batch, gradient, workspace };
         widest(ByLayer { gradient, finished })
     }
 

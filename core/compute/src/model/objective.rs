@@ -27,6 +27,26 @@ pub struct LayerInfo {
     pub products: u64,
 }
 
+/// The examples of a gradient.
+#[derive(Clone, Copy, Debug)]
+pub struct MiniBatch<'a> {
+    /// The examples from which it takes rows.
+    pub examples: &'a Examples,
+    /// Its rows, by number; each counts as often as it occurs.
+    pub rows: &'a [u32],
+    /// The source of its draws, such as those of dropout. A row draws the same in each mini-batch
+    /// with this stream.
+    pub draws: Stream,
+}
+
+impl<'a> MiniBatch<'a> {
+    /// Rows of `examples`; draws are the same in each mini-batch.
+    #[must_use]
+    pub const fn new(examples: &'a Examples, rows: &'a [u32]) -> Self {
+        Self { examples, rows, draws: Stream::new(0) }
+    }
+}
+
 /// A differentiable loss of labelled examples under parameters.
 ///
 /// Results must be a function of the arguments alone, bit for bit on every machine: replays,
@@ -41,14 +61,14 @@ pub trait Objective: fmt::Debug + Send + Sync {
         vec![0.0; self.layout().len()]
     }
 
-    /// Overwrites `gradient` with the gradient of the mean loss over the examples of `rows` at
-    /// `params`, and returns the sum of their losses. Values outside `keys` may be 0. `rows` is not
-    /// empty.
+    /// Overwrites `gradient` with the gradient of the mean loss over the examples of `batch` at
+    /// `params`, and returns the sum of their losses. Values outside `keys` may be 0. `batch` is
+    /// not empty.
     fn gradient(
         &self,
         keys: Range<usize>,
         params: &[f32],
-        rows: (&Examples, &[u32]),
+        batch: MiniBatch<'_>,
         gradient: &mut [f32],
         workspace: &mut Workspace,
     ) -> f64;
@@ -59,13 +79,13 @@ pub trait Objective: fmt::Debug + Send + Sync {
     fn gradient_by_layer(
         &self,
         params: &[f32],
-        rows: (&Examples, &[u32]),
+        batch: MiniBatch<'_>,
         gradient: &mut [f32],
         workspace: &mut Workspace,
         finished: &mut dyn FnMut(Range<usize>, &[f32]),
     ) -> f64 {
         let keys = 0..self.layout().len();
-        let loss = self.gradient(keys.clone(), params, rows, gradient, workspace);
+        let loss = self.gradient(keys.clone(), params, batch, gradient, workspace);
         finished(keys, gradient);
         loss
     }

@@ -4,24 +4,24 @@ use core::ops::Range;
 
 use bytemuck::cast_slice;
 
+use super::draws::Draws;
 use super::kernels::Memory;
 use super::layer::{Context, Input, Layer, Propagation, Total};
 use super::loss::{self, Loss};
 use super::network::{Inputs, Network, Stage};
 use super::workspace::Workspace;
-use super::{Objective as _, softmax};
+use super::{MiniBatch, Objective as _, softmax};
 use crate::examples::Examples;
 use crate::simd::{Simd, Work};
 
 /// Most samples per block of an evaluation.
 const EVALUATED: usize = 64;
 
-/// The gradient of the mean loss over `rows`, which replaces the values of `gradient`.
+/// The gradient of the mean loss over a mini-batch, which replaces the values of `gradient`.
 pub(super) struct Gradient<'a> {
     pub(super) network: &'a Network,
     pub(super) params: &'a [f32],
-    pub(super) examples: &'a Examples,
-    pub(super) rows: &'a [u32],
+    pub(super) batch: MiniBatch<'a>,
     pub(super) gradient: &'a mut [f32],
     pub(super) workspace: &'a mut Workspace,
 }
@@ -41,21 +41,28 @@ impl Work for ByLayer<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> f64 {
         let Self { gradient, finished } = self;
-        let Gradient { network, params, examples, rows, gradient, workspace } = gradient;
+        let Gradient { network, params, batch, gradient, workspace } = gradient;
+        let MiniBatch { examples, rows, draws } = batch;
         let scale = 1.0 / rows.len() as f32;
         let mut loss = 0.0;
         let mut blocks = rows.chunks(network.block);
         let mut is_first = true;
         while let Some(block) = blocks.next() {
             workspace.gather(examples, block.iter().map(|&row| row as usize));
-            network.forward(simd, params, true, workspace);
+            let draws = Draws { stream: draws, rows: block };
+            if let Some(augmentation) = &network.augmentation {
+                augmentation.apply(&mut workspace.samples, draws);
+            }
+            network.forward(simd, params, Some(draws), workspace);
             let is_last = blocks.len() == 0;
             let gradient = (&mut *gradient, is_first);
-            loss += network.backward(simd, params, scale, gradient, workspace, |keys, gradient| {
-                if is_last {
-                    finished(keys, gradient);
-                }
-            });
+            let scaled = (scale, draws);
+            loss +=
+                network.backward(simd, params, scaled, gradient, workspace, |keys, gradient| {
+                    if is_last {
+                        finished(keys, gradient);
+                    }
+                });
             is_first = false;
         }
         loss
@@ -83,11 +90,11 @@ impl Work for Evaluate<'_> {
         for (block, out) in out.chunks_mut(most * predictions).enumerate() {
             let begin = rows.start + block * most;
             workspace.gather(examples, begin..begin + out.len() / predictions);
-            network.forward(simd, params, false, workspace);
+            network.forward(simd, params, None, workspace);
             let Some(last) = workspace.outputs.get_mut(network.stages.len() - 1) else { continue };
             let strips = outputs.div_ceil(S::LANES);
             let last = last.write(workspace.samples.len() * strips);
-            if network.loss == Loss::Nll {
+            if network.loss.has_softmax() {
                 softmax::log_softmax(simd, (last, strips), outputs, out);
                 continue;
             }
@@ -111,7 +118,7 @@ impl Network {
         &self,
         simd: S,
         params: &[f32],
-        is_training: bool,
+        draws: Option<Draws<'_>>,
         workspace: &mut Workspace,
     ) {
         let Workspace { samples: block, outputs, kept, panel, places, .. } = workspace;
@@ -130,8 +137,8 @@ impl Network {
             let output = rest[0].write(stage.registers::<S>(samples));
             let (panel, places) = (&mut *panel, &mut *places);
             let (state, params) = (&params[stage.state.clone()], &params[stage.keys.clone()]);
-            let context =
-                Context { simd, params, state, samples, is_training, kept, panel, places };
+            let draws = draws.map(|draws| draws.of_layer(index));
+            let context = Context { simd, params, state, samples, draws, kept, panel, places };
             stage.layer.forward(context, input, output);
             if let Some(activation) = stage.activation {
                 activation.forward(simd, output);
@@ -147,7 +154,7 @@ impl Network {
         &self,
         simd: S,
         params: &[f32],
-        scale: f32,
+        (scale, draws): (f32, Draws<'_>),
         (gradient, is_first): (&mut [f32], bool),
         workspace: &mut Workspace,
         mut added: impl FnMut(Range<usize>, &[f32]),
@@ -159,7 +166,10 @@ impl Network {
         let strips = self.outputs.div_ceil(S::LANES);
         let results = (outputs[last].write::<S::V>(samples * strips), strips);
         let loss = match self.loss {
-            Loss::Nll => softmax::nll_backward(simd, results, self.outputs, block, scale),
+            Loss::Nll => softmax::nll_backward(simd, results, self.outputs, block, (scale, 0.0)),
+            Loss::Smoothed { share } => {
+                softmax::nll_backward(simd, results, self.outputs, block, (scale, share))
+            }
             loss => loss::backward::<S>(loss, results, block, scale),
         };
         deltas.resize_with(self.deltas.max(deltas.len()), Memory::new);
@@ -201,9 +211,8 @@ impl Network {
                 is_first,
             };
             let (state, params) = (&params[stage.state.clone()], &params[stage.keys.clone()]);
-            let is_training = true;
-            let context =
-                Context { simd, params, state, samples, is_training, kept, panel, places };
+            let draws = Some(draws.of_layer(index));
+            let context = Context { simd, params, state, samples, draws, kept, panel, places };
             stage.layer.backward(context, input, own.read(registers), gradient);
             if !stage.keys.is_empty() {
                 added(stage.keys.clone(), &values[stage.keys.clone()]);

@@ -16,16 +16,18 @@ const AT_ONCE: usize = 32;
 /// `scale`, and returns the sum of the losses.
 ///
 /// The loss is the negative logarithm of the softmax at the label; the derivative is the softmax,
-/// less one at the label. The greatest logit is subtracted first, so that nothing overflows.
+/// less one at the label. A label that is smoothed counts less by the share `smoothing`, which all
+/// classes have in equal parts. The greatest logit is subtracted first, so that nothing overflows.
 #[inline(always)]
 pub(super) fn nll_backward<S: Simd>(
     simd: S,
     (logits, strips): (&mut [S::V], usize),
     classes: usize,
     samples: &Records,
-    scale: f32,
+    (scale, smoothing): (f32, f32),
 ) -> f64 {
     let mut loss = 0.0;
+    let each = smoothing / classes as f32;
     for (block, logits) in logits.chunks_mut(strips * AT_ONCE).enumerate() {
         let mut product = 1.0;
         for (sample, row) in logits.chunks_exact_mut(strips).enumerate() {
@@ -33,6 +35,10 @@ pub(super) fn nll_backward<S: Simd>(
             let values = &cast_slice::<S::V, f32>(row)[..classes];
             let greatest = greatest(values);
             loss -= f64::from(values[label] - greatest);
+            if smoothing > 0.0 {
+                let others = values.iter().map(|value| f64::from(values[label] - value));
+                loss += f64::from(each) * others.sum::<f64>();
+            }
             let offset = simd.splat(greatest);
             for strip in row.iter_mut() {
                 *strip = exp(simd, simd.sub(*strip, offset));
@@ -43,7 +49,11 @@ pub(super) fn nll_backward<S: Simd>(
             for strip in row.iter_mut() {
                 *strip = simd.mul(*strip, factor);
             }
-            cast_slice_mut::<S::V, f32>(row)[label] -= scale;
+            let row = &mut cast_slice_mut::<S::V, f32>(row)[..classes];
+            row[label] -= scale * (1.0 - smoothing);
+            if smoothing > 0.0 {
+                row.iter_mut().for_each(|value| *value -= scale * each);
+            }
         }
         loss += libm::log(product);
     }

@@ -5,13 +5,14 @@
 //! `ln(1 + exp(-margin))`. Sums run in the order of entries and of rows; `exp` and `ln` come from
 //! `libm`.
 
+use alloc::string::ToString as _;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::loss::log_probabilities;
-use super::{Loss, MOST_PARAMETERS, ModelError, Objective, SparseObjective, Workspace};
+use super::{Loss, MOST_PARAMETERS, MiniBatch, ModelError, Objective, SparseObjective, Workspace};
 use crate::examples::{Examples, Row, Shape, Target};
 use crate::params::Layout;
 
@@ -37,6 +38,10 @@ impl Sparse {
     pub(super) fn new(name: &'static str, loss: Loss, shape: Shape) -> Result<Self, ModelError> {
         if !shape.is_sparse() || !matches!(shape.target, Target::Classes(2) | Target::Value) {
             return Err(Self::refused(name, shape.target));
+        }
+        if matches!(loss, Loss::Smoothed { .. }) {
+            let (loss, allowed) = (loss.to_string(), "use nll with one output for both classes");
+            return Err(ModelError::Loss { loss, target: shape.target, allowed });
         }
         let parameters = u64::from(shape.inputs);
         if parameters > MOST_PARAMETERS {
@@ -68,7 +73,7 @@ impl Objective for Sparse {
         &self,
         keys: Range<usize>,
         params: &[f32],
-        (examples, rows): (&Examples, &[u32]),
+        MiniBatch { examples, rows, .. }: MiniBatch<'_>,
         gradient: &mut [f32],
         _: &mut Workspace,
     ) -> f64 {

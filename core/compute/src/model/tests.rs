@@ -108,12 +108,15 @@ fn reference_loss(
     let outputs = loss.outputs(examples.shape().target);
     let logits = reference_logits((hidden, outputs), activation, params, examples, rows);
     let losses = logits.row_iter().zip(rows).map(|(logits, &row)| {
-        if loss != Loss::Nll {
-            return loss.at(logits[0], examples.label(row as usize)).0;
-        }
+        let share = match loss {
+            Loss::Nll => 0.0,
+            Loss::Smoothed { share } => f64::from(share),
+            _ => return loss.at(logits[0], examples.label(row as usize)).0,
+        };
         let label = examples.row(row as usize).class();
         let total: f64 = logits.iter().map(|value| value.exp()).sum();
-        total.ln() - logits[label]
+        let mean = logits.iter().sum::<f64>() / logits.len() as f64;
+        total.ln() - (1.0 - share) * logits[label] - share * mean
     });
     losses.sum::<f64>() / rows.len() as f64
 }
@@ -203,6 +206,17 @@ fn gradients_of_every_loss_equal_finite_differences() {
         }
         check_loss((&[17], loss), Activation::Relu, Shape { target, ..REFERENCE }, 64 + 5, 41);
     }
+}
+
+#[test]
+fn gradients_under_smoothed_labels_agree_with_finite_differences() {
+    let loss = Loss::Smoothed { share: 0.3 };
+    for hidden in [&[][..], &[9, 4]] {
+        check_loss((hidden, loss), Activation::Tanh, REFERENCE, 69, 7);
+    }
+    let sparse = Model::with_loss(&ModelSpec::Logistic, loss, Shape::sparse(6, Target::Classes(2)));
+    let refused = sparse.unwrap_err().to_string();
+    assert!(refused.contains("use nll with one output for both classes"), "{refused}");
 }
 
 #[test]
@@ -504,8 +518,8 @@ fn whatever_registers_compute_it_the_gradient_is_the_same_bit_for_bit() {
                         let (network, examples, rows) = (&network, &examples, &rows[..count]);
                         let mut out = vec![0.0; params.len()];
                         let (params, gradient) = (&params, &mut out);
-                        let step =
-                            Gradient { network, params, examples, rows, gradient, workspace };
+                        let batch = MiniBatch::new(examples, rows);
+                        let step = Gradient { network, params, batch, gradient, workspace };
                         let loss = registers.run(step);
                         (loss.to_bits(), out.into_iter().map(f32::to_bits).collect::<Vec<_>>())
                     })
@@ -543,7 +557,7 @@ fn a_network_reports_the_final_gradient_of_each_layer_the_last_layer_first() {
             };
             let loss = model.objective.gradient_by_layer(
                 &params,
-                (&examples, &rows),
+                MiniBatch::new(&examples, &rows),
                 &mut gradient,
                 &mut workspace,
                 &mut finished,
@@ -563,8 +577,9 @@ fn a_model_without_layers_reports_its_gradient_at_the_end() {
     let (mut found, mut gradient) = (Vec::new(), [0.0; 7]);
     let mut finished = |keys: Range<usize>, values: &[f32]| found.push((keys, values.to_vec()));
     let workspace = &mut Workspace::new();
-    let (rows, params) = ((&examples, &[0][..]), [0.0; 7]);
-    model.objective.gradient_by_layer(&params, rows, &mut gradient, workspace, &mut finished);
+    let batch = MiniBatch::new(&examples, &[0]);
+    let params = [0.0; 7];
+    model.objective.gradient_by_layer(&params, batch, &mut gradient, workspace, &mut finished);
     assert_eq!(found, [(0..7, vec![0.0; 7])]);
 }
 

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{Objective, Workspace};
+use super::{MiniBatch, Objective, Workspace};
 use crate::examples::Examples;
 use crate::params::Layout;
 
@@ -19,7 +19,7 @@ impl Objective for WithoutArithmetic {
         &self,
         _: Range<usize>,
         _: &[f32],
-        _: (&Examples, &[u32]),
+        _: MiniBatch<'_>,
         gradient: &mut [f32],
         _: &mut Workspace,
     ) -> f64 {

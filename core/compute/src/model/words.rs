@@ -1,6 +1,7 @@
 //! Models in text form.
 
 use alloc::borrow::ToOwned as _;
+use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
@@ -55,17 +56,28 @@ const LAYERS: &str = "net:";
 /// The layers of a network, as text: the network's own, or those of a known one.
 pub(super) fn layers_of(text: &str) -> Result<String, ModelError> {
     let refused = |problem: String| ModelError::Network { model: text.into(), problem };
-    if let Some(layers) = text.strip_prefix(LAYERS) {
-        return Ok(layers.into());
-    }
-    match text.parse() {
-        Ok(Known::Lenet) => Ok(presets::LENET.into()),
-        Ok(Known::Resnet { depth, width }) => presets::resnet(depth, width).ok_or_else(|| {
+    let known = |known| match known {
+        Known::Lenet => Some(Ok(presets::LENET.into())),
+        Known::Resnet { depth, width } => Some(presets::resnet(depth, width).ok_or_else(|| {
             refused("a residual network has 18, 34 or 6 n + 2 layers: 8, 14, 20, ...".into())
-        }),
-        Ok(Known::Inception { width }) => Ok(presets::inception(width)),
-        Ok(_) => Err(refused("its layers are missing, as in net:linear64,relu".into())),
-        Err(error) => Err(refused(error.to_string())),
+        })),
+        Known::Inception { width } => Some(Ok(presets::inception(width))),
+        _ => None,
+    };
+    let Some(layers) = text.strip_prefix(LAYERS) else {
+        return match text.parse() {
+            Ok(word) => known(word).unwrap_or_else(|| {
+                Err(refused("its layers are missing, as in net:linear64,relu".into()))
+            }),
+            Err(error) => Err(refused(error.to_string())),
+        };
+    };
+    // A known network may follow, as in net:crop4,flip,resnet:20.
+    let begins = layers.match_indices(',').map(|(comma, _)| comma + 1);
+    let mut ends = begins.filter_map(|begin| Some((begin, known(layers[begin..].parse().ok()?)?)));
+    match ends.next() {
+        Some((begin, end)) => Ok(format!("{}{}", &layers[..begin], end?)),
+        None => Ok(layers.into()),
     }
 }
 

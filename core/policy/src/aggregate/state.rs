@@ -5,8 +5,10 @@
 //! combines changes as it combines gradients, so that no worker leads the state astray.
 
 use super::merging::Merging;
+use super::weighted_sum::{add, scale};
 use super::{Aggregator, Gradient};
 use alloc::vec::Vec;
+use core::ops::Range;
 use pstrain_compute::params::{Combine, StateRun};
 
 /// The keys of state in the parameter vector: those from `trained` on.
@@ -30,15 +32,15 @@ impl StateKeys {
         Self { trained: parameters, runs: Vec::new() }
     }
 
-    /// Calls `change` with each key of state and its change in an update of these gradients.
+    /// The change of each key of state in an update of these gradients.
     fn changes<'a>(
         &self,
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
         merging: Merging,
-        mut change: impl FnMut(usize, f32),
-    ) {
+    ) -> Vec<f32> {
+        let mut means = Vec::new();
         if self.runs.is_empty() {
-            return;
+            return means;
         }
         let all = Changes::of(gradients.clone(), merging);
         // By part, so that the result does not depend on which worker computed it.
@@ -51,18 +53,20 @@ impl StateKeys {
                 Combine::Mean => &all,
                 Combine::First => &firsts,
             };
-            for key in keys.clone() {
-                let mean = changes.mean(key);
-                change(key, if *whole { libm::roundf(mean) } else { mean });
+            let begin = means.len();
+            means.resize(begin + keys.len(), 0.0);
+            changes.mean(keys, &mut means[begin..]);
+            if *whole {
+                round(&mut means[begin..]);
             }
         }
+        means
     }
 
-    /// Rounds the changes of whole numbers in a combined gradient.
-    pub(super) fn round(&self, combined: &mut [f32]) {
+    /// Rounds the whole numbers among values of all keys.
+    pub(super) fn round(&self, values: &mut [f32]) {
         for StateRun { keys, .. } in self.runs.iter().filter(|run| run.whole) {
-            let changes = combined.get_mut(keys.clone()).unwrap_or_default();
-            changes.iter_mut().for_each(|change| *change = libm::roundf(*change));
+            round(values.get_mut(keys.clone()).unwrap_or_default());
         }
     }
 }
@@ -81,10 +85,29 @@ impl<'a> Changes<'a> {
         found
     }
 
-    fn mean(&self, key: usize) -> f32 {
-        let values = self.values.iter().map(|values| f64::from(values[key]));
-        (values.sum::<f64>() / self.count.max(1) as f64) as f32
+    /// Writes the mean to `mean`: the same sum as without a server, to the bit.
+    fn mean(&self, keys: &Range<usize>, mean: &mut [f32]) {
+        let factor = share(self.count.max(1));
+        for (place, values) in self.values.iter().enumerate() {
+            match place {
+                0 => scale(mean, factor, &values[keys.clone()]),
+                _ => add(mean, factor, &values[keys.clone()]),
+            }
+        }
     }
+}
+
+/// The factor of a change that is one of `count` in a mean.
+fn share(count: usize) -> f32 {
+    (1.0 / count as f64) as f32
+}
+
+fn scale_by(factor: f32, values: &mut [f32]) {
+    values.iter_mut().for_each(|value| *value *= factor);
+}
+
+fn round(values: &mut [f32]) {
+    values.iter_mut().for_each(|value| *value = libm::roundf(*value));
 }
 
 impl Aggregator {
@@ -116,8 +139,8 @@ impl Aggregator {
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
     ) {
         let merging = self.merging();
-        let Self { state, combined, .. } = self;
-        state.changes(gradients, merging, |key, change| combined.values[key] = change);
+        let changes = self.state.changes(gradients, merging);
+        self.combined.values[self.state.trained..][..changes.len()].copy_from_slice(&changes);
     }
 
     /// Adds to `parameters` the change of the state in an update.
@@ -126,14 +149,42 @@ impl Aggregator {
         gradients: impl Iterator<Item = Gradient<'a>> + Clone,
         parameters: &mut [f32],
     ) {
-        let merging = self.merging();
-        self.state.changes(gradients, merging, |key, change| parameters[key] += change);
+        let changes = self.state.changes(gradients, self.merging());
+        add(&mut parameters[self.state.trained..][..changes.len()], 1.0, &changes);
     }
 
-    /// Adds to `parameters` the change of the state in the combined gradient.
+    /// Adds to `parameters` the change of the state in the combined gradient. Whole numbers stay
+    /// whole where the sum, or an average of parameters before, is none.
     pub(super) fn add_combined_state(&self, parameters: &mut [f32]) {
         let keys = self.state.trained..self.parameters;
-        let changes = parameters[keys.clone()].iter_mut().zip(&self.combined.values[keys]);
-        changes.for_each(|(value, change)| *value += change);
+        add(&mut parameters[keys.clone()], 1.0, &self.combined.values[keys]);
+        self.state.round(parameters);
+    }
+
+    /// Scales the changes of the state in a gradient, number `place` of `count` in an update, so
+    /// that the sum of all gradients, each times its `factor`, has the changes of an update.
+    pub fn share_state(&self, gradient: &mut [f32], factor: f32, (place, count): (usize, usize)) {
+        for StateRun { keys, combine, .. } in &self.state.runs {
+            let wanted = match combine {
+                Combine::Mean => share(count),
+                Combine::First => f32::from(place == 0),
+            };
+            if wanted.to_bits() != factor.to_bits() {
+                scale_by(wanted / factor, &mut gradient[keys.clone()]);
+            }
+        }
+    }
+
+    /// Makes the sum of such gradients one of `here` gradients instead of `count`.
+    pub fn correct(&self, sum: &mut [f32], correction: f32, (here, count): (usize, usize)) {
+        let (values, _) = sum.split_at_mut(self.state.trained);
+        if correction.to_bits() != 1_f32.to_bits() {
+            scale_by(correction, values);
+        }
+        let means = self.state.runs.iter().filter(|run| run.combine == Combine::Mean);
+        if (1..count).contains(&here) {
+            let factor = (count as f64 / here as f64) as f32;
+            means.for_each(|run| scale_by(factor, &mut sum[run.keys.clone()]));
+        }
     }
 }

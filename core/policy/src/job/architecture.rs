@@ -143,7 +143,10 @@ impl Job {
                 "redundancy = none and work = equal: each worker computes on its own rows",
             ),
             (self.exchange == Exchange::Combined, "exchange = combined: workers pull nothing"),
-            (!self.model.has_state(), "a model without state beside its parameters"),
+            (
+                self.filters.is_none() || !self.model.has_state(),
+                "no filters with a model that has state beside its parameters",
+            ),
             (
                 self.update.clip_contribution.is_none(),
                 "no clip-contribution: no server sees the gradients of single workers",

@@ -31,7 +31,7 @@ fn an_answer_that_stops_in_the_middle_holds_up_no_caller_that_would_not_wait() {
         let silence = Duration::from_millis(300);
         let (source, folder) = source_told_of(name, &halves(fault), timeout, silence);
         let mut source = source.unwrap();
-        source.begin(Rows { part: 0, numbers: &[0], keys: None }, &[3.0, 4.0]);
+        source.begin(Rows::new(0, &[0]), &[3.0, 4.0]);
         assert!(!source.is_answered(within), "{name}");
         (gradient(&mut source, &[0]).unwrap(), told(name), folder)
     };
@@ -94,7 +94,7 @@ def fault(m):
     let (source, _folder) = source("late-reader", fault, None);
     let mut source = source.unwrap();
     let (params, mut found) = (vec![4.0; 3_000_000], vec![0.0; 3_000_000]);
-    let rows = || Rows { part: 0, numbers: &[0], keys: None };
+    let rows = || Rows::new(0, &[0]);
     assert_eq!(source.gradient(rows(), &params, &mut found), Ok(4.0));
     source.begin(rows(), &params);
     assert!(!source.is_answered(Duration::ZERO));

@@ -70,7 +70,8 @@ impl Layer for BatchNorm {
         input: Input<'_, &[S::V]>,
         output: &mut [S::V],
     ) {
-        let Context { simd, params, state, is_training, kept, .. } = context;
+        let Context { simd, params, state, draws, kept, .. } = context;
+        let is_training = draws.is_some();
         let (strips, input) = (self.size.strips(S::LANES), input.one());
         let kept = kept.write::<S::V>(3 * strips);
         let running = &state[..2 * self.channels()];

@@ -6,6 +6,7 @@
 
 mod batch_norm;
 mod convolution;
+mod dropout;
 mod flatten;
 mod join;
 mod linear;
@@ -14,6 +15,7 @@ mod window;
 
 use alloc::vec::Vec;
 
+use super::draws::Draws;
 use super::kernels::{Memory, Places};
 use crate::examples::{Picture, Records};
 use crate::rng::Random;
@@ -21,6 +23,7 @@ use crate::simd::Simd;
 
 pub(super) use self::batch_norm::BatchNorm;
 pub(super) use self::convolution::Convolution;
+pub(super) use self::dropout::Dropout;
 pub(super) use self::flatten::Flatten;
 pub(super) use self::join::{Add, Concatenate};
 pub(super) use self::linear::Linear;
@@ -149,8 +152,8 @@ pub(super) struct Context<'a, S> {
     pub(super) state: &'a [f32],
     /// The number of samples in the block.
     pub(super) samples: usize,
-    /// True if a gradient is computed, false if examples are evaluated.
-    pub(super) is_training: bool,
+    /// The draws if a gradient is computed; `None` if examples are evaluated.
+    pub(super) draws: Option<Draws<'a>>,
     /// Values that the layer keeps from the forward to the backward pass.
     pub(super) kept: &'a mut Memory,
     /// A packed section of the weights for the matrix product.
@@ -257,6 +260,7 @@ layers! {
     Convolution,
     BatchNorm,
     Pool,
+    Dropout,
     Flatten,
     Add,
     Concatenate,

@@ -3,7 +3,7 @@ use alloc::vec;
 use super::*;
 use crate::examples::{Examples, Target};
 use crate::model::words::layers_of;
-use crate::model::{Model, ModelSpec, Workspace};
+use crate::model::{MiniBatch, Model, ModelSpec, Workspace};
 use crate::params::Role;
 use crate::rng::Stream;
 
@@ -112,7 +112,7 @@ fn loss(model: &Model, params: &[f32], examples: &Examples) -> f64 {
 }
 
 /// Each layer where a small step changes the loss smoothly.
-const SMOOTH: [&str; 9] = [
+const SMOOTH: [&str; 10] = [
     "linear7,tanh",
     "conv3x3",
     "conv9x1,tanh,conv2x5s2p1",
@@ -121,6 +121,7 @@ const SMOOTH: [&str; 9] = [
     "conv4x3,pool2",
     "conv5x3,tanh,mean3s2p1,mean",
     "conv4x3,@a,conv4x1,tanh,add:a,tanh",
+    "crop2,flip,conv9x3,drop0.4,tanh,linear7,drop0.5",
     "conv4x3,tanh,@a,conv2x3s1,cat:a,@b,from:a,conv3x1,cat:b,bn",
 ];
 
@@ -178,7 +179,8 @@ fn whatever_registers_compute_it_a_step_of_a_network_is_the_same_bit_for_bit() {
             let workspace = &mut Workspace::new();
             let (network, examples, rows, params) = (&network, &examples, &rows, &params);
             let gradient = &mut out;
-            let step = Gradient { network, params, examples, rows, gradient, workspace };
+            let batch = MiniBatch::new(examples, rows);
+            let step = Gradient { network, params, batch, gradient, workspace };
             let loss = registers.run(step).to_bits();
             let mut predictions = vec![0.0; 15];
             network.predict(params, (examples, 1..4), &mut predictions, workspace);
@@ -223,6 +225,68 @@ fn a_network_is_evaluated_with_running_statistics_row_by_row() {
     // Statistics of other numbers are other predictions: they are in use.
     params[keys("1.running_mean")].fill(0.5);
     assert_ne!(model.predict(&params, &examples, 0..6, workspace), all);
+}
+
+/// The gradient of these rows with the draws of a stream.
+fn gradient(
+    model: &Model,
+    (params, examples): (&[f32], &Examples),
+    rows: &[u32],
+    draws: Stream,
+) -> Vec<f32> {
+    let (mut gradient, workspace) = (vec![0.0; params.len()], &mut Workspace::new());
+    let batch = MiniBatch { examples, rows, draws };
+    model.gradient_at(0..params.len(), params, batch, &mut gradient, workspace);
+    gradient
+}
+
+#[test]
+fn draws_follow_from_the_row_and_the_stream_alone() {
+    for layers in ["crop2,conv3x3,tanh", "flip,conv3x3,tanh", "conv5x3,drop0.5,tanh"] {
+        let of_layers = |layers: &str| model(&format!("net:6x7x2,{layers}"), shape("6x7x2"));
+        let model = of_layers(layers);
+        let (params, examples) = Numbers(5).step(&model);
+        let of = |rows: &[u32], stream| {
+            gradient(&model, (&params, &examples), rows, Stream::new(stream))
+        };
+        let apart: Vec<Vec<f32>> = (0..4).map(|row| of(&[row], 1)).collect();
+        for (key, together) in of(&[3, 1, 0, 2], 1).into_iter().enumerate() {
+            let mean = apart.iter().map(|gradient| gradient[key]).sum::<f32>() / 4.0;
+            assert!((together - mean).abs() < 1e-6, "{layers}: {together} {mean}");
+        }
+        assert_ne!(of(&[0, 1, 2, 3], 1), of(&[0, 1, 2, 3], 2), "{layers}");
+        let workspace = &mut Workspace::new();
+        let plain = layers.replace("crop2,", "").replace("flip,", "").replace("drop0.5,", "");
+        let plain = of_layers(&plain);
+        let evaluated = model.predict(&params, &examples, 0..6, workspace).into_owned();
+        assert_eq!(plain.predict(&params, &examples, 0..6, workspace), evaluated, "{layers}");
+    }
+}
+
+#[test]
+fn dropout_keeps_the_mean_and_drops_the_share() {
+    // The gradient of the weights of a linear layer is the sum over values that were not dropped.
+    let model = model("net:6x7x2,conv40x1,drop0.3,mean", shape("6x7x2"));
+    let (mut params, mut examples) = (model.initial(Stream::new(0)), Examples::new(model.shape()));
+    examples.push(&[1.0; 84], &[], crate::examples::Label::Class(0)).unwrap();
+    // 42 pixels of 40 channels, each 1 + 1.
+    params[..80].fill(1.0);
+    params[80..].fill(0.0);
+    let found = (0..100).map(|stream| {
+        let of = gradient(&model, (&params, &examples), &[0], Stream::new(stream));
+        // The derivatives of the last layer's weights to class 0 are its inputs times -0.8.
+        let last = &of[120..];
+        f64::from(last[..200].iter().step_by(5).sum::<f32>()) / -0.8 / 40.0
+    });
+    let mean = found.sum::<f64>() / 100.0;
+    assert!((mean - 2.0).abs() < 0.02, "{mean}");
+}
+
+#[test]
+fn a_known_network_follows_the_size_and_the_changes_of_its_pictures() {
+    let whole = Shape { picture: picture("16x16x3"), ..shape("16x16x3") };
+    let parts = model("net:16x16x3,crop2,flip,resnet:8,4", shape("16x16x3"));
+    assert_eq!(parts.layout(), model("resnet:8,4", whole).layout());
 }
 
 #[test]
@@ -274,6 +338,15 @@ fn networks_that_cannot_be_are_refused_with_the_cure() {
         ("net:6x7x2,conv3x4294967295p4294967294", "4294967295x4294967295 pixels do not fit"),
         ("net:6x7x2,conv3x70000p69999", "its kernel brings the pixels under all kernels to"),
         ("net:6x7x2,conv3x3s4294967295,pool1s1p1", "a padding of 1 is not below the size, 1"),
+        ("net:crop2,conv3x3", "a row of 84 values is no picture: begin"),
+        ("net:6x7x2,crop6,conv3x3", "a picture of 6x7x2 cannot move by 6 pixels"),
+        ("net:6x7x2,conv3x3,flip", "pictures are changed before the first layer"),
+        ("net:flip,6x7x2,conv3x3", "a row of 84 values is no picture: begin"),
+        ("net:6x7x2,flip,6x7x2,conv3x3", "the size of the pictures is the first item"),
+        ("net:linear3,drop1", "it drops a share of the values from 0 to below 1"),
+        ("net:linear3,dropNaN", "it drops a share of the values from 0 to below 1"),
+        ("net:drop0.1", "a network begins with conv or linear"),
+        ("net:6x7x2,resnet:9", "a residual network has 18, 34 or 6 n + 2 layers"),
         ("resnet:9", "a residual network has 18, 34 or 6 n + 2 layers"),
     ] {
         let error = refusal(text, plain);

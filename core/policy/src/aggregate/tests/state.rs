@@ -121,6 +121,44 @@ fn counters_are_those_of_the_first_part_and_stay_whole() {
 }
 
 #[test]
+fn a_sum_of_shared_gradients_changes_state_as_a_server_does() {
+    let count = 5;
+    let runs = [run(1, Combine::Mean), StateRun { whole: true, ..run(2, Combine::First) }];
+    let new = || {
+        let new = Aggregator::new(Aggregation::Mean, &UPDATE, &Mode::default(), WORKERS, 3);
+        new.unwrap().with_state(runs.iter().cloned())
+    };
+    let round: Vec<Given> = (0..count)
+        .map(|worker| given(worker, 0, &[0.1 * worker as f32, 1.0 / (3.0 + worker as f32), 1.0]))
+        .collect();
+    let mut wanted = Arc::new(vec![0.3, 0.7, 4.0]);
+    let gradients = round.iter().map(Given::gradient);
+    new().update(gradients, &mut wanted, Closing::Everything, Version(0));
+    // Equal mini-batches, then unequal ones, then sums of gradients.
+    for factors in [[0.2; 5], [0.1, 0.3, 0.2, 0.3, 0.1], [1.0; 5]] {
+        let mut sum = vec![0.0; 3];
+        for (place, (given, factor)) in round.iter().zip(factors).enumerate() {
+            let mut gradient = given.values.clone();
+            new().share_state(&mut gradient, factor, (place, round.len()));
+            sum.iter_mut().zip(&gradient).for_each(|(sum, value)| *sum += factor * value);
+        }
+        let mut found = vec![0.3, 0.7, 4.0];
+        let mut without = new();
+        without.begin(Version(0));
+        let _memory = without.give_whole(sum);
+        without.apply(&mut found, Version(0));
+        assert_close(&found[1..], &[f64::from(wanted[1]), 5.0], 1e-6);
+        if factors == [0.2; 5] {
+            assert_eq!(found, **wanted, "the same bits");
+        }
+    }
+    // One of them comes late.
+    let mut sum = vec![3.0, 0.8, 1.0];
+    new().correct(&mut sum, 1.5, (4, 5));
+    assert_eq!(sum, [4.5, 1.0, 1.0]);
+}
+
+#[test]
 fn tensors_of_a_group_have_their_own_rate_and_decay() {
     let layout = Layout::of([("a.w", &[1500]), ("a.b", &[3]), ("c", &[2])]);
     let own = KeyRange::new(10, 1505).unwrap();

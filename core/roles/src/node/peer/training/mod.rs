@@ -153,7 +153,10 @@ impl Training {
         let aggregator = Aggregator::new(job.aggregation, &job.update, &job.mode, workers, len)?;
         let keys = KeyRange::new(0, len as u64);
         let aggregator = match keys {
-            Ok(keys) => aggregator.with_groups(&job.groups, model.layout(), keys),
+            Ok(keys) => {
+                let state = model.layout().state_at(keys);
+                aggregator.with_groups(&job.groups, model.layout(), keys).with_state(state)
+            }
             Err(_empty) => aggregator,
         };
         Ok(Self {
@@ -287,10 +290,10 @@ impl Training {
             Combined::Gradient(mut gradient, absent) => {
                 let worker_of = |rank: Rank| self.lockstep.member(rank as usize);
                 let absent: Vec<WorkerId> = absent.into_iter().filter_map(worker_of).collect();
-                let correction = self.lockstep.correction(&absent);
-                if correction.to_bits() != 1_f32.to_bits() {
-                    gradient.iter_mut().for_each(|value| *value *= correction);
-                }
+                let (correction, count) =
+                    (self.lockstep.correction(&absent), self.lockstep.shares().count());
+                let here = count.saturating_sub(absent.len());
+                self.aggregator.correct(&mut gradient, correction, (here, count));
                 self.apply(gradient);
                 self.lockstep.advance_without(&absent, &job.stopping)
             }
@@ -437,7 +440,7 @@ impl Peer {
     }
 
     /// The gradient of the update in progress is here.
-    fn computed(&mut self, now: Time, (gradient, own): (Vec<f32>, Own), out: &mut Outbox) {
+    fn computed(&mut self, now: Time, (mut gradient, own): (Vec<f32>, Own), out: &mut Outbox) {
         let Joined { job, training, .. } = joined(&mut self.member);
         let share = training.lockstep.share(training.worker);
         let (Stage::Stepping(step), Some(share)) = (&mut training.stage, share) else {
@@ -448,7 +451,16 @@ impl Peer {
         let parameters = &training.parameters;
         let part = match (&mut training.filtering, own.not_finite) {
             (_, Some(_)) => Part::NotFinite,
-            (None, None) => Part::Gradient(gradient, share.factor),
+            (None, None) => {
+                if !training.scheme.is_gossip() {
+                    let mut workers = training.lockstep.shares().map(|(worker, _)| worker);
+                    let count = workers.clone().count();
+                    let place = workers.position(|it| it == training.worker).unwrap_or_default();
+                    let place = (place, count);
+                    training.aggregator.share_state(&mut gradient, share.factor, place);
+                }
+                Part::Gradient(gradient, share.factor)
+            }
             (Some(filtering), None) => {
                 let of = (own.base, share.task);
                 Part::Filtered(filtering.filter(gradient, of, parameters), share.factor)
