@@ -58,8 +58,8 @@ pub use experiments::{Shipped, experiments};
 pub use formats::Npz;
 pub use formats::{
     Cifar, CifarSet, Csv, Dialect, Format, Header, Idx, Libsvm, Notation, Npy, NslKdd, Paths,
-    Predict, Raw, Roles, SyntheticNslKdd, SyntheticRegression, SyntheticSparse, Thousands, Words,
-    open, write_csv,
+    Predict, Raw, Roles, SyntheticNslKdd, SyntheticPictures, SyntheticRegression, SyntheticSparse,
+    Thousands, Words, open, write_csv,
 };
 pub use info::Info;
 pub use local::Local;

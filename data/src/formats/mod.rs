@@ -14,6 +14,7 @@ mod npy;
 #[cfg(feature = "npz")]
 mod npz;
 mod nsl_kdd;
+mod pictures;
 mod pixels;
 mod predict;
 mod range;
@@ -36,6 +37,7 @@ pub use self::npy::Npy;
 #[cfg(feature = "npz")]
 pub use self::npz::Npz;
 pub use self::nsl_kdd::NslKdd;
+pub use self::pictures::SyntheticPictures;
 pub use self::predict::Predict;
 pub use self::raw::Raw;
 pub use self::regression::{NOISE, SyntheticRegression};
@@ -60,6 +62,7 @@ static ALL: &[Format] = &[
     libsvm::FORMAT,
     sparse::FORMAT,
     regression::FORMAT,
+    pictures::FORMAT,
     rows::FORMAT,
 ];
 
@@ -313,18 +316,29 @@ mod tests {
 
     #[test]
     fn generated_rows_are_opened_by_their_own_words() {
-        for text in
-            ["synthetic", "synthetic:9", "synthetic:9,4", "sparse", "sparse:9,3", "regression:9,3"]
-        {
+        for text in [
+            "synthetic",
+            "synthetic:9",
+            "synthetic:9,4",
+            "sparse",
+            "sparse:9,3",
+            "regression:9,3",
+            "pictures:9,8",
+        ] {
             let opened = open(text, 7).unwrap();
             let again = open(&opened.words().unwrap(), 8).unwrap();
             assert_eq!(format!("{opened:?}"), format!("{again:?}"));
             assert_ne!(format!("{opened:?}"), format!("{:?}", open("synthetic:8", 7).unwrap()));
         }
         assert_eq!(open("records", 1).unwrap().words(), None);
-        for wrong in
-            ["synthetic:many", "synthetic:1,2,3", "sparse:9,0", "sparse:1,2,3,4", "regression:9,0"]
-        {
+        for wrong in [
+            "synthetic:many",
+            "synthetic:1,2,3",
+            "sparse:9,0",
+            "sparse:1,2,3,4",
+            "regression:9,0",
+            "pictures:9,7",
+        ] {
             open(wrong, 1).unwrap_err();
         }
     }

@@ -5,6 +5,7 @@ mod images;
 mod local;
 mod odd_tables;
 mod partitions;
+mod pictures;
 mod prepared;
 mod profiles;
 mod reader;
