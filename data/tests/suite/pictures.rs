@@ -1,5 +1,7 @@
 //! Synthetic pictures.
 
+#![expect(clippy::unwrap_used, reason = "a failing helper fails its test")]
+
 use pstrain_compute::examples::{Label, Picture};
 use pstrain_data::{Dataset, Features, SyntheticPictures, open};
 
