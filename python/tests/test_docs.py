@@ -88,12 +88,13 @@ class TestDocs(unittest.TestCase):
     def test_examples(self):
         for path in sorted((support.PYTHON / "examples").glob("*.py")):
             text = path.read_text(encoding="utf-8")
+            # As the example's own text says: alone, and in the place of a server.
+            said = text.replace(path.name, "train.py")
+            alone = re.search(r"^python3 train.py(?: \S+)*", said, re.MULTILINE)[0]
+            (command,) = re.findall(r"^pstrain server (.*)", said, re.MULTILINE)
             with self.subTest(example=path.name):
-                self.assertIn("accuracy", self.run_script(path.name, text, "python3 train.py"))
+                self.assertIn("accuracy", self.run_script(path.name, text, alone))
             with self.subTest(process=path.name):
-                # As the example's own text says, in the place of a server.
-                (command,) = re.findall(r"^pstrain server (.*)", text, re.MULTILINE)
-                command = command.replace(path.name, "train.py")
                 command = f"pstrain run --epochs 1 --quiet {command}"
                 self.run_script(path.name, text, command)
 

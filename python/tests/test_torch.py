@@ -2,7 +2,10 @@
 
 import copy
 import json
+import pathlib
+import runpy
 import subprocess
+import sys
 import tempfile
 import unittest
 import warnings
@@ -442,7 +445,7 @@ class TestModules(unittest.TestCase):
             with open(data, "wb") as file:
                 file.write(json.dumps(about).encode() + b"\n" + rows.numpy().tobytes())
             job = ["--data", f"raw:{data}", "--model", f"net:{layers}", "--json", "--quiet"]
-            self.run_program("run", *job, "--epochs", "4", "--batch-size", "9", "--out", out)
+            run_program("run", *job, "--epochs", "4", "--batch-size", "9", "--out", out)
             results = pstrain.Results(out)
             state = {name: torch.tensor(value) for name, value in results.model.items()}
             net.load_state_dict(state, strict=True)
@@ -450,20 +453,73 @@ class TestModules(unittest.TestCase):
             with torch.no_grad():
                 scores = net(pictures.permute(0, 3, 1, 2))
             whole = ["--data", f"raw:{data}", "--json"]
-            found = self.run_program("eval", "--model", out, *whole)
+            found = run_program("eval", "--model", out, *whole)
             self.assertAlmostEqual(found["loss"], F.cross_entropy(scores, labels).item(), places=5)
             # The same weights, written by PyTorch, begin a run of no update.
             write(f"{folder}/begin", net.state_dict())
             again = ["--init", f"{folder}/begin", "--epochs", "1", "--learning-rate", "1e-30"]
-            begun = self.run_program("run", *job, *again, "--evaluation-data", f"raw:{data}")
+            begun = run_program("run", *job, *again, "--evaluation-data", f"raw:{data}")
             self.assertAlmostEqual(begun["accuracy"], found["accuracy"], places=1)
 
-    def run_program(self, *arguments):
-        done = subprocess.run(
-            [support.program.find(), *arguments], capture_output=True, timeout=support.PATIENCE
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
+
+@support.needs("torch")
+class TestResnet18(unittest.TestCase):
+    """Tests of python/examples/torch_resnet18.py."""
+
+    def setUp(self):
+        self.path = support.PYTHON / "examples" / "torch_resnet18.py"
+        self.example = runpy.run_path(str(self.path))
+
+    def test_the_full_size_is_the_one_of_the_network_of_layers(self):
+        net = self.example["resnet18"](64)
+        self.assertEqual(sum(parameter.numel() for parameter in net.parameters()), 11_173_962)
+
+    def test_pictures_are_moved_and_mirrored_as_seed_rows_and_count_say(self):
+        changed, pictures = self.example["changed"], torch.randint(256, (40, 3, 32, 32)).byte()
+        net, rows = self.example["resnet18"](1), torch.arange(10, 40)
+        changed.__globals__.update(net=net, images=pictures)
+        found = changed(rows, 1)
+        places = set()
+        for row, picture in zip(rows, found):
+            padded = F.pad(pictures[row] / 127.5 - 1, (4, 4, 4, 4))
+            ways = {
+                (down, right, mirrored): part.flip(2) if mirrored else part
+                for down in range(9)
+                for right in range(9)
+                for part in [padded[:, down : down + 32, right : right + 32]]
+                for mirrored in (False, True)
+            }
+            (place,) = [place for place, way in ways.items() if torch.equal(way, picture)]
+            places.add(place)
+        self.assertEqual([len({place[axis] for place in places}) for axis in range(3)], [9, 9, 2])
+        self.assertTrue(torch.equal(changed(rows, 1), found))
+        self.assertFalse(torch.equal(changed(rows, 2), found))
+        net(found)  # A mini-batch more is counted.
+        self.assertFalse(torch.equal(changed(rows, 1), found))
+
+    def test_a_replay_of_a_run_on_cifar10_files_ends_at_the_same_bits(self):
+        with tempfile.TemporaryDirectory(prefix="pstrain-") as folder:
+            torch.manual_seed(0)
+            for name in ("data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"):
+                rows = torch.randint(256, (20, 3073)).byte()
+                rows[:, 0] %= 10
+                pathlib.Path(folder, name).write_bytes(bytes(rows.flatten().tolist()))
+            process = f"--process={sys.executable} {self.path} --data {folder} --width 1 -"
+            out, setting = f"{folder}/out", ["--batch-size=10", "--epochs=2", "--consistency=asp"]
+            found = run_program("run", process, f"--out={out}", "--json", *setting)
+            self.assertEqual(found["updates"], 8)
+            again = run_program("replay", out, process, "--json")
+            self.assertTrue(again["identical"])
+            self.assertEqual(again["evaluation"]["rows"], 20)
+
+
+def run_program(*arguments):
+    """Runs pstrain; returns what it says in JSON."""
+    done = subprocess.run(
+        [support.program.find(), *arguments], capture_output=True, timeout=support.PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def write(path, state):
