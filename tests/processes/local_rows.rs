@@ -152,6 +152,10 @@ fn without_a_profile_the_evaluation_rows_decide_columns_and_classes() {
             &["--data", &here, "--evaluation-data", &test, "--on-worker-loss", "reassign"],
             &["partition = local needs on-worker-loss = continue, wait or stop"],
         ),
+        (
+            &["--data", &here, "--evaluation-data", &test, "--schedule", "step-run"],
+            &["schedule = step-run", "say it as UPDATES, the last number of the schedule"],
+        ),
     ] {
         let args = [&["run", "--partition", "local"], wrong, &JOB].concat();
         finish(&args).refused(2, words);

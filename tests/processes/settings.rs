@@ -68,6 +68,18 @@ fn a_setting_gives_the_same_run_by_flag_file_or_variable() {
 }
 
 #[test]
+fn a_list_of_layers_is_the_model_of_these_layers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = job_file(folder.path(), "model = [\"linear4\", \"relu\"]\nepochs = 1");
+    let digest = |args: &[&str]| {
+        let summary = finish(&[&["run", "--json"], args].concat()).with_code(0).json();
+        summary["params_sha256"].clone()
+    };
+    let wanted = digest(&["--model", "mlp:4", "--activation", "relu", "--epochs", "1"]);
+    assert_eq!(digest(&["--job", path(&file)]), wanted);
+}
+
+#[test]
 fn unknown_names_are_refused_with_the_nearest_known_one() {
     let folder = tempfile::tempdir().unwrap();
     let file = |text: &str, words: &[&str]| {
@@ -78,6 +90,7 @@ fn unknown_names_are_refused_with_the_nearest_known_one() {
     file("batch_size = 2", &["\"batch_size\"", "did you mean \"batch-size\"?"]);
     file("zzz = 2", &["\"zzz\"", "pstrain run --help"]);
     file("workers = = 2", &["no job file", "line 1, column 11"]);
+    file("model = [2]", &["model may hold texts only"]);
     file("workers = [2]", &["workers is of type array", "a number or a text"]);
     file("workers = 2\nworkers = 3", &["no job file", "line 2", "duplicate key"]);
     file("epochs = \"ten\"", &["epochs = \"ten\"", "must be a number such as 10"]);

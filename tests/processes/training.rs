@@ -185,3 +185,21 @@ fn asp_and_ssp_runs_have_consistent_records() {
         check_books(&out, &summary);
     }
 }
+
+#[test]
+fn a_schedule_over_the_run_is_the_one_of_its_updates() {
+    let cluster = ["--workers", "3", "--batch-size", "50"];
+    for consistency in ["bsp", "asp", "k-sync:2"] {
+        let run = |schedule: &str| {
+            let job = ["simulate", "--json", "--consistency", consistency, "--schedule", schedule];
+            let network = ["--link", "all.delay=1ms", "--compute", "2ms"];
+            finish(&[&job[..], &network, &JOB, &cluster].concat()).with_code(0).json()
+        };
+        let whole = run("cosine-run");
+        let updates = number(&whole["updates"]);
+        assert_eq!(digest(&run(&format!("cosine:{updates}"))), digest(&whole), "{consistency}");
+        let warm = run(&format!("cosine-run:0,0.1,{updates}"));
+        assert_eq!(digest(&run("cosine-run:0,0.1")), digest(&warm), "{consistency}");
+        assert_ne!(digest(&warm), digest(&whole), "{consistency}");
+    }
+}

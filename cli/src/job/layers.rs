@@ -342,9 +342,13 @@ fn parse_file(path: &str, text: &str) -> anyhow::Result<Vec<(&'static str, Strin
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Float(number) => number.to_string(),
-            toml::Value::Array(items) if setting.many => {
+            toml::Value::Array(items) if setting.many || matches!(setting.words, Words::Models) => {
                 let items: Option<Vec<&str>> = items.iter().map(toml::Value::as_str).collect();
-                items.with_context(|| format!("{path}: {key} may hold texts only"))?.join(" ")
+                let items = items.with_context(|| format!("{path}: {key} may hold texts only"))?;
+                match setting.many {
+                    true => items.join(" "),
+                    false => format!("net:{}", items.join(",")), // the layers of a network
+                }
             }
             other => bail!(
                 "{path}: {key} is of type {}, but a setting is a number or a text such as {:?}",

@@ -437,7 +437,7 @@ impl Layers {
             if !is_described {
                 check_target(&stopping, spec.shape().target)?;
             }
-            let job = Job {
+            let mut job = Job {
                 name,
                 seed,
                 model,
@@ -470,6 +470,7 @@ impl Layers {
                 scenario: scenario.to_text(),
                 initial,
             };
+            job.update.schedule = job.update.schedule.over(job.expected_updates());
             job.validate()?;
             Ok(job)
         };

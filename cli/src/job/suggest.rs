@@ -100,7 +100,10 @@ fn candidates(key: &str, text: &str) -> Vec<String> {
         Some((word, _)) => Some(format!("{word}{numbers}")),
         None => None,
     }));
-    all.extend(alike(key, word).into_iter().map(|near| format!("{near}{numbers}")));
+    // A word that is one of them lacks numbers: its form says which.
+    if words_of(key).all(|known| known != word) {
+        all.extend(alike(key, word).into_iter().map(|near| format!("{near}{numbers}")));
+    }
     all
 }
 

@@ -40,7 +40,7 @@ use pstrain_compute::local_training::LocalTraining;
 use pstrain_compute::model::{Loss, Model, ModelError, ModelSpec};
 use pstrain_compute::named;
 use pstrain_compute::named::Word;
-use pstrain_compute::optim::{GroupSpec, OptimizerSpec, UpdateSpec, check_groups};
+use pstrain_compute::optim::{GroupSpec, OptimizerSpec, Schedule, UpdateSpec, check_groups};
 use pstrain_compute::params::{Blocks, KeyRange};
 use pstrain_compute::pass::Pass;
 use pstrain_compute::rng::Stream;
@@ -257,6 +257,9 @@ impl Job {
     /// Checks that there are enough rows, or that no setting needs to know their number.
     fn check_rows(&self) -> Result<(), JobError> {
         let (rows, workers) = (self.data.train.rows, self.membership.workers);
+        if self.update.schedule.is_open() {
+            return Err(JobError::Schedule(self.update.schedule));
+        }
         if self.data.is_local() {
             return self.check_local().map_err(JobError::Local);
         }
@@ -338,6 +341,22 @@ impl Job {
         }
     }
 
+    /// The number of updates that the budget is expected to allow, if all workers have the same
+    /// number of rows; 0 if that is not known.
+    #[must_use]
+    pub fn expected_updates(&self) -> u64 {
+        let (rows, workers) = (self.data.train.rows, self.membership.workers.max(1));
+        let rows = rows.div_ceil(workers.into());
+        let of_worker = Pass::new(rows, self.batch_size.max(1)).batches();
+        // A worker that makes updates alone counts its own.
+        let together = match self.architecture.is_asynchronous() {
+            true => workers,
+            false => self.mode.consistency.gathered(workers),
+        };
+        let all = of_worker.saturating_mul(u64::from(workers) * u64::from(self.budget.epochs));
+        all.div_ceil(together.into())
+    }
+
     /// Builds the model.
     ///
     /// # Errors
@@ -402,6 +421,12 @@ pub enum JobError {
     /// No epochs.
     #[error("epochs = 0: must be 1 or more")]
     Epochs,
+    /// A schedule over the run, where no node knows its updates.
+    #[error(
+        "schedule = {0}: the number of training rows is not known, nor that of updates: say it as \
+         UPDATES, the last number of the schedule"
+    )]
+    Schedule(Schedule),
     /// The total number of examples overflows.
     #[error("epochs = {epochs} over {rows} training rows: choose fewer epochs")]
     Budget {

@@ -129,9 +129,9 @@ pub enum ModelError {
         /// The number of parameters up to and including that layer.
         parameters: u64,
     },
-    /// A network by a name cannot be built.
+    /// A network or a model that the program added cannot be built.
     #[error("model = {model}: {problem}")]
-    Network {
+    Named {
         /// The model, as the user wrote it.
         model: String,
         /// The reason.
@@ -145,14 +145,6 @@ pub enum ModelError {
         /// The layer, as the user wrote it.
         item: String,
         /// The reason and the cure.
-        problem: String,
-    },
-    /// A model that the program added cannot be built.
-    #[error("model = {model}: {problem}")]
-    Registered {
-        /// The model, as the user wrote it.
-        model: String,
-        /// The reason.
         problem: String,
     },
 }

@@ -42,7 +42,6 @@ use core::ops::Range;
 use nalgebra::DMatrixView;
 use serde::{Deserialize, Serialize};
 
-use self::network::Network;
 use self::sparse::Sparse;
 use self::without_arithmetic::WithoutArithmetic;
 use crate::examples::{Examples, Shape, Target};
@@ -108,7 +107,7 @@ impl ModelSpec {
                 tensors.iter().any(|tensor| tensor.role != Role::Parameter)
             }
             // A network has state if a layer is batch normalisation.
-            Self::Network(text) => words::layers_of(text)
+            Self::Network(_) => words::layers_of(self)
                 .is_ok_and(|layers| layers.split(',').any(|it| it.trim() == "bn")),
             _ => false,
         }
@@ -153,14 +152,11 @@ impl Model {
                 return Err(ModelError::Classifier { model: "softmax".into() });
             }
             ModelSpec::Linear if shape.is_sparse() => Arc::new(Sparse::new("linear", loss, shape)?),
-            ModelSpec::Softmax | ModelSpec::Linear => {
-                Arc::new(Network::new((shape, loss), &[], Activation::Relu)?)
-            }
-            ModelSpec::Mlp { hidden, activation } => {
-                Arc::new(Network::new((shape, loss), hidden, *activation)?)
-            }
-            ModelSpec::Network(text) => {
-                Arc::new(net::build(&words::layers_of(text)?, (shape, loss))?)
+            ModelSpec::Softmax
+            | ModelSpec::Linear
+            | ModelSpec::Mlp { .. }
+            | ModelSpec::Network(_) => {
+                Arc::new(net::build(&words::layers_of(spec)?, (shape, loss))?)
             }
             ModelSpec::Timing { layers } => Arc::new(WithoutArithmetic(timing::layout(layers)?)),
             ModelSpec::Logistic => Arc::new(Sparse::logistic(loss, shape)?),

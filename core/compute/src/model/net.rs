@@ -25,7 +25,8 @@ pub(super) fn build(layers: &str, (shape, loss): (Shape, Loss)) -> Result<Networ
     if shape.is_sparse() {
         return Err(ModelError::Sparse);
     }
-    let items: Vec<&str> = layers.split(',').map(str::trim).collect();
+    let items = layers.split(',').map(str::trim).filter(|_| !layers.is_empty());
+    let items: Vec<&str> = items.collect();
     let mut reader = Reader::new(shape);
     for (place, item) in items.iter().enumerate() {
         let is_before_norm = items.get(place + 1) == Some(&"bn");

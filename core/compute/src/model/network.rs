@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::augmentation::Augmentation;
-use super::layer::{AnyLayer, Layer, Linear};
+use super::layer::{AnyLayer, Layer};
 use super::passes::{ByLayer, Evaluate, Gradient};
 use super::{
     Activation, LayerInfo, Loss, MOST_PARAMETERS, MiniBatch, ModelError, Objective, Workspace,
 };
-use crate::examples::{Examples, Picture, Shape, Target};
+use crate::examples::{Examples, Picture, Target};
 use crate::params::{Combine, Layout, Role};
 use crate::rng::Stream;
 use crate::simd::widest;
@@ -54,6 +54,8 @@ pub(super) struct Stage {
     /// The buffer of the derivatives with respect to the output. It is the layer's own until its
     /// backward pass.
     pub(super) delta: usize,
+    /// The inputs of which it is the last reader, which the backward pass finds first.
+    pub(super) last_of: Vec<usize>,
     /// The number of the layer in names of tensors: an activation takes a number, too.
     number: usize,
 }
@@ -135,8 +137,9 @@ impl Builder {
         let (size, number) = (layer.output(), self.number);
         self.number += 1;
         let (activation, delta) = (None, 0);
-        let (keys, state) = (0..0, 0..0);
-        self.stages.push(Stage { layer, inputs, activation, size, keys, state, delta, number });
+        let (keys, state, last_of) = (0..0, 0..0, Vec::new());
+        let stage = Stage { layer, inputs, activation, size, keys, state, delta, last_of, number };
+        self.stages.push(stage);
         Ok(self.stages.len() - 1)
     }
 
@@ -209,36 +212,11 @@ fn share_deltas(stages: &mut [Stage]) -> usize {
             let free = owners.iter().position(Option::is_none).unwrap_or(owners.len());
             owners.resize(owners.len().max(free + 1), None);
             (owners[free], stages[input].delta) = (Some(input), free);
+            stages[index].last_of.push(input);
         }
         owners.iter_mut().filter(|owner| **owner == Some(index)).for_each(|owner| *owner = None);
     }
     owners.len()
-}
-
-impl Network {
-    /// A network with hidden linear layers of these widths; without any it is a linear model. The
-    /// loss must fit the target.
-    pub(super) fn new(
-        (shape, loss): (Shape, Loss),
-        hidden: &[u32],
-        activation: Activation,
-    ) -> Result<Self, ModelError> {
-        if shape.is_sparse() {
-            return Err(ModelError::Sparse);
-        }
-        if let Some(layer) = hidden.iter().position(|&units| units == 0) {
-            return Err(ModelError::NoUnits { layer });
-        }
-        let mut builder = Builder::new();
-        let (mut inputs, mut from) = (shape.inputs, Inputs::Examples);
-        for &units in hidden {
-            from = Inputs::One(builder.push(from, Linear::new(inputs, units))?);
-            builder.activate(activation);
-            inputs = units;
-        }
-        builder.push(from, Linear::new(inputs, loss.outputs(shape.target) as u32))?;
-        Ok(builder.build(loss, shape.target))
-    }
 }
 
 impl Objective for Network {

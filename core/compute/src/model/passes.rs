@@ -186,7 +186,7 @@ impl Network {
             let mut before = [Memory::new(), Memory::new()];
             for (input, before) in stage.inputs.stages().zip(&mut before) {
                 let buffer = &mut deltas[self.stages[input].delta];
-                if self.is_last_reader(index, input) {
+                if stage.last_of.contains(&input) {
                     let registers = self.stages[input].registers::<S>(samples);
                     buffer.write::<S::V>(registers).fill(simd.splat(0.0));
                 }
@@ -229,12 +229,6 @@ impl Network {
             added(values.len()..values.len() + state.len(), state);
         }
         loss
-    }
-
-    /// True if no later layer than `reader` reads the output of `stage`: the first in the backward
-    /// pass.
-    fn is_last_reader(&self, reader: usize, stage: usize) -> bool {
-        self.stages[reader + 1..].iter().all(|it| it.inputs.stages().all(|input| input != stage))
     }
 }
 

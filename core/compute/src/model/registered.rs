@@ -66,7 +66,7 @@ pub(super) fn kind_of(text: &str) -> Option<(&'static ModelKind, &str)> {
 
 /// Builds the model called `text`.
 pub(super) fn build(text: &str, shape: Shape) -> Result<Arc<dyn Objective>, ModelError> {
-    let refused = |problem| ModelError::Registered { model: text.to_string(), problem };
+    let refused = |problem| ModelError::Named { model: text.to_string(), problem };
     let Some((kind, arguments)) = kind_of(text) else {
         return Err(refused(
             "this program has no such model; run the program that added it".into(),

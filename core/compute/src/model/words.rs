@@ -50,28 +50,40 @@ named!(Known: "model", ',' {
         "a small Inception network whose first convolution has WIDTH channels"),
 });
 
+const MISSING: &str = "its layers are missing, as in net:linear64,relu";
+
 /// The word before the layers of a network.
 const LAYERS: &str = "net:";
 
-/// The layers of a network, as text: the network's own, or those of a known one.
-pub(super) fn layers_of(text: &str) -> Result<String, ModelError> {
-    let refused = |problem: String| ModelError::Network { model: text.into(), problem };
+/// The layers before the last of a network, as text: its own, or those of a known one; none of a
+/// model that is no network.
+pub(super) fn layers_of(spec: &ModelSpec) -> Result<String, ModelError> {
+    let text = match spec {
+        ModelSpec::Network(text) => text,
+        ModelSpec::Mlp { hidden, activation } => {
+            let layer = |width: &u32| format!("linear{width},{activation}");
+            return Ok(hidden.iter().map(layer).collect::<Vec<_>>().join(","));
+        }
+        _ => return Ok(String::new()),
+    };
+    let refused = |problem: &str| ModelError::Named { model: text.into(), problem: problem.into() };
     let known = |known| match known {
         Known::Lenet => Some(Ok(presets::LENET.into())),
         Known::Resnet { depth, width } => Some(presets::resnet(depth, width).ok_or_else(|| {
-            refused("a residual network has 18, 34 or 6 n + 2 layers: 8, 14, 20, ...".into())
+            refused("a residual network has 18, 34 or 6 n + 2 layers: 8, 14, 20, ...")
         })),
         Known::Inception { width } => Some(Ok(presets::inception(width))),
         _ => None,
     };
     let Some(layers) = text.strip_prefix(LAYERS) else {
         return match text.parse() {
-            Ok(word) => known(word).unwrap_or_else(|| {
-                Err(refused("its layers are missing, as in net:linear64,relu".into()))
-            }),
-            Err(error) => Err(refused(error.to_string())),
+            Ok(word) => known(word).unwrap_or_else(|| Err(refused(MISSING))),
+            Err(error) => Err(refused(&error.to_string())),
         };
     };
+    if layers.is_empty() {
+        return Err(refused(MISSING));
+    }
     // A known network may follow, as in net:crop4,flip,resnet:20.
     let begins = layers.match_indices(',').map(|(comma, _)| comma + 1);
     let mut ends = begins.filter_map(|begin| Some((begin, known(layers[begin..].parse().ok()?)?)));

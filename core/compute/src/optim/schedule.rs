@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{OptimError, check};
 use crate::id::Version;
-use crate::named::{self, Limits, Number, Word};
+use crate::named::{self, Limits, Number, Presence, Word};
 
 /// The learning rate as a function of the version, i.e. of the number of earlier updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,29 @@ pub enum Schedule {
         /// The final rate, from 0 to the base rate.
         floor: f32,
     },
+    /// Over the whole run: [`Self::Cosine`] down to `floor`.
+    CosineRun {
+        /// The final rate, from 0 to the base rate.
+        floor: f32,
+        /// The share of the run in which the rate rises to the base rate along a line (Goyal et
+        /// al. 2017, section 2.2), below 1.
+        warm_up: f32,
+        /// Updates of the run; 0 until they are known.
+        updates: u64,
+    },
+    /// Over the whole run: `base`, multiplied by `factor` at two places.
+    StepRun {
+        /// Factor of the rate at each place, above 0.
+        factor: f32,
+        /// The share of the run before the first change.
+        first: f32,
+        /// The share of the run before the second change.
+        second: f32,
+        /// As for [`Self::CosineRun`].
+        warm_up: f32,
+        /// As for [`Self::CosineRun`].
+        updates: u64,
+    },
     /// `base / (1 + decay * version)`.
     Inverse {
         /// Increase of the denominator per update, 0 or more.
@@ -47,26 +70,71 @@ impl Schedule {
                 let changes = version.checked_div(every).unwrap_or(0);
                 (exact * libm::pow(factor.into(), changes as f64)) as f32
             }
-            Self::Cosine { updates, floor } if version >= updates => floor,
-            Self::Cosine { updates, floor } => {
-                let angle = core::f64::consts::PI * (version as f64 / updates as f64);
-                let floor = f64::from(floor);
-                (floor + (exact - floor) * (1.0 + libm::cos(angle)) / 2.0) as f32
+            Self::Cosine { updates, floor } => cosine(exact, floor, version as f64, updates as f64),
+            Self::CosineRun { floor, warm_up, updates } => {
+                let begin = f64::from(warm_up) * updates as f64;
+                warmed(version, begin).map_or_else(
+                    || cosine(exact, floor, version as f64 - begin, updates as f64 - begin),
+                    |share| (exact * share) as f32,
+                )
+            }
+            Self::StepRun { factor, first, second, warm_up, updates } => {
+                let is_after = |share: f32| version as f64 >= f64::from(share) * updates as f64;
+                let changes = [first, second].map(is_after).map(f64::from).iter().sum();
+                let share = warmed(version, f64::from(warm_up) * updates as f64).unwrap_or(1.0);
+                (exact * share * libm::pow(factor.into(), changes)) as f32
             }
             Self::Inverse { decay } => (exact / (1.0 + f64::from(decay) * version as f64)) as f32,
         }
     }
 
+    /// The schedule of a run of so many updates.
+    #[must_use]
+    pub fn over(mut self, run: u64) -> Self {
+        if let Self::CosineRun { updates, .. } | Self::StepRun { updates, .. } = &mut self
+            && *updates == 0
+        {
+            *updates = run;
+        }
+        self
+    }
+
+    /// True if it needs the number of updates of the run, and does not know it.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::CosineRun { updates: 0, .. } | Self::StepRun { updates: 0, .. })
+    }
+
     pub(super) fn validate(self, base: f32) -> Result<(), OptimError> {
         named::check(self, OptimError::Schedule)?;
         match self {
-            Self::Cosine { floor, .. } => {
+            Self::Cosine { floor, .. } | Self::CosineRun { floor, .. } => {
                 check("schedule floor", floor, "from 0 to the learning rate", floor <= base)
             }
             _ => Ok(()),
         }
     }
 }
+
+/// Half a cosine from `base` to `floor` in `length` updates, after `place` of them.
+fn cosine(base: f64, floor: f32, place: f64, length: f64) -> f32 {
+    if place >= length {
+        return floor;
+    }
+    let floor = f64::from(floor);
+    let angle = core::f64::consts::PI * (place / length);
+    (floor + (base - floor) * (1.0 + libm::cos(angle)) / 2.0) as f32
+}
+
+/// The share of the rate at `version` of a warm-up in `length` updates; `None` after it.
+fn warmed(version: u64, length: f64) -> Option<f64> {
+    let share = (version as f64 + 1.0) / length;
+    (share < 1.0).then_some(share)
+}
+
+/// The last numbers of a schedule over the run.
+const WARM_UP: Number = Number::real("WARM-UP", Limits::PART).usual("0");
+const UPDATES: Number = Number::any("UPDATES").with(Presence::Implied("0"));
 
 named!(Schedule: "schedule", ',' {
     Constant = Word::new("constant", &[], "the learning rate stays"),
@@ -78,12 +146,24 @@ named!(Schedule: "schedule", ',' {
         &[Number::whole("UPDATES", 1..=u64::MAX),
           Number::real("FLOOR", Limits::NOT_NEGATIVE).usual("0")],
         "falls to FLOOR along half a cosine of UPDATES updates"),
+    CosineRun { floor, warm_up, updates } = Word::new("cosine-run",
+        &[Number::real("FLOOR", Limits::NOT_NEGATIVE).usual("0"), WARM_UP, UPDATES],
+        "rises in the share WARM-UP of the run, then falls to FLOOR along half a cosine"),
+    StepRun { factor, first, second, warm_up, updates } = Word::new("step-run",
+        &[Number::real("FACTOR", Limits::POSITIVE).usual("0.1"),
+          Number::real("FIRST", Limits::SHARE).usual("0.5"),
+          Number::real("SECOND", Limits::SHARE).usual("0.75"),
+          WARM_UP, UPDATES],
+        "rises in the share WARM-UP of the run; multiplied by FACTOR after the shares FIRST and \
+         SECOND"),
     Inverse { decay } = Word::new("inverse", &[Number::real("DECAY", Limits::NOT_NEGATIVE)],
         "divided by 1 + DECAY times the number of updates"),
 });
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString as _;
+
     use super::*;
 
     fn rates<const N: usize>(schedule: Schedule, versions: [u64; N]) -> [f32; N] {
@@ -114,6 +194,24 @@ mod tests {
         // By hand: cos(pi / 4) = 0.70710678118..., cos(pi / 2) = 0.
         let quarter = 0.02 + 0.18 * (1.0 + core::f64::consts::FRAC_1_SQRT_2) / 2.0;
         close(rates(schedule, [0, 25, 50, 100, 101]), [0.2, quarter, 0.11, 0.02, 0.02]);
+    }
+
+    #[test]
+    fn schedules_over_a_run_warm_up_and_end_with_it() {
+        let schedule: Schedule = "cosine-run:0.02,0.1".parse().unwrap();
+        assert!(schedule.is_open());
+        let schedule = schedule.over(100);
+        assert_eq!(schedule.over(7), schedule, "as it is known");
+        assert_eq!(schedule.to_string().parse(), Ok(schedule));
+        close(rates(schedule, [0, 4, 9, 10, 55, 100]), [0.02, 0.1, 0.2, 0.2, 0.11, 0.02]);
+        let schedule = "step-run:0.1,0.5,0.75,0.05,40".parse::<Schedule>().unwrap();
+        assert!(!schedule.is_open());
+        close(
+            rates(schedule, [0, 1, 19, 20, 29, 30, 50]),
+            [0.1, 0.2, 0.2, 0.02, 0.02, 0.002, 0.002],
+        );
+        let plain = "step-run".parse::<Schedule>().unwrap().over(4);
+        close(rates(plain, [0, 1, 2, 3]), [0.2, 0.2, 0.02, 0.002]);
     }
 
     #[test]

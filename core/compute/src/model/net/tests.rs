@@ -25,7 +25,7 @@ const WINDOWS: &str = "conv5x7s3,tanh,mean3s1p1,conv17x4s2p1,bn,pool2s1,flatten,
 fn network(name: &str, size: &str) -> String {
     let layers = match name {
         "windows" => WINDOWS.into(),
-        name => layers_of(&name.replace("small,", "small:")).unwrap(),
+        name => layers_of(&ModelSpec::Network(name.replace("small,", "small:"))).unwrap(),
     };
     format!("net:{size},{layers}")
 }
@@ -320,7 +320,8 @@ fn networks_that_cannot_be_are_refused_with_the_cure() {
         ("net:6x7x2,conv4", "it is no layer; layers are convCHANNELSxSIZE"),
         ("net:6x7x2,conv4x99999999999", "it is no layer"),
         ("net:linear0", "it has 0 units"),
-        ("net:", "layer 1 of the network, : it is no layer"),
+        ("net:", "model = net:: its layers are missing, as in net:linear64"),
+        ("net:linear3,", "layer 2 of the network, : it is no layer"),
         ("net:bn,linear3", "a network begins with conv or linear"),
         ("net:relu", "a network begins with conv or linear"),
         ("net:linear3,relu,relu", "an activation follows the layer that it is of"),
