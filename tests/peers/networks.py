@@ -4,6 +4,7 @@
 Usage: tests/peers/networks.py > core/compute/src/model/net/oracle.txt
        tests/peers/networks.py time [THREADS]
        tests/peers/networks.py train CIFAR10 SEED...
+       tests/peers/networks.py ddp CIFAR10 [WORKERS [BATCH]]
 
 The first prints one step of each network in double precision: the values that the tests of the
 networks hold. The second prints the least time of a step, gradient and update, in both layouts, as
@@ -17,6 +18,15 @@ by xz, as
     pstrain run --workers 1 --data cifar10:FOLDER --evaluation-data cifar10:FOLDER/test_batch.bin \
         --model resnet:8 --batch-size 64 --optimizer momentum --learning-rate 0.05 --epochs 5 --seed SEED
 
+The fourth trains resnet:8 for 100 steps with DistributedDataParallel over Gloo, a process of one thread
+for each worker, in both layouts. It prints the mean time of a step without the first, and the peak of
+a process's resident memory in the steps. The same by pstrain is, with FILE of 100 x WORKERS x BATCH rows,
+
+    pstrain run --workers WORKERS --batch-size BATCH --data cifar10:FILE --evaluation-share 0 --epochs 1 \
+        --model resnet:8 --optimizer momentum --learning-rate 0.05 --json
+
+with (started_s + time_s - first_update_s) / (updates - 1) and peak_rss_mib, of all workers together.
+
 Parameters and pictures are drawn by a generator of whole numbers. A line has a network, the number
 of a tensor in key order, the square root of the sum of the squares of its gradient, and the sum of
 its gradient times further numbers of the generator. State has its change in place of a gradient.
@@ -25,11 +35,14 @@ The line "loss" has the mean loss twice. Needs torch.
 
 import lzma
 import pathlib
+import re
 import sys
+import tempfile
 import time
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import multiprocessing, nn
 
 ROWS, CLASSES = 6, 5
 
@@ -219,6 +232,42 @@ def train(folder, seed):
     print(f"seed {seed}: accuracy {100 * sum(right).item() / len(rows):.2f} %", flush=True)
 
 
+def ddp(rank, folder, workers, batch, layout, meeting):
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    dist.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=workers)
+    steps, own = 100, slice(rank, None, workers)
+    rows, labels = (part[own].clone() for part in images(folder, ["data_batch_1.bin"]))
+    net = nn.parallel.DistributedDataParallel(
+        resnet(8, 16).to(memory_format=layout), gradient_as_bucket_view=True
+    )
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # The peak of memory begins here.
+    for number in range(steps):
+        if number == 1:
+            begun = time.perf_counter()
+        chosen = torch.randint(len(rows), (batch,))
+        pictures = rows[chosen].contiguous(memory_format=layout)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(pictures), labels[chosen]).backward()
+        optimizer.step()
+    took = (time.perf_counter() - begun) / (steps - 1)
+    peak = re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1]
+    if rank == 0:
+        word = str(layout).removeprefix("torch.")
+        rate = f"{workers * batch / took:7.1f} images/s {int(peak) / 1024:7.1f} MiB"
+        print(f"{workers} x {batch:4} {word:18} {took * 1e3:8.2f} ms {rate}", flush=True)
+    dist.destroy_process_group()
+
+
+if sys.argv[1:2] == ["ddp"]:
+    CLASSES = 10
+    workers, batch = int((sys.argv[3:] or [2])[0]), int((sys.argv[4:] or [32])[0])
+    for layout in (torch.contiguous_format, torch.channels_last):
+        with tempfile.TemporaryDirectory() as meeting:
+            arguments = sys.argv[2], workers, batch, layout, f"{meeting}/file"
+            multiprocessing.start_processes(ddp, arguments, workers, start_method="fork")
+    sys.exit()
 if sys.argv[1:2] == ["train"]:
     CLASSES = 10
     torch.set_num_threads(1)
