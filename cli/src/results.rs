@@ -410,6 +410,7 @@ mod tests {
             departures: Vec::new(),
             processor_wait: None,
             peak_rss_mib: None,
+            usage: None,
             workers: (0..24).map(worker).collect(),
             virtual_time: None,
             shaping: None,

@@ -70,7 +70,8 @@ pub(crate) struct CurvePoint {
 }
 
 /// Parts of a report about the process and the machine instead of the run: they differ each time.
-const OF_THE_PROCESS: [&str; 4] = ["peak_rss_mib", "processor_wait", "started_s", "first_update_s"];
+const OF_THE_PROCESS: [&str; 5] =
+    ["peak_rss_mib", "usage", "processor_wait", "started_s", "first_update_s"];
 
 /// Digest of the parameters. It is stored as a number, too, so that claims can test whether two
 /// runs ended with identical parameters.
@@ -87,9 +88,9 @@ impl Record {
     pub(crate) fn keep(&mut self, report: &Value, repeatable: bool) {
         self.flatten("", report);
         if repeatable {
-            for path in OF_THE_PROCESS {
-                self.metrics.remove(path);
-            }
+            let is_its =
+                |path: &str| OF_THE_PROCESS.contains(&path.split('.').next().unwrap_or(path));
+            self.metrics.retain(|path, _| !is_its(path));
         }
     }
 
@@ -156,6 +157,7 @@ mod tests {
             "ended": "the budget is used up",
             "accuracy": null,
             "peak_rss_mib": 12.5,
+            "usage": { "processor_s": 3.5 },
             "params_sha256": "000000000002affe",
             "staleness": { "mean": 1.0 },
             "workers": [{ "id": 1, "updates": 5 }, { "id": 2, "updates": 7 }],
@@ -178,5 +180,6 @@ mod tests {
         assert_eq!(record.metrics["params_sha256"], f64::from(0x2a));
         record.keep(&report, false);
         assert_eq!(record.metrics["peak_rss_mib"], 12.5);
+        assert_eq!(record.metrics["usage.processor_s"], 3.5);
     }
 }

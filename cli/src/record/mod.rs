@@ -21,6 +21,7 @@ mod summary;
 #[cfg(all(test, feature = "pictures"))]
 mod tests;
 mod timeline;
+mod usage;
 mod workers;
 
 use std::path::Path;
@@ -47,9 +48,10 @@ pub(crate) use quality::{ClassRecall, Quality};
 pub(crate) use replay::{Replay, Uses};
 #[cfg(feature = "pictures")]
 pub(crate) use report::BUILD;
-pub(crate) use report::{Ended, Report, TargetReport, WorkerReport, jain, peak_rss_mib};
+pub(crate) use report::{Ended, Report, TargetReport, WorkerReport, jain};
 pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
+pub(crate) use usage::{Usage, peak_rss_mib};
 #[cfg(test)]
 pub(crate) use {age::AgeOfInformation, quality::ClassQuality, report::Staleness};
 

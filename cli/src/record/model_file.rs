@@ -55,7 +55,7 @@ impl ModelFile {
         let mut training: serde_json::Map<_, _> =
             serde_json::from_value(serde_json::to_value(report)?)?;
         // They are of the process: equal runs write equal files.
-        for name in ["peak_rss_mib", "processor_wait"] {
+        for name in ["peak_rss_mib", "processor_wait", "usage"] {
             training.remove(name);
         }
         Ok(Self {

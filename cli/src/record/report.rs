@@ -18,6 +18,7 @@ use super::gaps::VersionRange;
 use super::quality::Quality;
 use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
+use super::usage::{Usage, peak_rss_mib};
 use crate::digest::{hexadecimal, sha256};
 use crate::energy::EnergyReport;
 use crate::simulate::VirtualReport;
@@ -101,6 +102,10 @@ pub(crate) struct Report {
     pub(crate) processor_wait: Option<f64>,
     /// Peak resident memory of this process in MiB.
     pub(crate) peak_rss_mib: Option<f64>,
+    /// What this process took of its machine, if the system tells: of a run in one process, all
+    /// workers and servers together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<Usage>,
     /// The workers, by id.
     pub(crate) workers: Vec<WorkerReport>,
     /// Results that only virtual time has.
@@ -380,6 +385,7 @@ impl Summary {
             departures: self.departures.all(),
             processor_wait: self.processor_wait,
             peak_rss_mib: peak_rss_mib(),
+            usage: Usage::so_far(),
             workers,
             virtual_time: None,
             shaping: None,
@@ -398,14 +404,6 @@ pub(crate) fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     Some(sum * sum / (shares.len() as f64 * squares)).filter(|index| index.is_finite())
-}
-
-/// Returns the peak resident memory of this process in MiB, if the system reports it.
-pub(crate) fn peak_rss_mib() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
 }
 
 #[cfg(test)]
