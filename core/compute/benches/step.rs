@@ -7,11 +7,13 @@
 //!
 //! `cargo bench -p pstrain-compute --features std --bench step`
 
+use std::sync::Arc;
+
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use nalgebra::{DMatrix, DVector};
 use pstrain_compute::examples::{Examples, Picture, Shape, Target};
-use pstrain_compute::model::{Activation, Model, ModelSpec, Workspace};
+use pstrain_compute::model::{Activation, Model, ModelSpec, Team, Workspace};
 use pstrain_compute::rng::Stream;
 
 const SPARSE: Shape =
@@ -33,6 +35,24 @@ const BATCHES: [usize; 3] = [32, 128, 1024];
 /// Number of mini-batches that take turns, so that the examples are not all in the nearest cache.
 const ROUNDS: usize = 16;
 const LEARNING_RATE: f32 = 0.1;
+
+/// As many threads as the variable `THREADS` says; 1 by default.
+#[derive(Debug)]
+struct Threads;
+
+impl Team for Threads {
+    fn size(&self) -> usize {
+        std::env::var("THREADS").map_or(1, |text| text.parse().unwrap_or(1))
+    }
+
+    fn run(&self, parts: &mut [&mut (dyn FnMut() + Send)]) {
+        std::thread::scope(|scope| {
+            for part in parts {
+                scope.spawn(part);
+            }
+        });
+    }
+}
 
 fn main() {
     divan::main();
@@ -66,7 +86,7 @@ fn step(bencher: Bencher<'_, '_>, shape: Shape, spec: &ModelSpec, batch: usize) 
     Stream::new(2).rng().shuffle(&mut rows);
     let mut params = model.initial(Stream::new(3));
     let mut gradient = vec![0.0; params.len()];
-    let mut workspace = Workspace::new();
+    let mut workspace = Workspace::of(Arc::new(Threads));
     let mut batches = rows.chunks(batch).cycle();
     bencher.counter(ItemsCount::new(batch)).bench_local(|| {
         let rows = batches.next().unwrap_or_default();

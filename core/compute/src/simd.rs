@@ -14,9 +14,9 @@
 use bytemuck::Pod;
 
 /// Operations on the lanes of a vector register.
-pub(crate) trait Simd: Copy {
+pub(crate) trait Simd: Copy + Send + Sync {
     /// The vector type.
-    type V: Pod;
+    type V: Pod + Send + Sync;
     /// Lanes per vector.
     const LANES: usize = size_of::<Self::V>() / size_of::<f32>();
     /// The number of vectors that fit the registers.

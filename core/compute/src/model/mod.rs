@@ -27,6 +27,7 @@ mod presets;
 mod registered;
 mod softmax;
 mod sparse;
+mod team;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -56,6 +57,7 @@ pub use self::loss::Loss;
 pub use self::margins::Margins;
 pub use self::objective::{LayerInfo, MiniBatch, Objective, SparseObjective};
 pub use self::registered::{Build, ModelKind, register, registered};
+pub use self::team::Team;
 pub use self::workspace::Workspace;
 
 /// The largest number of parameters of a model: the wire format counts their bytes in 32 bits.

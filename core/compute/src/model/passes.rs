@@ -9,6 +9,7 @@ use super::kernels::Memory;
 use super::layer::{Context, Input, Layer, Propagation, Total};
 use super::loss::{self, Loss};
 use super::network::{Inputs, Network, Stage};
+use super::team::Crew;
 use super::workspace::Workspace;
 use super::{MiniBatch, Objective as _, softmax};
 use crate::examples::Examples;
@@ -121,7 +122,8 @@ impl Network {
         draws: Option<Draws<'_>>,
         workspace: &mut Workspace,
     ) {
-        let Workspace { samples: block, outputs, kept, panel, places, .. } = workspace;
+        let Workspace { samples: block, outputs, kept, team, scratch, .. } = workspace;
+        let mut crew = Crew::new(team.as_deref(), scratch);
         let samples = block.len();
         outputs.resize_with(self.stages.len().max(outputs.len()), Memory::new);
         kept.resize_with(self.stages.len().max(kept.len()), Memory::new);
@@ -135,10 +137,10 @@ impl Network {
                 Inputs::Two(inputs) => Input::Two(inputs.map(read)),
             };
             let output = rest[0].write(stage.registers::<S>(samples));
-            let (panel, places) = (&mut *panel, &mut *places);
+            let crew = crew.lend();
             let (state, params) = (&params[stage.state.clone()], &params[stage.keys.clone()]);
             let draws = draws.map(|draws| draws.of_layer(index));
-            let context = Context { simd, params, state, samples, draws, kept, panel, places };
+            let context = Context { simd, params, state, samples, draws, kept, crew };
             stage.layer.forward(context, input, output);
             if let Some(activation) = stage.activation {
                 activation.forward(simd, output);
@@ -159,7 +161,8 @@ impl Network {
         workspace: &mut Workspace,
         mut added: impl FnMut(Range<usize>, &[f32]),
     ) -> f64 {
-        let Workspace { samples: block, outputs, kept, deltas, panel, places, .. } = workspace;
+        let Workspace { samples: block, outputs, kept, deltas, team, scratch, .. } = workspace;
+        let mut crew = Crew::new(team.as_deref(), scratch);
         let (values, state) = gradient.split_at_mut(self.layout().trained());
         let samples = block.len();
         let last = self.stages.len() - 1;
@@ -203,7 +206,7 @@ impl Network {
                 (Inputs::Two(_), Some(first), Some(second)) => Input::Two([first, second]),
                 _ => unreachable!("a layer has as many inputs as it says"),
             };
-            let (panel, places, kept) = (&mut *panel, &mut *places, &mut kept[index]);
+            let (crew, kept) = (crew.lend(), &mut kept[index]);
             let of_state = stage.state.start - values.len()..stage.state.end - values.len();
             let gradient = Total {
                 values: &mut values[stage.keys.clone()],
@@ -212,7 +215,7 @@ impl Network {
             };
             let (state, params) = (&params[stage.state.clone()], &params[stage.keys.clone()]);
             let draws = Some(draws.of_layer(index));
-            let context = Context { simd, params, state, samples, draws, kept, panel, places };
+            let context = Context { simd, params, state, samples, draws, kept, crew };
             stage.layer.backward(context, input, own.read(registers), gradient);
             if !stage.keys.is_empty() {
                 added(stage.keys.clone(), &values[stage.keys.clone()]);

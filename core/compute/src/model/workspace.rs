@@ -1,8 +1,10 @@
 //! Buffers for the intermediate values of one block of samples.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::kernels::{Memory, Places};
+use super::kernels::Memory;
+use super::team::{Scratch, Team};
 use crate::examples::{Examples, Records, Target};
 
 /// The buffers of a [`Model`](super::Model)'s computations.
@@ -20,10 +22,10 @@ pub struct Workspace {
     pub(super) kept: Vec<Memory>,
     /// Derivatives with respect to the outputs of layers. Layers take turns in using them.
     pub(super) deltas: Vec<Memory>,
-    /// A packed section of the weights for the matrix product.
-    pub(super) panel: Memory,
-    /// The rows of a product.
-    pub(super) places: Places,
+    /// The threads, if there are several.
+    pub(super) team: Option<Arc<dyn Team>>,
+    /// Buffers for each thread.
+    pub(super) scratch: Vec<Scratch>,
     /// Predictions, sample by sample.
     pub(super) predictions: Vec<f32>,
 }
@@ -37,10 +39,16 @@ impl Workspace {
             outputs: Vec::new(),
             kept: Vec::new(),
             deltas: Vec::new(),
-            panel: Memory::new(),
-            places: Places::new(),
+            team: None,
+            scratch: Vec::new(),
             predictions: Vec::new(),
         }
+    }
+
+    /// An empty workspace of several threads.
+    #[must_use]
+    pub fn of(team: Arc<dyn Team>) -> Self {
+        Self { team: Some(team), ..Self::new() }
     }
 
     /// Gathers the examples `rows` as the next block.

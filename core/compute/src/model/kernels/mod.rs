@@ -26,6 +26,6 @@ pub(super) use self::activation::{exp, relu, relu_backward, tanh, tanh_backward}
 pub(super) use self::hot::{scatter, start};
 pub(super) use self::lanes::{load, put};
 pub(super) use self::memory::Memory;
-pub(super) use self::outer::{Terms, outer, repeat, sum, total};
+pub(super) use self::outer::{Terms, is_divisible, outer, repeat, sum, total};
 pub(super) use self::places::{Class, Places, Tap};
 pub(super) use self::product::{Weights, multiply};

@@ -20,12 +20,15 @@ const FEW: usize = 6;
 /// per input of each tap. The sums replace the values of `gradient` if they are the first, and are
 /// added otherwise. `places` has the rows of all `classes`, one class after the other: for each its
 /// first value, and its row of `delta`, of `strips` each. Pixels are `stride` values apart.
+/// `gradient` has some rows of the weights, from `begin` on: all, unless it [is divisible].
 ///
 /// A sum runs over parts of [`PART`] rows.
+///
+/// [is divisible]: is_divisible
 #[inline(always)]
 pub(in crate::model) fn outer<S: Simd>(
     simd: S,
-    (gradient, is_first): (&mut [f32], bool),
+    (gradient, is_first, begin): (&mut [f32], bool, usize),
     (inputs, outputs): (usize, usize),
     (input, stride): (&[f32], usize),
     (delta, strips): (&[S::V], usize),
@@ -39,6 +42,7 @@ pub(in crate::model) fn outer<S: Simd>(
     simd.apart(Outer {
         simd,
         gradient,
+        begin,
         is_first,
         inputs,
         outputs,
@@ -57,9 +61,17 @@ pub(in crate::model) fn outer<S: Simd>(
     });
 }
 
+/// True if [`outer`] can sum the rows of the weights apart.
+pub(in crate::model) const fn is_divisible(inputs: usize, classes: &[Class]) -> bool {
+    // With few inputs a class is summed alone, so that its taps can be taken together.
+    inputs >= FEW || classes.len() <= 1
+}
+
 struct Outer<'a, S: Simd> {
     simd: S,
     gradient: &'a mut [f32],
+    /// The first row of the weights in `gradient`.
+    begin: usize,
     is_first: bool,
     inputs: usize,
     outputs: usize,
@@ -85,8 +97,7 @@ impl<S: Simd> Kernel for Outer<'_, S> {
     #[inline(always)]
     fn run(mut self) {
         let classes = self.classes;
-        // With few inputs a class is summed alone, so that its taps can be taken together.
-        let alone = self.inputs < FEW && classes.len() > 1;
+        let alone = !is_divisible(self.inputs, classes);
         if alone && self.is_first {
             self.gradient.fill(0.0);
             self.is_first = false;
@@ -100,9 +111,11 @@ impl<S: Simd> Kernel for Outer<'_, S> {
                     self.sum_class(class, rows);
                 }
             } else {
-                let taps = self.gradient.len() / (self.inputs * self.outputs);
-                for tap in 0..taps as u32 {
-                    self.sum_tap(tap);
+                let end = self.begin + self.gradient.len() / self.outputs;
+                for tap in self.begin / self.inputs..end.div_ceil(self.inputs) {
+                    let first = tap * self.inputs;
+                    let rows = self.begin.max(first)..end.min(first + self.inputs);
+                    self.sum_tap(tap as u32, rows.start - first..rows.end - first);
                 }
             }
             self.is_first = false;
@@ -118,19 +131,19 @@ impl<S: Simd> Outer<'_, S> {
         begin..rows.end.clamp(self.rows.start, self.rows.end) - self.rows.start
     }
 
-    /// Sums the products of one tap over all classes.
+    /// Sums the products of some inputs of one tap over all classes.
     #[inline(always)]
-    fn sum_tap(&mut self, matrix: u32) {
+    fn sum_tap(&mut self, matrix: u32, of: Range<usize>) {
         self.sums.clear();
         for (class, rows) in self.classes.iter().zip(self.of_class) {
             let tap = class.taps.iter().find(|tap| tap.matrix == matrix);
             let rows = self.in_part(rows);
             if let (Some(tap), false) = (tap, rows.is_empty()) {
-                self.sums.push((rows, tap.pixel as usize * self.stride));
+                self.sums.push((rows, tap.pixel as usize * self.stride + of.start));
             }
         }
         if !self.sums.is_empty() || self.is_first {
-            self.sum(matrix as usize * self.inputs, self.inputs);
+            self.sum(matrix as usize * self.inputs + of.start, of.len());
         }
     }
 
@@ -159,7 +172,7 @@ impl<S: Simd> Outer<'_, S> {
     /// Sums for `length` rows of the gradient from `row` on.
     #[inline(always)]
     fn sum(&mut self, row: usize, length: usize) {
-        self.first = row;
+        self.first = row - self.begin;
         cover_by_rows::<S>(length, self.strips, self);
     }
 }

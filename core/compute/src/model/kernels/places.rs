@@ -78,16 +78,6 @@ pub(in crate::model) struct Places {
 }
 
 impl Places {
-    pub(in crate::model) const fn new() -> Self {
-        Self {
-            from: Vec::new(),
-            to: Vec::new(),
-            classes: Vec::new(),
-            section: Section::new(),
-            sums: Vec::new(),
-        }
-    }
-
     /// Fills in the rows of `classes` for `samples`, one class after the other. A sample has
     /// `source.0` values, `source.1` per pixel, and `targets` pixels of the target.
     // Apart: within a pass, the loop would make the compiler load the kernels' constants again.

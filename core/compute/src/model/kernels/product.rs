@@ -97,10 +97,6 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub(super) const fn new() -> Self {
-        Self { pieces: Vec::new(), runs: Vec::new(), depth: 0 }
-    }
-
     fn clear(&mut self) {
         self.pieces.clear();
         self.runs.clear();

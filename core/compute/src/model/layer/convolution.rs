@@ -2,19 +2,16 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::slice;
 
 use bytemuck::cast_slice;
 
 use super::linear::draw;
+use super::rows::{Rows, Source};
 use super::{Context, Input, Layer, Picture, Propagation, Total, Window};
 use crate::examples::Records;
 use crate::model::kernels::{self, Class, Tap, Weights};
 use crate::rng::Random;
 use crate::simd::Simd;
-
-/// Pixels of a few samples whose places are listed together for the gradient of the weights.
-const PIXELS: usize = 1024;
 
 /// The sum over the pixels under a kernel, each times a matrix of weights: PyTorch's `Conv2d`.
 ///
@@ -66,20 +63,30 @@ impl Convolution {
         let (inputs, outputs) = (self.input.channels as usize, self.output.channels as usize);
         Weights { values, inputs, outputs, transposed }
     }
+
+    const fn rows<'a>(
+        &self,
+        classes: &'a [Class],
+        source: Source<'a>,
+        samples: usize,
+        to: Picture,
+    ) -> Rows<'a> {
+        Rows { source, classes, samples, targets: to.pixels() as usize }
+    }
 }
 
-/// The values of pictures, with the number of values of a picture and of a pixel.
+/// The values of pictures.
 #[inline(always)]
-fn pictures<V: bytemuck::Pod>(values: &[V], picture: Picture) -> (&[f32], (usize, usize)) {
+fn pictures<V: bytemuck::Pod>(values: &[V], picture: Picture) -> Source<'_> {
     let lanes = size_of::<V>() / size_of::<f32>();
     let pixel = picture.strips(lanes) * lanes;
-    (cast_slice(values), (picture.pixels() as usize * pixel, pixel))
+    Source { values: cast_slice(values), each: picture.pixels() as usize * pixel, pixel }
 }
 
-/// The values of the examples' pictures, as [`pictures`].
+/// The values of the examples' pictures.
 #[inline(always)]
-fn examples(block: &Records, picture: Picture) -> (&[f32], (usize, usize)) {
-    (block.values(), (block.stride(), picture.channels as usize))
+fn examples(block: &Records, picture: Picture) -> Source<'_> {
+    Source { values: block.values(), each: block.stride(), pixel: picture.channels as usize }
 }
 
 impl Layer for Convolution {
@@ -114,20 +121,16 @@ impl Layer for Convolution {
         input: Input<'_, &[S::V]>,
         output: &mut [S::V],
     ) {
-        let Context { simd, params, samples, panel, places, .. } = context;
+        let Context { simd, params, samples, crew, .. } = context;
         let strips = self.output.strips(S::LANES);
         let bias = if self.has_bias { &params[self.len()..] } else { &[] };
         kernels::repeat::<S>((output, strips), bias);
-        let (values, source) = match input {
+        let source = match input {
             Input::Examples(block) => examples(block, self.input),
             input => pictures(input.one(), self.input),
         };
-        let (weights, pixels) = (self.weights(params, false), self.output.pixels() as usize);
-        for class in &self.forward {
-            places.fill(slice::from_ref(class), 0..samples, source, pixels);
-            let (out, weights) = ((&mut *output, strips), (weights, &class.taps[..]));
-            kernels::multiply(simd, out, (values, source.1), places, weights, panel);
-        }
+        let rows = self.rows(&self.forward, source, samples, self.output);
+        rows.multiply(simd, crew, self.weights(params, false), (output, strips));
     }
 
     #[inline(always)]
@@ -138,36 +141,24 @@ impl Layer for Convolution {
         delta: &[S::V],
         gradient: Total<'_>,
     ) {
-        let Context { simd, params, samples, panel, places, .. } = context;
+        let Context { simd, params, samples, mut crew, .. } = context;
         let Total { values, is_first, .. } = gradient;
         let (weight, bias) = values.split_at_mut(self.len());
         let strips = self.output.strips(S::LANES);
         if self.has_bias {
             kernels::sum(simd, (bias, is_first), delta, strips);
         }
-        let (values, source) = match &input {
+        let source = match &input {
             Input::Examples(block) => examples(block, self.input),
             Input::One(previous) => pictures(previous.output, self.input),
             Input::Two(_) => unreachable!("a convolution has one input"),
         };
-        let (inputs, outputs) = (self.input.channels as usize, self.output.channels as usize);
-        let pixels = self.output.pixels() as usize;
-        let step = (PIXELS / pixels).max(1);
-        for begin in (0..samples).step_by(step) {
-            places.fill(&self.forward, begin..samples.min(begin + step), source, pixels);
-            let (sizes, classes) = ((inputs, outputs), (&mut *places, &self.forward[..]));
-            let (values, delta) = ((values, source.1), (delta, strips));
-            let gradient = (&mut *weight, is_first && begin == 0);
-            kernels::outer(simd, gradient, sizes, values, delta, classes, panel);
-        }
+        let sizes = (self.input.channels as usize, self.output.channels as usize);
+        let rows = self.rows(&self.forward, source, samples, self.output);
+        rows.outer(simd, crew.lend(), (weight, is_first), sizes, (delta, strips));
         let Input::One(previous) = input else { return };
-        let (delta, source) = pictures(delta, self.output);
-        let (weights, pixels) = (self.weights(params, true), self.input.pixels() as usize);
-        for class in &self.backward {
-            places.fill(slice::from_ref(class), 0..samples, source, pixels);
-            let out = (&mut *previous.delta, self.input.strips(S::LANES));
-            let weights = (weights, &class.taps[..]);
-            kernels::multiply(simd, out, (delta, source.1), places, weights, panel);
-        }
+        let rows = self.rows(&self.backward, pictures(delta, self.output), samples, self.input);
+        let out = (previous.delta, self.input.strips(S::LANES));
+        rows.multiply(simd, crew, self.weights(params, true), out);
     }
 }

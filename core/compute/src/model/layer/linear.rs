@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use bytemuck::cast_slice;
 
+use super::rows::{Rows, Source};
 use super::{Context, Input, Layer, Picture, Propagation, Total};
 use crate::model::kernels::{self, Class, Weights};
 use crate::rng::Random;
@@ -35,6 +36,12 @@ impl Linear {
     const fn weights<'a>(&self, values: &'a [f32], transposed: bool) -> Weights<'a> {
         Weights { values, inputs: self.inputs, outputs: self.outputs, transposed }
     }
+
+    /// One row of values for each sample.
+    const fn rows<'a>(&'a self, values: &'a [f32], each: usize, samples: usize) -> Rows<'a> {
+        let source = Source { values, each, pixel: each };
+        Rows { source, classes: &self.rows, samples, targets: 1 }
+    }
 }
 
 impl Layer for Linear {
@@ -63,9 +70,9 @@ impl Layer for Linear {
         input: Input<'_, &[S::V]>,
         output: &mut [S::V],
     ) {
-        let Context { simd, params, samples, panel, places, .. } = context;
+        let Context { simd, params, samples, crew, .. } = context;
         let strips = self.outputs.div_ceil(S::LANES);
-        let (rows, stride, columns, hot): (&[f32], _, _, _) = match input {
+        let (values, stride, columns, hot): (&[f32], _, _, _) = match input {
             Input::Examples(block) => {
                 (block.values(), block.stride(), block.columns(), Some(block))
             }
@@ -77,9 +84,7 @@ impl Layer for Linear {
         let bias = &params[self.inputs * self.outputs..];
         kernels::start(simd, output, strips, bias, params, hot);
         let weights = Weights { inputs: columns, ..self.weights(params, false) };
-        places.fill(&self.rows, 0..samples, (stride, stride), 1);
-        let weights = (weights, &self.rows[0].taps[..]);
-        kernels::multiply(simd, (output, strips), (rows, stride), places, weights, panel);
+        self.rows(values, stride, samples).multiply(simd, crew, weights, (output, strips));
     }
 
     #[inline(always)]
@@ -90,39 +95,34 @@ impl Layer for Linear {
         delta: &[S::V],
         gradient: Total<'_>,
     ) {
-        let Context { simd, params, samples, panel, places, .. } = context;
+        let Context { simd, params, samples, mut crew, .. } = context;
         let Total { values, is_first, .. } = gradient;
         let (weight, bias) = values.split_at_mut(self.inputs * self.outputs);
         let strips = self.outputs.div_ceil(S::LANES);
         kernels::sum(simd, (bias, is_first), delta, strips);
-        let taps = &self.rows[0].taps[..];
         match input {
             Input::Examples(block) => {
-                let (columns, stride) = (block.columns(), block.stride());
+                let columns = block.columns();
                 let (of_dense, rest) = weight.split_at_mut(columns * self.outputs);
-                let (rows, sizes) = ((block.values(), stride), (columns, self.outputs));
-                places.fill(&self.rows, 0..samples, (stride, stride), 1);
-                let (gradient, delta) = ((of_dense, is_first), (delta, strips));
-                kernels::outer(simd, gradient, sizes, rows, delta, (places, &self.rows), panel);
+                let rows = self.rows(block.values(), block.stride(), samples);
+                let sizes = (columns, self.outputs);
+                rows.outer(simd, crew, (of_dense, is_first), sizes, (delta, strips));
                 if is_first {
                     rest.fill(0.0);
                 }
                 if block.has_hot() {
-                    kernels::scatter(simd, weight, self.outputs, block, delta);
+                    kernels::scatter(simd, weight, self.outputs, block, (delta, strips));
                 }
             }
             input => {
                 let previous = input.one();
                 let before = self.inputs.div_ceil(S::LANES);
-                let rows = (cast_slice(previous.output), before * S::LANES);
                 let sizes = (self.inputs, self.outputs);
-                places.fill(&self.rows, 0..samples, (rows.1, rows.1), 1);
-                let (gradient, deltas) = ((weight, is_first), (delta, strips));
-                kernels::outer(simd, gradient, sizes, rows, deltas, (places, &self.rows), panel);
-                let delta = (cast_slice(delta), strips * S::LANES);
-                places.fill(&self.rows, 0..samples, (delta.1, delta.1), 1);
-                let (out, weights) = ((previous.delta, before), (self.weights(params, true), taps));
-                kernels::multiply(simd, out, delta, places, weights, panel);
+                let rows = self.rows(cast_slice(previous.output), before * S::LANES, samples);
+                rows.outer(simd, crew.lend(), (weight, is_first), sizes, (delta, strips));
+                let rows = self.rows(cast_slice(delta), strips * S::LANES, samples);
+                let (out, weights) = ((previous.delta, before), self.weights(params, true));
+                rows.multiply(simd, crew, weights, out);
             }
         }
     }

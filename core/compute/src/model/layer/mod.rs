@@ -11,12 +11,14 @@ mod flatten;
 mod join;
 mod linear;
 mod pool;
+mod rows;
 mod window;
 
 use alloc::vec::Vec;
 
 use super::draws::Draws;
-use super::kernels::{Memory, Places};
+use super::kernels::Memory;
+use super::team::Crew;
 use crate::examples::{Picture, Records};
 use crate::rng::Random;
 use crate::simd::Simd;
@@ -156,10 +158,8 @@ pub(super) struct Context<'a, S> {
     pub(super) draws: Option<Draws<'a>>,
     /// Values that the layer keeps from the forward to the backward pass.
     pub(super) kept: &'a mut Memory,
-    /// A packed section of the weights for the matrix product.
-    pub(super) panel: &'a mut Memory,
-    /// The rows of a product.
-    pub(super) places: &'a mut Places,
+    /// The threads.
+    pub(super) crew: Crew<'a>,
 }
 
 macro_rules! layers {

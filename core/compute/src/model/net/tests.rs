@@ -1,3 +1,4 @@
+use alloc::sync::Arc;
 use alloc::vec;
 
 use super::*;
@@ -190,6 +191,43 @@ fn whatever_registers_compute_it_a_step_of_a_network_is_the_same_bit_for_bit() {
         let found: Vec<_> = found.collect();
         assert!(found.len() > 1, "this processor has no wide registers");
         assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{text}");
+    }
+}
+
+/// Threads, one after the other, the last first.
+#[derive(Debug)]
+struct InTurn(usize);
+
+impl crate::model::Team for InTurn {
+    fn size(&self) -> usize {
+        self.0
+    }
+
+    fn run(&self, parts: &mut [&mut (dyn FnMut() + Send)]) {
+        assert!((2..=self.0).contains(&parts.len()), "{} parts", parts.len());
+        parts.iter_mut().rev().for_each(|part| part());
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit_of_a_network() {
+    let wide = ("net:8x9x3,conv20x5s2,relu,linear70,tanh,drop0.2,linear33,relu", "8x9x3");
+    let all = NETWORKS.iter().map(|(name, size)| (network(name, size), *size));
+    for (text, size) in all.chain([(wide.0.to_string(), wide.1)]) {
+        let model = model(&text, shape(size));
+        let (params, examples) = Numbers(11).step(&model);
+        // Products of more than are worth a thread.
+        let rows: Vec<u32> = (0..700).map(|row| row % 6).collect();
+        let step = |mut workspace: Workspace| {
+            let mut gradient = vec![0.0; params.len()];
+            let loss = model.gradient(&params, &examples, &rows, &mut gradient, &mut workspace);
+            (loss.to_bits(), gradient.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+        };
+        let wanted = step(Workspace::new());
+        for threads in [1, 2, 3, 8] {
+            let found = step(Workspace::of(Arc::new(InTurn(threads))));
+            assert!(found == wanted, "{text}: {threads} threads");
+        }
     }
 }
 
