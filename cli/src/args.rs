@@ -17,6 +17,7 @@ mod shell;
 mod size;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod time;
 mod worker;
 
@@ -48,6 +49,7 @@ pub(crate) use records::{EvalArgs, ReplayArgs};
 pub(crate) use security::SecurityArgs;
 pub(crate) use server::{Durability, GroupPosition, ServerArgs, StateArgs};
 pub(crate) use shell::quoted;
+pub(crate) use threads::{ThreadsArgs, share_of_cores};
 pub(crate) use time::Every;
 pub(crate) use worker::{ListenFor, WorkerArgs};
 
@@ -160,6 +162,8 @@ pub(crate) struct RunArgs {
         help_heading = "Network"
     )]
     pub(crate) transport: Option<Transport>,
+    #[command(flatten)]
+    pub(crate) threads: ThreadsArgs,
     /// Where clients reach the run: HOST:PORT or unix:PATH
     ///
     /// status, why, top and control ask there. A run with --out listens at a Unix socket in that

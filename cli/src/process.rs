@@ -1,8 +1,6 @@
 //! The compute process of a job: what it says of itself, and the gradients of each worker.
 
-use std::num::NonZero;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -53,12 +51,10 @@ impl Arithmetic {
         }
     }
 
-    /// The same, where the processes of `workers` share the cores of this machine.
-    pub(crate) fn sharing_cores(mut self, workers: u32) -> Self {
+    /// The same, where a compute process has so many threads.
+    pub(crate) const fn with_threads(mut self, threads: usize) -> Self {
         if let Self::Process(ComputeProcess(config)) = &mut self {
-            // Without a share, each process has as many threads as there are cores.
-            let cores = available_parallelism().map_or(1, NonZero::get);
-            config.threads = Some((cores / workers.max(1) as usize).max(1));
+            config.threads = Some(threads);
         }
         self
     }

@@ -49,7 +49,8 @@ fn a_network_has_the_same_bits_over_every_transport_and_on_several_servers() {
     let job = [&["--data", &data, "--model", &model], &JOB[..], &SHORT].concat();
     let wanted = json(&[&["run", "--json"], &job]);
     assert!(wanted["accuracy"].as_f64().unwrap() > 0.95, "{wanted}");
-    let variants: [&[&str]; 5] = [
+    let variants: [&[&str]; 6] = [
+        &["--threads", "3"],
         &["--transport", "unix"],
         &["--transport", "tcp", "--servers", "2"],
         &["--servers", "4"],
@@ -98,6 +99,25 @@ fn without_a_server_running_statistics_are_those_of_all_workers() {
     let half = ["--architecture", "all-reduce:ring", "--filters", "fp16"];
     finish(&[&["run", "--data", &data, "--model", &model], &half[..]].concat())
         .refused(2, &["no filters with a model that has state"]);
+}
+
+#[test]
+fn the_number_of_threads_of_a_worker_changes_no_bit() {
+    let folder = TempDir::new().unwrap();
+    let data = pictures(folder.path());
+    // Products that are worth a thread.
+    let model = "net:conv16x3,bn,relu,conv16x3,bn,relu,pool2,linear64,relu";
+    let job = ["--data", &data, "--model", model, "--workers", "2", "--batch-size", "75"];
+    let job = [&job[..], &["--epochs", "2"]].concat();
+    let wanted = json(&[&["run", "--json"], &job]);
+    let found = json(&[&["run", "--json", "--threads", "3"], &job]);
+    assert_eq!(found["params_sha256"], wanted["params_sha256"]);
+    let server = Server::tcp(&[&job]);
+    let workers =
+        ["2", "auto"].map(|threads| server.worker(&["--data", &data, "--threads", threads]));
+    let left = server.finish(workers.into());
+    assert_eq!(left.summary["params_sha256"], wanted["params_sha256"]);
+    finish(&["worker", "--threads", "0"]).refused(2, &["must be a number from 1 to 1024, or auto"]);
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod services;
 mod shaped;
 pub mod simulation;
 mod socket;
+mod threads;
 mod transport;
 
 pub use address::{Address, AddressError};

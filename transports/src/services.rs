@@ -23,6 +23,7 @@ use crate::evaluate::Evaluator;
 use crate::loaded::{Loaded, Loader, prepare_trainer};
 use crate::paced::Pacing;
 use crate::punctuality::Punctuality;
+use crate::threads::Threads;
 
 type Report = Box<dyn FnMut(Time, Event) + Send>;
 type Look = Box<dyn FnMut(Option<Status>) + Send>;
@@ -30,6 +31,8 @@ type Look = Box<dyn FnMut(Option<Status>) + Send>;
 /// Services of a worker: loading data and computing gradients.
 pub struct WorkerServices {
     loading: Loading,
+    /// Threads that compute a gradient.
+    threads: usize,
     computer: Option<Computer>,
     report: Report,
     punctuality: Arc<Mutex<Punctuality>>,
@@ -101,10 +104,17 @@ impl WorkerServices {
         let loader = move |order: &Prepare| loader(order).map(Into::into);
         Self {
             loading: Loading::Idle(Some(Box::new(loader))),
+            threads: 1,
             computer: None,
             report: Box::new(report),
             punctuality: Arc::default(),
         }
+    }
+
+    /// The same, where so many threads compute a gradient. Their number changes no bit.
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
     }
 
     /// Returns how closely gradients kept to the modelled times.
@@ -119,7 +129,7 @@ impl WorkerServices {
         if let Loading::Idle(loader) = &mut self.loading
             && let Some(loader) = loader.take()
         {
-            self.loading = Loading::begin(loader, Arc::clone(&self.punctuality));
+            self.loading = Loading::begin(loader, self.threads, Arc::clone(&self.punctuality));
         }
         if let Loading::Begun { orders, .. } = &self.loading {
             // The thread lives as long as this sender. The order comes with the welcome, so the
@@ -142,14 +152,22 @@ impl WorkerServices {
 }
 
 impl Loading {
-    fn begin(loader: Loader<'static>, punctuality: Arc<Mutex<Punctuality>>) -> Self {
+    fn begin(
+        loader: Loader<'static>,
+        threads: usize,
+        punctuality: Arc<Mutex<Punctuality>>,
+    ) -> Self {
         let (orders, inbox) = channel::<(Box<Prepare>, Handle, WallClock)>();
         let (sender, loaded) = channel();
         std::thread::spawn(move || {
             for (mut order, handle, clock) in inbox {
                 let pacing = Pacing::of(&order.job, order.worker, clock, &punctuality);
                 let prepared = pacing.and_then(|pacing| {
-                    let (trainer, prepared) = prepare_trainer(&loader, &mut order)?;
+                    let (mut trainer, prepared) = prepare_trainer(&loader, &mut order)?;
+                    if threads > 1 {
+                        let refused = |error| format!("--threads {threads}: {error}");
+                        trainer.work_with(Arc::new(Threads::new(threads).map_err(refused)?));
+                    }
                     let short = order.job.membership.heartbeat() / 10;
                     let _gone = sender.send(Ready { trainer, short, pacing });
                     Ok(prepared)

@@ -7,7 +7,7 @@ use pstrain_compute::id::WorkerId;
 use pstrain_transports::Address;
 
 use super::time::nonzero_time;
-use super::{ADDRESS, Form, LogArgs, ProcessArgs, SecurityArgs};
+use super::{ADDRESS, Form, LogArgs, ProcessArgs, SecurityArgs, ThreadsArgs};
 use crate::rank::RankOf;
 
 #[derive(Debug, Args)]
@@ -37,6 +37,8 @@ pub(crate) struct WorkerArgs {
     pub(crate) data: Option<String>,
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
+    #[command(flatten)]
+    pub(crate) threads: ThreadsArgs,
     /// Worker id to ask for: 1, 2, ...
     ///
     /// Without it the server chooses one.

@@ -18,7 +18,7 @@ use pstrain_transports::{
 };
 use pstrain_wire::worker::EndReason;
 
-use crate::args::{GroupPosition, RunArgs, Transport, in_folder};
+use crate::args::{GroupPosition, RunArgs, Transport, in_folder, share_of_cores};
 use crate::exit::{self, Ending, Failed};
 use crate::job::Resolved;
 use crate::messages;
@@ -58,7 +58,9 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     }
     let (servers, lease) = (job.servers, job.membership.lease);
     let has_server = job.architecture.has_server();
-    let arithmetic = arithmetic.sharing_cores(workers);
+    let threads = args.threads.of(workers);
+    // A compute process has as many threads as there are cores, unless it is told otherwise.
+    let arithmetic = arithmetic.with_threads(threads.unwrap_or_else(|| share_of_cores(workers)));
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
     let training = Training::in_process(&layers, served, args.output.clone())?;
     let drain = training.drain();
@@ -85,6 +87,7 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
         nodes: nodes.clone(),
         data: Arc::clone(&data),
         arithmetic: arithmetic.clone(),
+        threads: threads.unwrap_or(1),
         drain: drain.clone(),
         recorder: recorder.clone(),
         is_shaped,
@@ -409,6 +412,8 @@ struct Local {
     nodes: Nodes,
     data: Arc<pstrain_data::Prepared>,
     arithmetic: Arithmetic,
+    /// Threads that compute a gradient.
+    threads: usize,
     /// Ends the run if the worker has no data, or is the last and cannot continue: the run would
     /// wait for workers.
     drain: Drain,
@@ -439,7 +444,7 @@ impl Local {
         transport: impl pstrain_transports::Transport + 'static,
         address: Option<String>,
     ) -> Thread {
-        let Self { worker, lease, gate, nodes, data, arithmetic, drain, .. } = self;
+        let Self { worker, lease, gate, nodes, data, arithmetic, threads, drain, .. } = self;
         let (recorder, is_shaped, running) = (self.recorder, self.is_shaped, self.running);
         let (name, stream) = (format!("local-{worker}"), Stream::new(u64::from(worker.0)));
         let load = move |order: &Prepare| {
@@ -451,7 +456,7 @@ impl Local {
                 recorder.note_worker(now, worker, &event);
             }
         };
-        let services = WorkerServices::new(load, report);
+        let services = WorkerServices::new(load, report).with_threads(threads);
         std::thread::spawn(move || {
             gate.wait_until_open();
             let worker = Some(worker);

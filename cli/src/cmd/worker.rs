@@ -74,6 +74,8 @@ struct Plan {
     /// Its own copy of the data, if it has one.
     source: Option<Arc<dyn Dataset>>,
     arithmetic: Arithmetic,
+    /// Threads that compute a gradient.
+    threads: usize,
     config: WorkerConfig,
     /// Where it listens for other workers, and where they reach it, if it has no server.
     listens: Option<(ListenFor, Option<Address>)>,
@@ -149,10 +151,15 @@ impl Plan {
         };
         let (server, security) = (args.server.clone(), args.security.clone());
         let ProcessArgs { process, process_restarts, process_timeout } = args.process.clone();
-        let arithmetic = process.map_or(Arithmetic::Program, |address| {
+        let mut arithmetic = process.map_or(Arithmetic::Program, |address| {
             let timeout = process_timeout.map(Into::into);
             Arithmetic::Process(ComputeProcess::new(address, process_restarts, timeout))
         });
+        let threads = args.threads.of(1);
+        if let Some(threads) = threads {
+            arithmetic = arithmetic.with_threads(threads);
+        }
+        let threads = threads.unwrap_or(1);
         let (form, quiet) = (args.form, args.quiet);
         let listens = args.listen.clone().map(|listen| (listen, args.advertise.clone()));
         if let Some((ListenFor::Nowhere, Some(address))) = &listens {
@@ -160,7 +167,18 @@ impl Plan {
                 "--advertise {address}: with --listen none no worker reaches this one; leave it out"
             );
         }
-        Ok(Self { server, security, source, arithmetic, config, listens, rank, form, quiet })
+        Ok(Self {
+            server,
+            security,
+            source,
+            arithmetic,
+            threads,
+            config,
+            listens,
+            rank,
+            form,
+            quiet,
+        })
     }
 
     /// Works until the run has ended. Returns how well the modelled times were kept, too.
@@ -211,7 +229,7 @@ impl Plan {
             parent.hear(&event);
             tell(now, event);
         };
-        let mut services = WorkerServices::new(load, tell);
+        let mut services = WorkerServices::new(load, tell).with_threads(self.threads);
         let mailbox = Mailbox::new(&transport);
         drain.turn_to(mailbox.handle())?;
         // Most machines do not let their counters be read.

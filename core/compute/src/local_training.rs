@@ -8,12 +8,14 @@
 //! optimiser (Reddi et al. 2021, algorithm 1).
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::evaluation::Evaluation;
+use crate::model::Team;
 use crate::named::{Limits, Number, Word};
 use crate::pass::share;
 use crate::source::{GradientSource, Rows, SourceError};
@@ -159,6 +161,10 @@ impl GradientSource for LocallyTrained {
         // The change of the state is added as it is.
         gradient[self.source.trained()..].iter_mut().for_each(|change| *change = -*change);
         Ok((loss / rows.max(1) as f64) as f32)
+    }
+
+    fn work_with(&mut self, team: Arc<dyn Team>) {
+        self.source.work_with(team);
     }
 
     fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError> {

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use crate::evaluation::{Evaluation, evaluate};
 use crate::examples::Examples;
-use crate::model::{Margins, MiniBatch, Model, Workspace};
+use crate::model::{Margins, MiniBatch, Model, Team, Workspace};
 use crate::rng::Stream;
 
 /// A model together with examples, in parts.
@@ -58,6 +58,12 @@ pub trait GradientSource: fmt::Debug + Send {
         params: &[f32],
         gradient: &mut [f32],
     ) -> Result<f32, SourceError>;
+
+    /// Computes with several threads from now on. A source in another program, or one whose
+    /// arithmetic cannot be divided, does nothing.
+    fn work_with(&mut self, team: Arc<dyn Team>) {
+        let _unused = team;
+    }
 
     /// Announces that the next call of [`Self::gradient`] has these arguments. A source in another
     /// program begins to compute, while the caller does something else; any other source does
@@ -193,6 +199,10 @@ impl GradientSource for Local {
                 model.gradient_at(keys, params, batch, gradient, workspace)
             }
         })
+    }
+
+    fn work_with(&mut self, team: Arc<dyn Team>) {
+        self.workspace = Workspace::of(team);
     }
 
     fn evaluate(&mut self, part: usize, params: &[f32]) -> Result<Evaluation, SourceError> {

@@ -5,6 +5,7 @@
 //! nor time.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -18,7 +19,7 @@ use pstrain_compute::evaluation::Evaluation;
 use pstrain_compute::examples::{Examples, Shape};
 use pstrain_compute::id::{PartId, ServerId, WorkerId};
 use pstrain_compute::local_training::LocalTraining;
-use pstrain_compute::model::Model;
+use pstrain_compute::model::{Model, Team};
 use pstrain_compute::optim::OptimizerSpec;
 use pstrain_compute::params::KeyList;
 use pstrain_compute::rng::Stream;
@@ -241,6 +242,11 @@ impl Trainer {
     #[must_use]
     pub fn has(&self, task: Task) -> bool {
         self.batches.find(task.part).is_some()
+    }
+
+    /// Computes with several threads from now on, if the source of gradients can.
+    pub fn work_with(&mut self, team: Arc<dyn Team>) {
+        self.source.work_with(team);
     }
 
     /// Announces the next call of [`Self::compute`], with the same arguments, so that a compute
