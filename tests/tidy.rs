@@ -76,7 +76,7 @@ const FLOORS: [(&str, &[&[&str]]); 7] = [
                 "scenario",
                 "transport",
             ],
-            &["driver", "gradient", "loaded", "memory", "process", "shaped", "socket"],
+            &["driver", "gradient", "loaded", "memory", "process", "shaped", "socket", "threads"],
             &["evaluate", "journal", "paced"],
             &["compute"],
             &["services"],

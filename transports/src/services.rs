@@ -165,8 +165,7 @@ impl Loading {
                 let prepared = pacing.and_then(|pacing| {
                     let (mut trainer, prepared) = prepare_trainer(&loader, &mut order)?;
                     if threads > 1 {
-                        let refused = |error| format!("--threads {threads}: {error}");
-                        trainer.work_with(Arc::new(Threads::new(threads).map_err(refused)?));
+                        trainer.work_with(Arc::new(Threads::new(threads)));
                     }
                     let short = order.job.membership.heartbeat() / 10;
                     let _gone = sender.send(Ready { trainer, short, pacing });

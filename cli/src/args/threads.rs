@@ -13,9 +13,9 @@ const MOST: usize = 1024;
 pub(crate) struct ThreadsArgs {
     /// Threads that compute a gradient: a number or auto
     ///
-    /// auto: the cores of this machine, divided by the workers of this process. Their number changes
-    /// no bit of a result. Networks with large layers or mini-batches gain by them. With a compute
-    /// process it is OMP_NUM_THREADS [default: 1; with a process: auto].
+    /// auto: the cores of this machine, divided by the workers of this process. Their number
+    /// changes no bit of a result. Networks with large layers or mini-batches gain by them. With a
+    /// compute process it is OMP_NUM_THREADS [default: 1; with a process: auto].
     #[arg(long, value_name = "NUMBER|auto", help_heading = "Worker")]
     threads: Option<ThreadsOf>,
 }

@@ -46,10 +46,12 @@ impl Team for Threads {
     }
 
     fn run(&self, parts: &mut [&mut (dyn FnMut() + Send)]) {
+        let Some((own, others)) = parts.split_first_mut() else { return };
         std::thread::scope(|scope| {
-            for part in parts {
+            for part in others {
                 scope.spawn(part);
             }
+            own();
         });
     }
 }

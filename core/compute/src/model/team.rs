@@ -17,8 +17,8 @@ pub trait Team: fmt::Debug + Send + Sync {
     fn run(&self, parts: &mut [&mut (dyn FnMut() + Send)]);
 }
 
-/// Products of a computation that is worth being divided: those of about 50 microseconds.
-const DIVIDED: u64 = 1 << 21;
+/// Products of a computation that is worth being divided: those of about 200 microseconds.
+const DIVIDED: u64 = 1 << 23;
 
 /// The buffers of a thread.
 #[derive(Clone, Debug, Default)]
