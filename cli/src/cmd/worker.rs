@@ -33,7 +33,7 @@ use crate::parent::Parent;
 use crate::process::{Arithmetic, ComputeProcess};
 use crate::progress::teller;
 use crate::rank::Rank;
-use crate::record::{Shaping, Usage, peak_rss_mib};
+use crate::record::{ProcessUsage, Shaping, peak_rss_mib};
 use crate::security::security;
 use crate::signals::Drain;
 
@@ -48,7 +48,7 @@ struct Done {
     ended: String,
     peak_rss_mib: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Usage>,
+    usage: Option<ProcessUsage>,
     shaping: Option<Shaping>,
     /// Energy that the machine of this worker has measured, if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -294,7 +294,7 @@ impl Plan {
         };
         if self.form.json || !self.quiet {
             let (ended, shaping) = (reason.to_string(), Shaping::of(&kept));
-            let (peak_rss_mib, usage) = (peak_rss_mib(), Usage::so_far());
+            let (peak_rss_mib, usage) = (peak_rss_mib(), ProcessUsage::so_far());
             let done = Done { worker, ended, peak_rss_mib, usage, shaping, energy };
             self.form.report(&done, || done.to_string())?;
         }

@@ -51,7 +51,7 @@ pub(crate) use report::BUILD;
 pub(crate) use report::{Ended, Report, TargetReport, WorkerReport, jain};
 pub(crate) use shaping::Shaping;
 pub(crate) use summary::Summary;
-pub(crate) use usage::{Usage, peak_rss_mib};
+pub(crate) use usage::{ProcessUsage, peak_rss_mib};
 #[cfg(test)]
 pub(crate) use {age::AgeOfInformation, quality::ClassQuality, report::Staleness};
 

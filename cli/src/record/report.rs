@@ -18,7 +18,7 @@ use super::gaps::VersionRange;
 use super::quality::Quality;
 use super::shaping::Shaping;
 use super::summary::{Summary, WorkerTotals};
-use super::usage::{Usage, peak_rss_mib};
+use super::usage::{ProcessUsage, peak_rss_mib};
 use crate::digest::{hexadecimal, sha256};
 use crate::energy::EnergyReport;
 use crate::simulate::VirtualReport;
@@ -105,7 +105,7 @@ pub(crate) struct Report {
     /// What this process took of its machine, if the system tells: of a run in one process, all
     /// workers and servers together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) usage: Option<Usage>,
+    pub(crate) usage: Option<ProcessUsage>,
     /// The workers, by id.
     pub(crate) workers: Vec<WorkerReport>,
     /// Results that only virtual time has.
@@ -385,7 +385,7 @@ impl Summary {
             departures: self.departures.all(),
             processor_wait: self.processor_wait,
             peak_rss_mib: peak_rss_mib(),
-            usage: Usage::so_far(),
+            usage: ProcessUsage::so_far(),
             workers,
             virtual_time: None,
             shaping: None,

@@ -13,13 +13,14 @@ use crate::tests::{assert_page, row};
 use fields::Structs;
 
 /// The sources of all structs in reports.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     include_str!("age.rs"),
     include_str!("departures.rs"),
     include_str!("gaps.rs"),
     include_str!("quality.rs"),
     include_str!("report.rs"),
     include_str!("shaping.rs"),
+    include_str!("usage.rs"),
     include_str!("../energy/mod.rs"),
     include_str!("../energy/rapl.rs"),
     include_str!("../simulate.rs"),

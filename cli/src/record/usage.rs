@@ -9,8 +9,8 @@ const TICKS: f64 = 100.0;
 
 /// What this process took of its machine since its start.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Usage {
-    /// Processor time of all its threads.
+pub(crate) struct ProcessUsage {
+    /// Processor time of all its threads, in seconds.
     pub(crate) processor_s: f64,
     /// Peak resident memory, as a share of the machine's memory.
     pub(crate) memory_share: f64,
@@ -24,7 +24,7 @@ pub(crate) struct Usage {
     pub(crate) written_bytes: u64,
 }
 
-impl Usage {
+impl ProcessUsage {
     /// The usage so far, if the system tells it.
     pub(crate) fn so_far() -> Option<Self> {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{file}")).ok();
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn usage_grows() {
-        let before = Usage::so_far().unwrap();
+        let before = ProcessUsage::so_far().unwrap();
         let _text = std::fs::read_to_string("/proc/self/status").unwrap();
-        let after = Usage::so_far().unwrap();
+        let after = ProcessUsage::so_far().unwrap();
         assert!(after.read_calls > before.read_calls && after.read_bytes > before.read_bytes);
         assert!(after.processor_s >= before.processor_s);
         assert!((0.0..1.0).contains(&after.memory_share) && after.memory_share > 0.0);
