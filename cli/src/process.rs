@@ -51,10 +51,10 @@ impl Arithmetic {
         }
     }
 
-    /// The same, where a compute process has so many threads.
-    pub(crate) const fn with_threads(mut self, threads: usize) -> Self {
+    /// The same, where a compute process has so many threads; `None`: as it chooses.
+    pub(crate) const fn with_threads(mut self, threads: Option<usize>) -> Self {
         if let Self::Process(ComputeProcess(config)) = &mut self {
-            config.threads = Some(threads);
+            config.threads = threads;
         }
         self
     }

@@ -60,7 +60,8 @@ pub(crate) fn run(args: &RunArgs, clock: WallClock) -> anyhow::Result<Ending> {
     let has_server = job.architecture.has_server();
     let threads = args.threads.of(workers);
     // A compute process has as many threads as there are cores, unless it is told otherwise.
-    let arithmetic = arithmetic.with_threads(threads.unwrap_or_else(|| share_of_cores(workers)));
+    let of_process = threads.or_else(|| Some(share_of_cores(workers)));
+    let arithmetic = arithmetic.with_threads(of_process);
     let served = Resolved { job, data: Arc::clone(&data).into(), arithmetic: arithmetic.clone() };
     let training = Training::in_process(&layers, served, args.output.clone())?;
     let drain = training.drain();

@@ -151,15 +151,12 @@ impl Plan {
         };
         let (server, security) = (args.server.clone(), args.security.clone());
         let ProcessArgs { process, process_restarts, process_timeout } = args.process.clone();
-        let mut arithmetic = process.map_or(Arithmetic::Program, |address| {
+        let arithmetic = process.map_or(Arithmetic::Program, |address| {
             let timeout = process_timeout.map(Into::into);
             Arithmetic::Process(ComputeProcess::new(address, process_restarts, timeout))
         });
         let threads = args.threads.of(1);
-        if let Some(threads) = threads {
-            arithmetic = arithmetic.with_threads(threads);
-        }
-        let threads = threads.unwrap_or(1);
+        let arithmetic = arithmetic.with_threads(threads);
         let (form, quiet) = (args.form, args.quiet);
         let listens = args.listen.clone().map(|listen| (listen, args.advertise.clone()));
         if let Some((ListenFor::Nowhere, Some(address))) = &listens {
@@ -172,7 +169,7 @@ impl Plan {
             security,
             source,
             arithmetic,
-            threads,
+            threads: threads.unwrap_or(1),
             config,
             listens,
             rank,

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Ticks of a second in `/proc/self/stat`.
 const TICKS: f64 = 100.0;
 
-/// What this process took of its machine since its start.
+/// The use of the machine by this process since its start.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ProcessUsage {
     /// Processor time of all its threads, in seconds.

@@ -92,9 +92,13 @@ impl Loss {
         }
     }
 
-    /// True if a model has an output for each class.
-    pub(super) const fn has_softmax(self) -> bool {
-        matches!(self, Self::Nll | Self::Smoothed { .. })
+    /// The share by which labels are smoothed, if a model has an output for each class.
+    pub(super) const fn smoothing(self) -> Option<f32> {
+        match self {
+            Self::Nll => Some(0.0),
+            Self::Smoothed { share } => Some(share),
+            _ => None,
+        }
     }
 
     /// Returns the loss of a model with one output, and its derivative with respect to the output.

@@ -7,7 +7,7 @@ use bytemuck::cast_slice;
 use super::draws::Draws;
 use super::kernels::Memory;
 use super::layer::{Context, Input, Layer, Propagation, Total};
-use super::loss::{self, Loss};
+use super::loss;
 use super::network::{Inputs, Network, Stage};
 use super::team::Crew;
 use super::workspace::Workspace;
@@ -95,7 +95,7 @@ impl Work for Evaluate<'_> {
             let Some(last) = workspace.outputs.get_mut(network.stages.len() - 1) else { continue };
             let strips = outputs.div_ceil(S::LANES);
             let last = last.write(workspace.samples.len() * strips);
-            if network.loss.has_softmax() {
+            if network.loss.smoothing().is_some() {
                 softmax::log_softmax(simd, (last, strips), outputs, out);
                 continue;
             }
@@ -168,12 +168,11 @@ impl Network {
         let last = self.stages.len() - 1;
         let strips = self.outputs.div_ceil(S::LANES);
         let results = (outputs[last].write::<S::V>(samples * strips), strips);
-        let loss = match self.loss {
-            Loss::Nll => softmax::nll_backward(simd, results, self.outputs, block, (scale, 0.0)),
-            Loss::Smoothed { share } => {
+        let loss = match self.loss.smoothing() {
+            Some(share) => {
                 softmax::nll_backward(simd, results, self.outputs, block, (scale, share))
             }
-            loss => loss::backward::<S>(loss, results, block, scale),
+            None => loss::backward::<S>(self.loss, results, block, scale),
         };
         deltas.resize_with(self.deltas.max(deltas.len()), Memory::new);
         for (index, stage) in self.stages.iter().enumerate().rev() {

@@ -17,7 +17,7 @@ pub trait Team: fmt::Debug + Send + Sync {
     fn run(&self, parts: &mut [&mut (dyn FnMut() + Send)]);
 }
 
-/// Products of a computation that is worth being divided: those of about 200 microseconds.
+/// Products of a computation that is worth being divided: about 200 microseconds.
 const DIVIDED: u64 = 1 << 23;
 
 /// The buffers of a thread.
@@ -29,7 +29,7 @@ pub(super) struct Scratch {
     pub(super) places: Places,
 }
 
-/// The threads of a pass, each with its buffers. The first buffers are those of the pass itself.
+/// The threads of a pass, each with its buffers. The pass itself uses the first buffers.
 pub(super) struct Crew<'a> {
     team: Option<&'a dyn Team>,
     scratch: &'a mut [Scratch],
@@ -81,9 +81,7 @@ impl<'a> Crew<'a> {
             .collect();
         let mut parts: Vec<&mut (dyn FnMut() + Send)> =
             parts.iter_mut().map(|part| part as &mut (dyn FnMut() + Send)).collect();
-        match self.team {
-            Some(team) => team.run(&mut parts),
-            None => parts.iter_mut().for_each(|part| part()),
-        }
+        let Some(team) = self.team else { unreachable!("one thread divides nothing") };
+        team.run(&mut parts);
     }
 }

@@ -290,10 +290,12 @@ impl Training {
             Combined::Gradient(mut gradient, absent) => {
                 let worker_of = |rank: Rank| self.lockstep.member(rank as usize);
                 let absent: Vec<WorkerId> = absent.into_iter().filter_map(worker_of).collect();
-                let (correction, count) =
-                    (self.lockstep.correction(&absent), self.lockstep.shares().count());
-                let here = count.saturating_sub(absent.len());
-                self.aggregator.correct(&mut gradient, correction, (here, count));
+                if !absent.is_empty() {
+                    let count = self.lockstep.shares().count();
+                    let here = count.saturating_sub(absent.len());
+                    let correction = self.lockstep.correction(&absent);
+                    self.aggregator.correct(&mut gradient, correction, (here, count));
+                }
                 self.apply(gradient);
                 self.lockstep.advance_without(&absent, &job.stopping)
             }
@@ -452,7 +454,9 @@ impl Peer {
         let part = match (&mut training.filtering, own.not_finite) {
             (_, Some(_)) => Part::NotFinite,
             (None, None) => {
-                if !training.scheme.is_gossip() {
+                // Without state there is no need to count the members.
+                let has_state = training.aggregator.trained() < gradient.len();
+                if has_state && !training.scheme.is_gossip() {
                     let mut workers = training.lockstep.shares().map(|(worker, _)| worker);
                     let count = workers.clone().count();
                     let place = workers.position(|it| it == training.worker).unwrap_or_default();
